@@ -18,7 +18,7 @@ ARGS ?=
 
 bin := $(VENV)/bin
 clean_build := rm -rf build/lib build/bdist.* dist *.egg-info
-rooms := core reference fast crosscheck
+rooms := core reference fast crosscheck publishing command
 # An editable install is a folder of links, made anew where a file came or went.
 files := $(shell find $(rooms) -name '*.py*' ! -path '*/__pycache__/*' | LC_ALL=C sort | cksum | cut -d ' ' -f 1)
 stamp := $(VENV)/.installed-$(files)
@@ -98,7 +98,7 @@ lint: install
 	rm -rf build/typecheck
 	$(bin)/python -m pip install --quiet --no-deps --target build/typecheck .
 	MYPYPATH=build/typecheck $(bin)/mypy -p dualmech
-	MYPYPATH=build/typecheck $(bin)/mypy tests
+	MYPYPATH=build/typecheck:tests $(bin)/mypy tests
 
 format: install
 	$(bin)/ruff check --fix .

@@ -1,6 +1,6 @@
 """``python -m dualmech``: the command ``dualmech``, where its script is not on the path."""
 
-from dualmech.crosscheck.command.entry import main
+from dualmech.command.entry import main
 
 if __name__ == "__main__":
     main()

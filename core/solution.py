@@ -15,7 +15,7 @@ from dualmech import files, watching
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, told_apart
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
-from dualmech.geometry import price_words
+from dualmech.geometry import base
 from dualmech.immutable import frozen_copy
 from dualmech.progress import History, Progress, Status
 from dualmech.storage import codec
@@ -214,7 +214,7 @@ class Solution(Displayed, Generic[Dual, Made]):
 
         A change by 1 % saves that much to first order, and never more.
         """
-        return price_words.sentences(self.problem, self.prices)
+        return base.sentences(self.problem, self.prices)
 
     @property
     def binding(self) -> npt.NDArray[np.intp]:

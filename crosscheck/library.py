@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cache
@@ -16,15 +17,81 @@ import numpy as np
 from dualmech import fast, files, validate
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, sdpa
-from dualmech.crosscheck.collection import arrays as collected
-from dualmech.crosscheck.collection.matrices import Stated
+from dualmech.crosscheck.collection import Stated
 from dualmech.crosscheck.judging import covariance_of_strategy
-from dualmech.crosscheck.papers.solving import without_warnings
+from dualmech.crosscheck.printing import without_warnings
+from dualmech.crosscheck.proofs.prove import Proof, prove, verify
 from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives, reading
-from dualmech.proofs.prove import Proof, prove, verify
+from dualmech.geometry.statements import VALUES
 from dualmech.solution import Solution
 from dualmech.validate import Array
+
+# What a problem asks as plain arrays, named as a proof file names its numbers.
+
+
+UNASKED = (
+    -1
+)  # entry of a table for an attribute that it does not ask about; 0 for its values, k for queries_k
+
+
+def of_problem(problem: Any) -> dict[str, Array]:
+    """Return the arrays that state a problem, and its ``basis`` where noise on one is asked for.
+
+    What a proof file calls ``numbers`` is here ``targets`` or ``weights``, as its kind says. Of tables ``tables``
+    (t, r) says of every attribute -1 where it is not asked about, 0 where its values are, k where ``queries_k`` are.
+    The parts of factors and mechanisms are counted from 1: ``factor_1_workload``, ``covariance_1``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.crosscheck.collection import arrays
+    >>> found = arrays.of_problem(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=(1, 2)), 1.0))
+    >>> [*found], found["tables"].tolist()
+    (['sizes', 'tables', 'records', 'targets', 'allowed'], [[0, -1], [-1, 0], [0, 0]])
+    """
+    found = dict(_flat(problem.in_numbers()))
+    basis = basis_of(problem)
+    return found if basis is None else found | {"basis": basis}
+
+
+def basis_of(problem: Any) -> Array | None:
+    """Return B (k, d), on whose answers the noise of a problem is; None where it has no such basis."""
+    with suppress(InvalidInputError):
+        basis = getattr(problem, "basis", None)
+        return None if basis is None else np.asarray(basis)
+    return None
+
+
+def _flat(stated: dict[str, Any], before: str = "") -> Iterator[tuple[str, Array]]:
+    kind = str(stated["kind"]).split()[-1]
+    for name, value in stated.items():
+        if name == "kind" or value is None:
+            continue
+        if name == "queries":
+            for number, matrix in enumerate(value.values(), start=1):
+                yield f"{before}queries_{number}", np.asarray(matrix)
+        elif name == "tables":
+            yield f"{before}tables", _tables(stated)
+        elif name == "factors":
+            for number, factor in enumerate(value, start=1):
+                yield from _flat(factor, f"{before}factor_{number}_")
+        elif name == "mechanisms":
+            for number, mechanism in enumerate(value, start=1):
+                yield f"{before}covariance_{number}", np.asarray(mechanism["covariance"])
+        else:
+            yield before + (kind if name == "numbers" else name), np.asarray(value)
+
+
+def _tables(stated: dict[str, Any]) -> Array:
+    """Return what each table (a row) asks of each attribute (a column)."""
+    names = [VALUES, *stated["queries"]]
+    found = np.full((len(stated["tables"]), len(stated["sizes"])), UNASKED, dtype=np.int16)
+    for row, table in zip(found, stated["tables"], strict=True):
+        for attribute, asked in table.items():
+            row[int(attribute)] = names.index(asked)
+    return np.asarray(found)
+
 
 INDEX = "index.json"
 TOLERANCE, ROUGH = 1e-9, 0.1  # gaps: what is proven, and what is enough to judge another answer
@@ -206,7 +273,7 @@ def _state(folder: Path, name: str, problem: Any) -> None:
     """Write what is asked, as plain arrays and as a program: the same bytes each time."""
     if sdpa.variables(problem) <= MOST_VARIABLES:
         sdpa.write(sdpa.sparse_program(problem), folder / f"{name}.dat-s")
-    stated: dict[str, Any] = {**collected.of_problem(problem)}
+    stated: dict[str, Any] = {**of_problem(problem)}
     with files.atomic_write(folder / f"{name}.npz") as handle:
         np.savez(handle, **stated)
 

@@ -15,7 +15,6 @@ import numpy as np
 from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, library
-from dualmech.crosscheck.collection import arrays
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
@@ -47,7 +46,7 @@ class KnownProblem:
     @property
     def arrays(self) -> dict[str, Array]:
         """All that is asked, as `library.arrays` has it of a folder."""
-        return arrays.of_problem(self.problem)
+        return library.of_problem(self.problem)
 
     @property
     def workload(self) -> Array:

@@ -8,13 +8,11 @@ from dataclasses import replace
 from typing import Any, Never, TypeAlias, Unpack, overload
 
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.fast import fitness, own, variance, weighting
-from dualmech.fast.chain import chain
-from dualmech.fast.common import solver as common
+from dualmech.fast import common, fitness, own, reuse, weighting
+from dualmech.fast.common import chain
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
 from dualmech.fast.engine.loop import Limits
-from dualmech.fast.local import estimate, projection, strategy
-from dualmech.fast.options import (
+from dualmech.fast.fitness import (
     FitnessOptions,
     LocalOptions,
     MethodOptions,
@@ -22,10 +20,10 @@ from dualmech.fast.options import (
     SmoothOptions,
     StartOptions,
 )
+from dualmech.fast.local import estimate, strategy
 from dualmech.fast.own import register
 from dualmech.fast.reductions import OPTIONS
 from dualmech.fast.refinement import refine
-from dualmech.fast.reuse import solver as reuse
 from dualmech.fast.softmax import smoothed
 from dualmech.fast.softmax.published import METHODS, SoftmaxOptions
 from dualmech.geometry.base import FitnessDual, VarianceDual
@@ -59,12 +57,12 @@ __all__ = [
 SOLVERS: dict[type, Any] = {
     FitnessForUse: fitness.solve,
     PrivacyFirst: fitness.solve,
-    TotalVariance: variance.solve,
+    TotalVariance: fitness.solve_variance,
     SoftmaxFitness: smoothed.solve,
     QueryWeighting: weighting.solve,
     CommonMechanism: common.solve,
     ReuseFitness: reuse.solve,
-    LocalProjection: projection.solve,
+    LocalProjection: estimate.solve_projection,
     NonnegativeEstimate: estimate.solve,
     LocalStrategy: strategy.solve,
 }

@@ -20,8 +20,8 @@ from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.fast import variance, weighting
-from dualmech.fast.engine import loop, threads
+from dualmech.fast import fitness, weighting
+from dualmech.fast.engine import loop
 from dualmech.problems import designs, strategies
 from dualmech.problems.design import least_squares
 from dualmech.problems.variance import TotalVariance, VarianceDual
@@ -214,7 +214,7 @@ def _judge_covariance(problem: TotalVariance, covariance: Array, tol: float | No
         start = verdict(problem.feasible(covariance), start.dual)
     if tol is None or start.status is Status.CERTIFIED:
         return start
-    best = variance.solve(problem, loop.Limits(tol), start=start)
+    best = fitness.solve_variance(problem, loop.Limits(tol), start=start)
     return verdict(start.primal, best.dual) if best.lower_bound > start.lower_bound else start
 
 
@@ -237,7 +237,7 @@ def _by_groups(
     """Weigh the queries of each group, then the groups."""
     width = size or max(round(len(costs) ** (1 / 3)), 1)
     groups = [slice(start, start + width) for start in range(0, len(costs), width)]
-    with threads.threads_for_rank(width):
+    with loop.threads_for_rank(width):
         parts = [
             weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups
         ]

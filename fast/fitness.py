@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
@@ -13,7 +15,12 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast import reductions
 from dualmech.fast.engine import ascent, loop
 from dualmech.fast.softmax import published
+from dualmech.fast.softmax.published import SoftmaxOptions
+from dualmech.geometry.orbits import Orbits
+from dualmech.mechanisms.local import LocalMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance
+from dualmech.progress import Callback
 from dualmech.solution import Solution, retold, transfer
 
 
@@ -61,3 +68,69 @@ def _approached(problem: FitnessForUse, limits: loop.Limits, **options: Any) -> 
     noise = 4 * reach / (limits.tol * answer.objective)
     covariance = back @ answer.primal @ back.T + noise * (beyond.T @ beyond)
     return transfer(retold(answer, tol=limits.tol), problem, problem.feasible(covariance), answer.dual)
+
+
+# Total variance: the dual of the matrix mechanism, with a weight on every neighbour and the queries' given.
+#
+# It is the dual of fitness for use with the weights of the queries held fast: maximise
+# ``F(λ) = ‖diag(√w) W U diag(√λ)‖_*`` over ``Σ λ_i = 1``. Only the Gram matrix of the queries matters, so however
+# many they are, a step costs what the rank of the workload says; and the fixed point ``λ_i ∝ gain_i λ_i`` starts
+# from the singular value bound, which is F² at the uniform λ.
+
+
+def solve_variance(
+    problem: TotalVariance,
+    limits: loop.Limits,
+    *,
+    method: str = "auto",
+    start: Solution | None = None,
+    orbits: Any = None,
+) -> Solution:
+    """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
+    return reductions.solve(problem.geometry, problem, limits, method=method, start=start, orbits=orbits)
+
+
+# The options of `dualmech.fast.solve` by problem, for type checkers and editors; the solvers themselves check them.
+
+
+class MethodOptions(TypedDict, total=False):
+    """What every problem takes."""
+
+    tol: float
+    max_iterations: int | None
+    time_limit: float | None
+    callback: Callback | None
+    verbose: bool
+    method: str | Callable[[Any], Any]
+
+
+class StartOptions(MethodOptions, total=False):
+    """Those of a solver that can begin with an earlier answer."""
+
+    start: Solution | None
+
+
+class OrbitOptions(StartOptions, total=False):
+    """Those of a solver that takes symmetries."""
+
+    orbits: Iterable[Any] | Orbits | None
+
+
+class SmoothOptions(StartOptions, total=False):
+    """Those of soft maxima, with the parameters of the paper's own algorithms."""
+
+    options: SoftmaxOptions | None
+
+
+class FitnessOptions(OrbitOptions, SmoothOptions, total=False):
+    """Those of fitness for use."""
+
+
+class LocalOptions(MethodOptions, total=False):
+    """Those of local strategies."""
+
+    rng: np.random.Generator | int
+    outputs: int | None
+    start: npt.ArrayLike | LocalMechanism | Solution | None
+    step_size: float | None
+    iterations: int | None

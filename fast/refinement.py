@@ -1,6 +1,6 @@
 """The refined privacy ordering: every stage by Newton's method on its dual, as far as doubles reach.
 
-A stage is fitness for use with offsets, smaller with each stage (`dualmech.problems.stages`). The method of
+A stage is fitness for use with offsets, smaller with each stage (`dualmech.problems.refinement`). The method of
 `dualmech.fast.engine.newton` takes it to a gap near 1e-13, far below any tolerance asked for, because the next stage
 inherits what is left.
 """
@@ -12,16 +12,15 @@ from functools import partial
 
 import numpy as np
 
-from dualmech.fast.engine import loop, newton, threads
+from dualmech.fast.engine import loop, newton
 from dualmech.fast.engine.ascent import Ascent
 from dualmech.fast.engine.fidelity import FidelityProgram, decompose
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.geometry.base import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.refinement import Refinement, accuracy_first
+from dualmech.problems.refinement import Refinement, RefinementStage, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages
-from dualmech.problems.stages import RefinementStage
 from dualmech.progress import Callback
 from dualmech.validate import Array
 from dualmech.watching import verbosely
@@ -73,7 +72,7 @@ def refine(
     )
     with (
         verbosely(verbose, "refinement", callback) as tell,
-        threads.threads_for_rank(geometry.rank),
+        loop.threads_for_rank(geometry.rank),
         np.errstate(all="ignore"),
     ):
         reduction = Reduction.of(geometry, problem.targets)

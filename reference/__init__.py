@@ -17,18 +17,27 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection
 from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
-from dualmech.problems.stages import RefinementStage
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.reference import common, formulas, geometries, refinement, reuse, softmax, weighting
-from dualmech.reference.chain import chain
-from dualmech.reference.engine import backends
-from dualmech.reference.engine.attempts import Statement
-from dualmech.reference.local import estimate, projection, strategy
-from dualmech.reference.local.bound import lower_bound
-from dualmech.reference.local.reconstruction import reconstruct
+from dualmech.reference import (
+    backends,
+    common,
+    estimate,
+    geometries,
+    local,
+    refinement,
+    reuse,
+    softmax,
+    weighting,
+)
+from dualmech.reference.attempts import Statement
+from dualmech.reference.common import chain
+from dualmech.reference.estimate import reconstruct
+from dualmech.reference.formulas import programs
+from dualmech.reference.local import lower_bound
 from dualmech.reference.refinement import refine
 from dualmech.solution import Solution, warn_if_uncertified
 from dualmech.watching import verbosely
@@ -44,8 +53,8 @@ STATEMENTS: dict[type, tuple[Any, Any]] = {
     CommonMechanism: (common.STATEMENT.formulate, common.STATEMENT.solve),
     RefinementStage: (refinement.STATEMENT.formulate, None),
     ReuseFitness: (reuse.STATEMENT.formulate, reuse.STATEMENT.solve),
-    LocalStrategy: (strategy.STATEMENT.formulate, strategy.STATEMENT.solve),
-    LocalProjection: (projection.STATEMENT.formulate, projection.STATEMENT.solve),
+    LocalStrategy: (local.STATEMENT.formulate, local.STATEMENT.solve),
+    LocalProjection: (estimate.PROJECTION_STATEMENT.formulate, estimate.PROJECTION_STATEMENT.solve),
     NonnegativeEstimate: (estimate.STATEMENT.formulate, estimate.STATEMENT.solve),
 }
 """By problem, what states it as a program, and what solves that."""
@@ -149,7 +158,7 @@ def latex(problem: Any, formulation: str | None = None) -> str:
     \end{align*}
     $\lVert X \rVert_*$ is the sum of the singular values of $X$, $\lVert X \rVert_F^2$ that of its squared entries.\par
     """
-    return formulas.latex(problem, _formulations(problem), formulation)
+    return programs.latex(problem, _formulations(problem), formulation)
 
 
 def formulations(problem: Any) -> tuple[str, ...]:
@@ -158,10 +167,10 @@ def formulations(problem: Any) -> tuple[str, ...]:
     return () if found is None else (*found.cones(problem),)
 
 
-def statement(problem: Any, formulation: str | None = None) -> formulas.Statement:
+def statement(problem: Any, formulation: str | None = None) -> programs.Statement:
     """Return what `latex` writes, before it is written: its symbols, and the program of a formulation."""
     found = _formulations(problem)
-    return formulas.stated(problem, formulas.choice.statement(problem), found, formulation)
+    return programs.stated(problem, programs.choice.statement(problem), found, formulation)
 
 
 def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any) -> Solution[Dual, Made]:

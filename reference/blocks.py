@@ -1,24 +1,213 @@
 """Unions of product tables through CVXPY: the cone programs over blocks, whatever the number of cells.
 
-Throughout, the arrays are those of `dualmech.reference.engine.block_units`: τ (t,) holds the noise levels of the blocks
+Throughout, the arrays are those of `dualmech.reference.blocks`: τ (t,) holds the noise levels of the blocks
 of one coordinate, and ``K[b]`` (r, r) the covariance of each other block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualmech import linalg
+from dualmech.errors import BackendError
+from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.block_rows import STILL, with_still
+from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference.engine import attempts
-from dualmech.reference.engine.block_units import FLOOR, BlockUnits, Stated
-from dualmech.reference.engine.scaling import returned_array
+from dualmech.reference import attempts
+from dualmech.reference.scaling import make_definite, returned_array, shares
 from dualmech.reference.statements import label, variances
 from dualmech.validate import Array
+
+# Blocks of a union of tables as a program states them, and in units in which a backend finds numbers of order one.
+#
+# ``R`` (neighbours, t) says which orbit of neighbours pays for which level, and ``N`` (queries, t) what a level adds
+# to the variance of an orbit of queries. ``M[b]`` (r, steps) holds in its columns how neighbours move a block,
+# ``V[b]`` its queries in its rows; ``C[b]`` and ``Q[b]``, of zeros and ones, take them to their orbits.
+
+
+FLOOR = 1e-12  # least noise level that a repair leaves, relative to the largest, in scaled units
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stated:
+    """What a program is stated over: the arrays of the module's docstring."""
+
+    R: sp.csr_array
+    N: sp.csr_array
+    M: tuple[Array, ...]
+    V: tuple[Array, ...]
+    C: tuple[sp.csr_array, ...]
+    Q: tuple[sp.csr_array, ...]
+    live: npt.NDArray[np.intp]  # which blocks of one coordinate some neighbour moves; the others have no τ
+    moved: tuple[
+        Array | None, ...
+    ]  # of each other block, the directions that some neighbour moves; None: all
+
+    @classmethod
+    def of(cls, blocks: Blocks) -> Stated:
+        """Take the arrays of a problem, without what no neighbour moves."""
+        live = np.flatnonzero(np.diff(sp.csc_array(blocks.reach).indptr))
+        moved = tuple(block.moved() for block in blocks.matrix_blocks)
+        kept = [
+            (block, np.eye(len(block.moves)) if own is None else own)
+            for block, own in zip(blocks.matrix_blocks, moved, strict=True)
+            if own is None or own.size
+        ]
+        return cls(
+            sp.csr_array(blocks.reach[:, live]),
+            sp.csr_array(blocks.scalar_blocks[:, live]),
+            tuple(own.T @ each.steps for each, own in kept),
+            tuple(each.queries @ own for each, own in kept),
+            tuple(_selection(each.orbits, blocks.reach.shape[0]) for each, _ in kept),
+            tuple(_selection(each.rows, len(blocks.tables)) for each, _ in kept),
+            live,
+            moved,
+        )
+
+    def scaled(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> Stated:
+        """Return the same for noise ``levels ∘ τ`` and ``lift K lift'``; rows times factors, costs over a unit."""
+        moves = [np.linalg.solve(lift, own) / np.sqrt(cost) for lift, own in zip(lifts, self.M, strict=True)]
+        scaled = zip(self.V, self.Q, lifts, strict=True)
+        queries = [(rows @ own)[:, None] * (values @ lift) for values, own, lift in scaled]
+        return replace(
+            self,
+            R=(self.R / (cost * levels)[None, :]).tocsr(),
+            N=self.N.multiply((rows**2)[:, None]).multiply(levels[None, :]).tocsr(),
+            M=tuple(moves),
+            V=tuple(queries),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockUnits:
+    """A problem in units in which levels of 1 and identities cost 1, meet the targets, and suit equal weights best."""
+
+    problem: Any
+    stated: Stated  # the arrays, in these units; rows over √targets, or times √weights
+    levels: Array  # levels, lifts: what the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``
+    lifts: list[Array]
+    cost: float  # the largest cost that is called 1
+    total: float  # of total variance, that of the identities
+
+    @classmethod
+    def of(cls, problem: FitnessForUse | TotalVariance) -> BlockUnits:
+        """Balance every block by its singular values, as `dualmech.reference.scaling.Scaled` does."""
+        blocks, stated = problem.geometry, Stated.of(problem.geometry)
+        if isinstance(problem, TotalVariance):
+            rows = np.sqrt(blocks.orbit_weights(problem.weights))
+        else:
+            rows = 1 / np.sqrt(problem.targets[blocks.tables])
+        levels = 1 / np.sqrt(np.asarray(stated.N.T @ rows**2))
+        lifts = [_balance(*own, rows) for own in zip(stated.M, stated.V, stated.Q, strict=True)]
+        begun = stated.scaled(1.0, rows, levels, lifts)
+        costs, seen = _sums(begun)
+        cost, variance = float(costs.max()), float(seen.max())
+        levels, lifts = levels / variance, [lift / np.sqrt(variance) for lift in lifts]
+        unit = cost * variance
+        return cls(
+            problem,
+            stated.scaled(unit, rows, levels, lifts),
+            levels,
+            lifts,
+            unit,
+            float(seen.sum()) / variance,
+        )
+
+    @property
+    def ones(self) -> Array:
+        """Limits on the variances of all orbits of queries."""
+        return np.ones(self.stated.N.shape[0])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of orbits of neighbours and of queries, and of all coordinates."""
+        return self.stated.R.shape[0], self.stated.N.shape[0], self.problem.geometry.coordinates
+
+    @property
+    def objective_unit(self) -> float:
+        """The problem's objective that is 1 in scaled units."""
+        return self.cost * (self.total if isinstance(self.problem, TotalVariance) else 1.0)
+
+    def noise_vector(self, variables: dict[str, cp.Variable]) -> Array:
+        """Return all noise as a backend left it, one after another; NaN for what it left out."""
+        names = [*(["tau"] if len(self.levels) else []), *(f"K[{index}]" for index in range(len(self.lifts)))]
+        values = [np.ravel(np.asarray(variables[name].value, dtype=np.float64)) for name in names]
+        return np.concatenate(values)
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> BlockPoint:
+        """Return the noise on the problem's blocks, positive and feasible; a matrix stands for where it began.
+
+        Of the cost that may be added, `spare`, every block gets the same (`Scaled.covariance`).
+        """
+        given = returned_array(inner, "noise")
+        if given.ndim == 2:
+            begun = [np.ravel(np.eye(len(lift))) for lift in self.lifts]
+            given = np.concatenate([np.ones(len(self.levels)), *begun])
+        starts = np.cumsum([len(self.levels), *(lift.size for lift in self.lifts)])[:-1]
+        levels, *matrices = np.split(given, starts)
+        share = spare / (len(levels) + len(matrices))
+        if len(levels):
+            if not levels.max() > 0:
+                raise BackendError("the backend returned no noise to judge: no level is positive")
+            levels = np.maximum(levels, FLOOR * levels.max())
+            levels = self.levels / (1 / levels + share / np.asarray(self.stated.R.sum(axis=0)).ravel())
+        covariances = []
+        for values, lift, moves in zip(matrices, self.lifts, self.stated.M, strict=True):
+            noise = make_definite(values.reshape(lift.shape))
+            if share > 0:
+                limit = moves @ moves.T / share
+                noise = noise @ np.linalg.solve(noise + limit, limit)
+            lifted = lift @ noise @ lift.T
+            covariances.append((lifted + lifted.T) / 2)
+        return self.problem.feasible(self._everywhere(levels, iter(covariances)))
+
+    def _everywhere(self, levels: Array, covariances: Iterator[Array]) -> BlockPoint:
+        """Return noise on all blocks, next to none on what no neighbour moves."""
+        spread = np.full(len(self.problem.geometry.keys), STILL * max(levels, default=1.0))
+        spread[self.stated.live] = levels
+        raised = [
+            with_still(next(covariances) if own is None or own.size else None, own)
+            for own in self.stated.moved
+        ]
+        return BlockPoint(spread, tuple(raised))
+
+    def dual(self, privacy: Array, accuracy: Array | None = None) -> Any:
+        """Return multipliers as weights with ``Σ λ_o = 1``, ``Σ μ_j c_j = 1``."""
+        if accuracy is None:
+            return VarianceDual(shares(privacy))
+        targets = self.problem.targets[self.problem.geometry.tables]
+        return FitnessDual(shares(privacy), shares(accuracy) / targets)
+
+
+def _balance(moves: Array, queries: Array, selection: sp.csr_array, rows: Array) -> Array:
+    """Return the basis on which the identity is the best noise of a block for equal weights."""
+    _, values, right = linalg.svd((selection.T @ rows)[:, None] * (queries @ moves))
+    size = len(moves)
+    values = np.maximum(values[:size], linalg.EPS * values[0])
+    return np.asarray(moves @ right[:size].T / np.sqrt(values))
+
+
+def _sums(stated: Stated) -> tuple[Array, Array]:
+    """Return costs and variances of levels of 1 and identities."""
+    costs, seen = np.asarray(stated.R.sum(axis=1)).ravel(), np.asarray(stated.N.sum(axis=1)).ravel()
+    for M, V, C, Q in zip(stated.M, stated.V, stated.C, stated.Q, strict=True):
+        costs, seen = costs + C @ (M**2).sum(axis=0), seen + Q @ (V**2).sum(axis=1)
+    return costs, seen
+
+
+def _selection(orbits: npt.NDArray[np.intp], count: int) -> sp.csr_array:
+    """Return the matrix (count, n) of zeros and ones that sums numbers by orbit."""
+    return sp.csr_array((np.ones(len(orbits)), (orbits, np.arange(len(orbits)))), shape=(count, len(orbits)))
+
 
 FORMULATIONS = ("schur", "matrix_frac")
 

@@ -2,17 +2,140 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable
 from typing import Any
 
 import cvxpy as cp
+import numpy as np
 
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.orbits import check_orbits
+from dualmech.geometry.stream import StreamPoint
+from dualmech.problems.base import share_of
 from dualmech.problems.fitness import PrivacyFirst
+from dualmech.problems.splitting import LOOSE, best_split
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference import blocks, fitness, products, split, streams, variance
-from dualmech.reference.engine.attempts import Statement
-from dualmech.solution import Solution, transfer
+from dualmech.progress import Deadline, Status
+from dualmech.reference import attempts, backends, blocks, fitness
+from dualmech.reference.attempts import Statement
+from dualmech.reference.backends import SHORTEST
+from dualmech.reference.scaling import shares
+from dualmech.reference.statements import label
+from dualmech.solution import Solution, combine_factors, judged_solution, retold, transfer
+from dualmech.validate import Array, Matrix
+
+# Products of workloads: each factor through CVXPY, by the same backend, to a share of the tolerance.
+
+
+def solve_products(
+    problem: Any,
+    solver: Callable[..., Solution],
+    *,
+    tol: float | None = None,
+    time_limit: float | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve the problem; see `dualmech.reference.solve`. `solver` is that of the factors, which share the time."""
+    deadline = Deadline.of(time_limit)
+    share, known, factors = None if tol is None else share_of(problem, tol), {}, problem.factors
+    for factor in factors:
+        if factor not in known:
+            left = None if deadline.left is None else max(deadline.left, SHORTEST)
+            known[factor] = solver(factor, tol=share, time_limit=left, **options)
+    answers = [known[factor] for factor in factors]
+    asked = math.expm1(math.fsum(math.log1p(answer.tol) for answer in answers))
+    return combine_factors(problem, answers, type(answers[0].dual), asked)
+
+
+# Split noise through CVXPY: each attribute alone, then its levels and weights as second-order cone programs.
+
+
+def levels(costs: Array, sensitivities: Matrix) -> cp.Problem:
+    """State the least ``Σ costs / x`` subject to ``N'x ≤ 1``; reciprocals are second-order cones."""
+    c, N = cp.Constant(costs, name="costs"), cp.Constant(sensitivities, name="N")
+    x = cp.Variable(len(costs), name="x")
+    return cp.Problem(cp.Minimize(c @ cp.inv_pos(x)), [label("limits", N.T @ x <= 1)])
+
+
+def solve_split(
+    problem: Any,
+    solver: Callable[..., Solution],
+    *,
+    backend: Any = "CLARABEL",
+    tol: float | None = None,
+    time_limit: float | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve the problem; see `dualmech.reference.solve`. `solver` is that of an attribute alone."""
+    request = attempts.BackendRequest.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
+    steps = 0
+
+    def solve_attribute(own: Any) -> Solution:
+        nonlocal steps
+        answer = solver(own, backend=backend, time_limit=request.time_left, **options)
+        steps += answer.iterations
+        return answer
+
+    def solve_levels(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
+        # In units in which the answer to equal multipliers is all 1.
+        unit = np.sqrt(costs / np.asarray(sensitivities.mean(axis=1)).ravel())
+        unit = unit / (sensitivities.T @ unit).max()
+        total = float((costs / unit).sum())
+        program = levels(costs / unit / total, sensitivities.multiply(unit[:, None]).tocsr())
+        outcome = backends.run(
+            program, request.backend, tol=request.tol, deadline=request.deadline, options=options
+        )
+        found = np.asarray(program.var_dict["x"].value, dtype=np.float64)
+        weights = shares(attempts.multipliers(program, "limits"))
+        return np.maximum(found, 1e-12 * np.max(found)) * unit, weights, outcome.iterations
+
+    point, dual, found = best_split(
+        problem, request.tol, solve_attribute, solve_levels, lambda: request.deadline.passed
+    )
+    return judged_solution(
+        problem,
+        point,
+        dual,
+        tol=request.tol,
+        otherwise=Status.STEPS_EXHAUSTED if request.deadline.passed else Status.STALLED,
+        message=LOOSE,
+        iterations=steps + found,
+        seconds=time.perf_counter() - request.began,
+        solver=f"reference:{request.backend}:products",
+    )
+
+
+# Running sums through CVXPY: the program of their matrix, whose multipliers are the weights of the noise.
+
+
+SHARPER = 1e-2
+
+LEAST = 1e-9
+"""Least weight of the noise, over the mean: a backend's multipliers are not positive where nothing binds."""
+
+
+def solve_streams(
+    problem: Any, solver: Callable[..., Solution], *, tol: float | None = None, **options: Any
+) -> Solution:
+    """Solve the problem on its matrix by `solver`; see `dualmech.reference.solve`.
+
+    Its multipliers are known less well than its optimum: they are asked for `SHARPER` of the tolerance.
+    """
+    sharp = None if tol is None else SHARPER * validate.positive_number(tol=tol)
+    answer = solver(problem.on_geometry("dense"), tol=sharp, **options)
+    fixed = isinstance(problem, TotalVariance)
+    sums = problem.geometry.on_sums(problem.weights) if fixed else answer.dual.query_weights
+    point = StreamPoint(_raised(answer.dual.neighbour_weights), _raised(sums), 1.0)
+    asked = retold(answer, tol=answer.tol / SHARPER)
+    return transfer(asked, problem, problem.feasible(point), answer.dual)
+
+
+def _raised(weights: Array) -> Array:
+    return np.asarray(np.maximum(weights, LEAST * np.mean(weights)))
+
 
 UNSTATED = {
     "product": "a product has a program for each factor: formulate each of problem.factors",
@@ -40,7 +163,7 @@ def solve(problem: Any, **options: Any) -> Solution:
     if (stated := statement(problem)) is not None:
         return stated.solve(problem, **options)
     options.pop("orbits", None)
-    own = {"product": products.solve, "split": split.solve, "stream": streams.solve}[name]
+    own = {"product": solve_products, "split": solve_split, "stream": solve_streams}[name]
     return own(problem, solve, **options)
 
 
@@ -50,4 +173,4 @@ def statement(problem: Any, streams: bool = False) -> Statement | None:
         return None
     if problem.geometry.name == "blocks":
         return blocks.STATEMENT
-    return variance.STATEMENT if isinstance(problem, TotalVariance) else fitness.STATEMENT
+    return fitness.VARIANCE_STATEMENT if isinstance(problem, TotalVariance) else fitness.STATEMENT

@@ -13,12 +13,10 @@ from dualmech import validate
 from dualmech.errors import BackendError
 from dualmech.geometry.base import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.refinement import Refinement, accuracy_first
+from dualmech.problems.refinement import Refinement, RefinementStage, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages
-from dualmech.problems.stages import RefinementStage
-from dualmech.reference import statements
-from dualmech.reference.engine import attempts, backends
-from dualmech.reference.engine.scaling import Scaled, make_definite, shares
+from dualmech.reference import attempts, backends, statements
+from dualmech.reference.scaling import Scaled, make_definite, shares
 from dualmech.validate import Array
 from dualmech.watching import verbosely
 

@@ -15,9 +15,8 @@ import numpy as np
 from dualmech.errors import BackendError
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.progress import Status
-from dualmech.reference import statements
-from dualmech.reference.engine import attempts, backends
-from dualmech.reference.engine.scaling import Scaled
+from dualmech.reference import attempts, backends, statements
+from dualmech.reference.scaling import Scaled
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 

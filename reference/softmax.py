@@ -15,8 +15,8 @@ import numpy as np
 from dualmech.errors import BackendError
 from dualmech.geometry.base import valid_weights
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
-from dualmech.reference.engine import attempts
-from dualmech.reference.engine.scaling import Scaled
+from dualmech.reference import attempts
+from dualmech.reference.scaling import Scaled
 from dualmech.reference.statements import label, variances
 from dualmech.validate import Array
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from dualmech.errors import BackendError
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
-from dualmech.reference.engine import attempts
-from dualmech.reference.engine.scaling import entries, shares
+from dualmech.reference import attempts
+from dualmech.reference.scaling import entries, shares
 from dualmech.reference.statements import label
 from dualmech.validate import Array
 

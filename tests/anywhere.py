@@ -112,7 +112,7 @@ def run(each: Run) -> bool:
 def soak(first: int) -> bool:
     """Run random problems, one thread and one process a core."""
     single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    command = [sys.executable, "-m", "dualmech.crosscheck.soak"]
+    command = [sys.executable, str(Path(__file__).with_name("soak.py"))]
     print(f"soak: {SOAK} seeds from {first}", flush=True)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         shares: list[Run] = [

@@ -2,32 +2,193 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 
-from dualmech import validate
-from dualmech.adaptive.branching import (
-    GO_ON,
-    STOP,
-    ChainOutcome,
-    Guarantee,
-    Rule,
-    apply_rule,
-    gather_answers,
-    simulate_answers,
-)
-from dualmech.adaptive.known_tables import own_tables
-from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.frames import frame_of
-from dualmech.problems.common import CommonMechanism
-from dualmech.problems.loewner import Maximality
+from dualmech import linalg, validate
+from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.mechanisms.block import OrderedBlocks
+from dualmech.mechanisms.decomposition import MEETING, decomposition
+from dualmech.mechanisms.frames import Decomposition, frame_of
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism, coordinates, without_dust
+from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
+from dualmech.problems.common import CommonMechanism, Maximality
 from dualmech.progress import Status
-from dualmech.solution import Solution
+from dualmech.solution import Solution, retold
 from dualmech.validate import Array
-from dualmech.workloads.unions import UnionWorkload
+from dualmech.workloads.base import Workload
+from dualmech.workloads.unions import Table, UnionWorkload
+
+# Branches of a chain: decisions, the rules that make them, the guarantee over all branches, and outcomes.
+
+
+GO_ON, STOP = -1, -2
+"""What a rule may say instead of the index of a mechanism: release the next stage; release nothing more."""
+
+Rule = Callable[[int, Any], npt.ArrayLike]
+"""Takes a stage and the answers (n, k) of what is known by then, of n data sets; returns n decisions."""
+
+Measure = Callable[[Any, Any, np.random.Generator], Any]
+"""Takes a mechanism, data (n, d) or (d,), and a generator; returns noisy answers (n, m) or (m,).
+
+Of tables it takes tables of counts, and returns what `BlockMechanism.measure` does.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guarantee(GaussianPrivacy):
+    """The guarantee of an adaptive release before any answer is seen: the maximum over its branches.
+
+    Attributes
+    ----------
+    profile : (s,) array
+        Squared privacy cost of each pair of neighbours, the largest over all branches.
+    """
+
+    profile: Array = field()
+
+    def __post_init__(self) -> None:
+        validate.numeric(1, profile=self.profile)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenAnswers:
+    """The answers of one mechanism, for the blocks that chose it: their indices (b,), and the values (b, m)."""
+
+    blocks: npt.NDArray[np.intp]
+    values: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainOutcome:
+    """The outcomes of a chain for many blocks.
+
+    Attributes
+    ----------
+    choices : (n,) array
+        Index of the mechanism each block ended with, or `STOP`.
+    stages : (n,) array
+        The stage at which that was decided.
+    answers : tuple of ChosenAnswers
+        By mechanism.
+    """
+
+    choices: npt.NDArray[np.intp]
+    stages: npt.NDArray[np.intp]
+    answers: tuple[ChosenAnswers, ...]
+
+
+def simulate_answers(mechanism: Any, x: Any, rng: np.random.Generator) -> Any:
+    """Draw noisy answers from a seeded floating-point generator: for study, NOT a private release."""
+    measure = getattr(mechanism, "measure", mechanism.simulate)
+    return measure(x, rng)
+
+
+def apply_rule(rule: Rule, stage: int, answers: Any, mechanisms: int) -> npt.NDArray[np.intp]:
+    """Return a rule's decisions on answers (n, k) after a stage; refuse those that the stage does not offer.
+
+    Of tables, which are a dict, there is one decision.
+
+    Stage s offers the mechanisms s to ``mechanisms - 1``, `STOP`, and `GO_ON` unless it is the last.
+    """
+    of_tables = isinstance(answers, dict)
+    decided = rule(stage, answers)
+    said = validate.integers(**{f"what rule returns at stage {stage}": [decided] if of_tables else decided})
+    expected = 1 if of_tables else len(answers)
+    if len(said) != expected:
+        raise InvalidInputError(f"rule must return {expected} integers at stage {stage}, got {len(said)}")
+    last = stage == mechanisms - 2
+    offered = (said >= stage) & (said < mechanisms) | (said == STOP)
+    refused = said[~(offered if last else offered | (said == GO_ON))]
+    if refused.size:
+        raise InvalidInputError(
+            f"rule must choose a mechanism from {stage} to {mechanisms - 1}{'' if last else ', GO_ON'} or STOP "
+            f"at stage {stage}, got {refused[0]}"
+        )
+    return said
+
+
+def gather_answers(
+    mechanism: LinearGaussianMechanism, found: list[tuple[npt.NDArray[np.intp], Array]]
+) -> ChosenAnswers:
+    """Return the answers of one mechanism from all stages, in the order of the blocks."""
+    if not found:
+        return ChosenAnswers(np.zeros(0, dtype=np.intp), np.zeros((0, len(mechanism.query_matrix))))
+    blocks = np.concatenate([block for block, _ in found])
+    order = np.argsort(blocks)
+    return ChosenAnswers(blocks[order], np.vstack([values for _, values in found])[order])
+
+
+# Which tables can be told from what is known so far: those that were asked for, or what is known of them.
+
+
+def known_tables(mechanism: OrderedBlocks) -> UnionWorkload | None:
+    """Return the largest tables that a mechanism answers, of those by name that it knows and of parts of them.
+
+    A part of a table asks the same of some of its attributes, and sums over the others; it is left out where a larger
+    one is answered. None where nothing is, not even the number of records.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> people = {"age": 8, "sex": 2, "region": 3}
+    >>> by = [dm.workloads.marginals(people, sets=[("age", each)]) for each in ("sex", "region")]
+    >>> chain = fast.chain([dm.BlockMechanism.of_tables(each) for each in by])
+    >>> [table.name for table in known_tables(chain.stages[0].known).tables]
+    ['age']
+    """
+    found: list[Table] = []
+    asked, names_of = mechanism.workload, mechanism.domain.names
+    for table in () if asked is None else asked.product_tables:
+        names = [names_of[axis] for axis in table.axes]
+        for queries in _parts(table):
+            own = Table(
+                table.name
+                if len(queries) == len(table.queries)
+                else " x ".join(names[table.axes.index(axis)] for axis, _ in queries) or "total",
+                queries,
+            )
+            if any(map(own.is_part_of, found)) or not mechanism._answers_all_of(own):
+                continue
+            found.append(own)
+    largest = [
+        each for each in found if not any(each is not other and each.is_part_of(other) for other in found)
+    ]
+    return UnionWorkload(mechanism.domain, _named_apart(largest)) if largest else None
+
+
+def own_tables(mechanism: OrderedBlocks, workload: Workload | None) -> UnionWorkload | None:
+    """Return the tables of a workload by the names under which a mechanism knows them."""
+    tabular = None if workload is None else workload.tabular()
+    asked = mechanism.workload
+    if tabular is None or asked is None:
+        return None
+    wanted = tabular.product_tables
+    tables = [each for each in asked.product_tables if any(map(each.asks_the_same, wanted))]
+    return UnionWorkload(mechanism.domain, tables)
+
+
+def _parts(table: Table) -> Iterator[tuple[tuple[int, Workload | None], ...]]:
+    for count in range(len(table.queries), -1, -1):
+        yield from itertools.combinations(table.queries, count)
+
+
+def _named_apart(tables: Iterable[Table]) -> list[Table]:
+    named: dict[str, Table] = {}
+    for table in tables:
+        name, number = table.name, 2
+        while name in named:
+            name, number = f"{table.name} ({number})", number + 1
+        named[name] = Table(name, table.queries)
+    return [*named.values()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,8 +249,8 @@ class Chain:
 
     Stage 0 releases what is common to all p mechanisms, stage s what is common to mechanisms s, s + 1, … beyond
     that. After any stage, the residual of one of these turns what is known into exactly its answer; or the next
-    stage follows, after which mechanism s is out. There are p - 1 stages. Made by `dualmech.fast.chain` or
-    `dualmech.reference.chain`.
+    stage follows, after which mechanism s is out. There are p - 1 stages. Made by `dualmech.fast.common` or
+    `dualmech.reference.common`.
     Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023, whose common mechanisms are chosen one by
     one; those need not be answerable from one another. Here a mechanism of cost ``C + X`` is common to a set and keeps
     what was released, of cost C, if and only if X is common to the *residuals* of the set given C; and it is maximal if
@@ -215,3 +376,141 @@ class Chain:
             choices[active[ended]], ends[active[ended]] = decisions[ended], stage.index
             active, answers = active[~ended], answers[~ended]
         return ChainOutcome(choices, ends, tuple(map(gather_answers, self.mechanisms, found)))
+
+
+# Building chains stage by stage: what is common to the residuals of those that are left, block by block.
+
+
+StageSolver = Callable[[CommonMechanism], Solution]
+"""Returns a judged solution of a stage, as accurate as can be and judged at no larger a tolerance than is promised."""
+
+WORTH_ASKING = 1e-5
+"""Largest share of a direction's information that a stage may leave to the residuals because of a solver's gap."""
+
+
+def build(
+    mechanisms: Sequence[GaussianPrivacy | GaussianMechanism], solve: StageSolver, *, tol: float, solver: str
+) -> Chain:
+    """Build the chain of two or more mechanisms, stage by stage; the caller supplies the solver.
+
+    A solver's gap leaves tiny shares of what is exactly common in the residuals, all but parallel to one another.
+    No stage asks for a direction of which no more is left than the gap of the stage before may explain: what is
+    released stays answerable from all, and is maximal up to that share.
+
+    - `mechanisms`: in the order in which they drop out;
+    - `solve`: solves the problem of a stage as accurately as it can: what is left is inherited by the next;
+    - `tol`: gap to prove in every stage;
+    - `solver`: name for the warning where one is not proven.
+    """
+    tol = validate.positive_number(tol=tol)
+    problem = CommonMechanism(mechanisms)
+    given, frame, stages = problem.mechanisms, problem.frame, list[ChainStage]()
+    targets = [frame.parts(each) for each in given]
+    known = [_empty_mechanism(each) for each in targets[0]]
+    explained, spans = np.zeros(len(given)), [each.query_matrix for each in known]
+    for index in range(len(given) - 1):
+        solution = _with_tolerance(solve(problem), tol)
+        common, left = frame.parts(solution.mechanism), list(zip(*targets[index:], strict=True))
+        pairs = zip(spans, common, left, strict=True)
+        spans = [_extend_span(span, part.query_matrix, own) for span, part, own in pairs]
+        increments = [_on_span(*each) for each in zip(common, spans, strict=True)]
+        steps = [_compose(*each) for each in zip(known, increments, spans, strict=True)]
+        known = [step.target for step in steps]
+        parts = [
+            [decomposition(each[block], own) for block, own in enumerate(known)] for each in targets[index:]
+        ]
+        step, decompositions = frame.decomposed(steps), tuple(map(frame.decomposed, parts))
+        stages.append(ChainStage(index, step, solution, decompositions))
+        if index < len(given) - 2:
+            explained = np.maximum(explained, _shares_within_gap(solution))[1:]
+            left_over = [
+                [_without_negligible(part, share) for part in each]
+                for each, share in zip(parts[1:], explained, strict=True)
+            ]
+            problem = CommonMechanism([frame.joined(each) for each in left_over])
+    chain = Chain(given, tuple(stages))
+    if not chain.certified:
+        warnings.warn(
+            f"{solver}: a stage is proven to {chain.gap:.1e} where {tol:.1e} was asked",
+            UncertifiedWarning,
+            stacklevel=3,
+        )
+    return chain
+
+
+def _with_tolerance(solution: Solution, tol: float) -> Solution:
+    """Return a solution with the tolerance that was asked for in place of the stricter one that was tried."""
+    status = Status.CERTIFIED if solution.certificate.certifies(tol) else solution.status
+    return retold(solution, tol=tol, status=status)
+
+
+def _empty_mechanism(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
+    """Return the mechanism that releases nothing, on the same cells and neighbours."""
+    return LinearGaussianMechanism(
+        np.zeros((0, like.query_matrix.shape[1])), np.zeros((0, 0)), like.neighbours
+    )
+
+
+def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
+    """Extend the orthonormal rows of a span by the directions of more rows that lie clearly outside it.
+
+    What lies within `MEETING` of the span belongs to it, as in the intersection from which the rows came: a rank
+    decided to the last digit would take their rounding for new queries. Cells that one of the mechanisms does not
+    see, no common mechanism sees.
+    """
+    if not len(rows):
+        return span
+    outside = linalg.row_space(rows)
+    for _ in range(2):
+        outside = outside - (outside @ span.T) @ span
+    _, sines, directions = linalg.svd(outside)
+    further = directions[: len(sines)][sines > MEETING]
+    unseen = [~np.any(each.query_matrix, axis=0) for each in mechanisms if len(each.query_matrix)]
+    further = np.where(np.any(unseen, axis=0), 0.0, further)
+    return np.vstack([span, further])
+
+
+def _on_span(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianMechanism:
+    """Project a mechanism's rows onto a span that contains them up to rounding."""
+    rows = without_dust((mechanism.query_matrix @ span.T) @ span)
+    return LinearGaussianMechanism(rows, mechanism.covariance(), mechanism.neighbours)
+
+
+def _compose(
+    known: LinearGaussianMechanism, increment: LinearGaussianMechanism, span: Array
+) -> Decomposition:
+    """Return what both reveal together on independent rows with unit noise, made up of them.
+
+    With unit noise on rows ``T Q``, Q the span, and ``T = O R`` a QR factorisation, ``O'`` times the answers is
+    R Q x with unit noise, and the rest of them is noise alone.
+    """
+    form, count = increment.standard_form, len(known.query_matrix)
+    rows = np.vstack([known.query_matrix, form.queries])
+    orthogonal, triangle = scipy.linalg.qr(rows @ span.T, mode="economic", check_finite=False)
+    said = scipy.linalg.block_diag(np.eye(count), form.estimate)[: len(rows)]
+    update = orthogonal.T @ said
+    together = LinearGaussianMechanism(without_dust(triangle @ span), np.eye(len(span)), known.neighbours)
+    nothing = np.zeros((len(span), len(span)))
+    return Decomposition(together, known, increment, update[:, :count], update[:, count:], nothing)
+
+
+def _without_negligible(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:
+    """Return the residual without the directions of which at most this share is left."""
+    rows = parts.residual.query_matrix
+    shares = coordinates(rows, parts.target.standard_form.queries)
+    kept = np.einsum("kl,kl->k", shares, shares) > allowed
+    return LinearGaussianMechanism(rows[kept], np.eye(int(kept.sum())), parts.residual.neighbours)
+
+
+def _shares_within_gap(solution: Solution) -> Array:
+    """Return, of each mechanism, what share of a direction it may keep because Σ is not exactly optimal.
+
+    Σ exceeds an optimum by a matrix of trace ``gap · tr Σ`` at most, so no more, relative, than that over the
+    least eigenvalue of P_i.
+    """
+    problem: CommonMechanism = solution.problem
+    if problem.trivial:
+        return np.zeros(len(problem.mechanisms))
+    excess = solution.gap * solution.objective
+    least = np.array([np.linalg.eigvalsh(bound)[0] for bound in problem.bounds])
+    return np.minimum(excess / np.maximum(least, np.finfo(float).tiny), WORTH_ASKING)

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import linalg, validate
-from dualmech.adaptive.branching import GO_ON, STOP
-from dualmech.adaptive.chain import Chain
+from dualmech.adaptive.chain import GO_ON, STOP, Chain
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array

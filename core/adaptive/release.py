@@ -8,9 +8,17 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from dualmech import validate
-from dualmech.adaptive.branching import GO_ON, STOP, Guarantee, Measure, Rule, apply_rule, simulate_answers
-from dualmech.adaptive.chain import Chain
-from dualmech.adaptive.known_tables import known_tables
+from dualmech.adaptive.chain import (
+    GO_ON,
+    STOP,
+    Chain,
+    Guarantee,
+    Measure,
+    Rule,
+    apply_rule,
+    known_tables,
+    simulate_answers,
+)
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.records import check_tables
 from dualmech.workloads.unions import UnionWorkload
@@ -66,7 +74,7 @@ class AdaptiveRelease(Uncopied):
     Parameters
     ----------
     chain : Chain
-        Made by `dualmech.fast.chain` or `dualmech.reference.chain`.
+        Made by `dualmech.fast.common` or `dualmech.reference.common`.
     x : (d,) array, or tables of counts
         The data; of mechanisms of tables what `dualmech.records.count` returns.
     rng : numpy.random.Generator or int, optional

@@ -12,8 +12,7 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.adaptive.sampling import Samples
 from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.answerability import check_comparable
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from dualmech.errors import InvalidInputError
 from dualmech.files.archives import Arrays, as_text_array
-from dualmech.workloads.domain import Domain
-from dualmech.workloads.lattice import Axes
+from dualmech.workloads.domain import Axes, Domain
 from dualmech.workloads.schema import Schema
 
 KEYS = ("domain_names", "domain_sizes", "set_axes", "set_sizes")

@@ -7,11 +7,12 @@ import os
 import stat
 import struct
 import tokenize
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator
 from os import PathLike
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 
@@ -102,3 +103,15 @@ def check_path(path: object) -> None:
     """Raise `InputTypeError` for what is neither a text nor a path, such as the number of an open file."""
     if not isinstance(path, str | PathLike):
         raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
+
+
+# Files in TOML.
+
+
+def read_toml(path: FilePath) -> dict[str, Any]:
+    """Return what a TOML file holds.
+
+    Raises `FileFormatError` for a file that cannot be read or is no TOML, `InputTypeError` for no path.
+    """
+    with errors_naming(path), opened(path) as handle, decoding_errors(path, "TOML"):
+        return tomllib.load(handle)

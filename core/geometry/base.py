@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -10,15 +11,89 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
+from dualmech.certificate import FEASIBLE
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.naming import Ranked
-from dualmech.validate import Array
+from dualmech.linalg import to_dense
+from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
+
+# What an answer exceeds, in words: queries, tables and neighbours by their names.
+
+
+WORST = 3  # most constraints of a kind that are named
+
+Ranked = list[tuple[Any, float]]
+"""Queries, tables or neighbours, the worst first, each with its ratio to its limit or with its cost."""
+
+
+def ranked(values: Array) -> Ranked:
+    """Return the largest few of some values, each with its position."""
+    order = np.argsort(-values, kind="stable")[:WORST]
+    return [(int(index), float(values[index])) for index in order]
+
+
+def joined(parts: Iterable[Ranked]) -> Ranked:
+    """Return the worst of a product, whose values multiply: that of every factor."""
+    firsts = [each[0] for each in parts]
+    return [(tuple(index for index, _ in firsts), float(np.prod([value for _, value in firsts])))]
+
+
+def joined_words(words: Iterable[Callable[[Any], str]], index: tuple[Any, ...]) -> str:
+    """Return what one of a product is called: what each factor calls its own."""
+    return " & ".join(each(own) for each, own in zip(words, index, strict=True))
+
+
+def variances_over(found: Ranked, words: Callable[[Any], str], limit: str = "its target") -> tuple[str, ...]:
+    """Say which queries or tables have more than their targets."""
+    return tuple(
+        f"{words(index)} has {_times(ratio, limit)}" for index, ratio in found if ratio > 1 + FEASIBLE
+    )
+
+
+def costs_over(found: Ranked, limit: float, words: Callable[[Any], str]) -> tuple[str, ...]:
+    """Say which neighbours cost more than a limit."""
+    return tuple(
+        f"{words(index)} cost {_times(cost / limit, 'what is allowed')}"
+        for index, cost in found
+        if cost / limit > 1 + FEASIBLE
+    )
+
+
+def query_words(workload: Workload, index: int) -> str:
+    """Return what a query is called."""
+    return f"query {workload.names[index]!r}"
+
+
+def cell_words(workload: Workload, index: int) -> str:
+    """Return what a cell is called: by its name, by the values of its attributes, or by its number."""
+    if workload.cell_names is not None:
+        return f"cell {workload.cell_names[index]!r}"
+    if workload.domain is None:
+        return f"cell {index}"
+    codes = np.unravel_index(index, workload.domain.shape)
+    values = (f"{name}={code}" for name, code in zip(workload.domain.names, codes, strict=True))
+    return f"cell {', '.join(values)}"
+
+
+def neighbour_words(workload: Workload, neighbours: Matrix | None, index: int) -> str:
+    """Return where neighbours differ; those that differ in more than two cells by their number."""
+    if neighbours is None:
+        return f"neighbours at {cell_words(workload, index)}"
+    column = to_dense(neighbours[:, [index]]).ravel()
+    places = np.flatnonzero(column)
+    if len(places) > 2:
+        return f"neighbours {index}"
+    return f"neighbours at {' and '.join(cell_words(workload, int(place)) for place in places)}"
+
+
+def _times(ratio: float, limit: str) -> str:
+    """Return how many times a limit something is, by percent where that is little more than it."""
+    return f"{ratio:.3g} times {limit}" if ratio >= 1.01 else f"{100 * (ratio - 1):.2g} % more than {limit}"
+
 
 T = TypeVar("T")
 Index = npt.NDArray[np.intp]
 Judged = tuple[float, float]  # a number and an allowance for its rounding, relative
-
 
 MOST_PASSES = 10
 """Times that noise is scaled to its limits: where it is ill-conditioned, rounding undoes a little of it.
@@ -192,3 +267,63 @@ def shares(bill: Array) -> Array:
     """Return numbers over their sum; all 0 where that is."""
     total = bill.sum()
     return np.asarray(bill / total) if total > 0 else np.zeros_like(bill)
+
+
+# Prices in sentences: what a looser target saves, a larger weight adds, table by table or query by query.
+
+
+LISTED = 6  # most items with a sentence of their own, the dearest first
+
+SAID = {
+    "FitnessForUse": ("Loosening the target{}", "saves about {} of the squared privacy cost"),
+    "PrivacyFirst": ("Loosening the target{}", "lowers the factor on all targets by about {}"),
+    "TotalVariance": ("Raising the weight{}", "adds about {} to the total variance"),
+}
+"""What changes, and what follows, by the name of a problem's class."""
+
+
+def sentences(problem: Any, prices: Array) -> tuple[str, ...]:
+    """Say what prices mean for a problem, the largest first.
+
+    A target looser by the fraction t lowers the least cost by at most ``p t / (1 + p t)`` of it, as the same dual
+    weights prove, and by ``p t`` to first order; weights of total variance likewise.
+    Raises `InvalidInputError` for a problem whose prices have no such meaning, or whose items have no names.
+    """
+    if type(problem).__name__ not in SAID or isinstance(getattr(problem, problem.numbers), tuple):
+        raise InvalidInputError(
+            f"prices in words are those of {', '.join(SAID)}, not by factor; ask for prices, which are numbers"
+        )
+    change, effect = SAID[type(problem).__name__]
+    names, numbers = _names(problem, len(prices)), Counter[str]()
+    shares = dict.fromkeys(names, 0.0)
+    for name, price in zip(names, np.asarray(prices).tolist(), strict=True):
+        shares[name] += price
+        numbers[name] += 1
+
+    def said_of(whom: str, several: bool, share: float) -> str:
+        return f"{change.format('s' if several else '')} of {whom} by 1 % {effect.format(_percent(share))}."
+
+    order = sorted((name for name in shares if shares[name] > 0), key=lambda name: -shares[name])
+    said = [said_of(name, numbers[name] > 1, shares[name]) for name in order[:LISTED]]
+    if rest := order[LISTED:]:
+        whom = "the other one" if len(rest) == 1 else f"all {len(rest)} others"
+        said.append(said_of(whom, True, sum(shares[name] for name in rest)))
+    free = [name for name in shares if shares[name] <= 0]
+    if free:
+        named = ", ".join(free[:LISTED]) + (f" and {len(free) - LISTED} more" if len(free) > LISTED else "")
+        said.append(f"At no price: {named}; the others decide the noise.")
+    return tuple(said)
+
+
+def _names(problem: Any, count: int) -> list[str]:
+    """Return what items are called: tables, groups of queries where there are several, or else queries."""
+    asked, geometry = problem.workload, problem.geometry
+    if geometry.name == "dense" and count == asked.shape[0]:
+        return [*map(repr, asked.groups if len({*asked.groups}) > 1 else asked.names)]
+    return [
+        geometry.item_words(index).removeprefix("table ").removeprefix("query ") for index in range(count)
+    ]
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2g} %" if share < 0.995 else "1 %"

@@ -1,28 +1,275 @@
 """Neighbours that keep the symmetry of blocks: records added, removed or replaced, whatever the number of cells.
 
 A record that is replaced moves ``e_u - e_v``, and a person with records in several groups the sum of several cells:
-`dualmech.geometry.block_pairs` lists what kinds of them there are. Where records are replaced, the total is the same
-for both data sets: it costs nothing, and is measured with noise that is next to none.
+the second half lists what kinds of them there are. Where records are replaced, the total is the same for both data
+sets: it costs nothing, and is measured with noise that is next to none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InvalidInputError, LittleSymmetryError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.base import Index
-from dualmech.geometry.block_pairs import Pairs, Persons
-from dualmech.geometry.block_rows import Block, BlockRows, Key
+from dualmech.geometry.block_rows import MAX_ENTRIES, MAX_ORBITS, Block, BlockRows, Key
 from dualmech.geometry.moves import UNMOVED
 from dualmech.neighbours import Contributions, Relation
 from dualmech.validate import Array
 from dualmech.workloads.domain import Domain
+
+# Kinds of pairs of cells that neighbours differ in, whatever the number of cells: of what each pair costs blocks.
+#
+# Along each attribute, a pair (u, v) is of one of a few *types*: the classes of both values, and whether the values are
+# the same or, on a circle, how far they are apart. With κ the correlation ``P(u, v) / P(u, u)`` of two values in a
+# component, the product of the attributes' κ is that of a block, and ``e_u ∓ e_v`` costs
+#
+# - within one coordinate o of the block ``2 (1 ∓ κ) (K⁻¹)_oo``;
+# - between two coordinates o and p, ``(K⁻¹)_oo + (K⁻¹)_pp ∓ 2 κ (K⁻¹)_op``;
+# - where the block sees one of both alone, what that costs.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Types:
+    """Types of ordered pairs of values of an attribute: the classes of both, what they share, and the type reversed."""
+
+    first: Index  # first, second: (types,) classes of the values
+    second: Index
+    # (components, types) 1 - κ of each component, so that little is not lost in it; 1 where it sees one value or none
+    apart: Array
+    equal: npt.NDArray[np.bool_]  # (types,) whether both values are the same
+    reverse: Index  # (types,) the type of the pair the other way round
+    others: (
+        Array  # (components,) n - 1 of each component's class, so that κ is -1/(n - 1) of two of its values
+    )
+
+    @classmethod
+    def of(cls, symmetry: AttributeSymmetry) -> Types:
+        """List the types of an attribute's pairs."""
+        size, classes = len(symmetry.labels), len(symmetry.sizes)
+        if symmetry.turning:
+            shifts = np.arange(size // 2 + 1)
+            # Turned back by whole turns, so that no angle is large: 1 - cos 2φ = 2 sin² φ.
+            turns = np.outer(np.arange(1, len(symmetry.dimensions) + 1), shifts) % size
+            far = 2 * np.sin(np.pi * np.minimum(turns, size - turns) / size) ** 2
+            nought = np.zeros(len(shifts), dtype=np.intp)
+            return cls(nought, nought, far, shifts == 0, np.arange(len(shifts)), np.zeros(len(far)))
+        several = np.flatnonzero(symmetry.sizes > 1)
+        one, two = (each.ravel() for each in np.meshgrid(range(classes), range(classes), indexing="ij"))
+        crossed = np.flatnonzero(one != two)
+        own = np.arange(classes)
+        first = np.concatenate([own, several, one[crossed]])
+        second = np.concatenate([own, several, two[crossed]])
+        equal = np.arange(len(first)) < classes
+        inside = (symmetry.classes[:, None] == first) & (symmetry.classes[:, None] == second)
+        values = np.where(equal, 0.0, symmetry.sizes[first] / np.maximum(symmetry.sizes[first] - 1, 1))
+        # A pair that crosses classes is seen by a component at one end alone.
+        seen = np.where(inside, values, 1.0)
+        places = {pair: place for place, pair in enumerate(zip(first, second, equal, strict=True))}
+        reverse = [places[j, i, same] for i, j, same in zip(first, second, equal, strict=True)]
+        others = symmetry.sizes[symmetry.classes] - 1
+        return cls(first, second, seen, equal, np.array(reverse, dtype=np.intp), others)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Kinds of pairs of cells of records that are replaced: none the same cell, nor the reverse of another."""
+
+    types: tuple[Types, ...]
+    chosen: tuple[Index, ...]  # of each attribute, the type of each kind
+    first: Index  # first, second: (kinds,) orbits of the cells
+    second: Index
+
+    @property
+    def count(self) -> int:
+        """Number of kinds."""
+        return len(self.first)
+
+    @classmethod
+    def of(cls, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> Pairs:
+        """List the kinds of pairs; refused where there are more than `MAX_ORBITS`."""
+        types = tuple(Types.of(symmetry) for symmetry in symmetries)
+        count = math.prod(float(len(each.first)) for each in types)
+        if count > 2 * MAX_ORBITS:
+            raise LittleSymmetryError(
+                f"replaced records make {count:.3g} types of pairs of cells, more than "
+                f"{2 * MAX_ORBITS}; records added or removed make fewer, and add-remove:2 protects a replaced one too"
+            )
+        chosen = _unordered(types, [np.arange(len(each.first)) for each in types])
+        same = np.all([own.equal[at] for own, at in zip(types, chosen, strict=True)], axis=0)
+        chosen = tuple(at[~same] for at in chosen)
+        return cls(types, chosen, *_ends(types, chosen, symmetries, wide))
+
+    def apart(self, key: Key) -> Array:
+        """Return 1 - κ of a block for each kind, 1 where it does not see both."""
+        found = np.zeros(self.count)
+        for axis, component in key:
+            own = self.types[axis].apart[component][self.chosen[axis]]
+            found = found + own - found * own
+        return found
+
+    def inside(self, key: Key) -> Array:
+        """Return what a unit of ``1/K`` costs each kind, both of whose cells are in one coordinate of a block."""
+        return 2 * self.apart(key)
+
+    def weights(self) -> tuple[list[int], list[int]]:
+        """Return how often each kind counts, halves, the squares of both cells and their inner product."""
+        return [2] * self.count, [-4] * self.count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Persons(Pairs):
+    """Kinds of persons with records in several cells, all of different values of one attribute, the groups.
+
+    A person in l cells costs ``Σ_u C_uu + Σ_{u≠v} C_uv``, C the cost matrix. A kind is a number l of cells and one kind
+    of pairs for all of them, so that it costs a block of one coordinate ``l (1 + (l - 1) κ)``. Others cost no more:
+    where all C_uu are c, as in marginal tables, l cells cost ``l c + Σ_{u≠v} C_uv``, which is at most ``l c + l (l - 1)
+    max C_uv``, and where every attribute that is asked for has l values there are l cells all of whose pairs are of the
+    kind that attains the maximum. Of marginal tables a kind is l and the set of attributes D, the groups' among them,
+    in which cells differ, and ``κ = Π_{i in D} -1 / (n_i - 1)`` over those of the block. Two cells are a pair, of any
+    tables. Elsewhere l cells are refused: with m < l of which all is known, ``contributions:…:K l / m:m`` bounds them,
+    since their difference is ``l / m`` times the mean of those of m out of l cells, and the cost is convex.
+    """
+
+    cells: Index  # (kinds,) l
+
+    @classmethod
+    def of_rule(
+        cls,
+        rule: Contributions,
+        domain: Domain,
+        symmetries: tuple[AttributeSymmetry, ...],
+        wide: tuple[int, ...],
+        keys: Iterable[Key],
+    ) -> Self:
+        """List the kinds of persons, by the attributes that blocks of these keys see.
+
+        Raises `InvalidInputError` for a domain without the attribute, `LittleSymmetryError` for too many kinds, and for
+        more groups than are exact.
+        """
+        rule.check(domain)
+        blocks = list(keys)
+        groups, seen = (
+            domain.names.index(rule.attribute),
+            {axis for key in blocks for axis, _ in key} | {*wide},
+        )
+        types = tuple(Types.of(symmetry) for symmetry in symmetries)
+        most = _most_cells(rule, domain, symmetries, wide, seen)
+        kept = [np.arange(len(each.first) if axis in seen else 1) for axis, each in enumerate(types)]
+        kept[groups] = np.flatnonzero(~types[groups].equal)
+        pairs = math.prod(float(len(each)) for each in kept)
+        singles = math.prod(len(symmetries[axis].sizes) for axis in wide)
+        kinds = singles + pairs * (most - 1)
+        if kinds > MAX_ORBITS or kinds * len(blocks) > MAX_ENTRIES:
+            raise LittleSymmetryError(
+                f"neighbours ({rule}) are of {kinds:.3g} kinds, in {len(blocks)} blocks (limits: {MAX_ORBITS} kinds, "
+                f"{MAX_ENTRIES} in all): every attribute that is asked for doubles them; "
+                f"neighbours='{_anywhere(rule, most)}' bounds them"
+            )
+        chosen = _unordered(types, kept) if most > 1 else tuple(np.zeros(0, dtype=np.intp) for _ in types)
+        one, two = _ends(types, chosen, symmetries, wide)
+        first = np.concatenate([np.arange(singles), *[one] * (most - 1)])
+        second = np.concatenate([np.full(singles, singles), *[two] * (most - 1)])  # a cell that there is not
+        alone = np.zeros(singles, dtype=np.intp)
+        several = tuple(np.concatenate([alone, *[at] * (most - 1)]) for at in chosen)
+        cells = np.repeat(np.arange(1, most + 1), [singles, *[len(one)] * (most - 1)])
+        return cls(types, several, first, second, cells)
+
+    def apart(self, key: Key) -> Array:
+        """Return 1 + κ of a block for each kind, 1 where it does not see both."""
+        return 2 - super(Persons, self).apart(key)
+
+    def inside(self, key: Key) -> Array:
+        """Return what a unit of ``1/K`` costs each kind, all of whose cells are in one coordinate of a block."""
+        # 1/κ is whole, so that nothing is lost where the cost is next to none: l (P ± (l - 1)) / P.
+        inverse, sign = np.ones(self.count), np.ones(self.count)
+        for axis, component in key:
+            differ = ~self.types[axis].equal[self.chosen[axis]]
+            inverse = np.where(differ, inverse * self.types[axis].others[component], inverse)
+            sign = np.where(differ, -sign, sign)
+        return np.asarray(self.cells * (inverse + sign * (self.cells - 1)) / inverse)
+
+    def weights(self) -> tuple[list[int], list[int]]:
+        """Return how often each kind counts, halves, the squares of both cells and their inner product."""
+        counts = self.cells.tolist()
+        return [max(count, 2) for count in counts], [2 * count * (count - 1) for count in counts]
+
+
+def _anywhere(rule: Contributions, most: int) -> str:
+    return f"add-remove:{rule.members * most}"
+
+
+def _most_cells(
+    rule: Contributions,
+    domain: Domain,
+    symmetries: tuple[AttributeSymmetry, ...],
+    wide: tuple[int, ...],
+    seen: set[int],
+) -> int:
+    """Return in how many cells a person can be; refused where kinds of pairs do not say what they cost."""
+    values = dict(domain.sizes)
+    most = min(rule.groups, values[rule.attribute])
+    turned = [domain.names[axis] for axis in seen if symmetries[axis].turning]
+    if turned and most > 1:
+        raise LittleSymmetryError(
+            f"neighbours ({rule}) are for tables that ask no circle of an attribute, as of {turned[0]!r}; "
+            f"neighbours='{_anywhere(rule, most)}' bounds them"
+        )
+    if most <= 2:
+        return most
+    few = min((n for n in (domain.shape[axis] for axis in seen) if n > 1), default=most)
+    exact = 2 if wide else few
+    if exact < most:
+        why = (
+            f"values of {domain.names[wide[0]]!r} are told apart"
+            if wide
+            else f"{next(domain.names[axis] for axis in sorted(seen) if domain.shape[axis] == few)!r} has {few} values"
+        )
+        raise LittleSymmetryError(
+            f"neighbours ({rule}) may be in {exact} groups at most, where {why}; "
+            f"neighbours='contributions:{rule.attribute}:{-(-rule.members * most // exact)}:{exact}' bounds them, and "
+            f"so does '{_anywhere(rule, most)}'"
+        )
+    return most
+
+
+def _unordered(types: Sequence[Types], kept: Sequence[Index]) -> tuple[Index, ...]:
+    """Return, by attribute, the types of all pairs of cells of these types, one of a pair and its reverse."""
+    several = [axis for axis, each in enumerate(kept) if len(each) != 1]
+    sizes = [len(kept[axis]) for axis in several]
+    count = math.prod(sizes)
+    index = np.unravel_index(np.arange(count), sizes) if sizes else ()
+    turned = np.zeros(count, dtype=np.intp)
+    for axis, at in zip(several, index, strict=True):
+        reverse = np.searchsorted(kept[axis], types[axis].reverse[kept[axis]])
+        turned = turned * len(kept[axis]) + reverse[at]
+    one_of_both = np.flatnonzero(np.arange(count) <= turned)
+    found = [np.full(len(one_of_both), each[0] if len(each) else 0, dtype=np.intp) for each in kept]
+    for axis, at in zip(several, index, strict=True):
+        found[axis] = kept[axis][at[one_of_both]].astype(np.intp)
+    return tuple(found)
+
+
+def _ends(
+    types: Sequence[Types],
+    chosen: Sequence[Index],
+    symmetries: Sequence[AttributeSymmetry],
+    wide: Iterable[int],
+) -> tuple[Index, Index]:
+    """Return the orbits of both cells of each kind of pairs."""
+    first, second = np.zeros(len(chosen[0]), dtype=np.intp), np.zeros(len(chosen[0]), dtype=np.intp)
+    for axis in wide:
+        count = len(symmetries[axis].sizes)
+        first = first * count + types[axis].first[chosen[axis]]
+        second = second * count + types[axis].second[chosen[axis]]
+    return first, second
 
 
 def moved_by(

@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech.geometry.base import Index
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError, LittleSymmetryError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
+from dualmech.geometry.base import (
+    Index,
+)
 from dualmech.validate import Array
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.unions import Queries, UnionWorkload
@@ -20,9 +21,10 @@ from dualmech.workloads.unions import Queries, UnionWorkload
 Key = tuple[tuple[int, int], ...]
 """Of a block: the component of each attribute that has another than the constants on classes."""
 
-
 MAX_ORBITS = 2**15  # largest number of orbits of cells, or of queries of all tables
+
 MAX_CHOICES = 2**20  # largest number of blocks, counted once for every table that they are part of
+
 MAX_ENTRIES = 2**26  # largest number of entries of the blocks' rows, all together
 
 STILL = 1e-10

@@ -13,20 +13,18 @@ from dualmech.geometry.base import Geometry
 from dualmech.geometry.block_rows import MAX_ORBITS
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
-from dualmech.geometry.differences import LARGEST_DENSE, bound_words, check_relation, on_matrix
+from dualmech.geometry.moves import LARGEST_DENSE, bound_words, check_relation, on_matrix
 from dualmech.geometry.product import ByFactor, Product
-from dualmech.geometry.range_stream import one_number, stream_of
 from dualmech.geometry.split import Split
-from dualmech.geometry.stream import Stream
+from dualmech.geometry.stream import Stream, one_number, stream_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads import numbers, products
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
-from dualmech.workloads.intervals import RangeWorkload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
 from dualmech.workloads.query_tables import TableWorkload
-from dualmech.workloads.streams import StreamWorkload
+from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 from dualmech.workloads.unions import UnionWorkload, union_of
 
 KINDS = ("auto", "dense", "blocks", "product", "split", "stream")

@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import FitnessDual, Forms, Geometry, Index, Judged
+from dualmech.geometry.base import FitnessDual, Forms, Geometry, Index, Judged, Ranked, joined, joined_words
 from dualmech.geometry.blocks import Blocks
-from dualmech.geometry.naming import Ranked, joined, joined_words
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload

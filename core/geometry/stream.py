@@ -2,24 +2,179 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.special
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry import stream_forms
-from dualmech.geometry.base import Judged, read_weights, shares, valid_weights
-from dualmech.geometry.causal_forms import Causal
-from dualmech.geometry.dense import as_dual_weights
-from dualmech.geometry.dense_forms import DenseForms
+from dualmech.geometry.base import Index, Judged, Ranked, read_weights, shares, valid_weights
+from dualmech.geometry.causal import Causal
+from dualmech.geometry.dense import DenseForms, as_dual_weights
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads import numbers
-from dualmech.workloads.base import Workload
-from dualmech.workloads.streams import StreamWorkload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.streams import RangeWorkload, StreamWorkload, running_sums
+
+# Running sums: costs, variances and trace norms in time and memory proportional to their number.
+#
+# Let W be sums with decay, ``(W x)_j = x_j + β (W x)_{j-1}``, where each step may have its own β, so that ``W⁻¹`` is
+# bidiagonal. With ``M = diag(√μ) W diag(√λ)``, ``L = M⁻¹`` is bidiagonal too, with the diagonal a and -b below it,
+# ``T = L L'`` is tridiagonal, and ``T^-½ = (M'M)^½``. So the trace norm of M is ``tr T^-½``, and noise of covariance
+# ``diag(√λ) T^½ diag(√λ)`` costs cell i ``(T^-½)_ii / λ_i`` and gives sum j the variance ``(T'^-½)_jj / μ_j`` with
+# ``T' = L'L``, which is T of the reversed a and b.
+#
+# **The inverse square root.** With ``s = √m sc(u)``, Jacobi's function of the modulus ``k'² = 1 - m/M``, where ``m ≤ T
+# ≤ M``, ``t^-½ = (2/π) ∫ ds / (t + s²)`` is the mean over a period ``2 K'`` of a function that is analytic but for
+# simple poles on the lines ``Im u = ± K``, and changes its sign from u to ``u + 2 i K``. Its Fourier coefficients over
+# its mean are ``cos(π l y / K') / cosh(π l K / K')`` for some real y, so that the sum over N midpoints of half a
+# period, ``Σ_j c_j / (t + w_j)``, is ``t^-½`` times ``1 + 2 Σ_n (-1)^n cos(…) / cosh(2 π n N K / K')``: within ``4 q /
+# (1 - q)`` of it, relative, for ``q = exp(-2 π N K / K')`` and every t between m and M. Both diagonals of ``T^-½`` are
+# known as well. (N. Hale, N. Higham and L. N. Trefethen, SIAM J. Numer. Anal. 46(5), 2008, have the sum; the bound is
+# of the same kind.)
+#
+# **The diagonal of a shifted inverse.** ``((T + w)⁻¹)_ii = 1 / (w + p_i + r_i)`` with ``p_1 = 0``, ``p_{i+1} = b_i²
+# (p_i + w) / (p_i + w + a_i²)`` and ``r_n = a_n²``, ``r_i = a_i² (r_{i+1} + w) / (r_{i+1} + w + b_i²)``. There is no
+# subtraction in it: every number keeps its digits, however small the eigenvalues of T.
+
+
+POLES = 16  # poles that are carried along at a time: what bounds the memory
+RESCALED = 4  # steps of a recurrence after which its matrices are brought to a last entry of 1
+SAFE = 1 - 1e-6  # of the least eigenvalue as it is computed, less than it is for certain
+NARROWEST = 4.0  # least ratio of the ends of the interval on which the sum of poles is taken
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Poles:
+    """``Σ_j c_j / (t + w_j)``, which is ``t^-½`` from m to M within `error`, relative."""
+
+    places: Array  # w_j
+    factors: Array  # c_j
+    error: float
+
+    @classmethod
+    def of(cls, low: float, high: float, tol: float) -> Poles:
+        """Find as few poles as make the error at most `tol`, or what rounding leaves."""
+        high = max(high, NARROWEST * low)
+        ratio = low / high
+        other, own = float(scipy.special.ellipk(ratio)), float(scipy.special.ellipkm1(ratio))  # K and K'
+        count = max(int(np.ceil(np.log(5 / tol) * own / (2 * np.pi * other))), 2)
+        count += count % 2
+        nome = np.exp(-np.pi * own / other)
+        # By Jacobi's imaginary transformation sc(u|k') is the sine amplitude of modulus k along the imaginary axis;
+        # up to K'/2 its series has positive terms that fall like the nome's root. The rest is its mirror image.
+        angles = np.pi / (2 * other) * (np.arange(count // 2) + 0.5) * own / count
+        odd = 2 * np.arange(24)[:, None] + 1
+        weights = 2 * np.pi / (np.sqrt(ratio) * other) / (1 - nome**odd)
+        rise, fall = (np.exp(odd * (sign * angles + np.log(nome) / 2)) for sign in (1, -1))
+        roots = np.sqrt(low) * (weights * (rise - fall) / 2).sum(axis=0)
+        slopes = np.sqrt(low) * (weights * odd * np.pi / (2 * other) * (rise + fall) / 2).sum(axis=0)
+        mirrored = np.sqrt(low * high) / roots
+        slopes = np.concatenate([slopes, slopes * mirrored / roots])
+        q = np.exp(-2 * np.pi * count * other / own)
+        return cls(
+            np.concatenate([roots, mirrored]) ** 2,
+            2 * own / (np.pi * count) * slopes,
+            float(4 * q / (1 - q) + 64 * EPS),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bidiagonal:
+    """The squares of a (n,) and b (n - 1,): L, up to signs."""
+
+    a: Array
+    b: Array
+
+    @classmethod
+    def of(cls, neighbour_weights: Array, query_weights: Array, decay: float | Array) -> Bidiagonal:
+        """Return L for positive weights λ and μ."""
+        return cls(
+            1 / (neighbour_weights * query_weights), decay**2 / (neighbour_weights[1:] * query_weights[:-1])
+        )
+
+    @property
+    def reversed(self) -> Bidiagonal:
+        """What has ``L'L`` for ``L L'``, both from the last entry to the first."""
+        return Bidiagonal(self.a[::-1], self.b[::-1])
+
+    @property
+    def largest(self) -> float:
+        """Return what no eigenvalue of T exceeds, the largest sum of magnitudes in a row."""
+        beside = np.sqrt(self.a[:-1] * self.b)
+        rows = self.a + np.r_[0.0, self.b] + np.r_[beside, 0.0] + np.r_[0.0, beside]
+        return float(rows.max()) * (1 + 8 * EPS)
+
+
+def poles_of(
+    matrix: Bidiagonal, neighbour_weights: Array, query_weights: Array, decay: float | Array, tol: float
+) -> Poles:
+    """Return poles for the eigenvalues of T, which lie between ``1 / ‖M‖_F²`` and the largest sum in a row."""
+    squares = running_sums(neighbour_weights, decay**2)
+    return Poles.of(SAFE / float(query_weights @ squares), matrix.largest, tol)
+
+
+def inverse_root_diagonal(matrix: Bidiagonal, poles: Poles) -> Array:
+    """Return the diagonal of ``Σ_j c_j (L L' + w_j)⁻¹`` (n,)."""
+    found = np.zeros(len(matrix.a))
+    for start in range(0, len(poles.places), POLES):
+        chosen = slice(start, start + POLES)
+        found += _resolvent_diagonals(matrix.a, matrix.b, poles.places[chosen], poles.factors[chosen])
+    return found
+
+
+def _resolvent_diagonals(a: Array, b: Array, places: Array, factors: Array) -> Array:
+    """Return the diagonal of ``Σ_j c_j (T + w_j)⁻¹``."""
+    before = _sequence(np.r_[0.0, b], np.r_[1.0, a[:-1]], places)
+    after = _sequence(a[::-1], np.r_[0.0, b[::-1]], places)[::-1]
+    before += after
+    before += places
+    return np.asarray((factors / before).sum(axis=1))
+
+
+def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
+    """Return ``y_k = g_k (y_{k-1} + w) / (y_{k-1} + w + h_k)`` (n, p), for each of the shifts w; no start matters.
+
+    Many stretches are followed at a time. A step is ``y ↦ (α y + β) / (γ y + δ)`` with positive numbers, and these
+    compose as matrices do: so each stretch is composed first, and followed once it is known what it begins with.
+    """
+    count = len(gains)
+    length = max(int(np.sqrt(count) / 2), 1)
+    stretches = -(-count // length)
+    g, h = (np.ones((stretches * length, 1)) for _ in range(2))
+    g[:count, 0], h[:count, 0] = gains, halves
+    g, h = (np.ascontiguousarray(each.reshape(stretches, length, 1).swapaxes(0, 1)) for each in (g, h))
+    alpha, beta, gamma, delta = (np.full((stretches, len(shifts)), each) for each in (1.0, 0.0, 0.0, 1.0))
+    for step in range(length):
+        alpha += shifts * gamma
+        beta += shifts * delta
+        gamma *= h[step]
+        gamma += alpha
+        delta *= h[step]
+        delta += beta
+        alpha *= g[step]
+        beta *= g[step]
+        if step % RESCALED == 0:
+            for each in (alpha, beta, gamma):
+                each /= delta
+            delta.fill(1.0)
+    y, end = np.empty((stretches, len(shifts))), np.ones(len(shifts))
+    for stretch in range(stretches):
+        y[stretch] = end
+        end = (alpha[stretch] * end + beta[stretch]) / (gamma[stretch] * end + delta[stretch])
+    found = np.empty((stretches, length, len(shifts)))
+    for step in range(length):
+        shifted = y + shifts
+        y = shifted / (shifted + h[step])
+        y *= g[step]
+        found[:, step] = y
+    return found.reshape(stretches * length, len(shifts))[:count]
+
 
 ACCURACY = 1e-13  # to which the judge takes an inverse square root, relative
 
@@ -112,7 +267,7 @@ class CausalPoint:
 class Stream:
     """Running sums: both sides of a certificate from diagonals of inverse square roots of tridiagonal matrices.
 
-    `dualmech.geometry.stream_forms` has the formulas, and what the sums of poles that stand for the square root are off
+    `dualmech.geometry.stream` has the formulas, and what the sums of poles that stand for the square root are off
     by. Rounding: every number of the recurrences is positive, an error of one is not enlarged by the next, and weights
     that are off by a share change no cost and no variance by more, since the geometric mean is monotone.
     """
@@ -258,13 +413,170 @@ class Stream:
     def diagonals(self, cells: Array, sums: Array, both: bool = True) -> tuple[Array, Array, float]:
         """Return the diagonals of ``T^-½`` and, if asked for, of ``T'^-½``, and what they may be off by, relative."""
         decay = self.decay
-        matrix = stream_forms.Bidiagonal.of(cells, sums, decay)
-        poles = stream_forms.poles_of(matrix, cells, sums, decay, ACCURACY)
-        left = stream_forms.inverse_root_diagonal(matrix, poles)
-        right = stream_forms.inverse_root_diagonal(matrix.reversed, poles)[::-1] if both else left[:0]
+        matrix = Bidiagonal.of(cells, sums, decay)
+        poles = poles_of(matrix, cells, sums, decay, ACCURACY)
+        left = inverse_root_diagonal(matrix, poles)
+        right = inverse_root_diagonal(matrix.reversed, poles)[::-1] if both else left[:0]
         return left, right, poles.error + self.rounding
 
 
 def _over(level: float, divisor: float) -> float:
     with np.errstate(all="ignore"):
         return float(np.float64(level) / divisor)
+
+
+# All ranges of ordered cells, for total variance: sums of a stream have the same Gram matrix.
+#
+# ``G = W'W`` of all ranges is ``N = d + 1`` times the inverse of the second difference. It is ``V' diag(μ) V`` with
+# ``V_ji = i / j`` for ``i ≤ j``, sums with a decay that changes, ``(V x)_j = x_j + (j - 1) / j (V x)_{j-1}``, and with
+# weights ``μ_j = N j / (j + 1)``. Total variance asks of a workload for its Gram matrix alone: costs, the sum of all
+# variances and the trace norm are those of the sums V x with the weights μ, on `dualmech.geometry.stream`.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeForms:
+    """What noise costs each cell, and the sum of the variances of all ranges."""
+
+    sums: DenseForms  # of the sums V x
+    shares: Array  # (d,) μ
+
+    @property
+    def cost(self) -> float:
+        """Squared privacy cost, the largest over all cells."""
+        return self.sums.cost
+
+    @property
+    def cost_rounding(self) -> float:
+        """Allowance for the rounding of the cost, relative."""
+        return self.sums.cost_rounding
+
+    @property
+    def profile(self) -> Array:
+        """Squared privacy cost of a record in each cell (d,)."""
+        return self.sums.profile
+
+    @property
+    def profile_rounding(self) -> Array:
+        """Allowance for the rounding of the profile (d,), absolute."""
+        return self.sums.profile_rounding
+
+    def total(self, weights: Array) -> Judged:
+        """Return the sum of the variances of all ranges, times their weight."""
+        return self.sums.total(weights[0] * self.shares)
+
+    def binding(self, slack: float) -> Index:
+        """Return the cells whose cost is within `slack`, relative, of the largest."""
+        return self.sums.binding(slack)
+
+    def worst_neighbours(self) -> Ranked:
+        """Return the cells of the largest costs, with these."""
+        return self.sums.worst_neighbours()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeStream(Stream):
+    """All ranges, of one weight: total variance in time and memory proportional to the number of cells.
+
+    There is one item, all ranges together.
+    """
+
+    workload: RangeWorkload  # type: ignore[assignment]
+
+    @property
+    def decay(self) -> Array:
+        """How much of each sum V x goes into the next (d - 1,)."""
+        before = np.arange(1, self.workload.shape[1], dtype=np.float64)
+        return before / (before + 1)
+
+    @property
+    def shares(self) -> Array:
+        """The weights μ of the sums V x, for which their Gram matrix is that of all ranges (d,)."""
+        order = np.arange(1, self.workload.shape[1] + 1, dtype=np.float64)
+        return (self.workload.shape[1] + 1) * order / (order + 1)
+
+    @property
+    def sums(self) -> Array:
+        """V written out (d, d); refused where it is too large."""
+        count = self.workload.shape[1]
+        if count**2 > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"noise on {count} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
+            )
+        order = np.arange(1, count + 1, dtype=np.float64)
+        return np.tril(order / order[:, None])
+
+    def numbers(self, given: Any, name: str) -> Array:
+        """Return the one weight of all ranges (1,); refuse targets, and weights that differ."""
+        if name != "weights":
+            raise InvalidInputError(
+                f"geometry 'stream' takes all ranges for total variance alone, not with {name}: take 'dense'"
+            )
+        found = one_number(self.workload, given, name)
+        if found is None:
+            raise InvalidInputError("geometry 'stream' takes weights that are equal for all ranges")
+        return found
+
+    def on_sums(self, given: Array) -> Array:
+        """Return the weights of the sums V x (d,) from the weight of all ranges."""
+        return np.asarray(given[0] * self.shares)
+
+    def forms(self, point: StreamPoint | CausalPoint) -> Any:
+        """Evaluate both sides; None for weights or a level that are not positive."""
+        found = Stream.forms(self, point)
+        return None if found is None else RangeForms(found, self.shares)
+
+    def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
+        """Return weights on cells (d,); there are none on ranges."""
+        if queries:
+            raise InvalidInputError("geometry 'stream' takes all ranges for total variance alone")
+        return Stream.weights(self, dual, queries=False)
+
+    def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
+        """Return ``‖diag(√w) W diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where nothing is proven."""
+        return Stream.total_bound(self, neighbour_weights, self.on_sums(weights))
+
+    def per_query(self, workload: Workload, numbers: Array) -> Array:
+        """Return one number per range; refused where they are too many."""
+        count = workload.shape[0]
+        if count > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(f"numbers of {count} ranges are too many to write out one by one")
+        return np.full(count, numbers[0])
+
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+        """Return the matrix of the ranges, where it can be written out, and the weight of each."""
+        return Stream.in_numbers(self, workload, kind, self.per_query(workload, numbers))
+
+    def item_words(self, index: int) -> str:
+        """Return what the only item is called."""
+        return "all ranges"
+
+    def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
+        """Return the share of all ranges (1,): everything, where anything is proven."""
+        return np.ones(1) if valid_weights(neighbour_weights) else np.zeros(1)
+
+
+def one_number(workload: RangeWorkload, given: Any, name: str) -> Array | None:
+    """Return the number that all ranges have (1,), None where they differ; refuse what is none."""
+    if isinstance(given, Mapping):
+        if {*given} != {"ranges"} or workload.shape[0] == 1:
+            each = numbers.by_query(workload, given, name, positive=False)
+            return each[:1] if np.ptp(each) == 0 and each[0] > 0 else None
+        given = given["ranges"]
+    checked = validate.finite(**{name: given})
+    if checked.shape not in ((), (1,)):
+        each = numbers.by_query(workload, checked, name, positive=False)
+        return each[:1] if np.ptp(each) == 0 and each[0] > 0 else None
+    found = np.array([validate.positive_number(**{name: float(checked.reshape(()))})])
+    validate.moderate(**{name: found})
+    return validate.read_only(found)
+
+
+def stream_of(workload: Workload) -> Stream:
+    """Return the geometry of running sums, or of all ranges; refuse other workloads."""
+    if isinstance(workload, RangeWorkload):
+        return RangeStream(workload)
+    if isinstance(workload, StreamWorkload):
+        return Stream(workload)
+    raise InvalidInputError(
+        "geometry 'stream' takes workloads made by dualmech.workloads.prefix and decayed_sums, and all_range"
+    )

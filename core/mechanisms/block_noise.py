@@ -4,29 +4,252 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
 
-from dualmech import linalg
+from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
+from dualmech.geometry.base import Index
 from dualmech.geometry.block_neighbours import Moved
 from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import tabular
+from dualmech.geometry.dense import judged_covariance
 from dualmech.immutable import freeze
-from dualmech.mechanisms import components, records
-from dualmech.mechanisms.pieces import Piece, axes_of
+from dualmech.linalg import EPS
+from dualmech.mechanisms import records
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, count_text
-from dualmech.workloads.lattice import Axes
+from dualmech.workloads.domain import Axes, Domain, count_text
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
+
+# What an array over an attribute's values shows of its components, along one axis and without a matrix.
+#
+# Where values are exchanged, the part in the component of a class is what its entries are less their mean: it stays one
+# number per value, on no basis. Where they are turned, it is coordinates on the waves of
+# `AttributeSymmetry.directions`, by fast Fourier transforms. Either way parts have the inner products of what they are
+# parts of, and have places along the axis: those of a component are `places`.
+
+
+class WholeAttribute(AttributeSymmetry):
+    """The symmetry of an attribute all of whose values are exchanged; it takes no room, whatever their number."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", np.array([float(len(self.labels))]))
+
+
+def marginal_symmetries(sizes: Iterable[int]) -> tuple[AttributeSymmetry, ...]:
+    """Return the symmetry of attributes that marginal tables alone are asked of."""
+    return tuple(
+        WholeAttribute(
+            np.broadcast_to(np.intp(0), size),
+            np.zeros(int(size > 1), dtype=np.intp),
+            np.full(int(size > 1), size - 1.0),
+            False,
+        )
+        for size in sizes
+    )
+
+
+def places(symmetry: AttributeSymmetry, component: int) -> Index:
+    """Return where along the axis the parts in a component lie: of values of its class, or of its waves."""
+    if symmetry.turning:
+        return 2 * component + np.arange(int(symmetry.dimensions[component]))
+    return np.flatnonzero(symmetry.labels == symmetry.classes[component])
+
+
+def parts_of(symmetry: AttributeSymmetry, array: Array, axis: int = 0) -> Array:
+    """Return the parts in all components: n places along the axis, or n - 1 of waves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dualmech.geometry.attribute_symmetry import AttributeSymmetry
+    >>> parts_of(AttributeSymmetry.of([], 3), np.array([1.0, 2.0, 6.0]))
+    array([-2., -1.,  3.])
+    """
+    if not symmetry.turning:
+        return np.asarray(array - spread_over_values(symmetry, class_sums(symmetry, array, axis), axis))
+    size = len(symmetry.labels)
+    waves = np.fft.rfft(np.moveaxis(array, axis, -1), axis=-1)[..., 1:]
+    pairs = np.stack([waves.real, -waves.imag], axis=-1).reshape(*waves.shape[:-1], -1)
+    return np.asarray(np.moveaxis(pairs[..., : size - 1] * _units(symmetry), -1, axis))
+
+
+def from_parts(symmetry: AttributeSymmetry, parts: Array, axis: int = 0) -> Array:
+    """Return the function on the values that has these parts and no constant, the adjoint of `parts_of`."""
+    if not symmetry.turning:
+        return parts
+    size = len(symmetry.labels)
+    scaled = np.moveaxis(parts, axis, -1) / _units(symmetry)
+    if size % 2 == 0:
+        scaled = np.concatenate([scaled, np.zeros((*scaled.shape[:-1], 1))], axis=-1)
+    waves = np.concatenate(
+        [np.zeros((*scaled.shape[:-1], 1)), scaled[..., 0::2] - 1j * scaled[..., 1::2]], axis=-1
+    )
+    return np.asarray(np.moveaxis(np.fft.irfft(waves, size, axis=-1), -1, axis))
+
+
+def class_sums(symmetry: AttributeSymmetry, array: Array, axis: int = 0) -> Array:
+    """Return the sum over each class along the axis."""
+    size = len(symmetry.labels)
+    if len(symmetry.sizes) == 1:
+        return np.asarray(array.sum(axis=axis, keepdims=True))
+    class_of = sp.csr_array((np.ones(size), symmetry.labels, np.arange(size + 1)))
+    moved = np.moveaxis(array, axis, 0)
+    sums = class_of.T @ moved.reshape(size, -1)
+    return np.moveaxis(sums.reshape(-1, *moved.shape[1:]), 0, axis)
+
+
+def spread_over_values(symmetry: AttributeSymmetry, sums: Array, axis: int = 0) -> Array:
+    """Return class sums spread evenly over the values of their classes."""
+    means = np.moveaxis(sums, axis, -1) / symmetry.sizes
+    return np.moveaxis(means[..., symmetry.labels], -1, axis)
+
+
+def of_query(symmetry: AttributeSymmetry, factor: Array) -> tuple[Array, Array]:
+    """Return the class means and the parts of a query's factor (n,), rounding set to zero."""
+    cut = 4 * len(factor) * EPS * np.abs(factor).max()
+    means, parts = class_sums(symmetry, factor) / symmetry.sizes, parts_of(symmetry, factor)
+    return np.where(np.abs(means) > cut, means, 0.0), np.where(np.abs(parts) > cut, parts, 0.0)
+
+
+def inner_products(symmetry: AttributeSymmetry, one: Array, two: Array) -> Array:
+    """Return the inner product of two arrays of parts (n,) in every component."""
+    return np.array(
+        [
+            one[where] @ two[where]
+            for where in (places(symmetry, each) for each in range(len(symmetry.classes)))
+        ]
+    )
+
+
+def unit_noise(symmetry: AttributeSymmetry, component: int, draws: Array, axis: int) -> Array:
+    """Return unit noise on a component from independent unit noise in its places."""
+    return draws if symmetry.turning else np.asarray(draws - draws.mean(axis=axis, keepdims=True))
+
+
+def scaled_residual(table: npt.NDArray[Any], axes: int) -> npt.NDArray[Any]:
+    """Return n times each entry less the sum along its line, for each of the first axes: whole numbers stay whole."""
+    for axis in range(axes):
+        table = table.shape[axis] * table - table.sum(axis=axis, keepdims=True)
+    return table
+
+
+def _units(symmetry: AttributeSymmetry) -> Array:
+    """Return the norms that make waves orthonormal, one per place."""
+    size = len(symmetry.labels)
+    units = np.full(size - 1, np.sqrt(2 / size))
+    if size % 2 == 0:
+        units[-1] = np.sqrt(1 / size)
+    return units
+
+
+def factors_of(
+    domain: Domain, query: Mapping[str, npt.ArrayLike], argument: str = "query"
+) -> dict[int, Array]:
+    """Return the factors of a product query by the positions of their attributes."""
+    validate.mapping("attributes to factors", **{argument: query})
+    factors = {}
+    for name, factor in query.items():
+        (axis,) = domain.axes([name])
+        factors[axis] = validate.vector(domain.shape[axis], "value", **{f"{argument}[{name!r}]": factor})
+    return factors
+
+
+# Noise on one block.
+
+
+EVEN = 1e-12
+"""What rounding may make a basis differ over classes that it does not tell apart, relative to its largest entry."""
+
+ROUNDINGS = 8  # how many roundings the cost of a block of one coordinate may have seen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Noise on a block.
+
+    A copy of the block is a choice of an orthonormal function u_i in the component of every attribute of the key. Its
+    coordinate o is the sum of the data times ``Π u_i`` over the cells of the wide attributes' classes that o names,
+    divided by ``weight = 1/√(Π n_i)``, n_i the size of the class on which the component lives. In every copy ``moves``
+    times the coordinates are released with noise of one covariance, `copies` times that of a `BlockPoint`.
+    """
+
+    moves: Array  # the basis, in coordinates (r, b)
+    covariance: Array  # (r, r)
+    root: Array  # R with R'R the covariance
+    weight: float
+    copies: float
+    costs: Array  # of each move of neighbours (s,)
+    rounding: Array  # allowance for that of the costs
+    orbits: Index  # the orbit of neighbours that makes the move (s,)
+    classed: Axes = ()  # wide attributes outside the key whose classes `moves` tells apart: it is even over others'
+
+    @classmethod
+    def of(
+        cls,
+        symmetries: Sequence[AttributeSymmetry],
+        neighbours: Moved,
+        key: Key,
+        moves: Array,
+        covariance: Array,
+    ) -> Piece:
+        """Judge the covariance of a copy."""
+        steps, orbits = neighbours.steps(key, moves)
+        pairs = [(symmetries[axis], component) for axis, component in key]
+        weight = math.prod(float(symmetry.sizes[symmetry.classes[each]]) for symmetry, each in pairs) ** -0.5
+        copies = math.prod(float(symmetry.dimensions[each]) for symmetry, each in pairs)
+        if moves.size == 1:
+            level, one = float(covariance[0, 0]), np.ones((1, 1))
+            if not (math.isfinite(level) and level > 0):
+                raise InvalidInputError(f"levels must be positive and finite, got {level:g}")
+            cost = copies / level * (steps[0] / moves[0]) ** 2
+            root = one * math.sqrt(level)
+            return cls(one, one * level, root, weight, copies, cost, ROUNDINGS * linalg.EPS * cost, orbits)
+        judged = judged_covariance(covariance, steps)
+        triangle = None if judged is None else linalg.cholesky(judged[0])
+        if judged is None or triangle is None:
+            raise InvalidInputError("point must have positive definite covariances")
+        outside = [axis for axis in neighbours.rows.wide if axis not in dict(key)]
+        spread = moves.reshape(len(moves), *(len(symmetries[axis].sizes) for axis in outside))
+        uneven = [np.ptp(spread, axis=place).max() for place in range(1, spread.ndim)]
+        limit = EVEN * np.abs(moves).max()
+        classed = tuple(axis for axis, most in zip(outside, uneven, strict=True) if most > limit)
+        costs, rounding = copies * judged[1], copies * judged[2]
+        return cls(moves, judged[0], triangle, weight, copies, costs, rounding, orbits, classed)
+
+    def scaled(self, factor: float) -> Piece:
+        """Return all noise times a number."""
+        return replace(
+            self,
+            covariance=self.covariance * factor,
+            root=self.root * math.sqrt(factor),
+            costs=self.costs / factor,
+            rounding=self.rounding / factor,
+        )
+
+    def covers(self, rows: Array, coordinates: Array) -> bool:
+        """Whether rows, of these coordinates on the basis, lie in its span."""
+        missed = np.linalg.norm(rows - coordinates @ self.moves)
+        return bool(missed <= linalg.SPAN_TOLERANCE * np.linalg.norm(rows))
+
+
+def axes_of(key: Key) -> Axes:
+    """Return the attributes of a block."""
+    return tuple(axis for axis, _ in key)
+
 
 Look = Mapping[int, tuple[Array, Array]]
 """Of a product query: the class means and the parts of each attribute's factor, by position."""
@@ -61,7 +284,7 @@ class BlockNoise:
             raise InputTypeError(f"blocks must be Blocks, got {type(blocks).__name__}")
         workload, checked = blocks.workload, blocks.point(point)
         assert workload.domain is not None
-        symmetries = blocks.symmetries or components.marginal_symmetries(workload.domain.shape)
+        symmetries = blocks.symmetries or marginal_symmetries(workload.domain.shape)
         keys, rows = (
             [*blocks.keys, *(block.key for block in blocks.matrix_blocks)],
             BlockRows(symmetries, blocks.wide),
@@ -255,8 +478,8 @@ class BlockNoise:
 
     def _look(self, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> Look:
         """Return what a query is made of; refuse it where a part is not measured."""
-        factors = components.factors_of(self.domain, query, argument)
-        look = {axis: components.of_query(self.symmetries[axis], factor) for axis, factor in factors.items()}
+        factors = factors_of(self.domain, query, argument)
+        look = {axis: of_query(self.symmetries[axis], factor) for axis, factor in factors.items()}
         shown = self._shown(sorted(look))
         for key in self._sought(look):
             piece = self.pieces.get(key)
@@ -276,7 +499,7 @@ class BlockNoise:
     def _covariance(self, first: Look, second: Look) -> float:
         total = 0.0
         products = {
-            axis: components.inner_products(self.symmetries[axis], first[axis][1], second[axis][1])
+            axis: inner_products(self.symmetries[axis], first[axis][1], second[axis][1])
             for axis in first
             if axis in second
         }
@@ -295,11 +518,7 @@ class BlockNoise:
         choices: list[list[Key]] = []
         for axis, (means, parts) in sorted(look.items()):
             symmetry = self.symmetries[axis]
-            found = (
-                each
-                for each in range(len(symmetry.classes))
-                if np.any(parts[components.places(symmetry, each)])
-            )
+            found = (each for each in range(len(symmetry.classes)) if np.any(parts[places(symmetry, each)]))
             choices.append([*([()] if np.any(means) else []), *(((axis, each),) for each in found)])
         for chosen in itertools.product(*choices):
             yield tuple(pair for own in chosen for pair in own)
@@ -322,9 +541,131 @@ class BlockNoise:
             elif len(symmetry.sizes) == 1:
                 words.append(f"differences of {name}")
             else:
-                members = components.places(symmetry, component)
+                members = places(symmetry, component)
                 words.append(f"differences of {name} among its values {members[0]} … {members[-1]}")
         return " x ".join(words) or ("sums over whole classes" if self.wide else "the total")
 
     def _shown(self, axes: Iterable[int]) -> str:
         return " x ".join(self.domain.names[axis] for axis in axes) or "the total"
+
+
+# Noise on the blocks of a symmetry as noise on those of a smaller one, where other tables tell more values apart.
+#
+# Two sets of tables leave two symmetries; what keeps both is what the tables together leave. Its classes are finer, so
+# that a block of the first falls apart: of the functions on a class F of n values that add up to 0, those that are
+# constant on the finer classes f of F are *contrasts*, rows a over these classes with ``Σ n_f a_f = 0`` and
+# ``Σ n_f a_f² = 1``, and the others live on one f each.
+
+
+Noise = tuple[Array, Array]
+"""Rows over the classes that a block sees, and their covariance, in units of counts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RefinedAttribute:
+    """An attribute's classes as sums of finer ones, and what its components become."""
+
+    fine: AttributeSymmetry
+    sums: Array  # (coarse classes, fine classes) which fine classes make up each
+    inside: tuple[tuple[int, ...], ...]  # of each coarse component, the fine components in it
+    contrasts: tuple[Array, ...]  # of each coarse component, its contrasts (m - 1, fine classes)
+
+    @classmethod
+    def of(cls, name: str, coarse: AttributeSymmetry, fine: AttributeSymmetry) -> RefinedAttribute:
+        """Hold two symmetries of an attribute against each other."""
+        parent = np.zeros(len(fine.sizes), dtype=np.intp)
+        parent[fine.labels] = coarse.labels
+        if not coarse.turning and np.any(parent[fine.labels] != coarse.labels):
+            raise InvalidInputError(f"what is compared tells values of {name!r} apart that the others do not")
+        sums = (parent == np.arange(len(coarse.sizes))[:, None]).astype(np.float64)
+        if coarse.turning or fine.turning:
+            if not fine.turning or not (coarse.turning or len(coarse.sizes) == 1):
+                raise InvalidInputError(
+                    f"queries that turn {name!r} have no blocks in common with those that tell classes of it apart"
+                )
+            waves = tuple(range(len(fine.classes)))
+            inside = tuple((each,) for each in waves) if coarse.turning else (waves,) * len(coarse.classes)
+            return cls(fine, sums, inside, (np.zeros((0, 1)),) * len(inside))
+        within = tuple(
+            tuple(np.flatnonzero(parent[fine.classes] == label).tolist()) for label in coarse.classes
+        )
+        contrasts = tuple(_contrasts(np.where(parent == label, fine.sizes, 0.0)) for label in coarse.classes)
+        return cls(fine, sums, within, contrasts)
+
+    def choices(self, component: int) -> list[int | None]:
+        """Return what a component becomes: fine components, and None for its contrasts where it has some."""
+        contrasts: list[int | None] = [None] if len(self.contrasts[component]) else []
+        return [*self.inside[component], *contrasts]
+
+
+def same_symmetry(first: Sequence[AttributeSymmetry], second: Sequence[AttributeSymmetry]) -> bool:
+    """Whether all attributes have the same classes, exchanged or turned."""
+    return len(first) == len(second) and all(
+        one.turning == two.turning
+        and np.array_equal(one.sizes, two.sizes)
+        and (len(one.sizes) == 1 or np.array_equal(one.labels, two.labels))
+        for one, two in zip(first, second, strict=True)
+    )
+
+
+def _contrasts(sizes: Array) -> Array:
+    """Return orthonormal contrasts of the classes of these sizes; classes of size 0 are not among them."""
+    own = np.flatnonzero(sizes)
+    unit = np.sqrt(sizes[own])
+    across = scipy.linalg.null_space(unit[None]).T if len(own) > 1 else np.zeros((0, len(own)))
+    found = np.zeros((len(across), len(sizes)))
+    found[:, own] = across / unit
+    return found
+
+
+def refined_noise(
+    attributes: Sequence[RefinedAttribute], pieces: Sequence[tuple[Key, Piece]], classes: Sequence[int]
+) -> dict[Key, Noise]:
+    """Return the noise on every block of the finer symmetry.
+
+    `classes` are the numbers of coarse classes, one an attribute.
+    """
+    found: dict[Key, list[Noise]] = {}
+    for key, piece in pieces:
+        for chosen in itertools.product(*(attributes[axis].choices(component) for axis, component in key)):
+            fine = tuple(
+                (axis, each) for (axis, _), each in zip(key, chosen, strict=True) if each is not None
+            )
+            found.setdefault(fine, []).append(_rows(attributes, dict(key), fine, piece, classes))
+    return {
+        key: (np.vstack([rows for rows, _ in parts]), scipy.linalg.block_diag(*(noise for _, noise in parts)))
+        for key, parts in found.items()
+    }
+
+
+def _rows(
+    attributes: Sequence[RefinedAttribute],
+    coarse: dict[int, int],
+    fine: Key,
+    piece: Piece,
+    classes: Sequence[int],
+) -> Noise:
+    """Return what a piece releases of a finer block: rows over fine classes outside its key."""
+    kept = dict(fine)
+    outside = [axis for axis, own in enumerate(attributes) if axis not in kept and len(own.fine.sizes) > 1]
+    rows = piece.moves.reshape(
+        len(piece.moves), *(1 if axis in coarse else classes[axis] for axis in outside)
+    )
+    copies = 1
+    for place, own, axis in _places(attributes, outside):
+        if axis in coarse:
+            contrasts = own.contrasts[coarse[axis]]
+            shape = (-1, *rows.shape[1:place], contrasts.shape[1], *rows.shape[place + 1 :])
+            spread = np.moveaxis(rows, place, -1)[..., None] * contrasts  # each row times each contrast
+            rows = np.moveaxis(np.moveaxis(spread, -1, place), -1, 1).reshape(shape)
+            copies *= len(contrasts)
+        else:
+            rows = np.moveaxis(np.tensordot(rows, own.sums, axes=(place, 0)), -1, place)
+    noise = np.kron(piece.weight**2 * piece.covariance, np.eye(copies))
+    return np.asarray(rows.reshape(len(rows), -1)), np.asarray(noise)
+
+
+def _places(
+    attributes: Sequence[RefinedAttribute], outside: Sequence[int]
+) -> Iterator[tuple[int, RefinedAttribute, int]]:
+    return ((place, attributes[axis], axis) for place, axis in enumerate(outside, start=1))

@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.causal_forms import Causal, summing, unit_forms
-from dualmech.geometry.dense import Dense
-from dualmech.geometry.dense_forms import DenseForms
+from dualmech.geometry.causal import Causal, summing, unit_forms
+from dualmech.geometry.dense import Dense, DenseForms
 from dualmech.geometry.stream import CausalPoint, Stream
 from dualmech.immutable import freeze
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism

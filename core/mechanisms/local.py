@@ -11,12 +11,7 @@ import scipy.special
 from dualmech import files, validate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.local.strategies import (
-    as_epsilon,
-    as_prior,
-    best_reconstruction,
-    user_variances,
-)
+from dualmech.geometry.local import as_epsilon, as_prior, best_reconstruction, user_variances
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
@@ -29,7 +24,6 @@ bias, relative, up to which it counts as rounding. The mechanism's ε is then th
 
 NORMALISED_VARIANCE = 0.01
 """The paper's variance for each query and user at which sample complexity is counted, α."""
-
 
 MOST_QUERIES = 2**53  # queries whose number a double still holds
 MOST_USERS = 2.0**53  # users of one type whose number a double still holds

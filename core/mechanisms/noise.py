@@ -14,16 +14,18 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
 from dualmech.mechanisms import costs
-from dualmech.mechanisms.pseudoinverse import PseudoInverse
+from dualmech.mechanisms.costs import PseudoInverse
 from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
 from dualmech.verified import exactly_independent
 from dualmech.workloads.base import Workload, check_workload, same_content
 
 MOST_PROVEN = 2**20  # terms in a workload times the rows up to which variances are proven
+
 CLEAR = (
     1e-4  # least singular value, next to the largest, at which variances of dependent rows keep eight digits
 )
+
 DIGITS = 2.0**40  # what entries of rows without noise are parts of, next to the largest
 
 

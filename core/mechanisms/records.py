@@ -15,9 +15,8 @@ from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files import csv
 from dualmech.validate import Array
 from dualmech.workloads.attributes import LARGEST_CODE, Attribute, codes_of
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.frames import column_names
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
 from dualmech.workloads.schema import Schema
 

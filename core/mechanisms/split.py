@@ -19,8 +19,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables, check_tables, marginal_of
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
-from dualmech.workloads.domain import count_text
-from dualmech.workloads.lattice import Axes
+from dualmech.workloads.domain import Axes, count_text
 from dualmech.workloads.query_tables import TableWorkload
 
 

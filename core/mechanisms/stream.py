@@ -10,17 +10,15 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry import stream_forms
-from dualmech.geometry.range_stream import stream_of
-from dualmech.geometry.stream import ACCURACY, Stream, StreamPoint
+from dualmech.geometry import stream
+from dualmech.geometry.stream import ACCURACY, Stream, StreamPoint, stream_of
 from dualmech.immutable import freeze
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.intervals import RangeWorkload
-from dualmech.workloads.streams import StreamWorkload
+from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 
 CHUNK = 64  # queries whose variances are found together: what bounds the memory
 
@@ -31,7 +29,7 @@ class StreamMechanism(GaussianPrivacy):
     """The mechanism ``x ↦ x + N(0, Σ)`` on the cells of a stream, ``Σ = level · P # Q⁻¹``, and the sums of its answers.
 
     ``P = diag(λ)`` and ``Q = W' diag(μ) W``, and ``#`` is the geometric mean: the optimal noise with optimal weights.
-    For all ranges ``Q = V' diag(μ) V`` with the sums V of `dualmech.geometry.range_stream`.
+    For all ranges ``Q = V' diag(μ) V`` with the sums V of `dualmech.geometry.stream`.
     Raises `InvalidInputError` or `InputTypeError` for weights that are not positive, or not one per cell; another
     workload.
 
@@ -183,13 +181,13 @@ class StreamMechanism(GaussianPrivacy):
             found += factor * np.einsum("iq,iq->q", y, solved)
         return np.asarray(level * found)
 
-    def _resolvents(self) -> tuple[stream_forms.Bidiagonal, stream_forms.Poles, Array, float]:
+    def _resolvents(self) -> tuple[stream.Bidiagonal, stream.Poles, Array, float]:
         """Return L, the poles of the inverse square root, ``L'L`` in bands, and the level in their units."""
         cells, sums, decay = self.point.neighbour_weights, self.point.query_weights, self._stream.decay
         level = float(self.point.level * np.sqrt(cells.max() / sums.max()))
         cells, sums = cells / cells.max(), sums / sums.max()
-        matrix = stream_forms.Bidiagonal.of(cells, sums, decay)
-        poles = stream_forms.poles_of(matrix, cells, sums, decay, ACCURACY)
+        matrix = stream.Bidiagonal.of(cells, sums, decay)
+        poles = stream.poles_of(matrix, cells, sums, decay, ACCURACY)
         a, b = np.sqrt(matrix.a), np.sqrt(matrix.b)
         return matrix, poles, np.vstack([np.r_[0.0, -a[1:] * b], matrix.a + np.r_[matrix.b, 0.0]]), level
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from dualmech import validate
+from dualmech import linalg, validate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, Index
@@ -17,9 +17,17 @@ from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import KINDS, LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
-from dualmech.geometry.stream import Stream
+from dualmech.geometry.split import Split, SplitPoint
+from dualmech.geometry.stream import CausalPoint, Stream, StreamPoint
 from dualmech.linalg import regularised_covariance
+from dualmech.mechanisms.block import BlockMechanism
+from dualmech.mechanisms.causal import CausalMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.noise import in_few_digits
 from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.product import ProductMechanism
+from dualmech.mechanisms.split import SplitMechanism
+from dualmech.mechanisms.stream import StreamMechanism
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, same_content
@@ -170,7 +178,6 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
     def mechanism(self, primal: Any) -> Any:
         """Return the mechanism with this noise."""
         # Imported here so that the judge rests on no module that it does not need.
-        from dualmech.mechanisms.from_geometry import mechanism_of
 
         return mechanism_of(self.geometry, self.geometry.point(primal))
 
@@ -336,3 +343,48 @@ def _covariance(name: str, given: Any) -> Array:
 def share_of(problem: OnGeometry, tol: float) -> float:
     """Return the gap to prove of each factor of a product, so that theirs make up `tol`."""
     return math.expm1(math.log1p(validate.positive_number(tol=tol)) / len(problem.geometry.factors))
+
+
+# Mechanisms from noise on a geometry.
+
+
+def mechanism_of(geometry: Any, point: Any) -> Any:
+    """Return the mechanism with the noise that a checked point of a geometry describes."""
+    return MECHANISMS[geometry.name](geometry, point)
+
+
+def _dense(geometry: Dense, point: Array) -> LinearGaussianMechanism:
+    """Return the mechanism of the covariance that is judged: as it is, or raised where rounding left it singular.
+
+    Rows without noise are written in few digits, so that neighbours who share what they say do so exactly.
+    """
+    judged = linalg.regularised_covariance(point)
+    rows, silent = geometry.basis, np.diagonal(point) == 0
+    if np.any(silent):
+        rows = rows.copy()
+        rows[silent] = in_few_digits(rows[silent])
+    return LinearGaussianMechanism(rows, point if judged is None else judged, geometry.neighbours)
+
+
+def _product(geometry: Product, point: tuple[Any, ...]) -> ProductMechanism:
+    pairs = zip(geometry.factors, point, strict=True)
+    return ProductMechanism([mechanism_of(factor, own) for factor, own in pairs])
+
+
+def _split(geometry: Split, point: SplitPoint) -> SplitMechanism:
+    return SplitMechanism(geometry.workload, point.shapes, point.levels)
+
+
+def _stream(geometry: Stream, point: StreamPoint | CausalPoint) -> StreamMechanism | CausalMechanism:
+    if isinstance(point, CausalPoint):
+        return CausalMechanism(point.strategy, point.level)
+    return StreamMechanism(geometry.workload, point.neighbour_weights, point.query_weights, point.level)
+
+
+MECHANISMS: dict[str, Any] = {
+    "dense": _dense,
+    "blocks": BlockMechanism,
+    "product": _product,
+    "split": _split,
+    "stream": _stream,
+}

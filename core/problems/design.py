@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy.fft
 import scipy.linalg
 import scipy.sparse as sp
 
@@ -15,12 +16,122 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, product
 from dualmech.immutable import freeze
-from dualmech.mechanisms.pseudoinverse import PseudoInverse
-from dualmech.neighbours import NeighboursLike
-from dualmech.problems.loads import WrittenLoads
+from dualmech.mechanisms.costs import PseudoInverse
+from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.validate import Array, Matrix
 from dualmech.verified import UPWARDS, Enclosure, sum_rounding
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
+from dualmech.workloads.streams import RangeWorkload, SineWorkload
+
+# What weights of design queries spend between neighbours: sensitivities as a matrix, or as fast transforms.
+
+
+TRANSFORM = 64
+"""A Fourier transform of length N is off by this many roundings times ``log₂ 4N`` at most, in Euclidean norm."""
+
+
+class Loads(Protocol):
+    """The sensitivities N (k, s): what a unit of each weight spends between each pair of neighbours, none negative."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of design queries, and of pairs of neighbours."""
+
+    @property
+    def matrix(self) -> Array:
+        """N written out; refused where it is too large."""
+
+    @property
+    def largest(self) -> Array:
+        """The largest sensitivity of each design query (k,)."""
+
+    def reach(self, weights: Array) -> tuple[Array, Array]:
+        """Return ``N y`` (k,) for weights y of sum 1, and what no entry exceeds."""
+
+    def spent(self, weights: Array) -> tuple[Array, float]:
+        """Return ``N'u`` (s,), infinite weights left out, and an allowance for rounding, relative to 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenLoads:
+    """Sensitivities as a matrix, moves raised to 2 / p; each move of a query is off by its margin at most."""
+
+    matrix: Array
+    margin: Array  # (k,)
+    power: int  # p, 1 where noise is Gaussian
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of design queries, and of pairs of neighbours."""
+        return self.matrix.shape[0], self.matrix.shape[1]
+
+    @property
+    def largest(self) -> Array:
+        """The largest sensitivity of each design query (k,)."""
+        return np.asarray(self.matrix.max(axis=1))
+
+    def reach(self, weights: Array) -> tuple[Array, Array]:
+        """Return ``N y`` (k,) for weights y of sum 1, and what no entry exceeds but for the rounding of the sums."""
+        found = self.matrix @ weights
+        raised = (np.sqrt(found) + self.margin) ** 2 if self.power == 1 else found + self.margin
+        return found, raised
+
+    def spent(self, weights: Array) -> tuple[Array, float]:
+        """Return ``N'u`` (s,), infinite weights left out, and an allowance for rounding, relative to 1."""
+        weights = np.where(np.isinf(weights), 0.0, weights)
+        # By Cauchy's inequality where moves are squared: ``Σ u m² ≤ 1`` and each m is off by its margin at most.
+        moved = 2 * np.sqrt(weights @ self.margin**2) if self.power == 1 else weights @ self.margin
+        return self.matrix.T @ weights, float(moved + 2 * len(weights) * linalg.EPS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SineLoads:
+    """Squared sines ``2 sin²(π k i / N) / N = (1 - cos(2 π k i / N)) / N``, ``N = d + 1``: a product is a transform.
+
+    The matrix is symmetric, and its rows k and N - k are the same.
+    """
+
+    cells: int  # d
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of sines, and of cells."""
+        return self.cells, self.cells
+
+    @property
+    def matrix(self) -> Array:
+        """N written out; refused where it is too large."""
+        if self.cells**2 > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"sensitivities of {self.cells} sines are too many to write out (limit {MAX_DENSE_ENTRIES} entries)"
+            )
+        period, order = self.cells + 1, np.arange(1, self.cells + 1)
+        squares = 2 * np.sin(np.pi / period * np.arange(period)) ** 2 / period
+        return validate.read_only(squares[np.multiply.outer(order, order) % period])
+
+    @property
+    def largest(self) -> Array:
+        """The largest sensitivity of each sine, at most ``2 / N`` (k,)."""
+        return np.full(self.cells, 2 / (self.cells + 1))
+
+    def reach(self, weights: Array) -> tuple[Array, Array]:
+        """Return ``N y`` (k,), and what no entry exceeds."""
+        found, error = self._product(weights)
+        return found, found + error
+
+    def spent(self, weights: Array) -> tuple[Array, float]:
+        """Return ``N'u`` (s,), infinite weights left out, and what its entries may be off by."""
+        return self._product(np.where(np.isinf(weights), 0.0, weights))
+
+    def _product(self, vector: Array) -> tuple[Array, float]:
+        period = self.cells + 1
+        half = scipy.fft.rfft(np.r_[0.0, vector]).real
+        falls = half[0] - half[1:]
+        found = np.r_[falls, falls[: self.cells - len(falls)][::-1]] / period
+        length = np.sqrt(period) * np.linalg.norm(vector)
+        error = 2 * TRANSFORM * np.log2(4 * period) * linalg.EPS * length / period
+        return np.maximum(found, 0.0), float(error)
+
 
 SUMMED = 256  # rows of L whose squares are summed at a time
 
@@ -280,3 +391,70 @@ def _design(design: Workload | Matrix | npt.ArrayLike, cells: int) -> Array:
     if not np.any(queries):
         raise InvalidInputError("design must have at least one query that is not all zero")
     return queries
+
+
+# All ranges over their eigen-queries, the sines: every cost in closed form, every product a fast transform.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SineDesign:
+    """``W = L Q`` for all ranges and the sines Q, which are orthonormal: what `DesignGeometry` is, without a matrix."""
+
+    workload: Workload
+    design: SineWorkload
+
+    name: ClassVar[str] = "sines"
+    neighbours: ClassVar[None] = None
+    independent: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, workload: Any, design: Any, neighbours: Any, privacy: str) -> SineDesign | None:
+        """Return the geometry of all ranges and the sines over them; None for any other question."""
+        both = isinstance(workload, RangeWorkload) and isinstance(design, SineWorkload)
+        given = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
+        plain = given is None or (isinstance(given, Relation) and given == Relation())
+        if not both or not plain or privacy != "approximate" or workload.shape[1] != len(design):
+            return None
+        return cls(workload, design)
+
+    def loads(self, power: int) -> SineLoads:
+        """Return the sensitivities: squared sines."""
+        return SineLoads(len(self.design))
+
+    @property
+    def roots(self) -> Array:
+        """Norms of the columns of L (k,): roots of the eigenvalues ``N / (4 sin²(π k / 2N))``, ``N = d + 1``."""
+        period = len(self.design) + 1
+        return np.asarray(np.sqrt(period) / 2 / np.sin(np.pi / (2 * period) * np.arange(1, period)))
+
+    @property
+    def root_rounding(self) -> Array:
+        """Allowance for the rounding of `roots` (k,), absolute."""
+        return 8 * linalg.EPS * self.roots
+
+    @property
+    def needed(self) -> npt.NDArray[np.intp]:
+        """Indices of the sines that serve the workload: all."""
+        return np.arange(len(self.design))
+
+    @property
+    def unmoved(self) -> npt.NDArray[np.intp]:
+        """Indices of the sines that no neighbour changes: none."""
+        return np.zeros(0, dtype=np.intp)
+
+    @property
+    def weighed(self) -> npt.NDArray[np.intp]:
+        """Indices of the sines whose weights are to be found: all."""
+        return self.needed
+
+    def spread(self, weights: Array) -> Array:
+        """Return the weights of all sines from those of the `weighed`."""
+        return weights
+
+    def left_out(self, weights: Array, reach: Array, power: int, total: float) -> float:
+        """Return what sines that are not needed may add to a total: nothing."""
+        return 0.0
+
+    def noise(self, precisions: Array) -> tuple[Array, Array]:
+        """Return the sines written out and a root of the covariance of the noise on them; refused where too large."""
+        return self.design.matrix, np.diag(1 / np.sqrt(precisions))

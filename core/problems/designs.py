@@ -13,7 +13,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.intervals import RangeWorkload, SineWorkload
+from dualmech.workloads.streams import RangeWorkload, SineWorkload
 
 __all__ = ["eigen_queries"]
 

@@ -13,8 +13,7 @@ from scipy.special import entr
 from dualmech import validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.geometry.base import valid_weights
-from dualmech.geometry.dense import Dense
-from dualmech.geometry.dense_forms import DenseForms, divided_covariance, trace_norm_bound
+from dualmech.geometry.dense import Dense, DenseForms, divided_covariance, trace_norm_bound
 from dualmech.linalg import EPS
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem, point_on

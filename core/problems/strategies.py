@@ -14,9 +14,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.causal_bands import Banded
-from dualmech.geometry.causal_forms import Tree
-from dualmech.geometry.causal_series import Toeplitz
+from dualmech.geometry.causal import Banded, Toeplitz, Tree
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.problems.design import answer_rows, least_squares

@@ -13,13 +13,17 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import ON_NEIGHBOURS, read_weights, valid_weights
-from dualmech.geometry.naming import costs_over, neighbour_words, ranked
+from dualmech.geometry.base import (
+    ON_NEIGHBOURS,
+    costs_over,
+    neighbour_words,
+    ranked,
+    read_weights,
+    valid_weights,
+)
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem
-from dualmech.problems.design import DesignGeometry, answer_rows
-from dualmech.problems.loads import Loads
-from dualmech.problems.sines import SineDesign
+from dualmech.problems.design import DesignGeometry, Loads, SineDesign, answer_rows
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 

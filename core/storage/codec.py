@@ -31,7 +31,6 @@ class Kind:
 KINDS: dict[str, Kind] = {}
 """The kinds of objects that are ever made of a file, by name; `dualmech.storage.schemas` lists them."""
 
-
 PROBLEMS: dict[str, Any] = {}
 """The problems whose solutions can be written, by name; `dualmech.storage.schemas` lists them."""
 

@@ -15,8 +15,8 @@ from dualmech import files
 from dualmech.errors import InvalidInputError
 from dualmech.files import domains
 from dualmech.geometry.base import FitnessDual, VarianceDual
-from dualmech.geometry.block_forms import BasedPoint
-from dualmech.geometry.local.relaxation import Relaxation
+from dualmech.geometry.blocks import BasedPoint
+from dualmech.geometry.local import Relaxation
 from dualmech.geometry.product import ByFactor
 from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.geometry.stream import StreamPoint
@@ -46,11 +46,10 @@ from dualmech.storage.codec import (
 )
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
-from dualmech.workloads.intervals import RangeWorkload, SineWorkload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import TableWorkload
-from dualmech.workloads.streams import StreamWorkload
+from dualmech.workloads.streams import RangeWorkload, SineWorkload, StreamWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 Answer: TypeAlias = tuple[Any, Any, Any]  # a problem, a primal point and dual weights

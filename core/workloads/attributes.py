@@ -15,8 +15,11 @@ import numpy.typing as npt
 from dualmech.errors import InvalidInputError
 
 LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
+
 SHOWN_VALUES = 8  # labels that a message lists
+
 MISSING = "missing"  # what tables call the value of what is missing
+
 LISTED_VALUES = 3  # labels that the name of a query lists
 
 

@@ -14,8 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, are_positions, count_text
-from dualmech.workloads.lattice import Axes, Lattice
+from dualmech.workloads.domain import Axes, Domain, Lattice, are_positions, count_text
 from dualmech.workloads.unions import Table
 
 MAX_TABLES = 2**20  # largest number of tables of a workload

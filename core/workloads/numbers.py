@@ -11,9 +11,11 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, counts_from_zero
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.frames import counts_from_zero
+
+# Tables with names on their sides, as pandas has them: known by what they offer, so that pandas is never loaded.
+
 
 Axes = tuple[int, ...]
 

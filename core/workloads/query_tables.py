@@ -13,11 +13,17 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads import tabulations
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.domain import count_text
 from dualmech.workloads.marginals import MarginalWorkload, check_marginal, marginals
+from dualmech.workloads.tabulations import DomainLike
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
+
+# Workloads over attributes: the cells of tables, the PL-94 redistricting tables, age pyramids.
+#
+# `dualmech.workloads` offers these builders beside all others. The experiments cited below are those of Xiao,
+# Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear queries", PVLDB
+# 14(10), 2021 ("FFU").
 
 
 class TableWorkload(Workload):
@@ -151,7 +157,7 @@ class TableWorkload(Workload):
 
 
 def query_tables(
-    domain: tabulations.DomainLike,
+    domain: DomainLike,
     queries: Mapping[str, Workload],
     ways: int | Iterable[int] | None = None,
     sets: Iterable[str | Iterable[str]] | None = None,

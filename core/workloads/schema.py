@@ -15,6 +15,9 @@ from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.workloads.attributes import MISSING, Attribute, Binned, Labelled, WholeNumbers
 from dualmech.workloads.domain import Domain
 
+# What an attribute's values are: labels, whole numbers, bins, or codes; how records hold and tables show them.
+
+
 OPTIONS = ("labels", "from", "to", "bins", "size", "column", "missing", "clamp")
 
 
@@ -104,8 +107,10 @@ class Schema(Domain):
         ...     dm.Schema.read(path).names
         ('age', 'sex')
         """
-        from dualmech.files.reading import errors_naming  # files hold domains, so they know this module
-        from dualmech.files.toml import read_toml
+        from dualmech.files.reading import (
+            errors_naming,  # files hold domains, so they know this module
+            read_toml,
+        )
 
         given = read_toml(path)
         with errors_naming(path):

@@ -2,16 +2,91 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.fft
 import scipy.linalg
 
-from dualmech import validate
+from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
-from dualmech.workloads.rules import RuleWorkload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.tabulations import DomainLike, as_domain, chosen_axes
+
+# Workloads by a rule: any of their rows is made when it is asked for, and the whole matrix on demand.
+
+
+class RuleWorkload(Workload):
+    """A workload whose rows follow from their numbers; subclasses have `_rows` and `_named`, and say what they are."""
+
+    __slots__ = ("_written",)
+
+    counted: ClassVar[str]
+    """What the rows are over, such as ``sines over``, of a number of cells that is too large."""
+
+    instead: ClassVar[str]
+    """What needs no matrix."""
+
+    _written: Array | None
+
+    def _begin(self, queries: int, cells: int) -> None:
+        """Set what every workload has; nothing is written out."""
+        object.__setattr__(self, "domain", None)
+        object.__setattr__(self, "cell_names", None)
+        object.__setattr__(self, "shape", (queries, cells))
+        object.__setattr__(self, "_written", None)
+
+    @property
+    def matrix(self) -> Array:
+        """W (m, d), dense; refused where it is too large to write out."""
+        if self._written is None:
+            queries, cells = self.shape
+            if queries * cells > MAX_DENSE_ENTRIES:
+                raise InvalidInputError(
+                    f"{self.counted} {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries); "
+                    f"{self.instead}"
+                )
+            object.__setattr__(self, "_written", validate.read_only(self._rows(np.arange(queries))))
+        assert self._written is not None
+        return self._written
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per query."""
+        self._check_query_count()
+        return self._named(np.arange(self.shape[0]))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """One name for all."""
+        self._check_query_count()
+        return (self._group,) * self.shape[0]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Never: too many of the entries are not zero."""
+        return False
+
+    def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
+        """Return the workload of the chosen queries, in the chosen order."""
+        index = validate.indices(self.shape[0], queries=queries)
+        if len(index) * self.shape[1] > MAX_DENSE_ENTRIES or not len(index):
+            return super().select(queries)
+        return Workload(self._rows(index), self._named(index), [self._group] * len(index))
+
+    @property
+    def _group(self) -> str:
+        raise NotImplementedError
+
+    def _named(self, index: npt.NDArray[Any]) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def _rows(self, index: npt.NDArray[Any]) -> Array:
+        raise NotImplementedError
+
 
 MAX_STEPS = 2**22  # most sums of a stream
 
@@ -92,3 +167,338 @@ def running_sums(x: Array, decay: float | Array) -> Array:
     bands = np.ones((2, len(x)))
     bands[1, :-1] = -np.asarray(decay)
     return np.asarray(scipy.linalg.solve_banded((1, 0), bands, x, check_finite=False))
+
+
+# Gram matrices ``W' W`` of workloads with more queries than can be written out, in closed form.
+#
+# Total variance, and every strategy that is chosen for it, asks of a workload no more than its Gram matrix: the
+# sum of all variances under noise of covariance Σ on the cells is ``tr(W Σ W') = tr(Σ W' W)``. These builders
+# return that matrix; `from_gram` makes a workload of it that any total-variance problem takes.
+
+
+def all_range_gram(d: int) -> Array:
+    """Return ``W' W`` (d, d) of `all_range`: entry (i, k) counts the intervals that hold both cells.
+
+    It is ``(min(i, k) + 1) (d - max(i, k))``, cells counted from 0: d + 1 times the inverse of the second
+    difference matrix, with 2 on the diagonal and -1 beside it.
+    Raises `InvalidInputError` or `InputTypeError` for a `d` that is not an integer of at least 1, or whose square
+    is too large to write out.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.all_range_gram(3)
+    array([[3., 2., 1.],
+           [2., 4., 2.],
+           [1., 2., 3.]])
+    """
+    cell = np.arange(_square(validate.size(d=d)), dtype=np.float64)
+    return np.asarray(np.minimum.outer(cell + 1, cell + 1) * np.minimum.outer(d - cell, d - cell))
+
+
+def prefix_gram(d: int) -> Array:
+    """Return ``W' W`` (d, d) of `prefix`: ``d - max(i, k)``, cells counted from 0.
+
+    Raises `InvalidInputError` or `InputTypeError` as for `all_range_gram`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.prefix_gram(3)
+    array([[3., 2., 1.],
+           [2., 2., 1.],
+           [1., 1., 1.]])
+    """
+    cell = np.arange(_square(validate.size(d=d)), dtype=np.float64)
+    return np.asarray(np.minimum.outer(d - cell, d - cell))
+
+
+def marginals_gram(
+    domain: DomainLike,
+    ways: int | Iterable[int] | None = None,
+    sets: Iterable[str | Iterable[str]] | None = None,
+) -> Array:
+    """Return ``W' W`` (d, d) of `marginals`: entry (i, k) counts the tables in which both cells fall together.
+
+    It is the sum over the tables of a Kronecker product over the attributes: the identity for those in the
+    table, a square of ones for the others.
+    Raises `InvalidInputError` or `InputTypeError` for what `marginals` refuses, or a domain whose cells, squared,
+    are too many to write out.
+    Parameters are as for `marginals`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.workloads.marginals_gram([2, 2], ways=1)
+    array([[2., 1., 1., 0.],
+           [1., 2., 0., 1.],
+           [1., 0., 2., 1.],
+           [0., 1., 1., 2.]])
+    """
+    return _sum_of_products(domain, ways, sets, np.eye)
+
+
+def range_marginals_gram(
+    domain: DomainLike,
+    ways: int | Iterable[int] | None = None,
+    sets: Iterable[str | Iterable[str]] | None = None,
+) -> Array:
+    """Return ``W' W`` (d, d) of `range_marginals`, however many ranges there are.
+
+    It is the sum over the tables of a Kronecker product over the attributes: `all_range_gram` for those in the
+    table, a square of ones for the others. With ``ways`` the number of attributes it is that of all ranges.
+    Raises `InvalidInputError` or `InputTypeError` as for `marginals_gram`.
+    Parameters are as for `range_marginals`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> gram = dm.workloads.range_marginals_gram([8, 16, 16], ways=2)
+    >>> gram.shape, int(gram[0, 0])
+    ((2048, 2048), 512)
+    """
+    return _sum_of_products(domain, ways, sets, all_range_gram)
+
+
+def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload:
+    """Return a workload of at most d queries with a given Gram matrix ``W' W``.
+
+    Whatever the mechanism, the sum of its variances is that of any workload with this Gram matrix, so
+    `dualmech.TotalVariance` has the same optimum, the same mechanism and the same dual weights; divide by the
+    number of queries that were meant for their mean. The queries themselves have no meaning, nor do single variances,
+    targets and weights on them.
+    Raises `InvalidInputError` or `InputTypeError` for a matrix that is asymmetric, not positive semidefinite, all
+    zero, or not finite; a domain of another size.
+    Returns `Workload`: dense, rows R (k, d) with ``R' R = G`` up to rounding and k the rank of G: a pivoted Cholesky
+    factor, cells brought to unit diagonal first, so that the rank does not depend on their units.
+    Squares lose half the digits: what W tells apart by less than some 1e-7 of its length, its Gram matrix in doubles
+    does not, and the rank leaves it out. Where W can be written out, use W.
+
+    Parameters
+    ----------
+    gram : (d, d) array
+        G, symmetric and positive semidefinite, not all zero.
+    domain : Domain, mapping, or sequence of sizes, optional
+        The attributes behind the cells.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> ranges = dm.workloads.from_gram(dm.workloads.all_range_gram(32))
+    >>> len(ranges), len(dm.workloads.all_range(32))
+    (32, 528)
+    >>> optima = [fast.solve(dm.TotalVariance(w)).objective for w in (ranges, dm.workloads.all_range(32))]
+    >>> [round(optimum, 1) for optimum in optima]
+    [2143.5, 2143.5]
+    """
+    checked = validate.symmetric(gram=gram)
+    validate.moderate(gram=checked)
+    attributes = None if domain is None else as_domain(domain)
+    diagonal = np.diagonal(checked)
+    used = np.flatnonzero(diagonal > 0)
+    if np.any(diagonal < 0) or np.any(checked[diagonal == 0]):
+        raise InvalidInputError("gram must be positive semidefinite, its diagonal says that it is not")
+    if not used.size:
+        raise InvalidInputError("gram must not be all zero: no query is asked")
+    units = np.sqrt(diagonal[used])
+    correlations = checked[np.ix_(used, used)] / units / units[:, None]
+    rounding = 8 * len(used) * linalg.EPS
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(correlations, tol=rounding)
+    rows = np.zeros((rank, len(used)))
+    rows[:, pivots - 1] = np.triu(factor)[:rank]
+    rows[np.abs(rows) < linalg.EPS**2] = 0.0  # far below rounding, and too small for a problem to take
+    if np.abs(rows.T @ rows - correlations).max() > len(used) * rounding:
+        raise InvalidInputError("gram must be positive semidefinite, it has no factor R with R' R = gram")
+    matrix = np.zeros((rank, len(checked)))
+    matrix[:, used] = rows * units
+    names = [f"direction {i}" for i in range(rank)]
+    return Workload(matrix, names, ["directions"] * rank, attributes)
+
+
+def _sum_of_products(
+    domain: DomainLike,
+    ways: int | Iterable[int] | None,
+    sets: Iterable[str | Iterable[str]] | None,
+    within: Callable[[int], Array],
+) -> Array:
+    """Return the sum over tables of Kronecker products, `within` for the table's attributes and ones for others."""
+    table = as_domain(domain)
+    gram = np.zeros((_square(table.cells), table.cells))
+    for axes in chosen_axes(table, ways, sets):
+        product: Array = np.ones((1, 1))
+        for axis, size in enumerate(table.shape):
+            factor = within(size) if axis in axes else np.ones((size, size))
+            product = np.asarray(np.kron(product, factor), dtype=np.float64)
+        gram += product
+    return gram
+
+
+def _square(cells: int) -> int:
+    """Return a number of cells whose square can be written out; refuse others."""
+    if cells**2 > MAX_DENSE_ENTRIES:
+        raise InvalidInputError(
+            f"Gram matrix of {cells} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
+        )
+    return cells
+
+
+# All ranges of ordered cells, and the sines that are their eigen-queries: both by formulas, a matrix on demand.
+
+
+MAX_CELLS = 2**22  # most cells of either workload
+
+MAX_ANSWERS = 2**28  # most answers, or norms, that are written out
+
+
+class RangeWorkload(RuleWorkload):
+    """Every interval of d ordered cells, once, by first cell and then by last: (d (d + 1) / 2, d), matrix on demand.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> asked = dm.workloads.all_range(65536)
+    >>> asked
+    Workload(2147516416 queries x 65536 cells, all ranges)
+    >>> asked.ends([0, 65535, 65536])
+    (array([0, 0, 1]), array([    0, 65535,     1]))
+    """
+
+    __slots__ = ()
+
+    counted = "all ranges of"
+    instead = "total variance and query weighting by dualmech.workloads.sines need no matrix"
+
+    def __init__(self, cells: int) -> None:
+        count = _cells(cells)
+        self._begin(count * (count + 1) // 2, count)
+
+    def ends(
+        self, queries: Sequence[int] | npt.NDArray[np.integer]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the first and the last cells of ranges, given by their numbers."""
+        index, cells = validate.indices(self.shape[0], queries=queries), self.shape[1]
+        # Ranges that begin at cell a or later: (d - a) (d - a + 1) / 2, which counted from the last is a triangle.
+        left = self.shape[0] - 1 - np.asarray(index, dtype=np.int64)
+        row = ((np.sqrt(8.0 * left + 1) - 1) / 2).astype(np.int64)
+        row += ((row + 1) * (row + 2) // 2 <= left).astype(np.int64) - (row * (row + 1) // 2 > left)
+        return cells - 1 - row, cells - 1 - (left - row * (row + 1) // 2)
+
+    def apply(self, x: npt.ArrayLike) -> Array:
+        """Return the answers ``W x`` (m,), differences of running sums; refused where they are too many."""
+        sums = np.r_[0.0, np.cumsum(validate.vector(self.shape[1], "cell", x=x))]
+        self._check_answers()
+        return np.concatenate([sums[first + 1 :] - sums[first] for first in range(self.shape[1])])
+
+    def gram(self, query_weights: npt.ArrayLike | None = None) -> Array:
+        """Return ``W' diag(query_weights) W`` (d, d); all weights 1 by default."""
+        return all_range_gram(self.shape[1]) if query_weights is None else super().gram(query_weights)
+
+    def row_norms(self) -> Array:
+        """Return the Euclidean norm of each range (m,), the root of its length; refused where they are too many."""
+        self._check_answers()
+        cells = self.shape[1]
+        roots = np.sqrt(np.arange(1, cells + 1))
+        return np.concatenate([roots[: cells - first] for first in range(cells)])
+
+    def column_squares(self) -> Array:
+        """Return the squared Euclidean norm of each column (d,): in how many ranges each cell is."""
+        cell = np.arange(1, self.shape[1] + 1, dtype=np.float64)
+        return cell * cell[::-1]
+
+    @property
+    def _group(self) -> str:
+        return "ranges"
+
+    def _named(self, index: npt.NDArray[Any]) -> tuple[str, ...]:
+        ends = zip(*self.ends(index), strict=True)
+        return tuple(f"cell {a}" if a == b else f"cells {a}..{b}" for a, b in ends)
+
+    def _rows(self, index: npt.NDArray[Any]) -> Array:
+        first, last = self.ends(index)
+        cell = np.arange(self.shape[1])
+        return ((first[:, None] <= cell) & (cell <= last[:, None])).astype(np.float64)
+
+    def _check_answers(self) -> None:
+        if self.shape[0] > MAX_ANSWERS:
+            raise InvalidInputError(
+                f"all ranges of {self.shape[1]} cells are too many to write out an answer of each "
+                f"(limit {MAX_ANSWERS}); select some"
+            )
+
+    def _structure(self) -> Any:
+        return self.shape
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RangeWorkload, (self.shape[1],)
+
+    def __repr__(self) -> str:
+        return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, all ranges)"
+
+
+class SineWorkload(RuleWorkload):
+    """The orthonormal sines ``q_k(i) = √(2/(d+1)) sin(π k i / (d+1))``, k and i from 1 to d: (d, d), matrix on demand.
+
+    They are the eigenvectors of the Gram matrix of all ranges, by falling eigenvalue: ``W'W`` is d + 1 times the
+    inverse of the second difference, whose eigenvalues are ``4 sin²(π k / (2 (d + 1)))``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> import numpy as np
+    >>> sines, gram = dm.workloads.sines(4).matrix, dm.workloads.all_range_gram(4)
+    >>> np.diagonal(sines @ gram @ sines.T).round(4)
+    array([13.0902,  3.618 ,  1.9098,  1.382 ])
+    >>> round(abs(sines @ gram @ sines.T).sum() - np.trace(gram), 9)
+    np.float64(0.0)
+    """
+
+    __slots__ = ()
+
+    counted = "sines over"
+    instead = "weighting them for all ranges needs no matrix"
+
+    def __init__(self, cells: int) -> None:
+        count = _cells(cells)
+        self._begin(count, count)
+
+    def apply(self, x: npt.ArrayLike) -> Array:
+        """Return ``Q x`` (d,), by a fast sine transform."""
+        return np.asarray(scipy.fft.dst(validate.vector(self.shape[1], "cell", x=x), type=1, norm="ortho"))
+
+    def row_norms(self) -> Array:
+        """Return the Euclidean norm of each sine (d,): 1."""
+        return np.ones(self.shape[0])
+
+    def column_squares(self) -> Array:
+        """Return the squared Euclidean norm of each column (d,): 1, the matrix being orthogonal."""
+        return np.ones(self.shape[1])
+
+    @property
+    def _group(self) -> str:
+        return "sines"
+
+    def _named(self, index: npt.NDArray[Any]) -> tuple[str, ...]:
+        return tuple(f"sine {each + 1}" for each in index)
+
+    def _rows(self, index: npt.NDArray[Any]) -> Array:
+        turns, period = self.shape[0] + 1, np.arange(1, self.shape[0] + 1)
+        # Angles are reduced in whole numbers: a sine of a large one would lose digits.
+        angles = np.multiply.outer(np.asarray(index, dtype=np.int64) + 1, period) % (2 * turns)
+        return np.sqrt(2 / turns) * np.sin(np.pi / turns * np.arange(2 * turns))[angles]
+
+    def _structure(self) -> Any:
+        return self.shape
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SineWorkload, (self.shape[0],)
+
+    def __repr__(self) -> str:
+        return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, sines)"
+
+
+def _cells(cells: int) -> int:
+    count = validate.size(cells=cells)
+    if count > MAX_CELLS:
+        raise InvalidInputError(f"cells must be at most {MAX_CELLS}, got {count}")
+    return count

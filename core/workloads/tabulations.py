@@ -1,9 +1,4 @@
-"""Workloads over attributes: the cells of tables, the PL-94 redistricting tables, age pyramids.
-
-`dualmech.workloads` offers these builders beside all others. The experiments cited below are those of Xiao,
-Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear queries", PVLDB
-14(10), 2021 ("FFU").
-"""
+"""Workloads over attributes: the cells of tables, the PL-94 redistricting tables, age pyramids."""
 
 from __future__ import annotations
 

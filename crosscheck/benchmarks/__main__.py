@@ -17,22 +17,21 @@ from typing import Annotated, Any
 
 import typer
 
-from dualmech.crosscheck.benchmarks import common, fitted, growth, local, peers, program1, softmax
+from dualmech.crosscheck import printing
+from dualmech.crosscheck.benchmarks import contest, growth, local
 from dualmech.crosscheck.benchmarks.contest import Contest, Timing
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
-from dualmech.crosscheck.command import report
-from dualmech.crosscheck.papers import plots
-from dualmech.crosscheck.papers.report import table
+from dualmech.crosscheck.printing import table
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 AGAINST_REFERENCE, LOCAL, GROWTH, FITTED = "reference", "local", "growth", "fitted"
 
 CONTESTS = {
-    "peers": peers.CONTEST,
-    "softmax": softmax.CONTEST,
-    "program1": program1.CONTEST,
-    **common.CONTESTS,
+    "peers": contest.CONTEST,
+    "softmax": contest.SOFTMAX_CONTEST,
+    "program1": contest.PROGRAM1_CONTEST,
+    **contest.CONTESTS,
 }
 """Comparisons of solvers, by the name that runs them."""
 
@@ -67,11 +66,11 @@ def run(
         _compare(each, CONTESTS[each], folder)
     if LOCAL in (names or []):
         for laid in local.tables(_in_own_process(LOCAL, 1)):
-            report.console().print(laid)
+            printing.console().print(laid)
     if GROWTH in (names or []):
         _growth(folder)
     if FITTED in (names or []):
-        report.console().print(fitted.lay_out(_in_own_process(FITTED, 1)))
+        printing.console().print(growth.lay_out_fitted(_in_own_process(FITTED, 1)))
     if contests or {LOCAL, GROWTH, FITTED} & {*(names or [])}:
         return
     title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
@@ -80,7 +79,7 @@ def run(
         for index, case in enumerate(BENCHMARKS)
         if not names or any(case.name.startswith(name) for name in names)
     )
-    out = report.console()
+    out = printing.console()
     out.print(table(title, HEADINGS, rows, ()))
     if reference and not names:
         out.print(_comparison(_in_own_process(AGAINST_REFERENCE, 1)))
@@ -92,31 +91,31 @@ def _measure(which: str) -> Any:
     if which == LOCAL:
         return local.measure()
     if which == FITTED:
-        return fitted.measure()
+        return growth.measure_fitted()
     if which.startswith(GROWTH):
         return growth.measure(*map(int, which.split(":")[1:]))
     return measure_against_reference() if which == AGAINST_REFERENCE else measure(BENCHMARKS[int(which)])
 
 
-def _compare(name: str, contest: Contest, folder: str) -> None:
+def _compare(name: str, compared: Contest, folder: str) -> None:
     """Print a comparison of solvers, and draw that of SM-II where a folder is given."""
-    drawn = bool(folder) and contest is softmax.CONTEST
+    drawn = bool(folder) and compared is contest.SOFTMAX_CONTEST
     if drawn:
-        plots.check_drawable(folder)
+        printing.check_drawable(folder)
     entries = [Timing(**found) for found in _in_own_process(name, 1)]
-    out = report.console()
-    out.print(contest.table(entries))
-    for path in softmax.draw(entries, folder) if drawn else []:
+    out = printing.console()
+    out.print(compared.table(entries))
+    for path in contest.draw(entries, folder) if drawn else []:
         out.print(f"drawn: {path}")
 
 
 def _growth(folder: str) -> None:
     """Print how time and memory grow, every size in a process of its own, and draw it where a folder is given."""
     if folder:
-        plots.check_drawable(folder)
+        printing.check_drawable(folder)
     asked = [(index, size) for index, case in enumerate(growth.CASES) for size in case.sizes]
     found = [_in_own_process(f"{GROWTH}:{index}:{size}", 1) for index, size in asked]
-    out = report.console()
+    out = printing.console()
     out.print(growth.lay_out(found))
     for path in growth.draw(found, folder) if folder else []:
         out.print(f"drawn: {path}")

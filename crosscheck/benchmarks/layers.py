@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.papers.solving import without_warnings
+from dualmech.crosscheck.printing import without_warnings
 from dualmech.problems import designs
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -181,3 +181,12 @@ def measure_against_reference() -> dict[str, float]:
         "reference seconds": slow,
         "ratio": slow / middle,
     }
+
+
+# Common mechanisms beside general backends: seconds and proven gaps for three and four covariances, in one run.
+
+
+# Query weighting beside general backends on the eigen-queries of all ranges: seconds and proven gaps, in one run.
+
+
+# SM-II beside the dual solver and general backends on the prefixes of Table 2: seconds and proven gaps, in one run.

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.papers.report import table
-from dualmech.crosscheck.papers.solving import without_warnings
-from dualmech.crosscheck.tables import TextTable
+from dualmech.crosscheck.printing import TextTable, table, without_warnings
 from dualmech.fast.local import gradient
-from dualmech.geometry.local.strategies import trace_bound
+from dualmech.geometry.local import trace_bound
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.workloads.base import Workload
 

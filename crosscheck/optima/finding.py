@@ -11,11 +11,10 @@ import numpy as np
 
 from dualmech import fast, validate
 from dualmech.certificate import Certificate
-from dualmech.crosscheck.optima import digits, matrices, rationals
-from dualmech.crosscheck.optima.matrices import Rows
+from dualmech.crosscheck.optima import rationals, recognition, surds
 from dualmech.crosscheck.optima.rationals import ExactProof
 from dualmech.crosscheck.optima.recognition import recognised
-from dualmech.crosscheck.optima.surds import Number, radicals_of
+from dualmech.crosscheck.optima.surds import Number, Rows, radicals_of
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.problems.base import Problem
@@ -161,7 +160,7 @@ def exact(problem: Any) -> ExactOptimum:
     )
 
 
-def proven(answer: Solution, denominator: int = matrices.LARGEST_DENOMINATOR) -> ExactProof | None:
+def proven(answer: Solution, denominator: int = surds.LARGEST_DENOMINATOR) -> ExactProof | None:
     """Return an exact proof near a solver's answer, in fractions if there are simple ones; None where none is found.
 
     Parameters
@@ -217,14 +216,14 @@ def _algebraic(answer: Solution, denominator: int) -> ExactProof | None:
     given = [float(each) for each in asked.weights] if asked.limits is None else answer.dual.query_weights
     noise = rationals.inner_noise(asked, np.asarray(answer.primal))
     with contextlib.suppress(OverflowError, np.linalg.LinAlgError):
-        for found in digits.solutions(asked, noise, lam, np.asarray(given, dtype=float)):
+        for found in recognition.solutions(asked, noise, lam, np.asarray(given, dtype=float)):
             proof = _recognised(asked, found)
             if proof is not None:
                 return proof
     return None
 
 
-def _recognised(asked: rationals.Asked, found: digits.Digits) -> ExactProof | None:
+def _recognised(asked: rationals.Asked, found: recognition.Digits) -> ExactProof | None:
     """Return the proof of the numbers that digits are of, where they are of one field and prove something."""
     size, count = len(found.covariance), len(found.neighbour_weights)
     known = [*found.covariance.ravel(), *found.neighbour_weights]

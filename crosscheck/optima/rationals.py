@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from dualmech import linalg
-from dualmech.crosscheck.optima import matrices as exact
-from dualmech.crosscheck.optima.matrices import Rows
-from dualmech.crosscheck.optima.surds import Number
+from dualmech.crosscheck.optima import surds as exact
+from dualmech.crosscheck.optima.surds import Number, Rows
 from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
@@ -27,7 +26,6 @@ DISTANCES = (0.25, 1e-1, 3e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-9)
 
 LOST = 1e-8  # largest part of the optimum that weights may lose to be worth a proof
 CLOSE = 1e-8  # largest distance of an entry of the noise, known from exact weights, from the fraction tried for it
-
 
 FAMILIES = (FitnessForUse, PrivacyFirst, TotalVariance)
 """What there are such proofs of."""

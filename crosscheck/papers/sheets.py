@@ -13,9 +13,29 @@ from dualmech.errors import InvalidInputError, did_you_mean
 
 PAPERS: dict[str, tuple[str, ...]] = {
     "fitness": (*(f"table{number}" for number in range(2, 12)), *(f"figure{number}" for number in (1, 2, 3))),
-    "eigen": ("alternative", "ranges", "marginals", "designs", "completion", "reductions", "reductions8192", "pure", "relative"),
+    "eigen": (
+        "alternative",
+        "ranges",
+        "marginals",
+        "designs",
+        "completion",
+        "reductions",
+        "reductions8192",
+        "pure",
+        "relative",
+    ),
     "common": ("examples", "ellipses", "saved", "census", "hisrace", "brazil", "thresholds"),
-    "local": ("histograms", "descent", "initialisation", "epsilon", "epsilon512", "size", "worst", "steps", "consistency"),
+    "local": (
+        "histograms",
+        "descent",
+        "initialisation",
+        "epsilon",
+        "epsilon512",
+        "size",
+        "worst",
+        "steps",
+        "consistency",
+    ),
     "scale": ("dense", "adult", "sixty", "domains", "published", "growth", "census"),
     "backends": ("claims", "scales"),
     "streams": ("known",),
@@ -25,7 +45,7 @@ PAPERS: dict[str, tuple[str, ...]] = {
 EVERYTHING = "all"  # what stands behind a paper's slash for all of its tables and figures
 
 
-def _loaded(paper: str) -> dict[str, Sheet]:
+def loaded(paper: str) -> dict[str, Sheet]:
     """Return a paper's sheets."""
     match paper:
         case "fitness":
@@ -37,11 +57,11 @@ def _loaded(paper: str) -> dict[str, Sheet]:
         case "local":
             from dualmech.crosscheck.papers.local.report import SHEETS as found
         case "scale":
-            from dualmech.crosscheck.papers.scale.report import SHEETS as found
+            from dualmech.crosscheck.papers.scale import SHEETS as found
         case "backends":
-            from dualmech.crosscheck.papers.backends.report import SHEETS as found
+            from dualmech.crosscheck.papers.backends import SHEETS as found
         case "streams":
-            from dualmech.crosscheck.papers.streams.report import SHEETS as found
+            from dualmech.crosscheck.papers.streams import SHEETS as found
     return found
 
 
@@ -52,7 +72,7 @@ class _Registry(Mapping[str, Sheet]):
         paper, _, sheet = name.partition("/")
         if sheet not in PAPERS[paper]:
             raise KeyError(name)
-        return _loaded(paper)[sheet]
+        return loaded(paper)[sheet]
 
     def __iter__(self) -> Iterator[str]:
         return (f"{paper}/{name}" for paper, names in PAPERS.items() for name in names)

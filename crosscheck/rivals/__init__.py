@@ -19,33 +19,41 @@ All refuse, with an `InvalidInputError` or `InputTypeError` that names the argum
 nothing, a domain of another number of cells, numbers out of range, and what the builders that they call refuse.
 """
 
-from dualmech.crosscheck.rivals.central import census
-from dualmech.crosscheck.rivals.central.datacube import choose_marginals, datacube
-from dualmech.crosscheck.rivals.central.fourier import fourier, fourier_matrix
-from dualmech.crosscheck.rivals.central.intervals import IntervalTree
-from dualmech.crosscheck.rivals.central.noise import (
+from dualmech.crosscheck.rivals import census
+from dualmech.crosscheck.rivals.census import target_weights, total_variance
+from dualmech.crosscheck.rivals.cubes import (
+    choose_marginals,
+    datacube,
+    fourier,
+    fourier_matrix,
     gaussian_mechanism,
     input_perturbation,
     raw_gaussian_variance,
 )
-from dualmech.crosscheck.rivals.central.products import hierarchical_matrix, hierarchical_product
-from dualmech.crosscheck.rivals.central.trees import (
-    best_branching,
-    hierarchical,
-    interval_tree,
-    square_root_tree,
-)
-from dualmech.crosscheck.rivals.central.variance import target_weights, total_variance
-from dualmech.crosscheck.rivals.central.wavelets import haar_matrix, haar_tree, wavelet
-from dualmech.crosscheck.rivals.local.noise import NoiseRival, matrix_mechanism
-from dualmech.crosscheck.rivals.local.protocol import FactorisedRival, LocalRival, MatrixRival
-from dualmech.crosscheck.rivals.local.responses import (
+from dualmech.crosscheck.rivals.local_noise import NoiseRival, matrix_mechanism
+from dualmech.crosscheck.rivals.responses import (
+    FactorisedRival,
+    LocalRival,
+    MatrixRival,
+    MixedRival,
     fourier_response,
     hadamard_response,
+    hierarchical_response,
     randomised_response,
 )
-from dualmech.crosscheck.rivals.local.sets import SetRival, rappor, subset_selection, unary_encoding
-from dualmech.crosscheck.rivals.local.trees import MixedRival, hierarchical_response
+from dualmech.crosscheck.rivals.sets import SetRival, rappor, subset_selection, unary_encoding
+from dualmech.crosscheck.rivals.trees import (
+    IntervalTree,
+    best_branching,
+    haar_matrix,
+    haar_tree,
+    hierarchical,
+    hierarchical_matrix,
+    hierarchical_product,
+    interval_tree,
+    square_root_tree,
+    wavelet,
+)
 
 __all__ = [
     "FactorisedRival",

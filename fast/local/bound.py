@@ -22,8 +22,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import scipy.linalg
 
-from dualmech.geometry.local import patterns, strategies
-from dualmech.geometry.local.relaxation import Relaxation
+from dualmech.geometry import local
+from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
@@ -60,9 +60,9 @@ class BoundProgram:
     def of(cls, root: Array, share: Array, epsilon: float) -> BoundProgram:
         """State the program, in units in which R has norm 1."""
         size = len(share)
-        lift = np.hstack([np.ones((size, 1)), patterns.gain(epsilon) * np.eye(size)])
+        lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
         scaled = root / np.linalg.norm(root)
-        return cls(scaled, share, lift, strategies.trace_bound(scaled, epsilon))
+        return cls(scaled, share, lift, local.trace_bound(scaled, epsilon))
 
     def split(self, values: Array) -> tuple[Array, Relaxation]:
         """Return costs and multipliers."""

@@ -9,6 +9,7 @@ non-negative t is found in a multiple of the same s.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,11 +18,12 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import validate
-from dualmech.fast.engine import loop, threads
+from dualmech.fast.engine import loop
 from dualmech.linalg import EPS
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.progress import Status
-from dualmech.solution import Solution
+from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 METHODS = ("auto",)
@@ -38,7 +40,7 @@ def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "a
     cells = problem.workload.shape[1]
     steps = limits.max_iterations if limits.steps_given else 10 * cells
     validate.choice(METHODS, method=method)
-    with threads.threads_for_rank(cells), np.errstate(all="ignore"):
+    with loop.threads_for_rank(cells), np.errstate(all="ignore"):
         program = _Program.of(problem)
         outcome = loop.run(
             _ActiveSet.start(program),
@@ -215,3 +217,190 @@ def _least_squares(state: _ActiveSet) -> Array:
     count = len(state.inside)
     rotated = state.orthonormal[:, :count].T @ state.program.aim
     return np.asarray(scipy.linalg.solve_triangular(state.triangle[:count], rotated, check_finite=False))
+
+
+# Projection onto local strategies: a root for each column where least probabilities are fixed, else Newton's method.
+#
+# Without a floor the rows of a strategy lie in the cone of ratios up to ``e^ε``, onto which a row is projected by
+# finding the root of a piecewise linear function. What is left is a smooth concave dual in the multipliers λ of the
+# columns' sums, whose gradient is ``1 - Σ_o P(r_o + λ)``, P the projection, and which a semismooth Newton method
+# maximises.
+
+
+PROJECTION_METHODS = ("auto",)
+
+LEAST_DAMPING = 1e-14  # what is added to the Hessian at least, relative to the number of outputs
+MOST_DAMPING = 1e12  # what is added at most: a step that raises nothing then is one that rounding stops
+
+SUFFICIENT, RELIABLE = 1e-3, 0.75
+"""Shares of the gain that the Hessian promises: what a step must achieve, and what calls for less damping."""
+
+FACTOR = 4.0  # factor by which the damping changes
+ROOT_STEPS = 100  # most Newton steps to the multipliers of columns within fixed limits
+SUM_TOLERANCE = 1e-12  # what a column's sum may miss 1 by before the last of them
+
+PATIENCE = 100
+"""Steps without a smaller gap after which the solver counts as stalled: outputs come into use one by one."""
+
+
+def solve_projection(problem: LocalProjection, limits: loop.Limits, *, method: str = "auto") -> Solution:
+    """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
+    validate.choice(PROJECTION_METHODS, method=method)
+    if problem.floor is not None:
+        return _column_by_column(problem, limits)
+    with loop.threads_for_rank(min(problem.matrix.shape)), np.errstate(all="ignore"):
+        outcome = loop.run(_start(problem), lambda state: _step(problem, state), limits, patience=PATIENCE)
+    best = outcome.dual.point
+    dual = ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums)
+    return outcome.solution(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")
+
+
+def columns_within(matrix: Array, least: Array, most: Array) -> Array:
+    """Return λ (n,) with ``Σ_o clip(R_ou + λ_u, least_o, most_o) = 1`` for every column, which must be possible.
+
+    Each sum is piecewise linear in λ, and its slope counts the entries inside their limits: Newton's method for all
+    columns together, kept in a bracket, ends on the piece that holds the root.
+    """
+    low, high = least[:, None], most[:, None]
+    shift = (1 - matrix.sum(axis=0)) / len(matrix)
+    below, above = (low - matrix).min(axis=0), (high - matrix).max(axis=0)
+    moved, inside = np.empty_like(matrix), np.empty_like(matrix)
+    for _ in range(ROOT_STEPS):
+        np.add(matrix, shift, out=moved)
+        np.clip(moved, low, high, out=inside)
+        missing = 1 - inside.sum(axis=0)
+        if np.all(np.abs(missing) <= SUM_TOLERANCE):
+            break
+        below, above = np.where(missing > 0, shift, below), np.where(missing < 0, shift, above)
+        slope = np.count_nonzero(moved == inside, axis=0)
+        trial = shift + missing / np.maximum(slope, 1)
+        shift = np.where((slope > 0) & (trial > below) & (trial < above), trial, (below + above) / 2)
+    # One step more for what the tolerance has left.
+    slope = np.count_nonzero(moved == inside, axis=0)
+    return np.asarray(shift + np.where(slope > 0, missing / np.maximum(slope, 1), 0.0))
+
+
+def rows_within(matrix: Array, growth: float) -> tuple[Array, Array]:
+    """Return the nearest rows whose entries differ by a factor of at most `growth`, and their least entries z.
+
+    z is 0 where ``Σ_u (-x_u)₊ ≥ growth Σ_u (x_u)₊``, else ``(Σ_low x + growth Σ_high x) / (#low + growth² #high)``,
+    low being the entries below z and high those above ``growth z``.
+    """
+    count, growth = matrix.shape[1], np.float64(growth)
+    places = np.maximum(np.hstack([matrix, matrix / growth]), 0.0)
+    order = np.argsort(places, axis=1, kind="stable")
+    places = np.take_along_axis(places, order, axis=1)
+    enters, entries = order < count, np.take_along_axis(matrix, order % count, axis=1)
+    lows = np.cumsum(enters, axis=1)
+    low_sums = np.cumsum(np.where(enters, entries, 0.0), axis=1)
+    # Summed from the far end, where the large entries are: what leaves a sum would leave its rounding behind.
+    leaving = np.where(enters, 0.0, np.maximum(entries, 0.0))
+    high_sums = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1] - leaving
+    highs = count - np.cumsum(~enters, axis=1)
+    values = places * lows - low_sums - growth * (high_sums - growth * places * highs)
+    piece = np.maximum((values < 0).sum(axis=1) - 1, 0)
+    output = np.arange(len(matrix))
+    weight = lows[output, piece] + growth**2 * highs[output, piece]
+    total = low_sums[output, piece] + growth * high_sums[output, piece]
+    positive = np.maximum(matrix, 0.0)
+    inside = (positive - matrix).sum(axis=1) < growth * positive.sum(axis=1)
+    # A row with no entry at either limit has a choice of z.
+    root = np.where(weight > 0, total / np.maximum(weight, 1), places[output, piece])
+    least = np.where(inside, np.maximum(root, 0.0), 0.0)[:, None]
+    return np.clip(matrix, least, growth * least), least[:, 0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """Multipliers λ with the projected rows and a strategy close by; both sides of the gap, moved by the scale."""
+
+    sums: Array
+    nearest: Array  # nearest, least: (m, n), (m,) the rows ``P(r_o + λ)`` and their least entries
+    least: Array
+    strategy: Array  # (m, n) these, mended so that columns sum to 1
+    value: float  # the dual function at λ
+    objective: float
+    lower_bound: float
+
+    @classmethod
+    def at(cls, problem: LocalProjection, sums: Array) -> _Point:
+        """Project the rows of ``R + 1 λ'``."""
+        nearest, least = rows_within(problem.matrix + sums, problem.growth)
+        value = float(np.square(nearest - problem.matrix).sum() / 2 - sums @ (nearest.sum(axis=0) - 1))
+        strategy = problem.feasible(nearest)
+        objective = float(np.square(strategy - problem.matrix).sum() / 2)
+        return cls(sums, nearest, least, strategy, value, objective + problem.scale, value + problem.scale)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ProjectionState:
+    """A point and the number of Newton systems solved so far."""
+
+    point: _Point
+    damping: float = 1 / FACTOR
+    decompositions: int = 0
+
+    @property
+    def spectrum(self) -> _Point:
+        """What the loop compares."""
+        return self.point
+
+
+def _start(problem: LocalProjection) -> _ProjectionState:
+    """Begin where the columns of ``R + 1 λ'`` sum to 1."""
+    sums = (1 - problem.matrix.sum(axis=0)) / len(problem.matrix)
+    return _ProjectionState(_Point.at(problem, sums))
+
+
+def _step(problem: LocalProjection, state: _ProjectionState) -> _ProjectionState:
+    """Take one Newton step, damped until the dual function rises by enough of the predicted increase.
+
+    Raises `numpy.linalg.LinAlgError` where no step raises it.
+    """
+    point, damping, count = state.point, state.damping, state.decompositions
+    hessian, missing = _hessian(problem, point), 1 - point.nearest.sum(axis=0)
+    outputs, users = len(problem.matrix), np.arange(len(missing))
+    noise = 8 * EPS * (abs(point.value) + float(np.square(point.sums).sum()))
+    while damping <= MOST_DAMPING:
+        damped = hessian.copy()
+        damped[users, users] += outputs * damping
+        direction = scipy.linalg.solve(damped, missing, assume_a="pos", check_finite=False)
+        count += 1
+        proposed = _Point.at(problem, point.sums + direction)
+        promised = float(direction @ missing - direction @ hessian @ direction / 2) + noise
+        share = (proposed.value - point.value + noise) / promised
+        if share >= SUFFICIENT:
+            calmer = damping / FACTOR if share >= RELIABLE else damping
+            return _ProjectionState(proposed, max(calmer, LEAST_DAMPING), count)
+        damping *= FACTOR
+    raise np.linalg.LinAlgError("no step raises the dual function")
+
+
+def _hessian(problem: LocalProjection, point: _Point) -> Array:
+    """Return the sum of the derivatives of the rows' projections, (n, n).
+
+    That of a row is ``diag(inside) + a a' / ‖a‖²``, a being 1 in entries at the lower limit and ``e^ε`` in those at the
+    upper one; a row that is 0 has none.
+    """
+    growth, moved, least = problem.growth, problem.matrix + point.sums, point.least[:, None]
+    low, high, used = moved < least, moved > growth * least, least > 0
+    limits = np.where(used & low, 1.0, 0.0) + np.where(used & high, growth, 0.0)
+    norms = np.linalg.norm(limits, axis=1, keepdims=True)
+    limits = np.divide(limits, norms, out=np.zeros_like(limits), where=norms > 0)
+    return np.asarray(np.diag((used & ~low & ~high).sum(axis=0).astype(float)) + limits.T @ limits)
+
+
+def _column_by_column(problem: LocalProjection, limits: loop.Limits) -> Solution:
+    began = time.perf_counter()
+    assert problem.floor is not None
+    sums = columns_within(problem.matrix, problem.floor, problem.growth * problem.floor)
+    return judged_solution(
+        problem,
+        problem.feasible(problem.matrix + sums),
+        ProjectionDual(sums),
+        tol=limits.tol,
+        otherwise=Status.ROUNDING,
+        iterations=1,
+        seconds=time.perf_counter() - began,
+        solver="fast:columns",
+    )

@@ -16,8 +16,8 @@ import scipy.linalg
 
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
-from dualmech.fast.local import answers
-from dualmech.fast.local.projection import columns_within
+from dualmech.fast.local import points
+from dualmech.fast.local.estimate import columns_within
 from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution
@@ -91,12 +91,12 @@ def solve(
         for each in (strategy, chosen.start)
         if each is not None
     ]
-    point = answers.lightest(problem, found, tol=0.0)
+    point = points.lightest(problem, found, tol=0.0)
     said = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
     return judged_solution(
         problem,
-        answers.primal(problem, point),
-        answers.closed_form_weights(problem, problem.dual_at(point)),
+        points.primal(problem, point),
+        points.closed_form_weights(problem, problem.dual_at(point)),
         tol=limits.tol,
         otherwise=Status.STEPS_EXHAUSTED if log.cut else Status.STALLED,
         message="; ".join(filter(None, said)),
@@ -121,7 +121,7 @@ def descend(
         first = own_start(task, chosen.start)
     if limits.deadline.left is not None:
         began = time.perf_counter()
-        answers.objective(problem, LocalPoint(first.strategy, problem.prior))
+        points.objective(problem, LocalPoint(first.strategy, problem.prior))
         judging = JUDGING * (time.perf_counter() - began)
         limits = replace(limits, deadline=limits.deadline.before(judging))
     log = DescentLog(limits, unit)

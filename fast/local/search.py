@@ -1,10 +1,9 @@
 """A good strategy for many user types: sets that are drawn for the workload, weighed, and replaced by local search.
 
-The sets are the largest entries of Gaussian vectors (`dualmech.fast.local.thresholds`). A multiplicative rule weighs
-them, the lightest leave, and sets that climb, one user type in or out at a time, to where a dual constraint is violated
-take their place. Where they are few enough, weights are then found exactly, by `dualmech.fast.local.master`, with local
-search for more patterns. What cannot be done for many user types is to price all 2^n. The answer is good; the bound is
-valid, and not tight.
+The sets are the largest entries of Gaussian vectors. A multiplicative rule weighs them, the lightest leave, and sets
+that climb, one user type in or out at a time, to where a dual constraint is violated take their place. Where they are
+few enough, weights are then found exactly, by `dualmech.fast.local.columns`, with local search for more patterns.
+What cannot be done for many user types is to price all 2^n. The answer is good; the bound is valid, and not tight.
 """
 
 from __future__ import annotations
@@ -13,19 +12,173 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.linalg
+import scipy.special
 
 from dualmech.fast.engine import loop
-from dualmech.fast.local import columns as local_columns
-from dualmech.fast.local import gradient, master, points, weighing
+from dualmech.fast.local import columns, gradient, points
 from dualmech.fast.local.columns import CLOSER, Columns
 from dualmech.fast.local.gradient import Descent
-from dualmech.fast.local.points import Frame, PatternPoint, View
-from dualmech.fast.local.thresholds import Thresholds
-from dualmech.geometry.local import patterns
-from dualmech.geometry.local.patterns import Sets
+from dualmech.fast.local.points import SMALLEST, Frame, PatternPoint, View
+from dualmech.geometry import local
+from dualmech.geometry.local import Sets
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
+
+# Sets of user types drawn such that pairs occur together about as often as in the best strategy: for many user types.
+#
+# Where every set has k members and no user type is preferred, G is a matter of how often pairs of types occur
+# together: off the ones it is a multiple of the covariance of the indicators. The covariance that serves a workload
+# best, were all allowed, is ``D^(-1/2) (D^(1/2) Π W'W Π D^(1/2))^(1/2) D^(-1/2)``, with D such that its diagonal is
+# constant. The indicators of the k largest entries of a Gaussian vector have nearly any covariance, if the vector's
+# own is chosen for it: that of thresholded Gaussian variables is known (Sheppard). What sampling leaves is for
+# weights.
+
+
+FLOOR = 1e-6  # what is added to W'W off the ones, relative to its mean, so that all user types occur
+SWEEPS, EVEN = 15, 0.01  # steps towards a constant diagonal, at most, and the deviation that counts as none
+ANGLES = 4001  # correlations ``sin θ`` at which the covariance of thresholded variables is tabulated
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Thresholds:
+    """A Gaussian vector, by a factor (n, n) of its covariance, and how many of its largest entries are in a set."""
+
+    factor: Array
+    members: int
+
+    @classmethod
+    def of(cls, root: Array, epsilon: float) -> Thresholds:
+        """Return those for a root R (k, n), with the size of sets that subset selection has."""
+        size, excess = root.shape[1], local.gain(epsilon)
+        counts = np.arange(1, size)
+        members = int(counts[np.argmax(counts * (size - counts) / (size + excess * counts) ** 2)])
+        latent = gaussian_correlations(best_correlations(root), members / size)
+        values, vectors = np.linalg.eigh(latent)
+        return cls(vectors * np.sqrt(np.maximum(values, 0.0)), members)
+
+    def draw(self, count: int, rng: np.random.Generator) -> Sets:
+        """Draw sets (count, n), in pairs of opposite vectors."""
+        size = len(self.factor)
+        half = rng.standard_normal(((count + 1) // 2, size)) @ self.factor.T
+        vectors = np.vstack([half, -half])[:count]
+        sets = np.zeros((count, size), dtype=bool)
+        np.put_along_axis(
+            sets, np.argpartition(-vectors, self.members - 1, axis=1)[:, : self.members], True, axis=1
+        )
+        return sets
+
+
+def best_correlations(root: Array) -> Array:
+    """Return the correlations C (n, n) of least ``tr(R C⁻¹ R')`` off the ones, nearly, by scaling of the diagonal."""
+    size = root.shape[1]
+    centred = root - root.mean(axis=1, keepdims=True)
+    gram = centred.T @ centred
+    mean = float(np.trace(gram)) / size
+    gram = (
+        gram / mean if mean > FLOOR * np.vdot(root, root) / size else np.zeros_like(gram)
+    ) + FLOOR * np.eye(size)
+    scale = np.ones(size)
+    for _ in range(SWEEPS):
+        values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
+        found = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T / scale[:, None] / scale
+        diagonal = np.diagonal(found) / np.diagonal(found).mean()
+        if np.abs(diagonal - 1).max() < EVEN:
+            break
+        scale = scale * np.sqrt(diagonal)
+    deviations = np.sqrt(np.diagonal(found))
+    return np.asarray(found / deviations[:, None] / deviations)
+
+
+def gaussian_correlations(wanted: Array, share: float) -> Array:
+    """Return correlations of Gaussian variables whose indicators of the largest `share` have those wanted, or nearly.
+
+    Their covariance is ``∫ exp(-t² / (1 + sin θ)) dθ / 2π`` up to the angle of the correlation, t the threshold.
+    """
+    threshold = float(scipy.special.ndtri(1 - share))
+    angles = np.linspace(-np.pi / 2, np.pi / 2, ANGLES)[1:-1]
+    density = np.exp(-(threshold**2) / (1 + np.sin(angles))) / (2 * np.pi)
+    steps = (density[1:] + density[:-1]) / 2 * np.diff(angles)
+    reached = np.concatenate([[0.0], np.cumsum(steps)])
+    reached = (reached - np.interp(0.0, angles, reached)) / (share * (1 - share))
+    latent = np.sin(np.interp(wanted, reached, angles))
+    np.fill_diagonal(latent, 1.0)
+    return np.asarray(latent)
+
+
+# Weights on many patterns by a multiplicative rule: the exact ones of `dualmech.fast.local.columns` take longer.
+#
+# With costs y that maximise ``2 Σ_S a_S √(y'p_S) - 1'y``, ``a_S = w_S ‖Z'p_S‖ / √(n π'p_S)``, the next weights are
+# ``a_S / √(y'p_S)``: the problem is jointly convex in weights and reconstruction, and each is minimised in turn. The
+# objective never rises, and columns sum to 1. Where y is constant this is the classical rule of A-optimal designs.
+
+
+SUMS = 1e-6  # how far the columns' sums may be from 1 when the costs are found
+COST_STEPS, MOST_HALVINGS = 20, 30  # Newton steps for the costs, and halvings of one, at most
+FIRST = 2  # steps after which the gain of one says something: the first makes columns sum to 1
+
+
+def solve(
+    frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NEVER
+) -> tuple[PatternPoint, View, int]:
+    """Step until a step gains less than `tol`, relative, or rounding ends it; return point, view and steps."""
+    coordinates, rows = frame.coordinates(point.sets), local.rows(point.sets, frame.epsilon)
+    mass, weights, costs = rows @ point.share, point.weights, point.costs
+    before, count = np.inf, 0
+    while count < most:
+        try:
+            objective, lengths = _evaluate(frame.root, coordinates, weights / mass)
+            amounts = weights * np.sqrt(lengths / mass)
+            costs = _best_costs(
+                amounts, rows, np.full(len(costs), objective / len(costs)) if not count else costs
+            )
+        except np.linalg.LinAlgError:
+            break
+        weights, count = np.maximum(amounts / np.sqrt(rows @ costs), SMALLEST), count + 1
+        if deadline.passed or (count > FIRST and before - objective <= tol * before):
+            break
+        before = objective
+    point = replace(point, weights=weights, slacks=np.full(len(weights), SMALLEST), costs=costs)
+    return point, View.of(frame, point), count
+
+
+def _evaluate(root: Array, coordinates: Array, densities: Array) -> tuple[float, Array]:
+    """Return ``tr(R G⁻¹ R')`` and the ``‖Z'p_S‖²`` of all patterns."""
+    scaled = coordinates * np.sqrt(densities)[:, None]
+    matrix = scipy.linalg.cho_solve(
+        scipy.linalg.cho_factor(scaled.T @ scaled, check_finite=False), root.T, check_finite=False
+    )
+    pulled = coordinates @ matrix
+    return float(np.vdot(matrix, root.T)), np.einsum("sk,sk->s", pulled, pulled)
+
+
+def _best_costs(amounts: Array, rows: Array, costs: Array) -> Array:
+    """Return the costs that are the best for some amounts, by Newton's method from others."""
+
+    def value(given: Array) -> float:
+        prices = rows @ given
+        return float(2 * amounts @ np.sqrt(prices) - given.sum()) if np.all(prices > 0) else -np.inf
+
+    reached = value(costs)
+    for _ in range(COST_STEPS):
+        roots = np.sqrt(rows @ costs)
+        slopes = (amounts / roots) @ rows - 1
+        if np.abs(slopes).max() <= SUMS:
+            break
+        scaled = rows * np.sqrt(amounts / (2 * roots**3))[:, None]
+        curvature = scaled.T @ scaled
+        change = np.linalg.solve(curvature, slopes)
+        for _ in range(MOST_HALVINGS):
+            found = value(costs + change)
+            if found >= reached:
+                costs, reached = costs + change, found
+                break
+            change = change / 2
+        else:
+            break
+    return costs
+
 
 DRAWN = 16  # sets that are drawn, and stay as many, for each user type
 WEIGHING, LAST_GAIN = 25, 2e-4
@@ -110,14 +263,14 @@ def _with_descent(
     weights, sets = heaviest_patterns(strategy, problem.epsilon, DRAWN * size // 2)
     sets, first = np.unique(np.vstack([sets, drawn.sets]), axis=0, return_index=True)
     weights = np.append(weights, np.full(len(drawn.sets), LIGHT * weights.mean()))[first]
-    weights = points.balance_columns(size * weights / weights.sum(), patterns.rows(sets, frame.epsilon))
+    weights = points.balance_columns(size * weights / weights.sum(), local.rows(sets, frame.epsilon))
     return points.start(frame, sets, weights)
 
 
 def heaviest_patterns(strategy: Array, epsilon: float, most: int) -> tuple[Array, Sets]:
     """Return weights and sets of the heaviest patterns that the rows of a strategy split into, constants left out."""
     least, size = strategy.min(axis=1, keepdims=True), strategy.shape[1]
-    excess = patterns.gain(epsilon)
+    excess = local.gain(epsilon)
     levels = (strategy / least - 1) / excess
     order = np.sort(levels, axis=1)
     weights = least * np.diff(order, axis=1) * (size + excess * np.arange(size - 1, 0, -1))
@@ -134,7 +287,7 @@ def heaviest(frame: Frame, point: PatternPoint) -> PatternPoint:
     chosen = np.argsort(-point.weights, kind="stable")[: HEAVIEST * size]
     sets, first = np.unique(np.vstack([point.sets[chosen], singles]), axis=0, return_index=True)
     weights = np.append(point.weights[chosen], np.full(size, point.weights[chosen].min()))[first]
-    weights = points.balance_columns(size * weights / weights.sum(), patterns.rows(sets, frame.epsilon))
+    weights = points.balance_columns(size * weights / weights.sum(), local.rows(sets, frame.epsilon))
     return points.start(frame, sets, weights)
 
 
@@ -145,7 +298,7 @@ def climb(
 
     When time is up, they are where they have come to.
     """
-    size, excess = len(form), patterns.gain(epsilon)
+    size, excess = len(form), local.gain(epsilon)
     members = sets.astype(np.float64)
     pulls = (1 + excess * members) @ form
     values = np.einsum("su,su->s", 1 + excess * members, pulls)
@@ -184,7 +337,7 @@ class Seeker:
 
     def weigh(self, point: PatternPoint, least_gap: float = np.inf, steps: int = 0) -> Columns:
         """Weigh the patterns of a point, and look for others."""
-        point, view, count = weighing.solve(self.frame, point, LAST_GAIN, WEIGHING, self.deadline)
+        point, view, count = solve(self.frame, point, LAST_GAIN, WEIGHING, self.deadline)
         return self._columns(point, view, least_gap, steps + count)
 
     def exchange(self, columns: Columns) -> Columns:
@@ -202,7 +355,7 @@ class Seeker:
 
     def solve(self, point: PatternPoint, aim: float, least_gap: float, steps: int) -> Columns:
         """Solve on the patterns of a point to a tolerance, and look for others."""
-        point, view, count = master.solve(self.frame, point, aim, STEPS, self.deadline)
+        point, view, count = columns.solve(self.frame, point, aim, STEPS, self.deadline)
         return self._columns(point, view, least_gap, steps + count)
 
     def step(self, found: Columns) -> Columns:
@@ -213,7 +366,7 @@ class Seeker:
         playing[order[: max(MOST, ROOM * size) - len(further)]] = True
         aim = CLOSER * min(found.least_gap, 1.0)
         if not len(further):
-            aim = CLOSER * min(aim, master.progress(self.frame, point, found.view))
+            aim = CLOSER * min(aim, columns.progress(self.frame, point, found.view))
         product = aim * found.view.objective / len(point.sets)
         point = points.replace_patterns(point, playing, further, self.frame.epsilon, product)
         return self.solve(point, max(aim, FINEST), found.least_gap, found.decompositions)
@@ -221,7 +374,7 @@ class Seeker:
     def _columns(self, point: PatternPoint, view: View, least_gap: float, steps: int) -> Columns:
         """Look for patterns at a point; without time left, suggest no bound."""
         rise, further = self._violated_patterns(point, view)
-        objective, suggested = local_columns.objective_and_bound(
+        objective, suggested = columns.objective_and_bound(
             self.frame, point, view, np.inf if self.deadline.passed else rise
         )
         gap = (objective - suggested) / suggested if suggested > 0 else np.inf
@@ -244,3 +397,57 @@ class Seeker:
         _, first = np.unique(sets[proper], axis=0, return_index=True)
         order = proper[first][np.argsort(-scores[proper[first]], kind="stable")]
         return float(scores[order[0]]), sets[order[: ADDED * size]]
+
+
+# Subset selection with few outputs: the best strategy for workloads that treat all user types equally.
+#
+# Where ``W'W = a I + b 1 1'`` every strategy whose rows are patterns of k user types with ``G`` of the same form is
+# best, for the right k. Choosing all sets of k types is subset selection (Ye and Barg, "Optimal schemes for discrete
+# distribution estimation under locally differential privacy", IEEE Trans. Inf. Theory 64(8), 2018), which has too
+# many outputs to list. All that G asks of the sets is that pairs of user types occur equally often together: a
+# design. Here the translates of a few sets on a circle, weighed such that every difference of places occurs equally
+# often.
+
+
+ALIKE = 1e-12  # relative difference of entries of W'W that counts as rounding
+BASES = 4  # random sets whose translates are weighed, for each difference of places
+LARGEST = 512  # user types up to which all translates fit into memory: there are some n²/2 of them
+MET = 1e-10  # largest miss of an equal share of a difference, relative, that counts as none
+
+
+def treats_all_equally(problem: LocalStrategy) -> bool:
+    """Whether ``W'W`` is a multiple of the identity but for a constant, and no prior tells user types apart."""
+    gram = problem.root.T @ problem.root
+    size = len(gram)
+    across = gram[~np.eye(size, dtype=bool)]
+    spread = np.ptp(np.diagonal(gram)) + np.ptp(across)
+    return bool(spread <= ALIKE * np.abs(gram).max() and np.ptp(problem.prior) <= ALIKE)
+
+
+def strategy(problem: LocalStrategy, rng: np.random.Generator) -> Array | None:
+    """Return such a strategy (m, n), or None where the random sets do not suffice, or would be too many."""
+    if problem.user_types > LARGEST:
+        return None
+    # Imported here so that solvers load without it.
+    from scipy.optimize import nnls
+
+    size, excess = problem.user_types, local.gain(problem.epsilon)
+    counts = np.arange(1, size)
+    best = int(counts[np.argmax(counts * (size - counts) / (size + excess * counts) ** 2)])
+    differences = size // 2
+    random = np.argsort(rng.random((BASES * differences, size)), axis=1) < best
+    # Sets with equal steps, for distances that few random sets of few user types hold.
+    places = np.outer(np.arange(1, differences + 1), np.arange(best)) % size
+    stepped = np.zeros((differences, size), dtype=bool)
+    np.put_along_axis(stepped, places, True, axis=1)
+    bases = np.vstack([random, stepped[stepped.sum(axis=1) == best]])
+    # With the same transform but at 0 for a mean over the sets, all distances occur equally often.
+    spectra = np.abs(np.fft.rfft(bases, axis=1)[:, 1:]) ** 2 / (best * (size - best) / (size - 1))
+    system = np.vstack([spectra.T, np.ones(len(bases))])
+    shares, _ = nnls(system, np.ones(len(system)))
+    if np.abs(system @ shares - 1).max() > MET:
+        return None
+    used = np.flatnonzero(shares > 0)
+    translates = (np.arange(size)[:, None] + np.arange(size)) % size
+    rows = local.rows(np.vstack([bases[each][translates] for each in used]), problem.epsilon)
+    return np.asarray(np.repeat(shares[used], size)[:, None] * rows)

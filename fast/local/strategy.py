@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.fast.engine import loop, threads
-from dualmech.fast.local import answers, columns, designs, gradient, search
+from dualmech.fast.engine import loop
 from dualmech.fast.local import bound as local_bound
+from dualmech.fast.local import columns, gradient, points, search
 from dualmech.fast.local.columns import Columns
 from dualmech.fast.local.gradient import Descent
 from dualmech.fast.local.points import Frame
-from dualmech.geometry.local import patterns, strategies
+from dualmech.geometry import local
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.progress import Deadline, Progress, Status
@@ -68,7 +68,7 @@ def solve(
     given = {"outputs": outputs, "start": start, "step_size": step_size, "iterations": iterations}
     descent = _descent(problem, chosen, **given)
     generator = validate.generator(rng=rng)
-    with threads.threads_for_rank(problem.user_types), np.errstate(all="ignore"):
+    with loop.threads_for_rank(problem.user_types), np.errstate(all="ignore"):
         frame = Frame.of(problem.root, problem.epsilon, problem.prior, problem.criterion == "worst")
         if chosen == "exact":
             answer = _by_columns(problem, frame, limits)
@@ -131,10 +131,10 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
         outcome = columns.generate(frame, replace(limits, tol=aim), begin)
         best, history = outcome.dual, (*history, *outcome.history)
         seconds = time.perf_counter() - started
-        answer = answers.best(
+        answer = points.best(
             problem,
-            answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view),
-            answers.dual(frame, best.point, best.view),
+            points.strategies(problem, frame, outcome.primal.point, outcome.primal.view),
+            points.dual(frame, best.point, best.view),
             tol=limits.tol,
             otherwise=outcome.reason or Status.STALLED,
             message=_ending(outcome, seconds),
@@ -162,28 +162,28 @@ def _by_search(
     began = time.perf_counter()
     judging = _judging_seconds(problem, limits.deadline)
     few, closed_form = judging < np.inf, problem.user_types > MULTIPLIED and limits.deadline.left is not None
-    bound = 0.0 if few else strategies.trace_bound(problem.root, problem.epsilon)
+    bound = 0.0 if few else local.trace_bound(problem.root, problem.epsilon)
     searching = limits.deadline.after(1.0 if closed_form else SEARCHING)
     if few:
         searching = limits.deadline.before(judging)
     within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
     outcome, drawn = search.search(problem, frame, within, rng, bound)
     last = outcome.dual if few else outcome.primal
-    dual = answers.dual(frame, last.point, last.view)
+    dual = points.dual(frame, last.point, last.view)
     said = (_ending(outcome, time.perf_counter() - began), SEARCHED)
     pointed = time.perf_counter()
-    found = answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
+    found = points.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
     ending = ENDING * (time.perf_counter() - pointed)
     if outcome.primal is not drawn and outcome.iterations <= search.STEPS:
         # So few steps may leave the patterns' weights behind those that they began with.
-        found += answers.strategies(problem, frame, drawn.point, drawn.view)
+        found += points.strategies(problem, frame, drawn.point, drawn.view)
     if not few and (closed_form or outcome.reason is None):
-        dual = answers.closed_form_weights(problem, dual)
+        dual = points.closed_form_weights(problem, dual)
     elif not few:
         dual = _improved(problem, found[0], dual, limits.deadline.before(ending))
         outcome = _resumed(problem, frame, outcome, dual, limits, rng)
-        found += answers.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
-    return answers.best(
+        found += points.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
+    return points.best(
         problem,
         found,
         dual,
@@ -203,7 +203,7 @@ def _improved(problem: LocalStrategy, point: LocalPoint, dual: LocalDual, deadli
     if dual.prior is None:
         return tried[0]
     tried.append(local_bound.improve_even_bound(problem, dual, deadline))
-    return max(tried, key=lambda each: problem.certify(answers.primal(problem, point), each).lower_bound)
+    return max(tried, key=lambda each: problem.certify(points.primal(problem, point), each).lower_bound)
 
 
 def _resumed(
@@ -230,10 +230,10 @@ def _resumed(
 def _judging_seconds(problem: LocalStrategy, deadline: Deadline) -> float:
     """Return what the judge will take to price all patterns; infinite where that is too much, or not done at all."""
     size = problem.user_types
-    if size > patterns.EXACT or deadline.left is None or size <= TIMED:
-        return 0.0 if size <= patterns.EXACT else np.inf
+    if size > local.EXACT or deadline.left is None or size <= TIMED:
+        return 0.0 if size <= local.EXACT else np.inf
     began = time.perf_counter()
-    patterns.worst_by_size(np.eye(TIMED), problem.epsilon)
+    local.worst_by_size(np.eye(TIMED), problem.epsilon)
     seconds = (time.perf_counter() - began) * 2.0 ** (size - TIMED)
     return seconds if seconds <= JUDGING * deadline.left else np.inf
 
@@ -247,14 +247,14 @@ def _ending(outcome: loop.Outcome[Columns], seconds: float) -> str:
 def _by_design(problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator) -> Solution | None:
     """Return subset selection by a design where the workload treats all user types equally: then it is optimal."""
     began = time.perf_counter()
-    known = designs.strategy(problem, rng) if designs.treats_all_equally(problem) else None
+    known = search.strategy(problem, rng) if search.treats_all_equally(problem) else None
     if known is None:
         return None
     point = problem.feasible(LocalPoint(known, problem.prior))
-    return answers.best(
+    return points.best(
         problem,
         [point],
-        answers.closed_form_weights(problem, problem.dual_at(point)),
+        points.closed_form_weights(problem, problem.dual_at(point)),
         tol=limits.tol,
         otherwise=Status.ROUNDING,
         seconds=time.perf_counter() - began,

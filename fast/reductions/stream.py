@@ -11,8 +11,8 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.fast.engine import fixed_point, loop
-from dualmech.geometry import stream_forms
+from dualmech.fast.engine import ascent, loop
+from dualmech.geometry import stream
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.stream import StreamPoint
 from dualmech.problems.fitness import FitnessForUse
@@ -22,7 +22,7 @@ from dualmech.validate import Array
 
 SHARE = 1e-3  # share of the tolerance that the quadrature of a step may be off by
 
-ACCELERATION = fixed_point.Acceleration(memory=11, spare=1e-9)
+ACCELERATION = ascent.Acceleration(memory=11, spare=1e-9)
 
 PATIENCE = 150  # evaluations without a smaller gap after which it counts as stalled: they are cheap
 
@@ -68,12 +68,12 @@ class StreamProgram:
         """Evaluate."""
         count = len(self.numbers)
         cells, sums = weights[:count], self.on_sums(weights)
-        matrix = stream_forms.Bidiagonal.of(cells, sums, self.decay)
-        poles = stream_forms.poles_of(matrix, cells, sums, self.decay, self.tol)
-        costs = stream_forms.inverse_root_diagonal(matrix, poles)
+        matrix = stream.Bidiagonal.of(cells, sums, self.decay)
+        poles = stream.poles_of(matrix, cells, sums, self.decay, self.tol)
+        costs = stream.inverse_root_diagonal(matrix, poles)
         gains = costs / cells
         if not self.fixed:
-            variances = stream_forms.inverse_root_diagonal(matrix.reversed, poles)[::-1]
+            variances = stream.inverse_root_diagonal(matrix.reversed, poles)[::-1]
             gains = np.concatenate([gains, variances / sums / self.numbers])
         return StreamSpectrum(weights, count, float(costs.sum()), gains)
 
@@ -91,7 +91,7 @@ def solve(
     numbers: Array = problem.geometry.on_sums(getattr(problem, problem.numbers))
     program = StreamProgram(numbers, problem.geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
     with np.errstate(all="ignore"):
-        first = fixed_point.FixedPointState(cast(Any, program.at(_first(program, start))))
+        first = ascent.FixedPointState(cast(Any, program.at(_first(program, start))))
         outcome = loop.run(_Counted(first, 1), partial(_step, program), limits, patience=PATIENCE)
     best, proven = outcome.primal.spectrum.weights, outcome.dual.spectrum.weights
     count = len(numbers)
@@ -108,7 +108,7 @@ def solve(
 class _Counted:
     """A state of the fixed point, and the evaluations so far."""
 
-    at: fixed_point.FixedPointState
+    at: ascent.FixedPointState
     decompositions: int
 
     @property
@@ -117,7 +117,7 @@ class _Counted:
 
 
 def _step(program: StreamProgram, state: _Counted) -> _Counted:
-    at = fixed_point.step(program, state.at, ACCELERATION)  # type: ignore[arg-type]
+    at = ascent.step(program, state.at, ACCELERATION)  # type: ignore[arg-type]
     return _Counted(at, state.decompositions + at.decompositions)
 
 
@@ -131,4 +131,4 @@ def _first(program: StreamProgram, start: Solution | None) -> Array:
     if cells.shape != (count,) or sums.shape != (count,):
         raise InvalidInputError(f"start must be a solution over {count} running sums")
     parts = [cells, *([] if program.fixed else [sums * program.numbers])]
-    return fixed_point.normalise(np.concatenate([each / each.sum() for each in parts]), count)
+    return ascent.normalise(np.concatenate([each / each.sum() for each in parts]), count)

@@ -1,6 +1,6 @@
 """Newton's method for Problem 4 and its hybrid, at fixed sharpness and to a proven gap.
 
-It is the paper's algorithm with the right Hessian (`dualmech.fast.softmax.derivatives`) in other coordinates. Where a
+It is the paper's algorithm with the right Hessian (`dualmech.fast.softmax.published`) in other coordinates. Where a
 Hessian has eigenvalues of very different sizes, a few conjugate gradients do little. Here ``Σ = R X R'``, with R such
 that X is now the identity and G diagonal, with entries g: the first part of the Hessian then multiplies entry (a, b)
 by ``g_a + g_b``. Divided by the root of that from both sides, the Hessian is the identity plus a matrix of rank s + m
@@ -21,12 +21,11 @@ from scipy.special import entr
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.fast.engine import loop, threads
+from dualmech.fast.engine import loop
 from dualmech.fast.engine.fidelity import decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.softmax import published
-from dualmech.fast.softmax.derivatives import Objective, ObjectivePoint
-from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
+from dualmech.fast.softmax.published import Objective, ObjectivePoint, conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.progress import Status
@@ -84,7 +83,7 @@ def solve(
     if method in published.METHODS:
         return published.solve(problem, limits, method=method, options=options, start=start)
     published.refuse_options(options, method)
-    with threads.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
+    with loop.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
         extra = problem.total_weight * problem.targets
         program = Objective.from_reduction(reduction, problem.t1, problem.t2, extra)

@@ -7,7 +7,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.adaptive.branching import GO_ON, STOP
+from dualmech.adaptive.chain import GO_ON, STOP
 from dualmech.validate import Array
 
 TOTAL = dm.LinearGaussianMechanism([[1, 1, 1, 1]], [[1]])

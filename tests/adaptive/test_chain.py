@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.adaptive.branching import GO_ON, STOP, Rule
+from dualmech.adaptive.chain import GO_ON, STOP, Rule
 from dualmech.validate import Array
 
 quick = settings(max_examples=8)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.adaptive.known_tables import known_tables
-from dualmech.mechanisms.recombination import TableDecomposition
+from dualmech.adaptive.chain import known_tables
+from dualmech.mechanisms.frames import TableDecomposition
 
 PEOPLE = {"age": 12, "sex": 2, "region": 3}
 FOURS = dm.Workload(np.kron(np.eye(3), np.ones(4)))

@@ -11,9 +11,9 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import accounting, crosscheck
-from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.command.request import Request
-from dualmech.crosscheck.command.table_inputs import read_caps
+from dualmech.command.inputs import read_caps
+from dualmech.command.main import app
+from dualmech.command.request import Request
 
 FILE = """level = 0.9
 {top}

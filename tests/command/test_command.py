@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.command import inputs
-from dualmech.crosscheck.command import main as command
-from dualmech.crosscheck.command.options import Family
-from dualmech.crosscheck.command.request import Request, UsageError
+from dualmech.command import inputs
+from dualmech.command import main as command
+from dualmech.command.options import Family
+from dualmech.command.request import Request, UsageError
 from dualmech.crosscheck.families import POSED
 
 

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import dualmech as dm
-from dualmech.crosscheck.command import explanation
-from dualmech.crosscheck.command.main import app
+from dualmech.command import explanation
+from dualmech.command.main import app
 from dualmech.crosscheck.families import FAMILIES
-from dualmech.crosscheck.optima.matrices import simplest_between
-from dualmech.formulas.writing import unbalanced
+from dualmech.crosscheck.optima.surds import simplest_between
+from dualmech.reference.formulas.writing import unbalanced
 
 SECTIONS = ("The program", "Its dual", "The optimal weights", "rices", "The proof")
 
@@ -177,7 +177,7 @@ def test_a_refusal_takes_no_memory() -> None:
     code = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))\n"
-        "from dualmech.crosscheck.command.main import main\n"
+        "from dualmech.command.main import main\n"
         "sys.argv = ['dualmech', 'explain', 'prefix:100000']\n"
         "main()\n"
     )

@@ -45,7 +45,7 @@ MOMENTS = {
 }
 
 
-SCRIPT = "from dualmech.crosscheck.command import entry\nentry.main()\n"
+SCRIPT = "from dualmech.command import entry\nentry.main()\n"
 MODULE = "import runpy\nrunpy.run_module('dualmech', run_name='__main__', alter_sys=True)\n"
 
 
@@ -68,7 +68,7 @@ def started(code: str, folder: Path, command: str = SCRIPT) -> subprocess.Popen[
 def in_place_of_the_command(code: str) -> str:
     """Return code that makes other code the command's work."""
     lines = "".join(f"        {line}\n" for line in code.splitlines())
-    return f"class Work:\n    def main():\n{lines}sys.modules['dualmech.crosscheck.command.main'] = Work\n"
+    return f"class Work:\n    def main():\n{lines}sys.modules['dualmech.command.main'] = Work\n"
 
 
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=[*MOMENTS])
@@ -129,7 +129,7 @@ def test_signals_that_end_a_session_leave_no_file(end: signal.Signals, reached: 
     """One signal ends both processes as it does, and what is half written goes with them."""
     half = (
         "from pathlib import Path\n"
-        "from dualmech.files.temporary import temporary_beside\n"
+        "from dualmech.files.atomic import temporary_beside\n"
         "with temporary_beside(Path('out.npz')) as path:\n"
         "    path.write_text('half')\n"
         "    sys.stderr.write('ready\\n'); sys.stderr.flush()\n"

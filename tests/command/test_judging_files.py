@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.command.options import UsageError
+from dualmech.command.main import app
+from dualmech.command.options import UsageError
 
 TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
 

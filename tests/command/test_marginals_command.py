@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.command.table_inputs import read_numbers
+from dualmech.command.inputs import read_numbers
+from dualmech.command.main import app
 from dualmech.errors import DualmechError
 
 FIVE = "marginals:10x10x10x10x10:1,2"

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dualmech.crosscheck.command.answers import MEANINGS
-from dualmech.crosscheck.command.main import app
+from dualmech.command.answers import MEANINGS
+from dualmech.command.main import app
 from dualmech.crosscheck.papers import sheets
-from dualmech.crosscheck.papers.report import format_line
-from dualmech.crosscheck.tables import TextTable
+from dualmech.crosscheck.printing import TextTable, format_line
 
 words = st.text(st.sampled_from("abcxyz0189[]/.,% "), min_size=1, max_size=24).filter(str.strip)
 

@@ -11,10 +11,9 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.command.answers import _tables_by_name
-from dualmech.crosscheck.command.inputs import read_workload
-from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.command.table_inputs import labels
+from dualmech.command.answers import _tables_by_name
+from dualmech.command.inputs import labels, read_workload
+from dualmech.command.main import app
 from dualmech.errors import DualmechError
 
 SMALL = "sex_by_age:0,0"

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.engine import fixed_point
+from dualmech.fast.engine import ascent
 from dualmech.fast.engine.fidelity import decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.validate import Array
@@ -226,9 +226,9 @@ class TestFixedPoint:
         program = Reduction.of((stated := problem(*GENTLE[case])).geometry, stated.targets).program
         neighbours, queries, _ = program.sizes
         weights = np.append(np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries))
-        state = fixed_point.FixedPointState(decompose(program, weights))
+        state = ascent.FixedPointState(decompose(program, weights))
         for _ in range(40):
-            following = fixed_point.step(program, state)
+            following = ascent.step(program, state)
             assert following.spectrum.lower_bound >= state.spectrum.lower_bound * (1 - 1e-12)
             state = following
 

@@ -13,9 +13,8 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.fast.engine import orbits
 from dualmech.fast.engine import spectrum as engine
-from dualmech.fast.engine.diagonal import DiagonalProgram
 from dualmech.fast.engine.fidelity import FidelityProgram
-from dualmech.fast.engine.orbits import OrbitProgram, OrbitSpectrum, Part
+from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, OrbitSpectrum, Part
 from dualmech.linalg import to_dense
 from dualmech.validate import Array
 

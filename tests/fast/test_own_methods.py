@@ -11,12 +11,10 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast import own
-from dualmech.fast.common import solver as common
+from dualmech.fast import common, own, reuse
 from dualmech.fast.engine import ascent
-from dualmech.fast.local import estimate, projection, strategy
+from dualmech.fast.local import estimate, strategy
 from dualmech.fast.reductions import stream
-from dualmech.fast.reuse import solver as reuse
 from dualmech.fast.softmax import published, smoothed
 
 PROBLEM = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
@@ -125,7 +123,7 @@ def test_names_of_the_library_are_its_own() -> None:
         reuse,
         strategy,
         estimate,
-        projection,
+        estimate,
         stream,
     )
     assert {name for module in modules for name in module.METHODS} == {*own.BUILT_IN}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.engine import newton, rows, spectrum
-from dualmech.fast.engine.halves import DiagonalHalf, Half, NearlyDiagonalHalf, TriangularHalf
-from dualmech.fast.engine.rows import DenseRows, SteppedRows, Steps
+from dualmech.fast.engine import newton, spectrum
+from dualmech.fast.engine.fidelity import DiagonalHalf, Half, NearlyDiagonalHalf, TriangularHalf
+from dualmech.fast.engine.spectrum import DenseRows, SteppedRows, Steps
 from dualmech.validate import Array
 
 
@@ -25,9 +25,9 @@ def draws(seed: int) -> np.random.Generator:
 @pytest.fixture
 def always_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take steps however few entries there are, and rows by them however few queries."""
-    monkeypatch.setattr(rows, "LEAST_ENTRIES", 0)
-    monkeypatch.setattr(rows, "FEW_STEPS", np.inf)
-    monkeypatch.setattr(rows, "MANY", 0)
+    monkeypatch.setattr(spectrum, "LEAST_ENTRIES", 0)
+    monkeypatch.setattr(spectrum, "FEW_STEPS", np.inf)
+    monkeypatch.setattr(spectrum, "MANY", 0)
 
 
 class TestSteps:
@@ -72,7 +72,7 @@ class TestSteps:
     def test_the_answer_is_the_same(self, neighbours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         problem = dm.FitnessForUse(dm.workloads.all_range(12), 1.0, neighbours=neighbours, geometry="dense")
         by_steps = fast.solve(problem, tol=1e-8)
-        monkeypatch.setattr(rows, "LEAST_ENTRIES", 10**9)
+        monkeypatch.setattr(spectrum, "LEAST_ENTRIES", 10**9)
         assert meet(by_steps, fast.solve(problem, tol=1e-8))
 
     def test_targets_far_apart_do_without_sums(self) -> None:

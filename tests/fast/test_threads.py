@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech.fast.engine import threads
+from dualmech.fast.engine import loop
 
 
 class Blas:
@@ -44,7 +44,7 @@ class Limit:
 def pretended() -> Iterator[Blas]:
     blas = Blas()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threads, "_controller", lambda: blas)
+        patch.setattr(loop, "_controller", lambda: blas)
         yield blas
     assert blas.threads == 2
 
@@ -57,14 +57,14 @@ def test_solves_that_overlap_in_any_order_restore_what_there_was(order: list[int
         for event in order:
             if event < 3:
                 opened[event] = rest.enter_context(contextlib.ExitStack())
-                opened[event].enter_context(threads.threads_for_rank(8))
+                opened[event].enter_context(loop.threads_for_rank(8))
             elif event - 3 in opened:
                 opened.pop(event - 3).close()
             assert blas.threads == (1 if opened else 2)
 
 
 def test_large_ranks_leave_the_number_alone() -> None:
-    with pretended() as blas, threads.threads_for_rank(threads.FEW_ROWS + 1):
+    with pretended() as blas, loop.threads_for_rank(loop.FEW_ROWS + 1):
         assert blas.threads == 2
 
 
@@ -86,9 +86,9 @@ def test_concurrent_solves_agree_with_one_and_restore_the_number() -> None:
 
 def test_the_limit_is_one_that_threadpoolctl_sets_and_lifts() -> None:
     def numbers() -> list[int]:
-        return [each["num_threads"] for each in threads._controller().info() if each["user_api"] == "blas"]
+        return [each["num_threads"] for each in loop._controller().info() if each["user_api"] == "blas"]
 
     before = numbers()
-    with threads.threads_for_rank(8):
+    with loop.threads_for_rank(8):
         assert set(numbers()) <= {1}
     assert numbers() == before

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dualmech import files
 from dualmech.errors import FileFormatError
-from dualmech.files.matrixmarket import format_matrix_market, read_matrix_market
+from dualmech.files.formats import format_matrix_market, read_matrix_market
 from dualmech.linalg import to_dense
 
 COORDINATE = "%%MatrixMarket matrix coordinate real general\n"

@@ -11,13 +11,13 @@ import pytest
 
 import dualmech as dm
 from dualmech import files
-from dualmech.files import temporary
+from dualmech.files import atomic
 
 LONG_AGO = 1.0  # seconds since 1970
 
 
 def name_of(process: int, machine: str | None = None) -> str:
-    return f".dualmech-{machine or temporary._machine()}-{process}-{'0' * 16}.tmp"
+    return f".dualmech-{machine or atomic._machine()}-{process}-{'0' * 16}.tmp"
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +107,10 @@ def test_a_link_is_removed_and_not_what_it_leads_to(gone: int, tmp_path: Path) -
 def test_what_is_unfinished_can_be_discarded_at_any_moment(tmp_path: Path) -> None:
     with pytest.raises(dm.FileFormatError), files.atomic_write(tmp_path / "new") as handle:
         handle.write(b"half")
-        temporary.discard_unfinished()
+        atomic.discard_unfinished()
         assert not [*tmp_path.iterdir()]
     assert not [*tmp_path.iterdir()]
     with pytest.raises(dm.FileFormatError), files.atomic_folder(tmp_path / "new") as folder:
         (folder / "table").write_text("half")
-        temporary.discard_unfinished()
+        atomic.discard_unfinished()
     assert not [*tmp_path.iterdir()]

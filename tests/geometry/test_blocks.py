@@ -25,9 +25,9 @@ from dualmech import (
     workloads,
 )
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.geometry import block_forms
+from dualmech.geometry import blocks as geometry_blocks
 from dualmech.geometry.blocks import Blocks
-from dualmech.reference.engine import block_units
+from dualmech.reference import blocks as reference_blocks
 from dualmech.validate import Array
 from dualmech.workloads import unions
 
@@ -174,7 +174,7 @@ class TestReduction:
         workload = random_workload(seed)
         blocks, rng = dm.FitnessForUse(workload).geometry, np.random.default_rng(seed)
         point = random_point(blocks, rng)
-        forms = block_forms.evaluate(blocks, point)
+        forms = geometry_blocks.evaluate(blocks, point)
         rows, noise = measured(blocks, point)
         assert forms is not None
         costs = np.einsum("ki,ki->i", rows, np.linalg.solve(noise, rows))
@@ -653,7 +653,7 @@ class TestRepair:
     def test_what_a_backend_leaves_is_repaired_or_refused(self) -> None:
         for kind in (dm.FitnessForUse, dm.TotalVariance):
             problem = kind(TestJudge.tables, TestJudge.numbers)
-            units = block_units.BlockUnits.of(problem)
+            units = reference_blocks.BlockUnits.of(problem)
             count = len(units.levels) + sum(lift.size for lift in units.lifts)
             began, spent = (units.covariance(np.eye(3), spare) for spare in (0.0, 1e-3))
             accuracy = [np.ones(len(problem.geometry.tables))] if kind is dm.FitnessForUse else []

@@ -15,11 +15,9 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.papers.streams import known
-from dualmech.geometry.causal_bands import Banded
-from dualmech.geometry.causal_forms import Tree
-from dualmech.geometry.causal_series import Toeplitz
+from dualmech.command.main import app
+from dualmech.crosscheck.papers import streams
+from dualmech.geometry.causal import Banded, Toeplitz, Tree
 
 S = dm.strategies
 DECAYS = st.sampled_from([1.0, 0.9, 0.25])
@@ -248,11 +246,11 @@ class TestJudge:
 
     def test_published_figures(self) -> None:
         """At 1,024 steps: 22.1 % and 10.7 % for the root, 7.1 % for three buffers tuned to the total."""
-        row = known.judged(1024)
+        row = streams.judged(1024)
         root, buffers = row.judged["square root"], row.judged["three buffers"]
         found = [root[0].scaled.gap, root[1].scaled.gap, buffers[1].scaled.gap]
         assert found == pytest.approx([0.221, 0.107, 0.071], abs=5e-4)
-        assert row.outcome.name == "AGREE" and row.gap <= known.TOLERANCE
+        assert row.outcome.name == "AGREE" and row.gap <= streams.TOLERANCE
 
 
 class TestCommand:

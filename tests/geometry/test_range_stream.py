@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.geometry.range_stream import RangeStream
+from dualmech.geometry.stream import RangeStream
 
 
 def stated(cells: int, geometry: str = "stream", weights: float = 1.0) -> dm.TotalVariance:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.crosscheck.command.main import app
-from dualmech.geometry.stream_forms import Bidiagonal, Poles, inverse_root_diagonal, poles_of
+from dualmech.command.main import app
+from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonal, poles_of
 
 FAMILIES = [dm.FitnessForUse, dm.TotalVariance]
 

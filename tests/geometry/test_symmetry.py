@@ -15,8 +15,7 @@ from dualmech import fast, reference
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine import orbits
 from dualmech.fast.engine import spectrum as engine
-from dualmech.fast.reductions.dense import _fitness_task
-from dualmech.fast.reductions.orbits import by_orbit
+from dualmech.fast.reductions.dense import _fitness_task, by_orbit
 from dualmech.geometry.orbits import averages
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from conformance import ConformanceCase
 
 import dualmech as dm
-from dualmech.crosscheck.conformance import ConformanceCase
 
 SMALL = dm.workloads.prefix(4)
 TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))

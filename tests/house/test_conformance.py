@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
+from conformance import CHECKS, ConformanceCase, Run
 
-from dualmech.crosscheck.conformance import CHECKS, ConformanceCase, Run
 from dualmech.crosscheck.families import FAMILIES, family_of
 
 run_of = cache(Run)

@@ -12,7 +12,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.optima import rationals
-from dualmech.crosscheck.papers.fitness.cases import TABLE_2, PrintedCase
+from dualmech.crosscheck.papers.fitness.instances import TABLE_2, PrintedCase
 from dualmech.solution import retold
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import hostile
 import numpy as np
 import pytest
+from conformance import ConformanceCase
+from hostile import Call, fault_of
 
 import dualmech as dm
-from dualmech.crosscheck import hostile
-from dualmech.crosscheck.conformance import ConformanceCase
-from dualmech.crosscheck.hostile import Call, fault_of
 from dualmech.publishing.release import plan
 
 VALUES = {**hostile.VALUES, **hostile.FOREIGN}

@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 import cvxpy as cp
 import numpy as np
 import pytest
+from conformance import CHECKS, ConformanceCase, Run
 
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.certificate import with_reasons
 from dualmech.crosscheck import families
-from dualmech.crosscheck.conformance import CHECKS, ConformanceCase, Run
-from dualmech.formulas import choice
-from dualmech.formulas.records import Line, Program, Statement, Symbol
 from dualmech.geometry.base import shares, valid_weights
 from dualmech.problems.base import Problem
 from dualmech.progress import Status
-from dualmech.reference.engine import attempts
+from dualmech.reference import attempts
+from dualmech.reference.formulas import choice
+from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
 from dualmech.solution import Solution, judged_solution
 from dualmech.storage import codec, schemas
 from dualmech.validate import Array

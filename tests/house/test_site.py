@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import pytest
 from typer.testing import CliRunner
 
-from dualmech.crosscheck.command.main import app
+from dualmech.command.main import app
 
 REASON = "the site needs its extra: pip install '.[site]'"
 pytest.importorskip("sphinx", reason=REASON)

@@ -1,6 +1,6 @@
 """Random problems of every family through both layers, each from its seed: certified intervals meet, every time.
 
-A seed that fails is run again by ``python -m dualmech.crosscheck.soak SEED 1``.
+A seed that fails is run again by ``python tests/soak.py SEED 1``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import random_problems
+import soak
 
 import dualmech as dm
-from dualmech.crosscheck import soak, zoo
 from dualmech.solution import Solution
 
 SEEDS, SHARE, BATCH = 10_000, 100, 10
@@ -36,25 +37,32 @@ def test_all_seeds(first: int) -> None:
 
 
 def test_every_family_and_geometry_is_drawn() -> None:
-    labels = [zoo.asked(seed).label for seed in range(1000)]
-    for family in zoo.FAMILIES:
+    labels = [random_problems.asked(seed).label for seed in range(1000)]
+    for family in random_problems.FAMILIES:
         assert any(label.startswith(family) for label in labels), family
     for family in ("fitness", "privacy first", "variance"):
         for geometry in ("dense", "blocks", "product", "split"):
             assert any(label.startswith(f"{family} on {geometry}") for label in labels), (family, geometry)
-    for words in ("replace", "add-remove:2", "household", "own moves", *zoo.KINDS, *zoo.FLAWS):
+    for words in (
+        "replace",
+        "add-remove:2",
+        "household",
+        "own moves",
+        *random_problems.KINDS,
+        *random_problems.FLAWS,
+    ):
         assert any(words in label for label in labels), words
-    assert np.isclose(sum(zoo.SHARES), 1)
+    assert np.isclose(sum(random_problems.SHARES), 1)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_seed_is_the_same_problem_each_time(seed: int) -> None:
-    one, other = zoo.asked(seed), zoo.asked(seed)
+    one, other = random_problems.asked(seed), random_problems.asked(seed)
     assert one.label == other.label and one.state().same_as(other.state())
 
 
-def made(state: Callable[[], Any]) -> Callable[[int], zoo.Asked]:
-    return lambda seed: zoo.Asked("made", state)
+def made(state: Callable[[], Any]) -> Callable[[int], random_problems.Asked]:
+    return lambda seed: random_problems.Asked("made", state)
 
 
 def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +81,7 @@ def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return honest(layer, problem if layer == "fast" else dm.FitnessForUse(problem.workload, 0.5))
 
     for solved, words in ((raises, "ZeroDivisionError"), (warns, "RuntimeWarning"), (twice, "do not meet")):
-        monkeypatch.setattr(zoo, "asked", made(lambda: small))
+        monkeypatch.setattr(random_problems, "asked", made(lambda: small))
         monkeypatch.setattr(soak, "_solved", solved)
         assert words in soak.outcome(0).fault
     monkeypatch.setattr(soak, "_solved", honest)
@@ -81,7 +89,7 @@ def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_refused_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zoo, "asked", made(lambda: dm.FitnessForUse(dm.Workload([[0.0]]))))
+    monkeypatch.setattr(random_problems, "asked", made(lambda: dm.FitnessForUse(dm.Workload([[0.0]]))))
     found = soak.outcome(0)
     assert not found.fault and found.words == ("refused: InvalidInputError",)
 
@@ -92,5 +100,5 @@ def test_the_command_counts(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     def broken() -> None:
         raise LookupError("nothing there")
 
-    monkeypatch.setattr(zoo, "asked", made(broken))
+    monkeypatch.setattr(random_problems, "asked", made(broken))
     assert soak.main(7, 1) == 1 and "7: made" in capsys.readouterr().out

@@ -9,13 +9,13 @@ from typing import Any
 
 import cvxpy as cp
 import pytest
+from conformance import ConformanceCase
 
 import dualmech as dm
 from dualmech import fast, progress, reference
-from dualmech.crosscheck.conformance import ConformanceCase
 from dualmech.fast.engine import loop
-from dualmech.fast.local import master
-from dualmech.geometry.local import patterns
+from dualmech.fast.local import columns
+from dualmech.geometry import local
 
 NO_TIME = 1e-9
 
@@ -107,13 +107,13 @@ def test_attempts_share_it(clock: None, monkeypatch: pytest.MonkeyPatch) -> None
 def test_weighing_patterns_ends_within_a_step(
     clock: None, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    newton, steps = master._step, []
+    newton, steps = columns._master_step, []
 
     def noted(*arguments: Any) -> Any:
         steps.append(0)
         return newton(*arguments)
 
-    monkeypatch.setattr(master, "_step", noted)
+    monkeypatch.setattr(columns, "_step", noted)
     problem = dm.LocalStrategy(dm.workloads.prefix(8), 1.0)
     answer = quietly(lambda: fast.solve(problem, method=method, time_limit=5.0))
     assert len(steps) <= 5 and answer.certificate.feasible
@@ -121,12 +121,12 @@ def test_weighing_patterns_ends_within_a_step(
 
 
 def test_patterns_are_priced_where_time_allows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    price, sizes = patterns.worst_by_size, []
+    price, sizes = local.worst_by_size, []
 
     def noted(matrix: Any, epsilon: float) -> Any:
         sizes.append(len(matrix))
         return price(matrix, epsilon)
 
-    monkeypatch.setattr(patterns, "worst_by_size", noted)
+    monkeypatch.setattr(local, "worst_by_size", noted)
     answer = quietly(lambda: fast.solve(dm.LocalStrategy(dm.workloads.prefix(29), 1.0), time_limit=NO_TIME))
     assert max(sizes, default=0) < 29 and answer.gap < 10

@@ -8,8 +8,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from conformance import ConformanceCase
+
 from dualmech import fast
-from dualmech.crosscheck.conformance import ConformanceCase
 
 ROOT = Path(__file__).resolve().parents[2]
 

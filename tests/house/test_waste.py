@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.crosscheck.command.main import app
+from dualmech.command.main import app
 
 DOMAIN = {"age": 8, "sex": 2}
 COUNTS = dm.workloads.marginals(DOMAIN, ways=(1, 2))

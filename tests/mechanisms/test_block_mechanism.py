@@ -14,7 +14,7 @@ import dualmech as dm
 from dualmech import fast, linalg
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.blocks import Blocks
-from dualmech.mechanisms import components
+from dualmech.mechanisms import block_noise
 from dualmech.validate import Array
 from dualmech.workloads.unions import UnionWorkload
 
@@ -229,7 +229,7 @@ class TestNoisyTables:
         measured = mechanism.measure(tables, sampler=sampler)
         shapes = {
             key: (
-                *(len(components.places(mechanism.symmetries[axis], each)) for axis, each in key),
+                *(len(block_noise.places(mechanism.symmetries[axis], each)) for axis, each in key),
                 len(piece.moves),
             )
             for key, piece in mechanism.pieces.items()
@@ -389,27 +389,27 @@ class TestComponents:
         symmetry, rng = self.symmetry(size, turning), np.random.default_rng(size)
         assert symmetry.turning == turning
         one, two = rng.normal(size=(2, size))
-        products = components.inner_products(
-            symmetry, *(components.parts_of(symmetry, each[None, :], axis=1)[0] for each in (one, two))
+        products = block_noise.inner_products(
+            symmetry, *(block_noise.parts_of(symmetry, each[None, :], axis=1)[0] for each in (one, two))
         )
-        rebuilt = components.spread_over_values(symmetry, components.class_sums(symmetry, one))
+        rebuilt = block_noise.spread_over_values(symmetry, block_noise.class_sums(symmetry, one))
         for component, product in enumerate(products):
             directions = symmetry.directions(component)
             assert product == pytest.approx((one @ directions) @ (two @ directions), abs=1e-12)
             rebuilt = rebuilt + directions @ (one @ directions)
             if turning:
-                own = components.parts_of(symmetry, one)[components.places(symmetry, component)]
+                own = block_noise.parts_of(symmetry, one)[block_noise.places(symmetry, component)]
                 np.testing.assert_allclose(own, one @ directions, atol=1e-12)
         np.testing.assert_allclose(rebuilt, one, atol=1e-12)
 
     def test_there_and_back(self, size: int, turning: bool) -> None:
         symmetry = self.symmetry(size, turning)
         data = np.random.default_rng(size).normal(size=(3, size, 2))
-        parts, sums = (each(symmetry, data, 1) for each in (components.parts_of, components.class_sums))
+        parts, sums = (each(symmetry, data, 1) for each in (block_noise.parts_of, block_noise.class_sums))
         assert parts.shape[1] == size - turning
         assert sums.shape[1] == len(symmetry.sizes)
-        even = components.spread_over_values(symmetry, sums, 1)
-        np.testing.assert_allclose(components.from_parts(symmetry, parts, 1) + even, data, atol=1e-12)
+        even = block_noise.spread_over_values(symmetry, sums, 1)
+        np.testing.assert_allclose(block_noise.from_parts(symmetry, parts, 1) + even, data, atol=1e-12)
 
 
 class TestNeighbours:

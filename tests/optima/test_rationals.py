@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.optima import matrices as exact
 from dualmech.crosscheck.optima import rationals
+from dualmech.crosscheck.optima import surds as exact
 
 SMALL = st.integers(1, 4).flatmap(
     lambda cells: st.lists(

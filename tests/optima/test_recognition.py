@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmech.crosscheck.optima.digits import BITS, GUARD, ONE
-from dualmech.crosscheck.optima.recognition import expressed, recognised, reduced, relation
+from dualmech.crosscheck.optima.recognition import BITS, GUARD, ONE, expressed, recognised, reduced, relation
 from dualmech.crosscheck.optima.surds import Surd
 
 FRACTIONS = st.fractions(-50, 50, max_denominator=60)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualmech.crosscheck.optima.surds import Number, Surd, latex, radicals_of, square_root
-from dualmech.formulas.unicode import plain_formula
+from dualmech.reference.formulas.writing import plain_formula
 
 FRACTIONS = st.fractions(-9, 9, max_denominator=12)
 SURDS = st.dictionaries(st.sampled_from([1, 2, 3, 6, 10, 15]), FRACTIONS, max_size=4).map(Surd)

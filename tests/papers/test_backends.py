@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast, reference
+from dualmech.command.main import app
 from dualmech.crosscheck import library
-from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.papers.backends import claims
-from dualmech.crosscheck.papers.backends.claims import Backend, Claim
+from dualmech.crosscheck.papers import backends as claims
+from dualmech.crosscheck.papers.backends import Backend, Claim
 from dualmech.crosscheck.papers.sheets import SHEETS
-from dualmech.reference.engine import backends
+from dualmech.reference import backends
 
 SMALL = ["fitness-prefix-2", "variance-prefix-2", "fitness-prefix-8-replaced", "variance-prefix-8-replaced"]
 

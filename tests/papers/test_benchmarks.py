@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dualmech.crosscheck.benchmarks import growth, layers, peers
+from dualmech.crosscheck.benchmarks import contest as peers
+from dualmech.crosscheck.benchmarks import growth, layers
 from dualmech.crosscheck.benchmarks.contest import Timing
-from dualmech.crosscheck.tables import TextTable
+from dualmech.crosscheck.printing import TextTable
 
 
 def shown(drawn: TextTable) -> str:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.papers.common import picture
+from dualmech.crosscheck.papers.common import examples
 
 
-@pytest.mark.parametrize("name", picture.FAMILIES)
+@pytest.mark.parametrize("name", examples.FAMILIES)
 def test_both_bounds_are_minimal_and_touch(name: str) -> None:
-    found = picture.family_with_bounds(name)
+    found = examples.family_with_bounds(name)
     assert found.outcome is Agreement.AGREE and found.gap <= 1e-9
     assert np.trace(found.covariance) <= np.trace(found.other) * (1 + 1e-9)
     for covariance in (found.covariance, found.other):
@@ -24,4 +24,4 @@ def test_both_bounds_are_minimal_and_touch(name: str) -> None:
 
 def test_the_command_shows_them() -> None:
     result = CliRunner().invoke(app, ["crosscheck", "common/ellipses"])
-    assert result.exit_code == 0 and result.output.count("yes") == len(picture.FAMILIES)
+    assert result.exit_code == 0 and result.output.count("yes") == len(examples.FAMILIES)

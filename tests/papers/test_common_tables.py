@@ -19,24 +19,36 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast
 from dualmech.adaptive.decisions import SignalToNoiseRule
+from dualmech.command import main as command
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.command import main as command
 from dualmech.crosscheck.papers import sheets as tables
 from dualmech.crosscheck.papers.common import census as common_census
-from dualmech.crosscheck.papers.common import decisions, grid, instances, report, saved, thresholds
+from dualmech.crosscheck.papers.common import decisions, instances, report
 from dualmech.crosscheck.papers.common import examples as common_examples
-from dualmech.crosscheck.papers.common import population as common_population
-from dualmech.crosscheck.papers.common import printed as common_printed
-from dualmech.crosscheck.papers.common.census import CODE, TEXT, UNSHARED, Census
-from dualmech.crosscheck.papers.common.decisions import ESTIMATED, SUMMED, CensusBlocks
+from dualmech.crosscheck.papers.common.census import (
+    BASIS,
+    CODE,
+    OWN,
+    POPULATIONS,
+    PRIMARY,
+    TEXT,
+    UNSHARED,
+    Census,
+    Saving,
+)
+from dualmech.crosscheck.papers.common.decisions import ESTIMATED, SUMMED, CensusBlocks, ThresholdRow
 from dualmech.crosscheck.papers.common.examples import Example
-from dualmech.crosscheck.papers.common.instances import BUCKETS, CHOICES
-from dualmech.crosscheck.papers.common.population import POPULATIONS
-from dualmech.crosscheck.papers.common.printed import ACCURACY, BRAZIL, HISRACE_CELLS, HISRACE_TABLES, TABLE_7
-from dualmech.crosscheck.papers.common.saved import BASIS, OWN, PRIMARY, Saving
-from dualmech.crosscheck.papers.common.thresholds import ThresholdRow
-from dualmech.crosscheck.rivals.central import census
+from dualmech.crosscheck.papers.common.instances import (
+    ACCURACY,
+    BRAZIL,
+    BUCKETS,
+    CHOICES,
+    HISRACE_CELLS,
+    HISRACE_TABLES,
+    TABLE_7,
+)
+from dualmech.crosscheck.rivals import census
 from dualmech.validate import Array
 
 MISPRINTS = {(2, "1/8"): 99.93, (6, "0.3"): 110.0}
@@ -51,7 +63,7 @@ def examples() -> Iterator[dict[str, Example]]:
 
 @pytest.fixture(scope="module")
 def savings() -> Iterator[dict[str, Saving]]:
-    found = [task() for task in saved.savings(quick=True)]
+    found = [task() for task in common_census.savings(quick=True)]
     yield {saving.choice: saving for saving in found}
 
 
@@ -86,7 +98,7 @@ class TestPrinted:
 
     def test_settings_take_their_row(self) -> None:
         table = ACCURACY[2]
-        assert table.setting("3") == common_printed.Setting(1 / 8, 0.5, 3)
+        assert table.setting("3") == instances.Setting(1 / 8, 0.5, 3)
         assert ACCURACY[6].setting("1/32").rho == 1 / 32
 
 
@@ -158,8 +170,8 @@ class TestSaved:
         rng = np.random.default_rng(seed)
         root = rng.normal(size=(3, 5))
         mechanism = dm.LinearGaussianMechanism(rng.normal(size=(3, 5)), root @ root.T)
-        queries = saved.principal_queries(mechanism)
-        found = saved.least_cost_as_accurate(mechanism, queries)
+        queries = common_census.principal_queries(mechanism)
+        found = common_census.least_cost_as_accurate(mechanism, queries)
         noise = mechanism.covariance(queries)
         np.testing.assert_allclose(noise, np.diag(np.diagonal(noise)), atol=1e-8 * np.trace(noise))
         assert found.objective >= mechanism.profile.mean() * (1 - 1e-6)
@@ -252,7 +264,7 @@ class TestPopulation:
         """From one seed for both, every block's noise in the total would be the very number that made its size."""
         sizes = np.log(POPULATIONS["AgeGender"].draw(500).sum(axis=1))
         noise = rivals.input_perturbation(dm.workloads.total(1), 1.0).simulate(
-            np.zeros((500, 1)), common_population.NOISE_SEED
+            np.zeros((500, 1)), common_census.NOISE_SEED
         )
         assert abs(np.corrcoef(sizes, noise[:, 0])[0, 1]) < 4 / np.sqrt(500)
 
@@ -260,11 +272,11 @@ class TestPopulation:
         np.save(tmp_path / "few.npy", np.ones((2, 7)))
         np.save(tmp_path / "low.npy", -np.ones((2, 206)))
         with pytest.raises(dm.InvalidInputError, match=r"206 cells per block, .*few\.npy has 7"):
-            common_population.read_counts(str(tmp_path / "few.npy"), 206)
+            common_census.read_counts(str(tmp_path / "few.npy"), 206)
         with pytest.raises(dm.InvalidInputError, match="must be counts"):
-            common_population.read_counts(str(tmp_path / "low.npy"), 206)
+            common_census.read_counts(str(tmp_path / "low.npy"), 206)
         with pytest.raises(dm.FileFormatError):
-            common_population.read_counts(str(tmp_path / "none.npy"), 206)
+            common_census.read_counts(str(tmp_path / "none.npy"), 206)
 
 
 def blocks(counts: Array) -> CensusBlocks:
@@ -273,7 +285,7 @@ def blocks(counts: Array) -> CensusBlocks:
 
 class TestDecisions:
     @pytest.mark.parametrize("table", [ACCURACY[0], ACCURACY[1], ACCURACY[6]], ids=lambda table: table.choice)
-    def test_right_choices_are_those_of_exact_counts(self, table: common_printed.AccuracyTable) -> None:
+    def test_right_choices_are_those_of_exact_counts(self, table: instances.AccuracyTable) -> None:
         """Against the rule written out, on counts and noise in their own units."""
         drawn = decisions.synthetic_blocks(table.choice, blocks=60)
         found = decisions.solve(table, drawn)
@@ -418,7 +430,7 @@ class TestThresholds:
         chain = fast.chain(instances.census(by_gender=False))
         rule = SignalToNoiseRule(chain, 0.5, 20.0, 0.0)
         counts = POPULATIONS["AgeGender"].draw(blocks=40, seed=5) * np.linspace(0.01, 1, 40)[:, None]
-        found = thresholds.right_choices(rule, counts)
+        found = decisions.right_choices(rule, counts)
         assert set(found) == {0, 1, 2, 3}
         names, fine = list(BUCKETS), instances.histogram
         for block, choice in zip(counts, found, strict=True):
@@ -433,7 +445,7 @@ class TestThresholds:
 
     def test_the_chain_beats_all_thresholds_without_a_margin_and_loses_with_one(self) -> None:
         for rho in ("1/32", "1/200"):
-            row = thresholds.of_population(rho, 2000)
+            row = decisions.of_population(rho, 2000)
             assert row.outcome is Agreement.AGREE
             assert row.tuned <= row.best < row.chain[0.0]
             assert row.chain[3.0] < row.tuned
@@ -470,13 +482,13 @@ class TestGrid:
 
     def test_settings_that_differ_in_anything_are_rows_of_their_own(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, "rho,gamma", "0.5,0.1", "0.5,0.2", "0.5,0.1", "0.50000001,0.1")
-        assert len(thresholds.rows(True, grid=path)) == 3
+        assert len(decisions.rows(True, grid=path)) == 3
         (two, cells) = decisions.halves("HisRace", True, grid=path)
         assert all(len(task.args[0].rows) == 2 for task in (two, cells))  # type: ignore[attr-defined]
 
     def test_sigma_is_the_noise_of_the_coarser_mechanism(self, tmp_path: Path) -> None:
         """Seven one-way marginals at ρ = 1/8: variance 7 / 2ρ = 28."""
-        by_noise = grid.read_grid(self.write(tmp_path, "sigma", repr(28**0.5)), ACCURACY[0].fixed, 7.0)
+        by_noise = decisions.read_grid(self.write(tmp_path, "sigma", repr(28**0.5)), ACCURACY[0].fixed, 7.0)
         assert [each.rho for each in by_noise] == [pytest.approx(1 / 8)]
         assert (by_noise[0].share, by_noise[0].level) == (0.5, 5)
 
@@ -495,7 +507,7 @@ class TestGrid:
     def test_what_is_no_grid_is_refused_by_name(self, lines: list[str], words: str, tmp_path: Path) -> None:
         path = self.write(tmp_path, *lines)
         with pytest.raises(dm.FileFormatError, match=words):
-            grid.read_grid(path, ACCURACY[0].fixed, 7.0)
+            decisions.read_grid(path, ACCURACY[0].fixed, 7.0)
         refused = run("crosscheck", "common/thresholds", "--grid", path)
         assert words in str(refused.exception)
 
@@ -513,9 +525,9 @@ class TestGrid:
         assert "printed" not in said
 
     def test_a_count_that_costs_next_to_nothing_says_nothing(self) -> None:
-        drawn = thresholds.synthetic_blocks(blocks=400)
+        drawn = decisions.synthetic_threshold_blocks(blocks=400)
         exact, noisy = (
-            thresholds.solve("own", drawn, common_printed.Setting(1 / 128, 0.5, 20, gamma))
+            decisions.solve_thresholds("own", drawn, instances.Setting(1 / 128, 0.5, 20, gamma))
             for gamma in (1, 1e-9)
         )
         assert exact.best == noisy.best
@@ -583,11 +595,11 @@ class TestCommand:
             decisions,
             common_examples,
             instances,
-            common_population,
-            common_printed,
+            common_census,
+            instances,
             report,
-            saved,
-            thresholds,
+            common_census,
+            decisions,
             rivals.census,
         ],
     )

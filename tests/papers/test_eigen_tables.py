@@ -16,32 +16,22 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.command import main as command
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.command import main as command
 from dualmech.crosscheck.papers import sheets
-from dualmech.crosscheck.papers.eigen import (
-    completion,
-    designs,
-    experiments,
-    instances,
-    pure,
-    reductions,
-    relative,
-    relative_alternatives,
-    report,
-)
+from dualmech.crosscheck.papers.eigen import designs, relative, report
 from dualmech.crosscheck.papers.eigen import instances as eigen_instances
-from dualmech.crosscheck.papers.eigen import printed as eigen_printed
-from dualmech.crosscheck.papers.eigen.experiments import SolvedInstance
-from dualmech.crosscheck.papers.eigen.instances import IDENTITY, EigenInstance
-from dualmech.crosscheck.papers.eigen.printed import (
+from dualmech.crosscheck.papers.eigen.instances import (
     ALTERNATIVES,
     BOUND,
     DATACUBE,
     FOURIER,
     HIERARCHICAL,
+    IDENTITY,
     WAVELET,
+    EigenInstance,
+    SolvedInstance,
 )
 from dualmech.crosscheck.papers.verdicts import Finding
 from dualmech.problems import strategies
@@ -59,7 +49,7 @@ INSTANCES = [
 @pytest.fixture(scope="module")
 def solved() -> Iterator[dict[str, SolvedInstance]]:
     """Every instance of a quick run, each solved once."""
-    yield {instance.label: experiments.solve(instance) for instance in INSTANCES}
+    yield {instance.label: eigen_instances.solve(instance) for instance in INSTANCES}
 
 
 @pytest.fixture(scope="module")
@@ -171,13 +161,13 @@ class TestReadings:
     def test_every_quick_instance_is_certified(self, solved: dict[str, SolvedInstance]) -> None:
         for reading in solved.values():
             assert reading.outcome is Agreement.AGREE
-            assert reading.gap <= experiments.OPTIMUM_TOLERANCE
+            assert reading.gap <= eigen_instances.OPTIMUM_TOLERANCE
 
     def test_bound_optimum_design_rivals_stand_in_this_order(self, solved: dict[str, SolvedInstance]) -> None:
         for reading in solved.values():
             low, high = reading.optimum
             assert high >= 1 - 1e-9
-            assert high - low <= experiments.OPTIMUM_TOLERANCE
+            assert high - low <= eigen_instances.OPTIMUM_TOLERANCE
             assert low <= reading.design[1]
             assert all(low <= error[1] for error in reading.rivals.values())
             assert reading.best in reading.rivals
@@ -205,8 +195,8 @@ class TestReadings:
 
     def test_a_factor_is_what_it_says(self) -> None:
         workload = dm.workloads.all_range(16)
-        reading = experiments.solve(small(lambda: workload, (16,), (WAVELET,)))
-        design = fast.eigen_design(workload, tol=experiments.DESIGN_TOLERANCE, bound_tol=None)
+        reading = eigen_instances.solve(small(lambda: workload, (16,), (WAVELET,)))
+        design = fast.eigen_design(workload, tol=eigen_instances.DESIGN_TOLERANCE, bound_tol=None)
         wavelet = strategies.total_variance(rivals.haar_matrix(16).toarray(), workload)
         low, high = reading.factor(WAVELET)
         assert low <= math.sqrt(wavelet / design.total_variance) <= high
@@ -216,7 +206,7 @@ class TestReadings:
     def test_what_is_not_certified_is_wide(self, solved: dict[str, SolvedInstance]) -> None:
         loose = dataclasses.replace(solved["prefixes"], certified=False)
         assert loose.outcome is Agreement.WIDE
-        row = experiments.WorkloadRow("1D CDF", (solved["prefixes"], loose))
+        row = eigen_instances.WorkloadRow("1D CDF", (solved["prefixes"], loose))
         assert row.outcome is Agreement.WIDE
         assert any("WIDE" in line for line in report.lines(row))
 
@@ -265,9 +255,9 @@ class TestVerdicts:
         assert report.sentence(found.verdict, found.design) == "AGREES IN PART: bound; not wavelet"
 
     def test_claims_are_held_against_the_best_rival(self, solved: dict[str, SolvedInstance]) -> None:
-        claim = eigen_printed.RANGES
+        claim = eigen_instances.RANGES
         assert all(solved[each.label].within(claim) for each in eigen_instances.ranges(quick=True))
-        assert not solved["2-way marginals, 4x8x8"].within(eigen_printed.MARGINALS)
+        assert not solved["2-way marginals, 4x8x8"].within(eigen_instances.MARGINALS)
         tight = dataclasses.replace(claim, over_bound="1.0")
         assert not solved["random ranges, 4x8x8"].within(tight)
 
@@ -314,13 +304,13 @@ class TestDesigns:
 
 class TestReductions:
     def test_cost_little_and_prove_how_much(self) -> None:
-        for task in reductions.rows_of(64, (2, 4, 8)):
+        for task in designs.rows_of(64, (2, 4, 8)):
             row = task()
             assert row.outcome is Agreement.AGREE
             assert dataclasses.replace(row, gap=1e-3).outcome is Agreement.WIDE
             whole, *reduced = row.entries
-            assert whole.excess <= experiments.DESIGN_TOLERANCE
-            assert len(reduced) == len(reductions.WAYS) - 1
+            assert whole.excess <= eigen_instances.DESIGN_TOLERANCE
+            assert len(reduced) == len(designs.WAYS) - 1
             for entry in row.entries:
                 assert entry.error[1] >= 1 - 1e-9
                 assert 0 <= entry.excess < 1
@@ -329,25 +319,25 @@ class TestReductions:
 
     def test_are_those_of_the_eigen_design(self) -> None:
         """The workload's eigenvectors are found once; `fast.eigen_design` would find them for every way."""
-        workload = designs.all_ranges(64)
-        row = reductions.rows_of(64, (2, 4, 8))[0]()
+        workload = designs.ranges_design(64)
+        row = designs.rows_of(64, (2, 4, 8))[0]()
         optimum = fast.solve(dm.TotalVariance(workload), tol=1e-6).objective
-        for (method, options), entry in zip(reductions.WAYS, row.entries, strict=True):
+        for (method, options), entry in zip(designs.WAYS, row.entries, strict=True):
             found = fast.eigen_design(workload, method=method, tol=1e-7, bound_tol=None, **options)  # type: ignore[arg-type]
             low, high = entry.error
             error = math.sqrt(found.total_variance / optimum)
             assert low * (1 - 1e-6) <= error <= high * (1 + 1e-6)
 
-    @pytest.mark.parametrize("build", [partial(designs.all_ranges, 64), partial(dm.workloads.prefix, 64)])
+    @pytest.mark.parametrize("build", [partial(designs.ranges_design, 64), partial(dm.workloads.prefix, 64)])
     def test_are_held_against_a_bound_that_is_nearly_the_optimum(self, build: partial[dm.Workload]) -> None:
         """One step from the singular value bound; on prefixes, too, where Program 1 is far from it."""
         workload = build()
         optimum = fast.solve(dm.TotalVariance(workload), tol=1e-7)
         program = dm.QueryWeighting(workload, dm.designs.eigen_queries(workload))
-        assert 0.996 * optimum.objective <= reductions.bound(program) <= optimum.objective * (1 + 1e-9)
+        assert 0.996 * optimum.objective <= designs.bound(program) <= optimum.objective * (1 + 1e-9)
 
     def test_at_the_papers_size_are_fewer_and_asked_for_by_name(self) -> None:
-        for row in (task() for task in reductions.large_rows(quick=True)):
+        for row in (task() for task in designs.large_rows(quick=True)):
             assert row.outcome is Agreement.AGREE and -1e-9 <= row.gap < 0.02
             assert [entry.label for entry in row.entries] == [
                 "all eigen-queries",
@@ -361,7 +351,7 @@ class TestReductions:
 class TestCompletedTotal:
     @pytest.mark.parametrize(
         "workload",
-        [dm.workloads.prefix(24), dm.workloads.marginals((2, 3, 4), ways=1), designs.all_ranges(32)],
+        [dm.workloads.prefix(24), dm.workloads.marginals((2, 3, 4), ways=1), designs.ranges_design(32)],
     )
     def test_is_that_of_least_squares(self, workload: dm.Workload) -> None:
         """From a Cholesky factor, or where strategies lack full column rank from least squares themselves."""
@@ -374,11 +364,11 @@ class TestCompletedTotal:
 
 class TestCompletion:
     def test_solving_program_1_better_can_make_program_2_worse(self) -> None:
-        for task in completion.rows(quick=True):
+        for task in designs.completion_rows(quick=True):
             row = task()
             assert row.outcome is Agreement.AGREE
             unsolved, *programs = row.entries
-            assert [entry.asked for entry in programs] == list(completion.TOLERANCES)
+            assert [entry.asked for entry in programs] == list(designs.TOLERANCES)
             for entry in row.entries:
                 assert 1 - 1e-9 <= entry.completed <= entry.program * (1 + 1e-9)
             assert min(entry.program for entry in programs) < unsolved.program
@@ -455,16 +445,16 @@ class TestRelativeErrors:
         mechanism = dm.LinearGaussianMechanism(np.eye(9), np.eye(9) + np.full((9, 9), 0.3))
         expected = relative.relative_error(ranges, counts[order], mechanism)
         covariance = mechanism.covariance(dm.workloads.identity(9))
-        assert relative_alternatives.range_error(covariance, counts[order]) == pytest.approx(expected)
+        assert relative.range_error(covariance, counts[order]) == pytest.approx(expected)
         weights = strategies.relative_weights(ranges)
         unit = ranges.dense() * np.sqrt(weights)[:, None]
-        gram = relative_alternatives._unit_ranges(9).gram()
+        gram = relative._unit_ranges(9).gram()
         np.testing.assert_allclose(gram, unit.T @ unit, rtol=1e-12)
 
     def test_permuted_ranges_are_those_of_permuted_cells(self) -> None:
         counts = np.random.default_rng(4).integers(0, 50, 16).astype(float)
-        row = relative_alternatives.line_ranges(counts, permuted=True)
-        order = np.random.default_rng(instances.SEED).permutation(16)
+        row = relative.line_ranges(counts, permuted=True)
+        order = np.random.default_rng(eigen_instances.SEED).permutation(16)
         matrix = np.zeros((136, 16))
         matrix[:, order] = dm.workloads.all_range(16).dense()
         asked = dm.Workload(matrix)
@@ -484,7 +474,7 @@ class TestRelativeErrors:
 
 class TestPure:
     def test_weights_gain_and_eigen_queries_are_not_best(self) -> None:
-        for task in pure.rows(quick=True):
+        for task in designs.pure_rows(quick=True):
             row = task()
             assert row.outcome.name == "AGREE" and len(row.bases) == 2
             assert all(1 - 1e-9 <= basis.gain[0] <= basis.gain[1] for basis in row.bases)
@@ -494,7 +484,7 @@ class TestPure:
 
     def test_equal_weights_are_the_strategy_itself(self) -> None:
         ranges = dm.workloads.all_range(8)
-        row = pure.solve("", lambda: ranges, {"wavelet": pure.RANGE_BASES["wavelet"]})
+        row = designs.solve_pure("", lambda: ranges, {"wavelet": designs.RANGE_BASES["wavelet"]})
         haar = rivals.haar_matrix((8,))
         answered = ranges.dense() @ np.linalg.inv(haar.toarray() if hasattr(haar, "toarray") else haar)
         low, high = row.bases[0].total
@@ -504,7 +494,7 @@ class TestPure:
 
 class TestReport:
     def test_a_row_shows_printed_beside_computed(self, solved: dict[str, SolvedInstance]) -> None:
-        row = experiments.WorkloadRow("1D CDF", (solved["prefixes"],))
+        row = eigen_instances.WorkloadRow("1D CDF", (solved["prefixes"],))
         text = "\n".join(report.lines(row))
         for words in ("0.80", "1.01", "256 cells", "NO VERDICT: the paper's numbers are of 2048 cells"):
             assert words in text
@@ -513,18 +503,18 @@ class TestReport:
     def test_a_verdict_is_given_at_the_papers_size(self, solved: dict[str, SolvedInstance]) -> None:
         reading = solved["prefixes"]
         grown = dataclasses.replace(reading.instance, shape=(eigen_instances.CELLS,))
-        row = experiments.WorkloadRow("1D CDF", (dataclasses.replace(reading, instance=grown),))
+        row = eigen_instances.WorkloadRow("1D CDF", (dataclasses.replace(reading, instance=grown),))
         assert "AGREES IN PART: hierarchical and bound; not wavelet" in "\n".join(report.lines(row))
 
     @pytest.mark.parametrize(
         "module",
         [
-            experiments,
-            completion,
+            eigen_instances,
+            designs,
             designs,
             eigen_instances,
-            eigen_printed,
-            reductions,
+            eigen_instances,
+            designs,
             relative,
             report,
         ],
@@ -562,7 +552,7 @@ class TestCommand:
     def test_all_of_them_quickly(
         self, solved: dict[str, SolvedInstance], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(experiments, "solve", lambda instance: solved[instance.label])
+        monkeypatch.setattr(eigen_instances, "solve", lambda instance: solved[instance.label])
         result = run("crosscheck", "eigen/all", "--quick")
         assert result.exit_code == 0
         for words in (
@@ -585,6 +575,6 @@ class TestCommand:
     ],
 )
 def test_verdicts_at_the_papers_size(row: str, reading: int, words: str) -> None:
-    found = experiments.solve(dict(eigen_instances.alternatives(quick=False))[row][reading])
+    found = eigen_instances.solve(dict(eigen_instances.alternatives(quick=False))[row][reading])
     assert found.certified
     assert report.sentence(found.verdict, found.design).startswith(words)

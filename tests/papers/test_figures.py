@@ -18,13 +18,19 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import dualmech as dm
+from dualmech.command import main as command
+from dualmech.command.request import UsageError
+from dualmech.crosscheck import printing
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.command import main as command
-from dualmech.crosscheck.command.request import UsageError
-from dualmech.crosscheck.papers import plots
 from dualmech.crosscheck.papers.fitness import figures
-from dualmech.crosscheck.papers.fitness.closed_forms import ExchangeableNoise, fitness_noise, variance_noise
-from dualmech.crosscheck.papers.fitness.figures import FIGURE_2, FIGURE_3, Figure
+from dualmech.crosscheck.papers.fitness.figures import (
+    FIGURE_2,
+    FIGURE_3,
+    ExchangeableNoise,
+    Figure,
+    fitness_noise,
+    variance_noise,
+)
 from dualmech.crosscheck.papers.sheets import SHEETS
 
 quick = settings(max_examples=24)
@@ -196,7 +202,7 @@ class TestPictures:
         picture = SHEETS[name].picture
         assert picture is not None
         folder, panels = str(tmp_path / "made" / "here"), SHEETS[name].panels
-        paths = plots.save_picture("picture", folder, picture, rows_of(name), panels)
+        paths = printing.save_picture("picture", folder, picture, rows_of(name), panels)
         assert [path.name for path in paths] == ["picture.svg", "picture.png"]
         assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(path.name for path in paths)
         vector, raster = (path.read_bytes() for path in paths)
@@ -215,7 +221,9 @@ class TestPictures:
         picture = SHEETS[name].picture
         assert picture is not None
         one, two = (
-            plots.save_picture("picture", str(tmp_path / folder), picture, rows_of(name), SHEETS[name].panels)
+            printing.save_picture(
+                "picture", str(tmp_path / folder), picture, rows_of(name), SHEETS[name].panels
+            )
             for folder in ("one", "two")
         )
         assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
@@ -237,13 +245,13 @@ class TestPictures:
     ) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         with pytest.raises(dm.BackendError, match=r"dualmech\[plots\]"):
-            plots.check_drawable(str(tmp_path))
+            printing.check_drawable(str(tmp_path))
 
     @drawn
     def test_a_folder_that_cannot_be_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(dm.FileFormatError, match="file"):
-            plots.check_drawable(str(tmp_path / "file"))
+            printing.check_drawable(str(tmp_path / "file"))
 
     def test_a_table_has_no_picture(self, tmp_path: Path) -> None:
         result = CliRunner().invoke(command.app, ["crosscheck", "fitness/table4", "-o", str(tmp_path)])

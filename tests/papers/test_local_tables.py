@@ -15,12 +15,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import dualmech as dm
+from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.command.main import app
 from dualmech.crosscheck.papers import sheets
-from dualmech.crosscheck.papers.local import comparison, consistency, histograms, initialisation, report
+from dualmech.crosscheck.papers.local import comparison, report
 from dualmech.crosscheck.papers.local import descent as local_descent
-from dualmech.crosscheck.papers.local import worst as local_worst
 from dualmech.crosscheck.papers.local.comparison import RivalComparison
 from dualmech.crosscheck.papers.local.instances import (
     ALL_MARGINALS,
@@ -89,17 +88,17 @@ class TestHistograms:
     @pytest.mark.parametrize("size", [8, 64])
     @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
     def test_subset_selection_meets_the_bound(self, size: int, epsilon: float) -> None:
-        row = histograms.solve(size, epsilon)
+        row = comparison.solve_histograms(size, epsilon)
         assert row.outcome is Agreement.AGREE
         assert all(factor >= 1 - 1e-9 for factor in row.others.values())
         assert row.paper_bound <= row.users
 
     @pytest.mark.parametrize("size", [3, 4, 8, 50])
     def test_randomised_response_becomes_optimal_where_it_is_said(self, size: int) -> None:
-        start = histograms.response_is_optimal_from(size)
+        start = comparison.response_is_optimal_from(size)
         if start:
-            assert histograms.solve(size, start * 0.99).others[RESPONSE] > 1 + 1e-6
-        above = histograms.solve(size, max(start * 1.01, 0.01))
+            assert comparison.solve_histograms(size, start * 0.99).others[RESPONSE] > 1 + 1e-6
+        above = comparison.solve_histograms(size, max(start * 1.01, 0.01))
         assert above.others[RESPONSE] == pytest.approx(1, rel=1e-9) and above.members == 1
 
 
@@ -154,17 +153,17 @@ class TestComparisons:
 
 class TestWorst:
     def test_average_and_worst_are_certified(self) -> None:
-        row = local_worst.solve(LocalInstance(PREFIX, 4), 1.0)
+        row = comparison.solve_worst(LocalInstance(PREFIX, 4), 1.0)
         assert row.outcome is Agreement.AGREE
         assert 1 <= row.ratio <= row.allowed
         assert 0 <= row.excess[0] <= row.excess[1]
 
     def test_types_that_are_alike_have_one_variance(self) -> None:
-        row = local_worst.solve(LocalInstance(HISTOGRAM, 4), 1.0)
+        row = comparison.solve_worst(LocalInstance(HISTOGRAM, 4), 1.0)
         assert row.ratio == pytest.approx(1, abs=1e-5) and row.excess[1] < 1e-5
 
     def test_rows_leave_out_what_does_not_exist(self) -> None:
-        assert len(local_worst.rows(True)) == 5 and len(local_worst.rows(False)) == 2 * 6 * 4
+        assert len(comparison.worst_rows(True)) == 5 and len(comparison.worst_rows(False)) == 2 * 6 * 4
 
 
 class TestDescent:
@@ -187,27 +186,32 @@ class TestDescent:
 
 class TestInitialisation:
     def test_no_descent_ends_above_its_start_or_below_the_optimum(self) -> None:
-        row = initialisation.solve(LocalInstance(PREFIX, 8), 1.0, seeds=2)
+        row = local_descent.solve_initialisation(LocalInstance(PREFIX, 8), 1.0, seeds=2)
         assert row.outcome is Agreement.AGREE and len(row.random) == 2
-        assert all(1 <= row.after[name] <= row.before[name] for name in initialisation.STARTS)
+        assert all(1 <= row.after[name] <= row.before[name] for name in local_descent.STARTS)
         risen = dataclasses.replace(row, after={TREE: row.before[TREE] * 1.01})
         assert risen.outcome is Agreement.DISAGREE
         assert dataclasses.replace(row, random=(0.9,)).outcome is Agreement.DISAGREE
         assert f"{row.after[TREE]:.3f}" in printed("initialisation", [row])
 
     def test_rows_are_few_when_quick(self) -> None:
-        assert len(initialisation.rows(True)) == 3 and len(initialisation.rows(False)) == 6 * 4
+        assert (
+            len(local_descent.initialisation_rows(True)) == 3
+            and len(local_descent.initialisation_rows(False)) == 6 * 4
+        )
 
 
 class TestConsistency:
     def test_constraints_that_the_truth_meets_help(self) -> None:
-        row = consistency.solve(HISTOGRAM, runs=10)
+        row = local_descent.solve_consistency(HISTOGRAM, runs=10)
         assert row.outcome is Agreement.AGREE
         assert row.consistent <= row.nonnegative <= row.unbiased
         assert row.unbiased == pytest.approx(row.stated, rel=0.3)
 
     def test_the_optimised_mechanism_is_better_than_the_fixed_one(self) -> None:
-        fixed, best = (consistency.solve(PREFIX, 10, None, optimised, 1.0) for optimised in (False, True))
+        fixed, best = (
+            local_descent.solve_consistency(PREFIX, 10, None, optimised, 1.0) for optimised in (False, True)
+        )
         assert best.mechanism == "optimised" and best.outcome is not Agreement.DISAGREE
         assert best.stated < 0.8 * fixed.stated and best.nonnegative <= best.unbiased
         assert best.unbiased == pytest.approx(best.stated, rel=0.4)
@@ -215,8 +219,8 @@ class TestConsistency:
     def test_reads_a_histogram(self, tmp_path: Path) -> None:
         path = tmp_path / "counts.csv"
         path.write_text("5\n0\n7\n3\n")
-        np.testing.assert_array_equal(consistency.read_histogram(str(path)), [5, 0, 7, 3])
-        row = consistency.solve(PREFIX, 2, str(path))
+        np.testing.assert_array_equal(local_descent.read_histogram(str(path)), [5, 0, 7, 3])
+        row = local_descent.solve_consistency(PREFIX, 2, str(path))
         assert row.data == "15 users, 4 types" and row.outcome is Agreement.AGREE
 
     @pytest.mark.parametrize("text", ["5\n-1\n", "0.5\n1\n", "0\n0\n", "7\n", "1\n" * 513])
@@ -224,7 +228,7 @@ class TestConsistency:
         path = tmp_path / "counts.csv"
         path.write_text(text)
         with pytest.raises(dm.InvalidInputError, match="counts must be"):
-            consistency.read_histogram(str(path))
+            local_descent.read_histogram(str(path))
         result = run("local/consistency", "--data", str(path), "--quick")
         assert isinstance(result.exception, dm.InvalidInputError)
 
@@ -256,13 +260,13 @@ class TestTables:
         assert GAUSS in ALL_RIVALS and "L2" in text
 
     def test_other_sheets_show_their_rows(self) -> None:
-        worst = printed("worst", [local_worst.solve(LocalInstance(PREFIX, 4), 1.0)])
+        worst = printed("worst", [comparison.solve_worst(LocalInstance(PREFIX, 4), 1.0)])
         assert "theorem 5.1" in worst and "Nine in ten" in worst
         descent = printed("descent", [local_descent.solve(LocalInstance(PREFIX, 4), 1.0, 2)])
         assert "Over the certified optimum" in descent
         steps = [local_descent.StepRow(16, 0.1, 0.1), local_descent.StepRow(32, 0.8, 0.8)]
         assert "n^3.0" in printed("steps", steps)
-        row = consistency.solve(HISTOGRAM, 2)
+        row = local_descent.solve_consistency(HISTOGRAM, 2)
         assert "1000 users, 64 types, synthetic" in printed("consistency", [row])
 
 

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
+from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.papers.scale import instances, marginals, published
-from dualmech.crosscheck.papers.scale.instances import MarginalsCase
+from dualmech.crosscheck.papers import scale
+from dualmech.crosscheck.papers.scale import MarginalsCase
 from dualmech.crosscheck.papers.sheets import SHEETS
 from dualmech.crosscheck.papers.verdicts import Finding
 
@@ -27,7 +27,7 @@ def test_every_row_of_a_quick_run_is_certified_by_all_its_solvers(name: str) -> 
     for task in SHEETS[name].tasks(True):
         row: Any = task()
         assert row.outcome is Agreement.AGREE
-        assert row.gap <= marginals.TOLERANCE
+        assert row.gap <= scale.MARGINALS_TOLERANCE
         assert row.best.lower_bound <= row.consistent * (1 + 1e-9) <= row.plain * (1 + 2e-9)
 
 
@@ -41,23 +41,23 @@ def test_the_command_prints_them_all() -> None:
 class TestPublished:
     @pytest.mark.parametrize("name", ["CPS", "Adult"])
     def test_printed_errors_are_the_least_ones(self, name: str) -> None:
-        row = published.of_marginals(name)
-        assert row.outcome is Agreement.AGREE and row.gap <= marginals.TOLERANCE
-        assert row.verdict.finding is Finding.AGREES and row.verdict.fitting == tuple(published.WAYS)
+        row = scale.of_marginals(name)
+        assert row.outcome is Agreement.AGREE and row.gap <= scale.MARGINALS_TOLERANCE
+        assert row.verdict.finding is Finding.AGREES and row.verdict.fitting == tuple(scale.WAYS)
         assert all(entry.largest and entry.least[1] ** 2 <= entry.largest[0] for entry in row.entries)
 
     def test_printed_errors_of_prefixes_are_the_papers_and_not_the_least(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(published, "FEW", 0)  # to prove the least of one-way tables takes ten seconds
-        row = published.of_prefixes("CPS")
-        assert row.outcome is Agreement.AGREE and row.verdict.fitting == tuple(published.WAYS)
+        monkeypatch.setattr(scale, "FEW", 0)  # to prove the least of one-way tables takes ten seconds
+        row = scale.of_prefixes("CPS")
+        assert row.outcome is Agreement.AGREE and row.verdict.fitting == tuple(scale.WAYS)
         assert row.excess > 0.005 and all(
             0.95 < low / high < 1 for low, high in (each.least for each in row.entries)
         )
 
     def test_another_privacy_cost_would_be_found(self) -> None:
-        row = published.of_marginals("CPS")
+        row = scale.of_marginals("CPS")
         twice = (replace(each, again=(2 * each.again[0], 2 * each.again[1])) for each in row.entries)
         assert replace(row, entries=tuple(twice)).verdict.finding is not Finding.AGREES
 
@@ -66,37 +66,37 @@ class TestPublished:
         asked = dm.workloads.query_tables({"age": 6, "sex": 3}, {"age": dm.workloads.prefix(6)}, ways=ways)
         problem, count = dm.FitnessForUse(asked, geometry="split"), asked.shape[0]
         least = fast.solve(dm.TotalVariance(asked, geometry="dense"), tol=1e-6).certificate.interval
-        found = published.split_error(problem.geometry, ("age",), 1.0)
-        assert published.proven_error(problem.geometry, ("age",), 1.0, 0.5) ** 2 * count <= least[1]
+        found = scale.split_error(problem.geometry, ("age",), 1.0)
+        assert scale.proven_error(problem.geometry, ("age",), 1.0, 0.5) ** 2 * count <= least[1]
         assert least[0] <= found**2 * count <= 1.1 * least[1]
-        low, high = published.certified_error(asked)
+        low, high = scale.certified_error(asked)
         assert low**2 * count <= least[1] and least[0] <= high**2 * count
         assert high <= found * (1 + 1e-4) and high / low < 1 + 1e-4
 
 
 def test_domains_are_of_the_stated_sizes() -> None:
     """The numbers of cells that the publications give, to their digits."""
-    assert instances.CENSUS.cells == 1_227_744
-    sizes = {name: math.prod(shape) for name, shape in instances.PUBLISHED.items()}
+    assert scale.CENSUS.cells == 1_227_744
+    sizes = {name: math.prod(shape) for name, shape in scale.PUBLISHED.items()}
     assert (
         sizes["CPS"] == 280_000
         and f"{sizes['Adult']:.2e}" == "6.41e+17"
         and f"{sizes['Loans']:.1e}" == "8.3e+15"
     )
-    assert len(instances.growth(quick=False)) == 10 == len(instances.GROWTH)
+    assert len(scale.growth(quick=False)) == 10 == len(scale.GROWTH)
 
 
 def test_all_tables_of_the_census_need_nothing_but_its_cells() -> None:
     """Where the table of all attributes is asked for as well, noise on the tables is the best once it is consistent."""
-    row = marginals.solve(MarginalsCase("all", instances.CENSUS, tuple(range(6))))
+    row = scale.solve_marginals(MarginalsCase("all", scale.CENSUS, tuple(range(6))))
     assert row.consistent == pytest.approx(row.best.objective, rel=1e-8)
 
 
 def test_layers_that_disagree_would_be_found() -> None:
-    case = instances.sixty(quick=True)[0]
-    row = marginals.solve(case)
+    case = scale.sixty(quick=True)[0]
+    row = scale.solve_marginals(case)
     other = reference.solve(MarginalsCase("", case.domain, (1,)).problem(), backend="CLARABEL")
-    mixed = marginals.SolvedMarginals(
+    mixed = scale.SolvedMarginals(
         row.answers | {"other": other}, row.plain, row.consistent, 0.0, case, row.counts
     )
     assert mixed.outcome is Agreement.DISAGREE

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dualmech.crosscheck.benchmarks import program1, softmax
+from dualmech.crosscheck.benchmarks import contest
 from dualmech.crosscheck.benchmarks.contest import Contest, Timing
 
-QUICK = tuple(each for each in softmax.CONTENDERS if each.name != "gradient descent")
+QUICK = tuple(each for each in contest.SOFTMAX_CONTENDERS if each.name != "gradient descent")
 
 
 def measured(contest: Contest, **changes: object) -> list[Timing]:
@@ -28,7 +28,7 @@ def shown(contest: Contest, entries: list[Timing]) -> str:
 
 @pytest.fixture(scope="module")
 def entries() -> list[Timing]:
-    return measured(softmax.CONTEST, sizes=(2, 4), contenders=QUICK)
+    return measured(contest.SOFTMAX_CONTEST, sizes=(2, 4), contenders=QUICK)
 
 
 def test_every_contender_solves_every_size(entries: list[Timing]) -> None:
@@ -38,29 +38,31 @@ def test_every_contender_solves_every_size(entries: list[Timing]) -> None:
     for entry in entries:
         assert entry.seconds > 0 and entry.steps > 0
         assert -1e-9 <= entry.above <= entry.gap + 1e-9 <= 1e-3
-        assert entry.ratio == 1 or entry.solver != softmax.DUAL
-    assert {each.status for each in entries if each.solver in (softmax.DUAL, "Clarabel", "SCS")} == {
+        assert entry.ratio == 1 or entry.solver != contest.DUAL
+    assert {each.status for each in entries if each.solver in (contest.DUAL, "Clarabel", "SCS")} == {
         "CERTIFIED"
     }
 
 
 def test_sizes_that_are_too_slow_are_left_out_and_said(entries: list[Timing]) -> None:
-    text = shown(softmax.CONTEST, entries)
+    text = shown(contest.SOFTMAX_CONTEST, entries)
     assert "Clarabel: up to d = 32" in text and "gradient descent: up to d = 16" in text
     assert text.count("SM-II, printed Hessian") == 2
 
 
 def test_the_picture(entries: list[Timing], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    drawn = softmax.draw(entries, str(tmp_path / "pictures"))
+    drawn = contest.draw(entries, str(tmp_path / "pictures"))
     assert [path.suffix for path in drawn] == [".svg", ".png"]
     assert all(path.stat().st_size > 10_000 for path in drawn)
 
 
 def test_program_1_is_certified_by_every_solver() -> None:
-    entries = measured(program1.CONTEST, sizes=(8, 16))
-    assert [entry.cells for entry in entries] == [d for d in (8, 16) for _ in program1.CONTEST.contenders]
+    entries = measured(contest.PROGRAM1_CONTEST, sizes=(8, 16))
+    assert [entry.cells for entry in entries] == [
+        d for d in (8, 16) for _ in contest.PROGRAM1_CONTEST.contenders
+    ]
     assert {entry.status for entry in entries} == {"CERTIFIED"}
     assert all(entry.above <= entry.gap + 1e-9 for entry in entries)
-    assert entries[0].gap <= program1.TOLERANCE and entries[0].ratio == 1
-    assert "Clarabel: up to d = 1024" in shown(program1.CONTEST, entries)
+    assert entries[0].gap <= contest.TOLERANCE and entries[0].ratio == 1
+    assert "Clarabel: up to d = 1024" in shown(contest.PROGRAM1_CONTEST, entries)

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.command import main as command
-from dualmech.crosscheck.papers import proofs, sheets
+from dualmech.command import main as command
+from dualmech.crosscheck.papers import sheets, verdicts
 from dualmech.watching import answers
 
 
@@ -28,11 +28,11 @@ def test_a_tables_optima_are_proven(tmp_path: Path) -> None:
 
 
 def test_what_has_no_proof_has_a_file_with_the_reason(tmp_path: Path) -> None:
-    (task,) = proofs.with_proofs(
+    (task,) = verdicts.with_proofs(
         {"a/b": sheets.Sheet("", lambda quick: [_row], lambda *_: None)}, str(tmp_path)
     )["a/b"].tasks(True)
     assert task() == "row"
-    written = proofs.written(str(tmp_path))
+    written = verdicts.written(str(tmp_path))
     assert written.proofs == 1
     ((name, reason),) = written.refused.items()
     assert name.startswith("a-b-LocalStrategy-21-21") and "of 20 at most" in reason
@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_is_refused_before_any_work(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "inside"):
         with pytest.raises(dm.FileFormatError):
-            proofs.with_proofs(sheets.select_sheets([]), str(folder))
+            verdicts.with_proofs(sheets.select_sheets([]), str(folder))
 
 
 def test_answers_are_collected_while_they_are_asked_for() -> None:

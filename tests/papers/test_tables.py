@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
-import importlib
 import warnings
 from collections.abc import Iterator
 
@@ -16,17 +15,15 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import rivals
+from dualmech.command import main as command
+from dualmech.crosscheck import printing, rivals
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.command import main as command
-from dualmech.crosscheck.papers import printed, sheets, verdicts
-from dualmech.crosscheck.papers.fitness import closed_forms, instances, ratio_lines, ratios, report
-from dualmech.crosscheck.papers.fitness import rows as fitness
-from dualmech.crosscheck.papers.fitness.printed import MECHANISMS, RATIO_TABLES, RatioTable
-from dualmech.crosscheck.papers.fitness.ratios import SolvedRatios
-from dualmech.crosscheck.papers.fitness.rows import RatioRow
-from dualmech.crosscheck.papers.printed import rounded_from
+from dualmech.crosscheck.papers import sheets, verdicts
+from dualmech.crosscheck.papers.fitness import figures, instances, ratios, report
+from dualmech.crosscheck.papers.fitness.instances import MECHANISMS, RATIO_TABLES, RatioTable
+from dualmech.crosscheck.papers.fitness.ratios import RatioRow, SolvedRatios
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, verdict
+from dualmech.crosscheck.printing import rounded_from
 
 quick = settings(max_examples=24)
 
@@ -44,7 +41,7 @@ def exact(column: str, value: float, printed: str, weight: int = 1) -> Evidence:
 def solved() -> Iterator[dict[tuple[int, int], RatioRow]]:
     """Rows that several tests look at, each solved once."""
     rows = [(4, 252), (9, 232), (10, 2), (10, 4), (5, 64), (6, 64), (7, 64), (8, 64), (11, 64)]
-    yield {(number, row): fitness.solve_row(TABLES[number], row, seeds=2) for number, row in rows}
+    yield {(number, row): ratios.solve_row(TABLES[number], row, seeds=2) for number, row in rows}
 
 
 class TestVerdicts:
@@ -195,10 +192,10 @@ class TestMechanisms:
 
         reading = ratios.solve(instances.FitnessInstance("", build))
         assert reading.certified
-        best = closed_forms.fitness_noise(cells, target)
+        best = figures.fitness_noise(cells, target)
         assert reading.cost[0] * (1 - 1e-9) <= best.squared_cost <= reading.cost[1] * (1 + 1e-9)
         for name, power in ratios.CA_WEIGHTINGS.items():
-            largest = closed_forms.variance_noise(cells, target**-power).largest_ratio(target)
+            largest = figures.variance_noise(cells, target**-power).largest_ratio(target)
             low, high = reading.values[name]
             assert low * (1 - 1e-9) <= largest <= high * (1 + 1e-9)
 
@@ -238,7 +235,7 @@ class TestMechanisms:
             for reading in row.readings:
                 low, high = reading.cost
                 assert high - low <= 1.01e-6 * low
-                assert all(reading.ratio(name)[1] >= 1 for name in fitness.RIVALS)
+                assert all(reading.ratio(name)[1] >= 1 for name in ratios.RIVALS)
 
     def test_nothing_beats_the_best_fit_and_ca_has_the_least_total(
         self, solved: dict[tuple[int, int], RatioRow]
@@ -329,7 +326,7 @@ class TestTheTables:
         loose: SolvedRatios = dataclasses.replace(row.readings[0], certified=False)
         wide = dataclasses.replace(row, readings=(loose,))
         assert wide.outcome is Agreement.WIDE
-        assert any("WIDE" in line for line in ratio_lines.lines(wide))
+        assert any("WIDE" in line for line in ratios.lines(wide))
 
 
 LARGER = [(10, 6), (10, 8), (10, 10)] + [(n, d) for n in instances.RANDOM_TABLES for d in (128, 256)]
@@ -343,7 +340,7 @@ AGREEING = {(7, 128)}
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "row"), LARGER)
 def test_larger_rows_are_certified_and_their_verdicts_stand(number: int, row: int) -> None:
-    solved_row = fitness.solve_row(TABLES[number], row, seeds=0)
+    solved_row = ratios.solve_row(TABLES[number], row, seeds=0)
     assert solved_row.outcome is Agreement.AGREE
     expected = Finding.DIFFERS if (number, row) in OPEN else Finding.ABOVE
     assert solved_row.verdicts[0].finding is (Finding.AGREES if (number, row) in AGREEING else expected)
@@ -351,7 +348,7 @@ def test_larger_rows_are_certified_and_their_verdicts_stand(number: int, row: in
 
 class TestRace:
     def test_the_papers_optimisers_meet_the_certified_interval(self) -> None:
-        row = fitness.race(4, limit=0.2)
+        row = ratios.race(4, limit=0.2)
         assert row.outcome is Agreement.AGREE
         assert [entry.layer for entry in row.entries] == ["softmax_gradient", "softmax_newton", "dual"]
         assert row.gap <= 1e-6
@@ -366,7 +363,7 @@ class TestReport:
     def test_a_row_shows_printed_beside_certified_with_a_verdict(
         self, solved: dict[tuple[int, int], RatioRow]
     ) -> None:
-        text = "\n".join(ratio_lines.lines(solved[4, 252]))
+        text = "\n".join(ratios.lines(solved[4, 252]))
         for words in (
             "36.56",
             "41.8128",
@@ -375,13 +372,13 @@ class TestReport:
             "2.07",
         ):
             assert words in text
-        text = "\n".join(ratio_lines.lines(solved[6, 64]))
+        text = "\n".join(ratios.lines(solved[6, 64]))
         for words in ("as worded", "as the code, seed 0", "as the text, 2 seeds", "INSTANCE IS RANDOM"):
             assert words in text
-        assert "THE INSTANCE MAY DIFFER" in "\n".join(ratio_lines.lines(solved[9, 232]))
-        assert "AGREES: IP, CA" in "\n".join(ratio_lines.lines(solved[7, 64]))
+        assert "THE INSTANCE MAY DIFFER" in "\n".join(ratios.lines(solved[9, 232]))
+        assert "AGREES: IP, CA" in "\n".join(ratios.lines(solved[7, 64]))
 
-    @pytest.mark.parametrize("module", [closed_forms, printed, fitness, report, ratios, verdicts])
+    @pytest.mark.parametrize("module", [figures, printing, ratios, report, ratios, verdicts])
     def test_examples_in_docstrings(self, module: object) -> None:
         assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -399,8 +396,7 @@ class TestCommand:
 
     @pytest.mark.parametrize("paper", sheets.PAPERS)
     def test_the_names_that_help_lists_are_those_of_the_sheets(self, paper: str) -> None:
-        found = importlib.import_module(f"{sheets.PAPERS[paper].__name__}.report").SHEETS
-        assert tuple(found) == sheets.PAPERS[paper].SHEETS
+        assert tuple(sheets.loaded(paper)) == sheets.PAPERS[paper]
 
     def test_one_table(self) -> None:
         result = run("crosscheck", "fitness/table4", "--quick")

@@ -10,7 +10,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.command.entry import _out_of_memory
+from dualmech.command.entry import _out_of_memory
 
 W = dm.workloads
 

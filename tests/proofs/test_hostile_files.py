@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.command.main import app
 from dualmech.crosscheck import leaderboard, library, sdpa
-from dualmech.crosscheck.command.main import app
 
 MANY = 10**6
 NAME = "fitness-prefix-2"

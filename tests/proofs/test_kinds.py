@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.proofs.checker import check, exact
-from dualmech.proofs.checker.exact import Refused
-from dualmech.proofs.texts import as_read, written
+from dualmech.crosscheck.proofs.checker import check, exact
+from dualmech.crosscheck.proofs.checker.exact import Refused
+from dualmech.crosscheck.proofs.texts import as_read, written
 
 whole = st.integers(-4, 4)
 natural = st.integers(0, 4)
@@ -299,7 +299,7 @@ class TestExactNumbers:
 
     @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 20.0, 100.0])
     def test_what_lies_beside_e_to_the_epsilon(self, epsilon: float) -> None:
-        from dualmech.proofs.checker.strategies import growth
+        from dualmech.crosscheck.proofs.checker.local import growth
 
         low, high = growth(as_read({"epsilon": epsilon}))
         with mpmath.workdps(120):

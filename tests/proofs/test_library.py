@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.command.main import app
 from dualmech.crosscheck import collection, leaderboard, library
-from dualmech.crosscheck.collection import arrays
-from dualmech.crosscheck.command.main import app
-from dualmech.proofs.texts import written
+from dualmech.crosscheck.proofs.texts import written
 
 NAMES = ["fitness-prefix-4", "variance-prefix-4", "fitness-wide", "variance-prefix-8-replaced"]
 
@@ -58,11 +57,11 @@ def test_every_family_is_proven_and_stated_in_plain_arrays(tmp_path: Path) -> No
 
 
 def test_tables_are_stated_by_numbers_alone() -> None:
-    found = arrays.of_problem(library.problems()["fitness-tables-shifts"]())
+    found = library.of_problem(library.problems()["fitness-tables-shifts"]())
     assert found["sizes"].tolist() == [24, 5, 2]
     assert found["tables"].tolist() == [[1, 0, -1], [-1, 0, 0]]
     assert np.array_equal(found["queries_1"], np.tri(24)) and found["targets"].tolist() == [1, 1]
-    product = arrays.of_problem(library.problems()["fitness-product-prefix-8-marginals-4x4"]())
+    product = library.of_problem(library.problems()["fitness-product-prefix-8-marginals-4x4"]())
     assert np.array_equal(product["factor_1_workload"], np.tri(8))
     assert product["factor_2_tables"].tolist() == [[0, -1], [-1, 0]]
 

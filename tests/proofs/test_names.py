@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.command.main import app
 from dualmech.crosscheck import library
-from dualmech.crosscheck.command.main import app
-from dualmech.proofs.checker import check
-from dualmech.proofs.checker.exact import Refused
-from dualmech.proofs.prove import provable, statement
+from dualmech.crosscheck.proofs.checker import check
+from dualmech.crosscheck.proofs.checker.exact import Refused
+from dualmech.crosscheck.proofs.prove import provable, statement
 
 W = dm.workloads
 Document = dict[str, Any]

@@ -20,12 +20,12 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.crosscheck.command.main import app
-from dualmech.proofs.checker import check
-from dualmech.proofs.checker.exact import Refused
-from dualmech.proofs.prove import provable
-from dualmech.proofs.texts import root_below, written
-from dualmech.proofs.witnesses import noise
+from dualmech.command.main import app
+from dualmech.crosscheck.proofs import noise
+from dualmech.crosscheck.proofs.checker import check
+from dualmech.crosscheck.proofs.checker.exact import Refused
+from dualmech.crosscheck.proofs.prove import provable
+from dualmech.crosscheck.proofs.texts import root_below, written
 from dualmech.solution import retold
 
 RNG = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck import library, sdpa
-from dualmech.reference.engine import backends
+from dualmech.reference import backends
 
 NAMES = [
     *(

@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.crosscheck.proofs import noise
+from dualmech.crosscheck.proofs.checker import check, tables
+from dualmech.crosscheck.proofs.checker.exact import Refused
+from dualmech.crosscheck.proofs.checker.tables import Asked, Classes
+from dualmech.crosscheck.proofs.prove import provable
+from dualmech.crosscheck.proofs.texts import as_read, written
 from dualmech.linalg import kronecker
-from dualmech.proofs.checker import blocks, check
-from dualmech.proofs.checker.classes import Classes
-from dualmech.proofs.checker.domain import Asked
-from dualmech.proofs.checker.exact import Refused
-from dualmech.proofs.prove import provable
-from dualmech.proofs.texts import as_read, written
-from dualmech.proofs.witnesses import noise
 
 W = dm.workloads
 CLASSES = dm.Workload([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [1, -1, 0, 0, 0]])
@@ -269,7 +268,7 @@ class TestBlocks:
         low, high = check.shown(written(document))
         assert 0 <= low <= high
         assert float(high) == pytest.approx(achieved(problem, measured), rel=1e-9)
-        p, q = self.weights(classes, lower, blocks.shared_weights(classes, as_read(lower)))
+        p, q = self.weights(classes, lower, tables.shared_weights(classes, as_read(lower)))
         assert float(low) <= proven(problem, p, q) * (1 + 1e-9)
 
     def file(self, data: Any, problem: Any, attributes: Any, classes: Classes) -> Any:
@@ -291,7 +290,7 @@ class TestBlocks:
         lower = {"form": "blocks", "attributes": attributes, "roots": roots}
         if problem["kind"] == "table targets":  # else they are what is asked
             lower["weights"] = weights
-        seen = blocks.by_block(classes, blocks.shared_weights(classes, as_read(lower)))
+        seen = tables.by_block(classes, tables.shared_weights(classes, as_read(lower)))
         for key in (sum(each, ()) for each in itertools.product(*choices)):
             cells, on = classes.cells(key), {str(axis): str(label) for axis, label in key}
             if len(cells) == 1:

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hostile
 import numpy as np
 import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import collection, hostile, library, sdpa, testing
+from dualmech.crosscheck import collection, library, sdpa, testing
 
 NAMES = ["fitness-prefix-4", "variance-prefix-4", "fitness-rank-deficient", "variance-prefix-8-household"]
 

@@ -8,11 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech.publishing.fitting.clique_tables import CliqueTables
-from dualmech.publishing.fitting.junction import junction_tree
+from dualmech.publishing.fitting.cliques import CliqueTables, junction_tree, spanning_forests
 from dualmech.publishing.fitting.nearest import project
-from dualmech.publishing.fitting.parts import spanning_forests
-from dualmech.publishing.fitting.whole_records import glued_records, whole_tables
+from dualmech.publishing.fitting.records import glued_records, whole_tables
 
 
 class TestTrees:

@@ -210,7 +210,7 @@ class TestSampler:
 
     def draw(self) -> Any:
         pytest.importorskip("opendp")
-        from dualmech.publishing.discrete import discrete_gaussian
+        from dualmech.publishing.drawing import discrete_gaussian
 
         return discrete_gaussian
 

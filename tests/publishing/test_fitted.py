@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.publishing.fitting.clique_tables import CliqueTables
-from dualmech.publishing.fitting.fitted import FittedTables
-from dualmech.publishing.fitting.nearest import CLOSE, nearest
-from dualmech.publishing.fitting.noisy_tables import NoisyTable, NoisyTables
+from dualmech.publishing.fitting.cliques import CliqueTables
+from dualmech.publishing.fitting.nearest import CLOSE, NoisyTable, NoisyTables, nearest
+from dualmech.publishing.fitting.records import FittedTables
 from dualmech.publishing.fitting.released import layouts_of
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.release import plan

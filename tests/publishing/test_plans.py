@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.command.main import app
+from dualmech.command.main import app
 from dualmech.publishing import release as releasing
 
 PEOPLE = dm.Schema({"age": range(17, 23), "sex": ["f", "m"]})

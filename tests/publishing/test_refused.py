@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import dualmech as dm
 from dualmech import fast
 from dualmech.adaptive.chain import Chain
-from dualmech.crosscheck.command.main import app
+from dualmech.command.main import app
 
 W = dm.workloads
 PEOPLE = dm.Schema({"age": range(3), "sex": ["f", "m"], "region": ["n", "s", "w"]})

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.command.main import app
+from dualmech.command.main import app
 from dualmech.publishing.statement import _proven
 
 

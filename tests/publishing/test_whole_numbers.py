@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 import dualmech as dm
 from dualmech import linalg
-from dualmech.publishing import whole_numbers
+from dualmech.publishing import drawing
 
 LARGE = st.integers(-(2**45), 2**45)
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 4))
@@ -26,16 +26,16 @@ def test_products_are_those_of_pythons_integers(whole: np.ndarray, data: st.Data
     )
     expected = [sum(int(a) * b for a, b in zip(row, column, strict=True)) for row in whole.tolist()]
     for vector in (np.array(column, dtype=object), np.array(column)):
-        assert whole_numbers.product(whole, vector).tolist() == expected
+        assert drawing.product(whole, vector).tolist() == expected
     two = np.array([column, column[::-1]], dtype=object).T
-    assert whole_numbers.product(whole, two)[:, 0].tolist() == expected
+    assert drawing.product(whole, two)[:, 0].tolist() == expected
     squares = [sum(int(a) ** 2 for a in each) for each in whole.T.tolist()]
-    assert whole_numbers.column_squares(whole).tolist() == squares
+    assert drawing.column_squares(whole).tolist() == squares
 
 
 @given(MATRICES)
 def test_pieces_add_up(whole: np.ndarray) -> None:
-    found = [each.astype(np.int64).astype(object) for each in whole_numbers.pieces(whole)]
+    found = [each.astype(np.int64).astype(object) for each in drawing.pieces(whole)]
     assert np.all(sum(each * 2 ** (20 * j) for j, each in enumerate(found)) == whole)
 
 
@@ -45,7 +45,7 @@ def test_pieces_add_up(whole: np.ndarray) -> None:
 )
 def test_matrices_along_axes(one: np.ndarray, two: np.ndarray) -> None:
     data = np.arange(6).reshape(3, 2)
-    found = whole_numbers.along_axes([one, two], data)
+    found = drawing.along_axes([one, two], data)
     assert found.dtype == object and np.array_equal(found.astype(np.int64), one @ data @ two.T)
 
 
@@ -61,13 +61,13 @@ class TestWholeBasis:
         basis = linalg.row_basis(rows.astype(np.float64))
         turned = np.linalg.qr(np.random.default_rng(0).standard_normal((len(basis), len(basis))))[0]
         for given_rows in (units[: len(basis), None] * basis, turned @ basis):
-            found = whole_numbers.whole_basis(given_rows).astype(np.float64)
+            found = drawing.whole_basis(given_rows).astype(np.float64)
             assert found.shape == basis.shape and linalg.rank(found) == len(found)
             assert linalg.rank(np.vstack([found, basis])) == len(found)
 
     def test_a_span_without_one_is_refused(self) -> None:
         with pytest.raises(dm.InvalidInputError, match="basis of whole numbers"):
-            whole_numbers.whole_basis(np.array([[1.0, np.sqrt(2), np.pi]]))
+            drawing.whole_basis(np.array([[1.0, np.sqrt(2), np.pi]]))
 
 
 class TestCosts:
@@ -77,14 +77,14 @@ class TestCosts:
     )
     def test_every_cell_and_every_pair(self, whole: np.ndarray, exponents: np.ndarray) -> None:
         rows = [[Fraction(int(a), 2 ** int(b)) for a in row] for row, b in zip(whole, exponents, strict=True)]
-        cells = whole_numbers.squared_costs(whole, exponents, None)
+        cells = drawing.squared_costs(whole, exponents, None)
         assert cells.tolist() == [sum(row[i] ** 2 for row in rows) for i in range(4)]
-        pairs = whole_numbers.squared_costs(whole, exponents, dm.neighbours.replace_one(4))
+        pairs = drawing.squared_costs(whole, exponents, dm.neighbours.replace_one(4))
         expected = [sum((row[i] - row[j]) ** 2 for row in rows) for i in range(4) for j in range(i + 1, 4)]
         assert pairs.tolist() == expected
 
     def test_differences_that_are_no_whole_numbers(self) -> None:
         whole, exponents = np.array([[4, 0]]), np.array([1])
-        assert whole_numbers.squared_costs(whole, exponents, np.array([[0.5], [0.25]])).tolist() == [1]
+        assert drawing.squared_costs(whole, exponents, np.array([[0.5], [0.25]])).tolist() == [1]
         with pytest.raises(dm.InvalidInputError, match="multiples of 2"):
-            whole_numbers.squared_costs(whole, exponents, np.array([[0.1], [0.0]]))
+            drawing.squared_costs(whole, exponents, np.array([[0.1], [0.0]]))

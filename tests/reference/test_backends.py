@@ -11,7 +11,7 @@ from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.reference.engine import backends
+from dualmech.reference import backends
 
 OTHERS = ("SDPA", "CVXOPT", "COPT")
 PROBLEMS: dict[str, Callable[[], Any]] = {

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import random_problems
 
 import dualmech as dm
 from dualmech import reference
-from dualmech.crosscheck import zoo
-from dualmech.crosscheck.command import explanation
+from dualmech.command import explanation
 from dualmech.errors import DualmechError, InvalidInputError
-from dualmech.formulas import choice, pages, unicode, writing
-from dualmech.formulas.records import Statement
-from dualmech.reference.engine.block_units import Stated
+from dualmech.reference.blocks import Stated
+from dualmech.reference.formulas import choice, writing
+from dualmech.reference.formulas.records import Statement
 from dualmech.validate import Array
 
 SMALL = dm.workloads.prefix(4)
@@ -49,15 +49,15 @@ VARIABLES = {"s": "m_S", "share": "s", "w": "w_S", "U": "U_S", "Sigma": r"\Sigma
 def drawn(seed: int) -> Any:
     """Return a random problem, None where its numbers are refused."""
     try:
-        return zoo.asked(seed).state()
+        return random_problems.asked(seed).state()
     except DualmechError:
         return None
 
 
 def sections(problem: Any) -> list[writing.Section]:
     statement = choice.statement(problem)
-    why = writing.Section("Why.", (pages.proof_part(statement.proof),))
-    return [pages.program_section("The program.", statement), pages.dual_section(statement), why]
+    why = writing.Section("Why.", (writing.proof_part(statement.proof),))
+    return [writing.program_section("The program.", statement), writing.dual_section(statement), why]
 
 
 def formulas_of(statement: Statement) -> list[str]:
@@ -93,7 +93,7 @@ def test_random_problems_are_stated_in_text_and_in_latex(seed: int) -> None:
     if (problem := drawn(seed)) is None:
         return
     for formula in formulas_of(choice.statement(problem)):
-        assert not set("\\{}") & set(unicode.plain_formula(formula))
+        assert not set("\\{}") & set(writing.plain_formula(formula))
     assert not writing.unbalanced(writing.latex_document(sections(problem)))
     for section in sections(problem):
         assert all("$" not in line for line in writing.terminal_lines(section))
@@ -157,7 +157,7 @@ def test_a_formulation_that_there_is_not_is_refused() -> None:
 def test_what_is_not_in_the_vocabulary_is_refused() -> None:
     for formula in (r"\unknown", r"\sqrt{x", r"\begin{bmatrix} a"):
         with pytest.raises((ValueError, StopIteration)):
-            unicode.plain_formula(formula)
+            writing.plain_formula(formula)
 
 
 def test_documents_compile(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.reference.engine import backends
+from dualmech.reference import backends
 from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac", "logdet", "sum")

@@ -15,11 +15,17 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import linalg
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.rivals import FactorisedRival, LocalRival, MatrixRival, MixedRival, SetRival
-from dualmech.crosscheck.rivals.central.trees import interval_tree
-from dualmech.crosscheck.rivals.local import identities
-from dualmech.crosscheck.rivals.local.sets import binomial
-from dualmech.geometry.local import patterns
+from dualmech.crosscheck.rivals import (
+    FactorisedRival,
+    LocalRival,
+    MatrixRival,
+    MixedRival,
+    SetRival,
+    local_noise,
+)
+from dualmech.crosscheck.rivals.sets import binomial
+from dualmech.crosscheck.rivals.trees import interval_tree
+from dualmech.geometry import local
 from dualmech.validate import Array
 
 quick = settings(max_examples=12)
@@ -130,7 +136,7 @@ class TestSets:
     @given(st.integers(2, 40), epsilons)
     @quick
     def test_subset_selection_in_closed_form(self, size: int, epsilon: float) -> None:
-        counts, excess = np.arange(1, size), patterns.gain(epsilon)
+        counts, excess = np.arange(1, size), local.gain(epsilon)
         traces = counts * (size - counts) * (excess / (size + counts * excess)) ** 2
         histogram = dm.workloads.identity(size)
         found = rivals.subset_selection(size, epsilon)
@@ -370,11 +376,11 @@ class TestMatrixMechanism:
         rng = np.random.default_rng(seed)
         queries, weights = rng.standard_normal((3, size)), rng.uniform(size=(sums, size))
         change, gram = 1e-6 * rng.standard_normal((sums, size)), queries.T @ queries
-        value, slopes = identities.total_variance(weights, gram)
+        value, slopes = local_noise.total_variance(weights, gram)
         strategy = np.vstack([np.eye(size), weights]) / (1 + weights.sum(axis=0))
         np.testing.assert_allclose(np.abs(strategy).sum(axis=0), 1, rtol=1e-12)
         assert value == pytest.approx(float(np.trace(np.linalg.inv(strategy.T @ strategy) @ gram)))
-        ends = [identities.total_variance(weights + sign * change, gram)[0] for sign in (1, -1)]
+        ends = [local_noise.total_variance(weights + sign * change, gram)[0] for sign in (1, -1)]
         assert (ends[0] - ends[1]) / 2 == pytest.approx(
             float(slopes @ change.ravel()), rel=1e-3, abs=1e-9 * value
         )
@@ -382,7 +388,7 @@ class TestMatrixMechanism:
     def test_an_optimised_strategy_is_better_than_all_fixed_ones(self) -> None:
         workload = dm.workloads.prefix(64)
         best = rivals.matrix_mechanism(workload, 1.0)
-        assert len(best.strategy) == 64 + 64 // identities.CELLS_PER_SUM
+        assert len(best.strategy) == 64 + 64 // local_noise.CELLS_PER_SUM
         tree = rivals.NoiseRival(linalg.to_dense(interval_tree(64, 8).matrix), 1.0)
         assert best.user_variances(workload)[0] < 0.9 * tree.user_variances(workload)[0]
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmech.crosscheck.sweep.grid import KEYS, read_grid
-from dualmech.crosscheck.sweep.runs import Run
+from dualmech.command.sweep.grid import KEYS, read_grid
+from dualmech.command.sweep.running import Run
 from dualmech.errors import DualmechError, FileFormatError
 
 

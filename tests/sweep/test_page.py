@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from dualmech.crosscheck.command import main as command
-from dualmech.crosscheck.sweep import figures, sweeping
-from dualmech.crosscheck.sweep.grid import read_grid
-from dualmech.crosscheck.sweep.page import page
-from dualmech.crosscheck.sweep.runs import Row
+from dualmech.command import main as command
+from dualmech.command.sweep import page as figures
+from dualmech.command.sweep import running
+from dualmech.command.sweep.grid import read_grid
+from dualmech.command.sweep.page import page
+from dualmech.command.sweep.running import Row
 from dualmech.errors import printable
 
 drawn = pytest.mark.skipif(
@@ -63,7 +64,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     (folder / "few.csv").write_text("1\n2\n")
     text = 'workloads = ["prefix:2", "prefix:3", "total:2"]\ntargets = [1, "few.csv"]'
     (folder / "grid.toml").write_text(text)
-    return list(sweeping.sweep(read_grid(folder / "grid.toml"), folder / "results.jsonl", grid="grid.toml"))
+    return list(running.sweep(read_grid(folder / "grid.toml"), folder / "results.jsonl", grid="grid.toml"))
 
 
 def test_the_tables_hold_every_row_and_every_problem(rows: list[Row]) -> None:

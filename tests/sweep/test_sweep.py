@@ -17,14 +17,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from dualmech.command import main as command
+from dualmech.command.options import UsageError
+from dualmech.command.sweep import running as sweeping
+from dualmech.command.sweep.grid import read_grid, shrink
+from dualmech.command.sweep.running import Row, Run, read_rows
 from dualmech.crosscheck import processes
-from dualmech.crosscheck.command import main as command
-from dualmech.crosscheck.command.options import UsageError
-from dualmech.crosscheck.sweep import sweeping
-from dualmech.crosscheck.sweep.grid import read_grid
-from dualmech.crosscheck.sweep.journal import read_rows
-from dualmech.crosscheck.sweep.runs import Row, Run
-from dualmech.crosscheck.sweep.shrink import shrink
 from dualmech.errors import BackendError, FileFormatError, InvalidInputError
 from dualmech.solution import Solution, retold
 
@@ -195,7 +193,7 @@ class TestDisagreement:
     def test_of_many_cells_only_the_size_shrinks(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("dualmech.crosscheck.sweep.shrink.MOST_ENTRIES", 1)
+        monkeypatch.setattr("dualmech.command.sweep.grid.MOST_ENTRIES", 1)
         first = Run("fitness", "prefix:8", "prefix:{size}", 8)
         second = replace(first, layer="reference", backend="CLARABEL")
         small = shrink(first, second, ((1.0, 1.0), (2.0, 2.0)))

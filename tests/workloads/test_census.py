@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast, workloads
+from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement, meet
-from dualmech.crosscheck.command.main import app
-from dualmech.crosscheck.papers.scale import census as scale_census
+from dualmech.crosscheck.papers import scale as scale_census
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads import census
@@ -239,10 +239,10 @@ class TestOptima:
         answers = [fast.solve(dm.FitnessForUse(each, 2.0), tol=1e-8) for each in pair]
         assert meet(answers).outcome is Agreement.AGREE and all(each.gap <= 1e-8 for each in answers)
 
-    @pytest.mark.parametrize("case", scale_census.SMALL[1:], ids=lambda case: case.label)
+    @pytest.mark.parametrize("case", scale_census.CENSUS_SMALL[1:], ids=lambda case: case.label)
     def test_plain_noise_is_that_of_the_matrix(self, case: scale_census.TablesCase) -> None:
-        row = scale_census.solve(case)
-        assert row.outcome is Agreement.AGREE and row.gap <= scale_census.TOLERANCE
+        row = scale_census.solve_census(case)
+        assert row.outcome is Agreement.AGREE and row.gap <= scale_census.CENSUS_TOLERANCE
         assert row.best.lower_bound < row.consistent < row.plain
         dense: Any = row.answers["dense"].problem
         matrix, targets = dense.workload.matrix, dense.targets
@@ -257,7 +257,7 @@ def test_the_command_prints_them() -> None:
     assert result.exit_code == 0
     for printed in ("P1 to P4", "4.7193", "17.1343", "46 up to 22", "0.87"):
         assert printed in result.output
-    assert result.output.count("yes") == len(scale_census.SMALL)
+    assert result.output.count("yes") == len(scale_census.CENSUS_SMALL)
 
 
 @pytest.mark.slow
@@ -265,6 +265,6 @@ def test_the_command_prints_them() -> None:
     "case", scale_census.LARGE, ids=lambda case: f"{case.label} {[*case.targets.values()]}"
 )
 def test_long_lists_are_certified_too(case: scale_census.TablesCase) -> None:
-    row = scale_census.solve(case)
-    assert row.outcome is Agreement.AGREE and row.gap <= scale_census.TOLERANCE
+    row = scale_census.solve_census(case)
+    assert row.outcome is Agreement.AGREE and row.gap <= scale_census.CENSUS_TOLERANCE
     assert row.best.lower_bound < row.consistent < row.plain

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.local.strategies import as_epsilon
+from dualmech.geometry.local import as_epsilon
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InvalidInputError
+from dualmech.geometry import local
 from dualmech.geometry.base import shares
-from dualmech.geometry.local import strategies
-from dualmech.geometry.local.relaxation import Relaxation
-from dualmech.geometry.local.strategies import as_epsilon, as_prior
+from dualmech.geometry.local import Relaxation, as_epsilon, as_prior
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
@@ -148,9 +147,9 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         object.__setattr__(self, "epsilon", as_epsilon(epsilon))
         object.__setattr__(self, "criterion", criterion)
         object.__setattr__(self, "prior", as_prior(prior, size))
-        root = strategies.root_of(workload)
+        root = local.root_of(workload)
         object.__setattr__(
-            self, "root", validate.read_only(strategies.centred(root) if criterion == "worst" else root)
+            self, "root", validate.read_only(local.centred(root) if criterion == "worst" else root)
         )
 
     def statement(self) -> dict[str, Any]:
@@ -181,7 +180,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         prior = self.prior if self.criterion == "average" else self._dual_prior(dual)
         moment, bound_rounding = self._moment_bound(dual, prior)
         shift = float(prior @ self._lengths)
-        evaluated = strategies.evaluate(self.root, point.strategy, point.prior, self.epsilon)
+        evaluated = local.evaluate(self.root, point.strategy, point.prior, self.epsilon)
         objective, violation, rounding = np.inf, np.inf, 0.0
         if evaluated is not None:
             violation = evaluated.violation
@@ -202,7 +201,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         """
         point = self._usable(primal)
         share = self.user_types * point.prior
-        rows, sizes = strategies.normalise_rows(point.strategy)
+        rows, sizes = local.normalise_rows(point.strategy)
         weight = rows @ share
         gram = (rows.T * (sizes / weight)) @ rows
         matrix = np.asarray(np.linalg.lstsq(gram, self.root.T, rcond=None)[0], dtype=np.float64)
@@ -216,7 +215,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     def feasible(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
         """Return a strategy close by that meets its constraints: small entries raised, an output added if needed."""
         point = self._usable(primal)
-        return LocalPoint(strategies.repair(point.strategy, self.epsilon), point.prior)
+        return LocalPoint(local.repair(point.strategy, self.epsilon), point.prior)
 
     def as_primal(self, answer: Any) -> Any:
         """Return a given strategy Q, or that of a mechanism, which is judged with its best reconstruction."""
@@ -239,7 +238,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     def binding(self, primal: LocalPoint | npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
         """Return the user types whose variance is within `slack` of the largest, relative to its second moment."""
         within, point = validate.nonnegative_number(slack=slack), self._point(primal)
-        evaluated = strategies.evaluate(self.root, point.strategy, point.prior, self.epsilon)
+        evaluated = local.evaluate(self.root, point.strategy, point.prior, self.epsilon)
         if evaluated is None:
             return np.zeros(0, dtype=np.intp)
         variances = evaluated.variances
@@ -254,9 +253,9 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     def _trace_bound(self) -> float:
         """The closed-form bound on L, where the prior is uniform; 0 elsewhere."""
         uniform = np.allclose(self.prior, 1 / self.user_types, rtol=1e-12, atol=0)
-        return strategies.trace_bound(self.root, self.epsilon) if uniform else 0.0
+        return local.trace_bound(self.root, self.epsilon) if uniform else 0.0
 
-    def _worst_rounding(self, evaluated: strategies.Evaluation, unit: float) -> float:
+    def _worst_rounding(self, evaluated: local.Evaluation, unit: float) -> float:
         """Return what rounding and mending may add to a variance, in units of what the gap is relative to.
 
         Both are relative to a user's second moment and length, which for one of small prior may be far larger.
@@ -288,7 +287,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         matrix, costs = self._weights(dual)
         if not (np.all(np.isfinite(matrix)) and np.all(np.isfinite(costs))):
             return 0.0, 0.0
-        excess = strategies.excess(matrix, costs, share, self.epsilon, dual.relaxation)
+        excess = local.excess(matrix, costs, share, self.epsilon, dual.relaxation)
         value, total = float(np.einsum("ku,uk->", self.root, matrix)), float(costs.sum()) + size * excess
         if not (value > 0 and total > 0 and np.isfinite(total)):
             return 0.0, 0.0

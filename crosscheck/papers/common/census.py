@@ -9,20 +9,261 @@ for the third; so %PLB saved of a population is the mean of the three costs over
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, lru_cache, partial
 
-from dualmech import fast
+import numpy as np
+
+from dualmech import fast, files, reference, validate
 from dualmech.adaptive.chain import Chain
-from dualmech.crosscheck.agreement import TOLERANCES, Agreement
+from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
 from dualmech.crosscheck.papers.common import instances
-from dualmech.crosscheck.papers.common.printed import TABLE_7, CensusRow
-from dualmech.crosscheck.papers.common.saved import layers, least_cost_as_accurate
-from dualmech.crosscheck.papers.printed import Interval, is_rounding, rounded_from, with_allowance
-from dualmech.crosscheck.papers.solving import certified_outcome
+from dualmech.crosscheck.papers.common.instances import CHOICES, SAVED, TABLE_7, CensusRow, Choice
+from dualmech.crosscheck.printing import (
+    Interval,
+    certified_outcome,
+    is_rounding,
+    rounded_from,
+    with_allowance,
+    without_warnings,
+)
+from dualmech.errors import InvalidInputError
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.problems.common import CommonMechanism
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.solution import Solution
+from dualmech.validate import Array
 from dualmech.workloads.base import Workload
+
+# Populations to decide on: blocks of counts, drawn from a seed, or read from a file.
+#
+# The paper's data are not at hand, so these are made to be like them in what a decision depends on: how sizes of blocks
+# are spread, how counts within a block are, and how blocks differ from each other. In short, for block b:
+#
+# - its size is log-normal, with a median and a spread of its own kind, rounded, at least 1; a few blocks are small
+#   instead, of any order of magnitude up to the median;
+# - its composition is Dirichlet around that of the whole population, its concentration says how similar blocks are;
+# - its counts are multinomial.
+#
+# Sizes are like those of the paper's kinds of blocks; spreads and concentrations were moved by hand, in a few steps,
+# until exact counts led to the choices about as often as the paper prints, and head counts of tracts said about as
+# little of them. So these are no findings; how accurate decisions from noisy answers are, was not aimed at.
+
+
+BLOCKS, SEED = 10_000, 0
+
+NOISE_SEED = 1  # another than of the blocks: sizes and noise would else be made of the very same numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """How blocks of one kind are drawn."""
+
+    name: str  # The data set in whose place it stands
+    # Of the log-normal sizes: median, and standard deviation of the logarithm
+    median: float
+    spread: float
+    concentration: float  # Of the Dirichlet compositions: the larger, the more similar blocks are
+    small: float = 0.0  # Share of blocks whose sizes are log-uniform from 1 to the median
+
+    @property
+    def mean(self) -> Array:
+        """The composition of the whole population, row-major over the cells; sums to 1."""
+        return COMPOSITIONS[self.name]()
+
+    def draw(self, blocks: int = BLOCKS, seed: int = SEED) -> Array:
+        """Return counts (blocks, cells), the same for the same seed.
+
+        Raises `InvalidInputError` or `InputTypeError` for a number of blocks below 1, something that is not a seed.
+        """
+        rng, rows = validate.generator(seed=seed), validate.size(blocks=blocks)
+        sizes = rng.lognormal(np.log(self.median), self.spread, rows)
+        sizes = np.where(rng.random(rows) < self.small, self.median ** rng.random(rows), sizes)
+        sizes = np.maximum(np.rint(sizes), 1.0)
+        weights = rng.gamma(self.concentration * self.mean, size=(rows, len(self.mean)))
+        # With little concentration all of a block's weights may be too small for a float; it is then like the mean.
+        empty = weights.sum(axis=1) == 0
+        weights[empty] = self.mean
+        shares = weights / weights.sum(axis=1, keepdims=True)
+        return rng.multinomial(sizes.astype(np.int64), shares).astype(np.float64)
+
+
+def _races() -> Array:
+    """Return shares of the 2^7 answers: one of them at most times, independent of each other but for the first."""
+    yes = (0.16, 0.72, 0.13, 0.012, 0.05, 0.003, 0.06)
+    shares = np.ones(1)
+    for share in yes:
+        shares = np.kron(shares, np.array([1 - share, share]))
+    races = np.array([bin(cell % 64).count("1") for cell in range(128)])
+    # Nobody answers none, one race is the rule, and each further one a sixth as likely as if answers were independent.
+    shares = shares * np.where(races == 0, 0.0, (1 / 6.0) ** np.maximum(races - 1, 0))
+    return shares / shares.sum()
+
+
+def _ages(ages: int, level: float, until: float, decay: float) -> Array:
+    """Return shares of single years of age: even until an age, then falling off; `level` is the first year's share."""
+    years = np.arange(ages)
+    young = level + (1 - level) * np.minimum(years / 20.0, 1.0)
+    return young * np.exp(-(np.maximum(years - until, 0.0) ** 1.5) / decay)
+
+
+def _age_gender() -> Array:
+    shares = np.concatenate([_ages(103, 1.0, 50, 140), _ages(103, 1.0, 54, 160)])
+    return shares / shares.sum()
+
+
+def _workers() -> Array:
+    """Return shares of 101 x 2 cells, gender fastest: people at work, few of them children or old."""
+    years = np.arange(101)
+    rising = 1 / (1 + np.exp(-(years - 16) / 2.5))
+    falling = 1 / (1 + np.exp((years - 54) / 9.0))
+    shares = np.outer(rising * falling + 1e-4, [0.6, 0.4]).ravel()
+    return shares / shares.sum()
+
+
+COMPOSITIONS = {"HisRace": cache(_races), "AgeGender": cache(_age_gender), "Brazil": cache(_workers)}
+
+POPULATIONS = {
+    "HisRace": Population("HisRace", median=25.0, spread=1.3, concentration=8.0),
+    "AgeGender": Population("AgeGender", median=3900.0, spread=0.5, concentration=50.0, small=0.01),
+    "Brazil": Population("Brazil", median=45.0, spread=2.7, concentration=100.0),
+}
+"""Census blocks (some 50 people in the mean, half as many in the median), tracts (some 4,000, a few with hardly
+anybody), and states by occupation (some 1,900 in the mean, few in most)."""
+
+
+def read_counts(path: str, cells: int) -> Array:
+    """Read the counts of blocks (blocks, cells) from a ``.npy``, ``.npz`` (key ``data``), ``.csv`` or ``.mtx`` file.
+
+    Raises `FileFormatError` or `InvalidInputError` for a file that cannot be read, another number of cells, or
+    counts below 0.
+    """
+    counts = _matrix(path)
+    if counts.shape[1] != cells:
+        raise InvalidInputError(f"data must have {cells} cells per block, {path} has {counts.shape[1]}")
+    if counts.min() < 0:
+        raise InvalidInputError(f"data must be counts, {path} has {counts.min():g}")
+    return counts
+
+
+@lru_cache(maxsize=1)
+def _matrix(path: str) -> Array:
+    """Return the matrix in a file, read once for all the tables that it is for."""
+    return files.read_matrix(path, "data")
+
+
+# How much privacy the common mechanism saves (CMN, "%PLB saved"): what it would cost to learn as much otherwise.
+#
+# The alternate approach decides by a mechanism of its own before it runs the chosen one. It is the best Gaussian
+# mechanism, that of fitness for use, which answers certain queries as accurately as the common mechanism does; %PLB
+# saved is its privacy cost over that of the mechanisms to choose from. Which queries those are makes a difference:
+#
+# - all that the common mechanism answers with independent noise (its rows by algorithm 2, eigenvectors of its cost
+#   matrix): that costs at least the mean of its privacy profile, so nothing is gained where the profile is even;
+# - the primary analysis, on which alone the decision rests (section 6.1).
+
+
+QUICK_SIZE = 32
+"""Number of common queries up to which the CVXPY program takes no more than a second; at 102 it takes a minute."""
+
+OWN, BASIS, PRIMARY = (
+    "the common mechanism itself",
+    "a mechanism as good on its queries",
+    "one as good on the primary",
+)
+"""What a reading of %PLB saved takes the cost of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """%PLB saved in one choice, by each reading, in percent of the mechanisms' own budget."""
+
+    choice: str  # Between which mechanisms
+    printed: str  # As the paper prints it
+    readings: dict[str, Interval]  # By reading: proven intervals, in percent
+    gap: float  # The widest certified gap, of the common mechanism and of both problems of fitness for use
+    certified: bool  # Whether all three were proven to their tolerance
+    # Whether the CVXPY program has the same common mechanism; None where it was left out
+    layers: Agreement | None
+    maximal: bool  # Whether the common mechanism was proven maximal
+    seconds: float  # For all of it
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether all was certified and the layers agree; which reading the paper's number fits does not enter."""
+        if self.layers not in (None, Agreement.AGREE):
+            return self.layers
+        return certified_outcome(self.certified and self.maximal)
+
+    def fits(self, reading: str) -> bool:
+        """Whether the printed number is a rounding of something in a reading's interval."""
+        return is_rounding(self.printed, self.readings[reading])
+
+
+def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
+    """Solve a choice: the common mechanism, and the alternate approach by both readings.
+
+    - `choice`: between which mechanisms;
+    - `largest`: number of common queries up to which the CVXPY program is solved, too.
+
+    Examples
+    --------
+    >>> from dualmech.crosscheck.papers.common.instances import CHOICES
+    >>> found = solve(CHOICES["hisrace, identity"])
+    >>> {name: round(high, 4) for name, (_, high) in found.readings.items()} # doctest: +NORMALIZE_WHITESPACE
+    {'the common mechanism itself': 6.25, 'a mechanism as good on its queries': 6.25,
+     'one as good on the primary': 5.192}
+    """
+    begun = time.perf_counter()
+    mechanisms = choice.mechanisms
+    problem = CommonMechanism(mechanisms)
+    solution = fast.solve(problem)
+    common = solution.mechanism
+    budget = mechanisms[0].squared_privacy_cost
+    own = common.squared_privacy_cost
+    answers = {
+        BASIS: least_cost_as_accurate(common, principal_queries(common)),
+        PRIMARY: least_cost_as_accurate(common, choice.workloads[0]),
+    }
+    readings = {OWN: with_allowance(own, ROUNDING)}
+    readings |= {name: answer.certificate.interval for name, answer in answers.items()}
+    return Saving(
+        choice.name,
+        SAVED[choice.name],
+        {name: (100 * low / budget, 100 * high / budget) for name, (low, high) in readings.items()},
+        max(solution.gap, *(answer.gap for answer in answers.values())),
+        all(each.certificate.certifies(TOLERANCES["fast"]) for each in (solution, *answers.values())),
+        layers(solution) if len(problem.basis) <= largest else None,
+        bool(problem.maximality(solution.primal)),
+        time.perf_counter() - begun,
+    )
+
+
+def principal_queries(mechanism: LinearGaussianMechanism) -> Workload:
+    """Return queries that a mechanism answers with independent noise: eigenvectors of its cost (algorithm 2)."""
+    return Workload(np.linalg.eigh(mechanism.cost_matrix)[1].T[-mechanism.rank :])
+
+
+def layers(solution: Solution) -> Agreement:
+    """Return whether the reference layer's answer to the same problem agrees with the fast layer's."""
+    backend = "CLARABEL"
+    with without_warnings():
+        same = reference.solve(solution.problem, backend=backend, tol=TOLERANCES[backend])
+    return compare([solution, same]).outcome
+
+
+def least_cost_as_accurate(mechanism: LinearGaussianMechanism, queries: Workload) -> Solution:
+    """Solve for the least privacy cost at which some queries have the variances that a mechanism gives them."""
+    return fast.solve(FitnessForUse(queries, mechanism.variances(queries)), tol=TOLERANCES["fast"])
+
+
+def savings(quick: bool) -> list[Callable[[], Saving]]:
+    """Return what to compute; a quick run leaves out the CVXPY program of the largest choice."""
+    return [partial(solve_saved, choice, QUICK_SIZE if quick else math.inf) for choice in CHOICES.values()]
+
 
 ROUNDING = 1e-9
 """Share of the budget up to which a cell costs nothing, and relative allowance where nothing was optimised for."""

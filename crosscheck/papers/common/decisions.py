@@ -13,36 +13,140 @@ Counts are multiplied by √(2ρ), so that every mechanism stays at squared priv
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
 
-from dualmech import fast
+from dualmech import fast, validate
 from dualmech.adaptive.chain import Chain
 from dualmech.adaptive.decisions import SignalToNoise, SignalToNoiseRule, Verdict
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.papers.common import census as common_census
+from dualmech.crosscheck.papers.common import census as common_population
 from dualmech.crosscheck.papers.common import instances
-from dualmech.crosscheck.papers.common import population as common_population
-from dualmech.crosscheck.papers.common.grid import OwnTable, by_name, read_grid
-from dualmech.crosscheck.papers.common.instances import CHOICES
-from dualmech.crosscheck.papers.common.population import NOISE_SEED, POPULATIONS
-from dualmech.crosscheck.papers.common.printed import (
+from dualmech.crosscheck.papers.common.census import NOISE_SEED, POPULATIONS
+from dualmech.crosscheck.papers.common.instances import (
     ACCURACY,
     BRAZIL,
+    BUCKETS,
+    CENSUS_SETTING,
+    CENSUS_TABLE,
+    CHOICES,
+    GAMMA,
     HISRACE_CELLS,
     HISRACE_TABLES,
+    TABLE_7,
     AccuracyTable,
+    CensusRow,
     Setting,
 )
-from dualmech.crosscheck.papers.printed import rounded_from
-from dualmech.crosscheck.papers.solving import certified_outcome
+from dualmech.crosscheck.printing import (
+    COLOURS,
+    certified_outcome,
+    print_lines,
+    rounded_from,
+    table,
+    uncertified_mark,
+    yes_or_no,
+)
+from dualmech.crosscheck.rivals import census
+from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.files import csv
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
+
+# A grid of one's own in place of the settings that the paper's tables have: a file with a line for each setting.
+
+
+NOISE = ("rho", "sigma")
+OWN, COUNTED = (
+    "ρ, x, y",
+    "ρ, x, y, γ",
+)  # what a setting says of itself, without and with what a head count costs
+COLUMNS = (*NOISE, "x", "y", "gamma")
+"""What a header may name. One of the first two must be there; what else is left out is as in the paper."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """A choice under settings of one's own, of which nothing is printed; `AccuracyTable` is what is printed."""
+
+    choice: str  # Between which mechanisms
+    rows: dict[str, Setting]  # By what it says of itself
+    varied = OWN
+
+    @property
+    def title(self) -> str:
+        """What stands above the table."""
+        return f"Your grid, {self.choice}"
+
+    @property
+    def fixed(self) -> Setting:
+        """The setting under which releases are timed."""
+        return next(iter(self.rows.values()))
+
+    def setting(self, row: str) -> Setting:
+        """Return the parameters of a row."""
+        return self.rows[row]
+
+    def printed(self, row: str) -> tuple[str, ...]:  # noqa: ARG002
+        """Return what is printed of a row: nothing."""
+        return ()
+
+
+def read_grid(path: str, usual: Setting, coarsest: float) -> list[Setting]:
+    """Read settings from a CSV file whose header names columns out of `COLUMNS`.
+
+    - `usual`: the paper's setting, for columns that are left out;
+    - `coarsest`: variance of an answer of the coarsest mechanism at squared privacy cost 1, by which ``sigma``, the
+      standard deviation of each of its answers, becomes ρ.
+
+    Raises `FileFormatError` for a file that holds no such table, or numbers out of range.
+    """
+    table = csv.read_table(path)
+    names = [name.strip() for name in table.cell_names or ()]
+    known = f"a header of columns out of {', '.join(COLUMNS)}"
+    if not names or table.names is not None or len(set(names)) < len(names) or set(names) - {*COLUMNS}:
+        raise FileFormatError(f"{path}: a grid needs {known}, each once")
+    if sum(name in names for name in NOISE) != 1:
+        raise FileFormatError(f"{path}: a grid needs either rho or sigma")
+    settings = []
+    for number, row in enumerate(table.values.tolist(), 1):
+        given = dict(zip(names, row, strict=True))
+        try:
+            settings.append(_setting(given, usual, coarsest))
+        except InvalidInputError as error:
+            raise FileFormatError(f"{path}: setting {number}: {error}") from error
+    return settings
+
+
+def _setting(given: dict[str, float], usual: Setting, coarsest: float) -> Setting:
+    numbers = {name: validate.positive_number(**{name: value}) for name, value in given.items()}
+    for name in ("x", "gamma"):
+        if name in numbers and not numbers[name] <= 1:
+            raise InvalidInputError(f"{name} must be at most 1, got {numbers[name]:g}")
+    rho = numbers.get("rho") or coarsest / (2 * numbers["sigma"] ** 2)
+    share, level = numbers.get("x", usual.share), numbers.get("y", usual.level)
+    return Setting(validate.positive_number(rho=rho), share, level, numbers.get("gamma", GAMMA))
+
+
+def by_name(settings: list[Setting], counted: bool) -> dict[str, Setting]:
+    """Return settings by what they say of themselves, each once, with γ where heads are counted."""
+    numbers = [(each.rho, each.share, each.level, *([each.gamma] * counted)) for each in settings]
+    for digits in (4, 17):
+        names = [", ".join(f"{number:.{digits}g}" for number in own) for own in numbers]
+        if len({*names}) == len({*numbers}):
+            break
+    return dict(zip(names, settings, strict=True))
+
 
 MARGINS = (0.0, 3.0)
 """Standard deviations by which a noisy answer must exceed what is needed: none, and those of section 6.1."""
@@ -244,3 +348,255 @@ def coarsest(choice: str) -> float:
 
 def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -> AccuracyHalf:
     return solve(table, blocks())
+
+
+# The chain of common mechanisms against thresholds on head counts (CMN, Figure 1 and the Acc column of Table 7).
+#
+# The thresholds get exact counts, and are tuned on the right choices of the very blocks that they are judged on: by
+# logistic regression, as the paper has it, and the best that there are, which no tuning can beat there.
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdRow:
+    """One ρ of Table 7 and Figure 1, on some blocks; all numbers are percent."""
+
+    name: str  # ρ as printed, or what the setting of a grid says of itself
+    setting: Setting
+    printed: CensusRow | None  # None for a setting of one's own
+    blocks: str  # What the blocks are
+    number: int  # Of the blocks
+    real: bool  # Whether they are from a file, and may be the paper's
+    shares: tuple[float, ...]  # Of the blocks for which each histogram is right
+    # %PLB saved on these blocks: what the chain knows when it decides, over the budget, in the mean
+    saved: float
+    chain: dict[float, float]  # By margin: accuracy of the chain
+    finer: dict[float, float]  # By margin: blocks for which the chain chose a finer histogram than is right
+    # Accuracy of thresholds by logistic regression, and of the best thresholds
+    tuned: float
+    best: float
+    noisy: float  # Of the best thresholds for head counts that cost a share γ of ρ
+    gap: float  # Of the chain, certified
+    certified: bool  # Whether it was proven to its tolerance
+    seconds: float  # For one release of every block along the chain
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether the chain was certified."""
+        return certified_outcome(self.certified)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the row may be the paper's."""
+        return self.real and self.printed is not None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the shares are the printed ones to their digits, and the chain's accuracy without a margin nearly.
+
+        Thresholds are left out: the regularisation of the paper's regression is not stated.
+        """
+        if self.printed is None:
+            return False
+        pairs = zip(self.shares, map(rounded_from, self.printed.shares), strict=True)
+        same = all(low <= share <= high for share, (low, high) in pairs)
+        return same and near(self.chain[0.0], float(self.printed.accuracy), self.number)
+
+
+def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = None) -> ThresholdRow:
+    """Compute a row; Total counts all people, as in the published code, whose numbers Table 7 fits.
+
+    - `name`: ρ of the row of Table 7, or what a setting of one's own says of itself.
+
+    Examples
+    --------
+    >>> found = solve("1/32", synthetic_blocks(blocks=300))
+    >>> found.certified, found.tuned <= found.best, found.chain[0.0] > 90
+    (True, True, True)
+    """
+    chain = fast.chain(instances.census(by_gender=False))
+    printed = None
+    if setting is None:
+        setting, printed = replace(CENSUS_SETTING, rho=float(Fraction(name))), TABLE_7[name]
+    share, level = setting.share, setting.level
+    rules = {margin: SignalToNoiseRule(chain, share, level * (1 - EDGE), margin) for margin in MARGINS}
+    data = scaled_counts(blocks.counts, setting.rho)
+    right = right_choices(rules[0.0], data)
+    begun = time.perf_counter()
+    found = {margin: chain.simulate(data, rule, NOISE_SEED).choices for margin, rule in rules.items()}
+    seconds = (time.perf_counter() - begun) / len(rules)
+    people = blocks.counts.sum(axis=1)
+    shares = tuple(percent(right == index) for index in range(len(BUCKETS)))
+    own = [stage.known.squared_privacy_cost for stage in chain.stages]
+    thresholds = [
+        fit(people, right, len(BUCKETS)) for fit in (census.logistic_thresholds, census.best_thresholds)
+    ]
+    tuned, best = (percent(each.choose(people) == right) for each in thresholds)
+    counted = noisy_counts(people, setting)
+    noisy = census.best_thresholds(counted, right, len(BUCKETS)).choose(counted)
+    return ThresholdRow(
+        name,
+        setting,
+        printed,
+        blocks.name,
+        len(people),
+        blocks.real,
+        shares,
+        float(np.dot(shares, [*own, own[-1]])),
+        {margin: percent(choices == right) for margin, choices in found.items()},
+        {margin: percent(choices > right) for margin, choices in found.items()},
+        tuned,
+        best,
+        percent(noisy == right),
+        chain.gap,
+        chain.certified,
+        seconds,
+    )
+
+
+def noisy_counts(people: Array, setting: Setting) -> Array:
+    """Return head counts (n,) with the noise of a count that costs γρ in zCDP (section 7.5.2): variance 1/(2γρ)."""
+    spread = 1 / np.sqrt(2 * setting.gamma * setting.rho)
+    return people + np.random.default_rng(NOISE_SEED).normal(scale=spread, size=len(people))
+
+
+def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
+    """Return the choices that exact counts lead to (n,): the first mechanism that the next one cannot replace."""
+    choices = np.full(len(data), len(rule.stages))
+    for stage in reversed(range(len(rule.stages))):
+        enough = rule.stages[stage].true_verdict(data) == Verdict.SECONDARY
+        choices = np.where(enough, choices, stage)
+    return choices
+
+
+def synthetic_threshold_blocks(blocks: int = common_census.BLOCKS) -> CensusBlocks:
+    """Return the blocks of the population that stands for the tracts."""
+    return CensusBlocks("synthetic AgeGender", population("AgeGender", blocks), real=False)
+
+
+def read_threshold_blocks(path: str) -> CensusBlocks:
+    """Return the blocks in a file of 206 cells, gender slowest."""
+    return CensusBlocks(path, common_census.read_counts(path, CENSUS_TABLE.cells), real=True)
+
+
+def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], ThresholdRow]]:
+    """Return what to compute, a ρ each, on a population drawn from a seed or on a file; or a file's settings."""
+    number = QUICK_BLOCKS if quick else common_census.BLOCKS
+    settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(TABLE_7)
+    if grid is not None:
+        coarsest = rivals.raw_gaussian_variance(instances.histogram("Total", by_gender=False), 1.0)
+        settings = by_name(read_grid(grid, CENSUS_SETTING, coarsest), counted=True)
+    return [
+        partial(_of_file, name, path, setting) if path else partial(of_population, name, number, setting)
+        for name, setting in settings.items()
+    ]
+
+
+@cache
+def of_population(
+    name: str, blocks: int = common_census.BLOCKS, setting: Setting | None = None
+) -> ThresholdRow:
+    """Compute a row on the synthetic population, once: its picture is of the same rows."""
+    return solve_thresholds(name, synthetic_threshold_blocks(blocks), setting)
+
+
+def _of_file(name: str, path: str, setting: Setting | None) -> ThresholdRow:
+    return solve_thresholds(name, read_threshold_blocks(path), setting)
+
+
+def picture(axes: Any, rows: Sequence[ThresholdRow]) -> None:
+    """Draw Figure 1."""
+    curves = {
+        "chain": [row.chain[0.0] for row in rows],
+        "chain, 3σ margin": [row.chain[3.0] for row in rows],
+        "thresholds, tuned": [row.tuned for row in rows],
+        "best thresholds": [row.best for row in rows],
+        "best thresholds, noisy counts": [row.noisy for row in rows],
+    }
+    places = np.arange(len(rows))
+    for (name, values), colour in zip(curves.items(), COLOURS, strict=False):
+        axes.plot(places, values, "o-", ms=3.5, color=colour, label=name)
+    axes.set_xticks(places, [row.name for row in rows])
+    axes.set(xlabel="ρ" if rows[0].printed else COUNTED, ylabel="right choices, percent", ylim=(None, 100.5))
+    axes.set_title(f"Age buckets for {rows[0].number} blocks of {rows[0].blocks}", loc="left", fontsize=10)
+    axes.legend()
+
+
+# The thresholds' tables in a terminal: whom each histogram is right for, and how often the rules find it.
+
+
+def show(out: Console, title: str, rows: Iterator[ThresholdRow]) -> None:
+    """Print Table 7 and Figure 1 for some blocks, under the printed settings or those of a grid."""
+    found = list(rows)
+    own = any(row.printed is None for row in found)
+    setting = COUNTED if own else "ρ"
+    _print_choices(out, title, found, setting)
+    drawn = (
+        (
+            row.name,
+            *(
+                f"{number:.2f}"
+                for number in (row.chain[PLAIN], row.chain[SURE], row.tuned, row.best, row.noisy)
+            ),
+            *(f"{number:.2f}" for number in (row.finer[PLAIN], row.finer[SURE])),
+            *([f"{row.printed.accuracy}, {row.printed.thresholds}"] if row.printed else []),
+        )
+        for row in found
+    )
+    headings = (
+        *(
+            setting,
+            "chain",
+            f"chain, {SURE:g}σ",
+            "thresholds, tuned",
+            "best thresholds",
+            "best, noisy counts",
+        ),
+        *("too fine", f"too fine, {SURE:g}σ", *([] if own else ["printed: chain, thresholds"])),
+    )
+    out.print(table(f"{title}: Figure 1, percent of right choices", headings, drawn))
+    if found and not own:
+        _print_differences(out, found)
+    seconds = max((row.seconds for row in found), default=0.0)
+    shares = ", ".join(f"{share:g}" for share in sorted({row.setting.gamma for row in found}))
+    print_lines(
+        out,
+        f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts (but for "
+        f"'noisy counts', which cost γ = {shares} of ρ), and are judged on the blocks that they were tuned on; no "
+        "thresholds do better there than the best ones.",
+    )
+
+
+def _print_choices(out: Console, title: str, found: Sequence[ThresholdRow], setting: str) -> None:
+    """Print for how many blocks each histogram is right, beside Table 7 where its settings are used."""
+    judged, printed = any(row.judged for row in found), all(row.printed for row in found)
+    drawn = (
+        (
+            row.name + uncertified_mark(row.certified),
+            *(f"{number:.2f}" for number in (*row.shares, row.chain[PLAIN], row.saved)),
+            *(
+                [", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))]
+                if row.printed
+                else []
+            ),
+            *([yes_or_no(row.fits)] if judged else []),
+        )
+        for row in found
+    )
+    where = f"{found[0].number} blocks of {found[0].blocks}" if found else ""
+    headings = [setting, *BUCKETS, "right", "PLB saved", *(["printed"] * printed), *(["as printed"] * judged)]
+    meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
+    out.print(table(f"{title}: Table 7, percent; {where}", headings, drawn, notes=[meaning]))
+
+
+def _print_differences(out: Console, found: Sequence[ThresholdRow]) -> None:
+    """Print how far the chain is from what is printed of it, and the thresholds from the best ones."""
+    printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in found if row.printed)
+    tuned, noisy = (
+        max(abs(row.best - other) for row, other in pairs)
+        for pairs in ([(row, row.tuned) for row in found], [(row, row.noisy) for row in found])
+    )
+    print_lines(
+        out,
+        f"The chain is within {printed:.2f} points of the printed accuracy at every ρ; the best thresholds are within "
+        f"{tuned:.2f} of the tuned ones, and for noisy counts within {noisy:.2f} of those for exact ones.",
+    )

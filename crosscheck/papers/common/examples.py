@@ -6,21 +6,26 @@ is printed holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+import dualmech as dm
 from dualmech import accounting, fast
+from dualmech.certificate import Certificate
 from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.printing import COLOURS, certified_outcome
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms import decomposition as residuals
-from dualmech.mechanisms.answerability import Answerability
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.gaussian import Answerability, LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 
 ROUNDING = 1e-9
 """Largest difference between a statement's two sides, absolute; all numbers are of the size of 1."""
@@ -274,3 +279,153 @@ def examples(quick: bool) -> list[Callable[[], Example]]:
     return [
         partial(example) for example in (personal_privacy, equivalence, maximal, decomposition, two_copies)
     ]
+
+
+# Ellipses of two and of three covariances and of their common mechanisms: what a minimal upper bound looks like.
+
+
+TOLERANCE = 1e-9  # gap that is asked for; in two dimensions it costs nothing
+
+FAMILIES: dict[str, tuple[Array, ...]] = {
+    "two": (np.array([[4.0, 1.2], [1.2, 1.0]]), np.array([[1.0, -0.6], [-0.6, 2.0]])),
+    "three": (
+        np.array([[4.0, 1.2], [1.2, 1.0]]),
+        np.array([[1.0, -0.6], [-0.6, 2.0]]),
+        np.array([[1.0, 1.2], [1.2, 3.0]]),
+    ),
+}
+"""Covariances with which mechanisms answer the same two queries, variances in squared counts."""
+
+UNEVEN = np.diag([1.0, 3.0])  # rows of another basis: on it the second query's variance counts nine times
+
+STEPS = 181
+
+GAP = 5.6  # distance between the centres of two families in the picture, in counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ellipses:
+    """A family of covariances and two of its minimal upper bounds."""
+
+    name: str  # Of the family
+    bounds: tuple[Array, ...]  # tuple of (2, 2) arrays: The covariances P_i
+    # (2, 2) arrays: The upper bound of the least trace, and the one that another basis picks
+    covariance: Array
+    other: Array
+    improvements: tuple[float, float]  # By how much each of the two could be bettered, as the judge proves
+    certificates: tuple[Certificate, Certificate]  # Of the two
+
+    @property
+    def gap(self) -> float:
+        """The wider gap."""
+        return max(each.gap for each in self.certificates)
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether both bounds are proven and minimal."""
+        certified = all(each.certifies(TOLERANCE) for each in self.certificates)
+        return certified_outcome(certified and max(self.improvements) <= TOLERANCE**0.5)
+
+
+def family_with_bounds(name: str) -> Ellipses:
+    """Return a family of `FAMILIES` with its bounds."""
+    mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
+    problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
+    best, other = (fast.solve(each, tol=TOLERANCE) for each in (problem, uneven))
+    back = np.linalg.inv(UNEVEN)
+    return Ellipses(
+        name,
+        FAMILIES[name],
+        np.asarray(best.primal),
+        back @ other.primal @ back.T,
+        (problem.maximality(best.primal).improvement, uneven.maximality(other.primal).improvement),
+        (best.certificate, other.certificate),
+    )
+
+
+def tasks(quick: bool) -> list[Callable[[], Ellipses]]:
+    """Return what to compute, a family each."""
+    return [partial(family_with_bounds, name) for name in FAMILIES]
+
+
+def picture(axes: Any, rows: Sequence[Ellipses]) -> None:
+    """Draw every family with its bounds, side by side on one pair of axes."""
+    most = max((len(row.bounds) for row in rows), default=0)
+    for place, found in enumerate(rows):
+        centre = GAP * place
+        for index, (bound, colour) in enumerate(zip(found.bounds, COLOURS[1:], strict=False)):
+            label = f"mechanism {index + 1}" if len(found.bounds) == most else None
+            axes.fill(*_outline(bound, centre), color=colour, alpha=0.25, label=label)
+        ours, theirs = ("common, least trace", "common, other basis") if place == 0 else (None, None)
+        axes.plot(*_outline(found.covariance, centre), color=COLOURS[0], label=ours)
+        axes.plot(*_outline(found.other, centre), color=COLOURS[0], lw=0.8, ls="--", label=theirs)
+    axes.set(
+        aspect="equal", xlabel="first query", ylabel="second query", xticks=[], yticks=[], ylim=(-2.2, 3.6)
+    )
+    axes.set_title("Noise of two and of three mechanisms, one standard deviation", loc="left", fontsize=10)
+    axes.legend(loc="upper center", ncols=2, fontsize=8)
+
+
+def _outline(covariance: Array, centre: float) -> Array:
+    """Return the ellipse ``{u : u' Σ⁻¹ u = 1}`` as points (2, n), moved to the right."""
+    turns = np.linspace(0, 2 * np.pi, STEPS)
+    circle = np.vstack([np.cos(turns), np.sin(turns)])
+    return np.asarray(np.linalg.cholesky(covariance) @ circle + np.array([[centre], [0.0]]))
+
+
+# Three ways to meet a new wish when something has been released already, at what they cost together with it.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """One way to meet a wish."""
+
+    name: str  # ``naive``, ``residual`` or ``joint``
+    further: dm.LinearGaussianMechanism  # What it runs now, on top of the release
+    total: float  # Squared privacy cost of the release and of that together
+    bound: float  # What no way can go below, proven
+
+    @property
+    def excess(self) -> float:
+        """How far above the proven bound the total is, relative."""
+        return self.total / self.bound - 1
+
+
+def compare_reuse(
+    workload: Workload, targets: npt.ArrayLike, released: dm.LinearGaussianMechanism, tol: float = 1e-6
+) -> tuple[Route, Route, Route]:
+    """Meet a wish in three ways, each accurate enough, and say what each costs in total.
+
+    - ``naive`` runs the wish's own optimal mechanism as if nothing had been released;
+    - ``residual`` takes what that mechanism has in common with the release from there, and runs the residual alone
+      (introduction of CMN);
+    - ``joint`` runs what the best total mechanism that contains the release still lacks (`ReuseFitness`).
+
+    Raises `InvalidInputError` or `InputTypeError` for what `ReuseFitness` and `CommonMechanism` refuse.
+
+    - `workload`, `targets`, `released`: as for `ReuseFitness`; nothing may be released exactly;
+    - `tol`: gap to which all optima are proven.
+
+    The optimum of the wish alone may be reached by several mechanisms; the first two ways are those of the one that the
+    fast layer returns.
+    """
+    problem = dm.ReuseFitness(workload, targets, released)
+    answer = fast.solve(problem, tol=tol)
+    wish_alone = dm.FitnessForUse(workload, targets, neighbours=problem.neighbours, geometry="dense")
+    wish: Any = fast.solve(wish_alone, tol=tol).mechanism
+    if wish.releases_exactly or problem.released.releases_exactly:
+        raise InvalidInputError(
+            "neighbours leave some queries unchanged, which are released exactly: the residual's way has no finite "
+            "cost matrix to compare; ReuseFitness solves the problem all the same"
+        )
+    common = fast.solve(dm.CommonMechanism([released, wish]), tol=tol).mechanism
+    ways: dict[str, dm.LinearGaussianMechanism] = {
+        "naive": wish,
+        "residual": dm.residual(wish, common),
+        "joint": problem.new_mechanism(answer.primal),
+    }
+    naive, residual, joint = (
+        Route(name, further, float((released.profile + further.profile).max()), answer.lower_bound)
+        for name, further in ways.items()
+    )
+    return naive, residual, joint

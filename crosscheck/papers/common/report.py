@@ -10,22 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS, Agreement
-from dualmech.crosscheck.papers.common import (
-    census,
-    decisions,
-    examples,
-    picture,
-    population,
-    saved,
-    threshold_lines,
-    thresholds,
-)
+from dualmech.crosscheck.papers.common import census, decisions, examples
 from dualmech.crosscheck.papers.common.decisions import ESTIMATED, PLAIN, SUMMED, SURE, AccuracyHalf
-from dualmech.crosscheck.papers.common.instances import BRAZIL_TABLE, CENSUS_TABLE, HISRACE
-from dualmech.crosscheck.papers.common.printed import CMN, RHO
-from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.report import print_lines, table, uncertified_mark, yes_or_no
+from dualmech.crosscheck.papers.common.instances import BRAZIL_TABLE, CENSUS_TABLE, CMN, HISRACE, RHO
 from dualmech.crosscheck.papers.sheet import Sheet, Tasks
+from dualmech.crosscheck.printing import Interval, print_lines, table, uncertified_mark, yes_or_no
 from dualmech.workloads.domain import Domain
 
 SAVED = (
@@ -52,7 +41,7 @@ def _show_examples(out: Console, title: str, rows: Iterator[examples.Example]) -
     )
 
 
-def _show_ellipses(out: Console, title: str, rows: Iterator[picture.Ellipses]) -> None:
+def _show_ellipses(out: Console, title: str, rows: Iterator[examples.Ellipses]) -> None:
     drawn = (
         (
             *(row.name, f"{row.covariance.trace():.6f}", f"{row.other.trace():.6f}", f"{row.gap:.0e}"),
@@ -64,8 +53,8 @@ def _show_ellipses(out: Console, title: str, rows: Iterator[picture.Ellipses]) -
     out.print(table(title, headings, drawn, words=()))
 
 
-def _show_saved(out: Console, title: str, rows: Iterator[saved.Saving]) -> None:
-    readings = (saved.OWN, saved.BASIS, saved.PRIMARY)
+def _show_saved(out: Console, title: str, rows: Iterator[census.Saving]) -> None:
+    readings = (census.OWN, census.BASIS, census.PRIMARY)
     drawn = (
         (
             *(row.choice, row.printed),
@@ -203,7 +192,7 @@ def _of_blocks(
     """Return a sheet of blocks: of a population, or on a file of them; one of other cells is refused."""
 
     def on_file(path: str) -> Tasks:
-        population.read_counts(path, domain.cells)
+        census.read_counts(path, domain.cells)
         return partial(rows, path=path)
 
     def on_grid(grid: str, tasks: Tasks) -> Tasks:
@@ -217,9 +206,9 @@ def _of_blocks(
 SHEETS = {
     "examples": Sheet(f"{CMN}, examples 3.3, 3.8 and 3.12", examples.examples, _show_examples),
     "ellipses": Sheet(
-        "Ellipses and their minimal upper bounds", picture.tasks, _show_ellipses, picture.picture
+        "Ellipses and their minimal upper bounds", examples.tasks, _show_ellipses, examples.picture
     ),
-    "saved": Sheet(f"{CMN}, %PLB saved", saved.savings, _show_saved),
+    "saved": Sheet(f"{CMN}, %PLB saved", census.savings, _show_saved),
     "census": Sheet(f"{CMN}, Table 7", census.census, _show_census),
     "hisrace": _of_blocks(
         f"{CMN}, Tables 2 to 4", _show_halves, partial(decisions.halves, "HisRace"), HISRACE
@@ -227,5 +216,5 @@ SHEETS = {
     "brazil": _of_blocks(
         f"{CMN}, Tables 5 and 6", _show_halves, partial(decisions.halves, "Brazil"), BRAZIL_TABLE
     ),
-    "thresholds": _of_blocks(CMN, threshold_lines.show, thresholds.rows, CENSUS_TABLE, thresholds.picture),
+    "thresholds": _of_blocks(CMN, decisions.show, decisions.rows, CENSUS_TABLE, decisions.picture),
 }

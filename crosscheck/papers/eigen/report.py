@@ -9,33 +9,34 @@ from functools import partial
 from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS, Agreement
-from dualmech.crosscheck.papers.eigen import (
-    completion,
-    designs,
-    experiments,
-    instances,
-    printed,
-    pure,
-    reductions,
-    relative,
-    relative_alternatives,
-)
-from dualmech.crosscheck.papers.eigen.experiments import OPTIMUM_TOLERANCE, SolvedInstance, WorkloadRow, ratio
-from dualmech.crosscheck.papers.eigen.instances import CELLS, IDENTITY, EigenInstance
-from dualmech.crosscheck.papers.eigen.printed import (
+from dualmech.crosscheck.papers.eigen import designs, instances, relative
+from dualmech.crosscheck.papers.eigen.instances import (
     BOUND,
+    CELLS,
     DATACUBE,
     EIG,
     FOURIER,
     HIERARCHICAL,
+    IDENTITY,
+    OPTIMUM_TOLERANCE,
     PERMUTED_DESIGNS,
     WAVELET,
     Claim,
+    EigenInstance,
+    SolvedInstance,
+    WorkloadRow,
+    ratio,
 )
-from dualmech.crosscheck.papers.printed import Interval
-from dualmech.crosscheck.papers.report import format_line, print_lines, table, uncertified_mark, yes_or_no
 from dualmech.crosscheck.papers.sheet import Sheet
 from dualmech.crosscheck.papers.verdicts import Finding, InstanceVerdict
+from dualmech.crosscheck.printing import (
+    Interval,
+    format_line,
+    print_lines,
+    table,
+    uncertified_mark,
+    yes_or_no,
+)
 
 OPTIMUM = "optimum"
 
@@ -49,7 +50,6 @@ LEGEND = (
     f"{OPTIMUM_TOLERANCE:.0e} of its "
     "square. 'implies': the error of the paper's own Eigen-Design that a printed number was divided by, over the bound."
 )
-
 
 SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
 
@@ -119,7 +119,7 @@ def three_decimals(interval: Interval) -> str:
 
 
 def _alternatives(quick: bool) -> list[Callable[[], WorkloadRow]]:
-    return [partial(experiments.solve_row, *row) for row in instances.alternatives(quick)]
+    return [partial(instances.solve_row, *row) for row in instances.alternatives(quick)]
 
 
 def _show_alternatives(out: Console, title: str, rows: Iterator[WorkloadRow]) -> None:
@@ -132,7 +132,7 @@ def _show_alternatives(out: Console, title: str, rows: Iterator[WorkloadRow]) ->
 def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[EigenInstance]]) -> Sheet:
     return Sheet(
         source,
-        lambda quick: [partial(experiments.solve, instance) for instance in choose(quick)],
+        lambda quick: [partial(instances.solve, instance) for instance in choose(quick)],
         partial(_show_readings, claim),
     )
 
@@ -198,7 +198,7 @@ def _others(eigen_queries: designs.Weighted, bases: Sequence[designs.Weighted]) 
     return f"{', '.join(program)}\n{', '.join(completed)}"
 
 
-def _show_reductions(out: Console, title: str, rows: Iterator[reductions.ReductionRow]) -> None:
+def _show_reductions(out: Console, title: str, rows: Iterator[designs.ReductionRow]) -> None:
     for row in rows:
         most, known = (", at most", "") if math.isinf(row.asked) else ("", f", optimum to {row.gap:.0e}")
         whole = row.entries[0].seconds
@@ -221,7 +221,7 @@ def _show_reductions(out: Console, title: str, rows: Iterator[reductions.Reducti
         out.print(table(f"{title}: {row.name}{known}{mark}", headings, drawn))
 
 
-def _show_completion(out: Console, title: str, rows: Iterator[completion.CompletionRow]) -> None:
+def _show_completion(out: Console, title: str, rows: Iterator[designs.CompletionRow]) -> None:
     headings = ("weights", "gap of Program 1", "eigen-queries / bound", "columns completed / bound")
     for row in rows:
         drawn = (
@@ -238,7 +238,7 @@ def _show_completion(out: Console, title: str, rows: Iterator[completion.Complet
         out.print(table(f"{title}: {row.name}", headings, drawn))
 
 
-def _show_pure(out: Console, title: str, rows: Iterator[pure.PureRow]) -> None:
+def _show_pure(out: Console, title: str, rows: Iterator[designs.PureRow]) -> None:
     for row in rows:
         headings = ("basis", "equal weights over best", "best weights over best basis", "gap", "certified")
         drawn = [
@@ -259,7 +259,7 @@ def _relative(path: str) -> Callable[[bool], list[Callable[[], relative.Relative
 
     def tasks(quick: bool) -> list[Callable[[], relative.RelativeRow]]:
         counts = relative.histogram(path)
-        return relative.rows(counts) + ([] if quick else relative_alternatives.rows(counts))
+        return relative.rows(counts) + ([] if quick else relative.alternatives_rows(counts))
 
     return tasks
 
@@ -284,13 +284,13 @@ def _show_relative(out: Console, title: str, rows: Iterator[relative.RelativeRow
 
 SHEETS = {
     "alternative": Sheet(f"{EIG}, alternative workloads", _alternatives, _show_alternatives),
-    "ranges": _readings(f"{EIG}, ranges", printed.RANGES, instances.ranges),
-    "marginals": _readings(f"{EIG}, marginals", printed.MARGINALS, instances.marginals),
+    "ranges": _readings(f"{EIG}, ranges", instances.RANGES, instances.ranges),
+    "marginals": _readings(f"{EIG}, marginals", instances.MARGINALS, instances.marginals),
     "designs": Sheet(f"{EIG}, design queries", designs.comparisons, _show_designs),
-    "completion": Sheet(f"{EIG}, columns completed", completion.rows, _show_completion),
-    "reductions": Sheet(f"{EIG}, reductions", reductions.rows, _show_reductions),
-    "reductions8192": Sheet(f"{EIG}, reductions", reductions.large_rows, _show_reductions, apart=True),
-    "pure": Sheet(f"{EIG}, pure privacy", pure.rows, _show_pure),
+    "completion": Sheet(f"{EIG}, columns completed", designs.completion_rows, _show_completion),
+    "reductions": Sheet(f"{EIG}, reductions", designs.reductions_rows, _show_reductions),
+    "reductions8192": Sheet(f"{EIG}, reductions", designs.large_rows, _show_reductions, apart=True),
+    "pure": Sheet(f"{EIG}, pure privacy", designs.pure_rows, _show_pure),
     "relative": Sheet(
         f"{EIG}, relative errors on the Adult table",
         lambda quick: [],

@@ -7,18 +7,39 @@ cost 1, and its ratio at any α is its `value` over α.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from dualmech import fast
+from dualmech import fast, reference, workloads
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.papers.fitness.instances import FitnessInstance
-from dualmech.crosscheck.papers.printed import Interval, with_allowance
-from dualmech.crosscheck.papers.solving import without_warnings
+from dualmech.crosscheck.agreement import TOLERANCES, Agreement, Comparison, compare
+from dualmech.crosscheck.papers.fitness import instances
+from dualmech.crosscheck.papers.fitness.instances import (
+    CONVERGENCE,
+    MECHANISMS,
+    FitnessInstance,
+    PrintedCase,
+    RatioTable,
+)
+from dualmech.crosscheck.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
+from dualmech.crosscheck.printing import (
+    Interval,
+    certified_outcome,
+    format_line,
+    interval_text,
+    is_rounding,
+    uncertified_mark,
+    with_allowance,
+    without_warnings,
+)
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
+from dualmech.progress import Status
+from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -157,3 +178,439 @@ def _largest_ratio(variances: Array, targets: Array, weights: Array, certificate
     shares = weights * variances / certificate.objective
     ratios, slack = variances / targets, np.sqrt(gap / shares)
     return float((ratios * (1 - slack)).max()), float((ratios * (1 + slack)).max())
+
+
+# SM-II run here on the paper's problems, in each basis that it may have been run in, beside the certified optimum.
+
+
+MOST_STEPS = 10**7  # steps allowed to a run: more than its time limit lets it take
+
+BASES: dict[str, Callable[[int], Array]] = {
+    "I": np.eye,
+    "U": lambda cells: np.triu(np.ones((cells, cells))),
+    "W": lambda cells: np.tri(cells),
+}
+"""Bases by the letters of the paper, U being its upper triangle of ones; W is the workload of prefixes itself."""
+
+STATED = {4: "U", 5: "U", 6: "U", 7: "I", 8: "I", 9: "U", 10: "I", 11: "I"}
+"""The basis that section 7 names, by number of table. For Table 2 it names none; it has I and U in general."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """Where SM-II ended, and what it took."""
+
+    basis: str  # One of `BASES`
+    settings: str  # In words: which Hessian, and whose start
+    objective: float  # The squared privacy cost at which its answer meets all targets
+    gap: float  # What its own weights prove
+    steps: int
+    seconds: float
+    capped: bool  # Whether it was stopped before its own rule ended it
+
+    def excess(self, optimum: Interval) -> Interval:
+        """Return by how much it lies above a certified optimum, relative, from both sides."""
+        low, high = optimum
+        return self.objective / high - 1, self.objective / low - 1
+
+
+def run(
+    workload: Workload,
+    targets: Array | float,
+    basis: str,
+    limit: float,
+    *,
+    hessian: str = "exact",
+    as_coded: bool = False,
+) -> PublishedRun:
+    """Run SM-II with the paper's parameters, or with all that its published code has (`as_coded`), for some seconds.
+
+    A basis of more rows than the rank of the workload is allowed, as the paper's experiments have it, though its own
+    Definition 3 asks for as many.
+    """
+    rows = BASES[basis](workload.shape[1])
+    problem = FitnessForUse(workload, targets, basis=rows, geometry="dense")
+    options = fast.SoftmaxOptions(hessian=hessian)
+    if as_coded:
+        options = fast.SoftmaxOptions.of_published_code(rows)
+    with without_warnings():
+        answer = fast.solve(
+            problem, method="softmax_newton", options=options, time_limit=limit, max_iterations=MOST_STEPS
+        )
+    return PublishedRun(
+        basis,
+        "as coded" if as_coded else f"{hessian} Hessian",
+        answer.objective,
+        answer.gap,
+        answer.iterations,
+        answer.seconds,
+        answer.status is Status.STEPS_EXHAUSTED,
+    )
+
+
+# Rows of the fitness-for-use paper's tables, solved: privacy costs, ratios, and seconds.
+
+
+BACKENDS = ("CLARABEL", "SCS")
+
+RIVALS = MECHANISMS[:-1]
+
+WEIGHTS = {"IP": 3, "HM": 2}  # what a column's evidence weighs (`Evidence`); 1 for the others
+AS_CODED = " as coded"  # what a verdict adds to the name of a mechanism with the ridge of the published code
+
+SEEDS = {64: 5, 128: 5, 256: 3, 512: 2}
+"""Number of random instances of the text's description, by number of cells; none above."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAnswer:
+    """One answer in a table: its certified interval and what it took."""
+
+    layer: str
+    interval: tuple[float, float]
+    gap: float
+    certified: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OptimumRow:
+    """One problem of a table: printed numbers, answers of all layers, and whether they agree."""
+
+    case: PrintedCase
+    size: int
+    entries: tuple[LayerAnswer, ...]
+    comparison: Comparison
+    runs: tuple[PublishedRun, ...]  # SM-II, by basis and Hessian
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether the layers' certified answers agree."""
+        return self.comparison.outcome
+
+    @property
+    def gap(self) -> float:
+        """The widest certified gap."""
+        return max(entry.gap for entry in self.entries)
+
+    def confirmed(self, column: str) -> bool:
+        """Whether a printed number rounds something in the interval that all answers share."""
+        return self.case.confirms(column, self.optimum)
+
+    @property
+    def optimum(self) -> Interval:
+        """The interval that all answers share."""
+        return self.comparison.lower_bound, self.comparison.objective
+
+
+def solve_case(case: PrintedCase, limit: float) -> OptimumRow:
+    """Solve one case with every backend of the reference layer, with the fast layer, and by SM-II in every basis.
+
+    A run of SM-II that does not end by its own rule is stopped after `limit` seconds.
+    """
+    problem = case.problem()
+    answers: dict[str, Solution] = {}
+    with without_warnings():
+        for backend in BACKENDS:
+            answers[backend] = reference.solve(problem, backend=backend, tol=TOLERANCES[backend])
+        answers["fast"] = fast.solve(problem, tol=TOLERANCES["fast"])
+    runs = tuple(
+        run(problem.workload, problem.targets, basis, limit, hessian=hessian)
+        for basis in BASES
+        for hessian in ("exact", "printed")
+    )
+    return OptimumRow(
+        case, problem.workload.shape[1], _entries(answers), compare(list(answers.values())), runs
+    )
+
+
+def _entries(answers: dict[str, Solution]) -> tuple[LayerAnswer, ...]:
+    return tuple(
+        LayerAnswer(
+            name,
+            answer.certificate.interval,
+            answer.gap,
+            answer.certificate.certifies(answer.tol),
+            answer.seconds,
+        )
+        for name, answer in answers.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RaceRow:
+    """A row of Table 3: what gradient descent, SM-II and the certified dual solver reach on d prefixes, and when.
+
+    The first two end by the paper's own rule, which proves nothing, or at `limit` seconds.
+    """
+
+    size: int
+    printed: tuple[str, ...]
+    limit: float
+    entries: tuple[LayerAnswer, ...]
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether the certified intervals meet, and the dual solver's is as narrow as promised."""
+        if max(entry.interval[0] for entry in self.entries) > min(
+            entry.interval[1] for entry in self.entries
+        ):
+            return Agreement.DISAGREE
+        return certified_outcome(self.entries[-1].certified)
+
+    @property
+    def gap(self) -> float:
+        """Gap of the dual solver."""
+        return self.entries[-1].gap
+
+
+def race(size: int, limit: float) -> RaceRow:
+    """Run the paper's two optimisers of Problem 4, with its published settings, and the dual solver."""
+    problem = FitnessForUse(workloads.prefix(size), targets=1.0)
+    answers = {}
+    with without_warnings():
+        for method in ("softmax_gradient", "softmax_newton"):
+            answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
+        answers["dual"] = fast.solve(problem, tol=TOLERANCES["fast"])
+    return RaceRow(size, CONVERGENCE[size], limit, _entries(answers))
+
+
+@dataclass(frozen=True, slots=True)
+class RatioRow:
+    """A row of Tables 4 to 11: printed ratios, the instances that they may be of, and what follows."""
+
+    table: RatioTable
+    row: int
+    printed: dict[str, str]  # By mechanism: the row as printed
+    # Definite instances, solved, and the verdict on each: an instance that fewer columns fit than fit
+    # another reading of the same row is none that the row is held against
+    readings: tuple[SolvedRatios, ...]
+    random: tuple[
+        SolvedRatios, ...
+    ]  # Random instances as the text describes them; empty where nothing is random
+    # SM-II as its code has it, by reading; None where it would take too long
+    runs: tuple[PublishedRun | None, ...]
+    verdicts: tuple[InstanceVerdict, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = [verdict(evidence(reading, self.printed), reading.cost) for reading in self.readings]
+        most = max(each.sources for each in found)
+        object.__setattr__(
+            self, "verdicts", tuple(each if each.sources == most else _as_differing(each) for each in found)
+        )
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether every optimum was certified; a verdict on the paper does not enter."""
+        certified = all(reading.certified for reading in self.readings + self.random)
+        return certified_outcome(certified)
+
+    @property
+    def gap(self) -> float:
+        """The widest certified gap of an optimum of fitness for use."""
+        return max(reading.gap for reading in self.readings + self.random)
+
+    def spread(self, mechanism: str) -> Interval:
+        """Return the least and the largest ratio of a mechanism over the random instances."""
+        seen = [reading.ratio(mechanism) for reading in self.random]
+        return min(low for low, _ in seen), max(high for _, high in seen)
+
+    def within_spread(self, mechanism: str) -> bool:
+        """Whether a printed ratio can be a rounding of one in the spread."""
+        return is_rounding(self.printed[mechanism], self.spread(mechanism))
+
+
+def _as_differing(found: InstanceVerdict) -> InstanceVerdict:
+    return InstanceVerdict(
+        Finding.DIFFERS, found.implied, found.excess, found.fitting, found.others, found.sources
+    )
+
+
+def evidence(reading: SolvedRatios, printed: dict[str, str]) -> list[Evidence]:
+    """Return what each printed ratio implies on one instance; CA as optimal, and as it was coded."""
+    found = []
+    for name in RIVALS:
+        if reading.uniform and name != "CA" and name in CA_WEIGHTINGS:
+            continue  # equal targets: a copy of CA, no evidence of its own
+        weight = WEIGHTS.get(name, 1)
+        found.append(Evidence(name, name, reading.values[name], printed[name], weight))
+        if name in reading.coded:
+            found.append(Evidence(name + AS_CODED, name, reading.coded[name], printed[name], weight))
+    return found
+
+
+def solve_row(
+    table: RatioTable, row: int, seeds: int | None = None, runs: tuple[float, float] = (0, 0.0)
+) -> RatioRow:
+    """Solve a row of a ratio table on every reading of it, and on `seeds` random instances (by default `SEEDS`).
+
+    SM-II is run on every reading of no more cells than the first of `runs`, for the seconds that are its second.
+
+    Examples
+    --------
+    >>> from dualmech.crosscheck.papers.fitness.instances import RATIO_TABLES
+    >>> table_10 = RATIO_TABLES[6]
+    >>> found = solve_row(table_10, 4).verdicts[0]
+    >>> found.finding.name, found.fitting
+    ('ABOVE', ('IP', 'HM', 'CA as coded'))
+    """
+    number, drawn = table.number, 0
+    if number in instances.RANDOM_TABLES:
+        drawn = SEEDS.get(row, 0) if seeds is None else seeds
+    readings = instances.readings(number, row)
+    return RatioRow(
+        table,
+        row,
+        table.printed(row),
+        tuple(solve(instance) for instance in readings),
+        tuple(solve(instances.random_instance(number, row, seed), variants=False) for seed in range(drawn)),
+        tuple(_published_runs(number, readings, *runs)),
+    )
+
+
+def _published_runs(
+    number: int, readings: Sequence[FitnessInstance], most: float, limit: float
+) -> Iterator[PublishedRun | None]:
+    """Yield SM-II's run on each reading, as its published code has it, in the basis that the text states."""
+    for workload, targets in (reading.build() for reading in readings):
+        basis = STATED[number]
+        small = workload.shape[1] <= most
+        yield run(workload, targets, basis, limit, as_coded=True) if small else None
+
+
+# The rows of the ratio tables, Tables 4 to 11, in lines: as printed, certified, and what follows.
+
+
+COLUMNS = (*MECHANISMS[:-1], "GM", MECHANISMS[-1])
+"""Those of the ratio tables, and the Gaussian mechanism, which the paper leaves out of its experiments."""
+
+STUB, WIDTH = 20, 10  # columns of a line's name, and of each number
+DECIMALS = 4  # most decimals of a ratio; two are printed in the paper
+
+LEGEND = (
+    "Entries are the largest ratio of variance to target over all queries, each mechanism at the squared privacy "
+    "cost α that fitness for use needs. 'implies α': the cost at which a printed ratio was computed. 'times Δ': the "
+    "privacy cost at which a mechanism meets the targets, over the least (Theorem 5). 'CA as coded': with the ridge "
+    "of the published code; wCA-I and wCA-II weight queries by 1/target² and 1/target, as it does; 'as worded' by "
+    "1/target and its root. GM: the Gaussian mechanism, independent noise on every answer in proportion to its target, "
+    "which the paper leaves out. 'SM-II run here': with the settings of the published code (Equation 14 as printed, "
+    "its start), in the basis B that the text states; CAPPED where it was stopped before its own rule ended it."
+)
+
+RATIO_LINES_WORDS = {
+    Finding.AGREES: "AGREES",
+    Finding.ABOVE: "PAPER ABOVE THE OPTIMUM",
+    Finding.DIFFERS: "THE INSTANCE MAY DIFFER",
+}
+
+_line = partial(format_line, columns=COLUMNS, stub=STUB, width=WIDTH)
+
+
+def lines(row: RatioRow, room: int = 80) -> list[str]:
+    """Return the lines of a row: as printed, every reading with its verdict, and the spread of random instances."""
+    shown = [
+        _line(
+            row.table.parameter and f"{row.table.parameter} = {row.row}",
+            dict(zip(COLUMNS, COLUMNS, strict=True)),
+            room=room,
+        )
+    ]
+    shown.append(_line("  printed", row.printed, room=room))
+    for reading, found, run in zip(row.readings, row.verdicts, row.runs, strict=True):
+        shown += _reading_lines(row, reading, found, room)
+        shown += [] if run is None else [_run_line(run, reading.cost)]
+    return shown + (_spread(row, room) if row.random else [])
+
+
+def _reading_lines(row: RatioRow, reading: SolvedRatios, found: InstanceVerdict, room: int) -> list[str]:
+    queries, cells = reading.size
+    label = f"{reading.label}, " if reading.label else ""
+    shown = [
+        f"  {label}{queries} queries x {cells} cells: α in {interval_text(reading.cost)}, "
+        f"{reading.seconds:.3g} s" + uncertified_mark(reading.certified)
+    ]
+    certified = {name: reading.ratio(name) for name in (*RIVALS, "GM")}
+    shown.append(_line("    certified", _agreed_digits_of(certified) | {"SM-II": "1"}, room=room))
+    for name, values in (("CA as coded", reading.coded), ("as worded", reading.words)):
+        if values:
+            shown.append(_line(f"    {name}", _agreed_digits_of(_ratios_at(values, reading.cost)), room=room))
+    implied = {name: Evidence(name, name, reading.values[name], row.printed[name]).implied for name in RIVALS}
+    shown.append(
+        _line("    implies α", {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}, room=room)
+    )
+    factors = {name: (low**0.5, high**0.5) for name, (low, high) in certified.items()}
+    shown.append(_line("    times Δ", _agreed_digits_of(factors) | {"SM-II": "1"}, room=room))
+    said = row.table.said_of_total_error(row.row)
+    if said:
+        shown.append(f"    total squared error over CA's: {reading.total_error:.3f}, printed {said}")
+    return [*shown, f"    {_sentence(found)}"]
+
+
+def _run_line(run: PublishedRun, optimum: Interval) -> str:
+    """Return what SM-II reached here, and in which basis."""
+    low, high = (100 * each for each in run.excess(optimum))
+    return (
+        f"    SM-II run here, {run.settings}, B = {run.basis}: α = {run.objective:.6g}, "
+        f"{low:.2f} % to {high:.2f} % above the optimum, {run.steps} steps, "
+        f"{run.seconds:.3g} s{', CAPPED' if run.capped else ''}"
+    )
+
+
+def _sentence(found: InstanceVerdict) -> str:
+    """Return a verdict in words."""
+    text = RATIO_LINES_WORDS[found.finding]
+    if found.finding is Finding.ABOVE:
+        text += f" by {100 * found.excess[0]:.2f} % to {100 * found.excess[1]:.2f} %"
+    # A mechanism that fits both as optimal and as coded is named once.
+    fitting = [
+        name
+        for name in found.fitting
+        if name.removesuffix(AS_CODED) not in found.fitting or AS_CODED not in name
+    ]
+    other = [name for name in found.others if AS_CODED not in name and name + AS_CODED not in found.fitting]
+    low, high = found.implied
+    text += f": {_subject(fitting, 'implies', 'imply')} α = {low:.5g} to {high:.5g}"
+    return text + (f"; {_subject(other, 'does not fit', 'do not fit')}" if other else "")
+
+
+def _subject(names: Sequence[str], singular: str, plural: str) -> str:
+    return f"{', '.join(names)} {singular if len(names) == 1 else plural}"
+
+
+def _spread(row: RatioRow, room: int) -> list[str]:
+    """Return the spread of the random instances, and which printed ratios lie in it."""
+    ends = {name: row.spread(name) for name in RIVALS}
+    count = len(row.random)
+    inside = [name for name in RIVALS if row.within_spread(name)]
+    outside = [name for name in RIVALS if name not in inside]
+    text = f"    INSTANCE IS RANDOM: of {count} seeds' spread, printed within: {', '.join(inside) or 'none'}"
+    return [
+        f"  as the text, {count} seed{'s' if count > 1 else ''}"
+        + uncertified_mark(all(reading.certified for reading in row.random)),
+        _line("    least", {name: f"{low:.{DECIMALS}f}" for name, (low, _) in ends.items()}, room=room),
+        _line("    largest", {name: f"{high:.{DECIMALS}f}" for name, (_, high) in ends.items()}, room=room),
+        text + (f"; outside: {', '.join(outside)}" if outside else ""),
+    ]
+
+
+def _ratios_at(values: Mapping[str, Interval], cost: Interval) -> dict[str, Interval]:
+    return {name: (low / cost[1], high / cost[0]) for name, (low, high) in values.items()}
+
+
+def _agreed_digits_of(intervals: Mapping[str, Interval]) -> dict[str, str]:
+    return {name: agreed_digits(interval) for name, interval in intervals.items()}
+
+
+def agreed_digits(interval: Interval) -> str:
+    """Return a number with the decimals on which both ends of its interval agree, from 4 down to 2, or both ends.
+
+    Examples
+    --------
+    >>> agreed_digits((4.60838, 4.60841)), agreed_digits((1.2431, 1.2444)), agreed_digits((1.2, 1.3))
+    ('4.6084', '1.24', '1.2..1.3')
+    """
+    low, high = interval
+    for decimals in range(DECIMALS, 1, -1):
+        if f"{low:.{decimals}f}" == f"{high:.{decimals}f}":
+            return f"{low:.{decimals}f}"
+    return f"{low:.1f}..{high:.1f}"

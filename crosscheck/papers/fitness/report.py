@@ -10,9 +10,7 @@ from functools import partial
 from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS
-from dualmech.crosscheck.command.wording import interval_text
-from dualmech.crosscheck.papers.fitness import figures, rows
-from dualmech.crosscheck.papers.fitness.cases import TABLE_2
+from dualmech.crosscheck.papers.fitness import figures, ratios
 from dualmech.crosscheck.papers.fitness.figures import (
     COSTS,
     EPSILONS,
@@ -22,19 +20,21 @@ from dualmech.crosscheck.papers.fitness.figures import (
     Figure,
     FigurePoint,
 )
-from dualmech.crosscheck.papers.fitness.printed import CONVERGENCE, FFU, RATIO_TABLES, RatioTable
-from dualmech.crosscheck.papers.fitness.published_runs import PublishedRun
-from dualmech.crosscheck.papers.fitness.ratio_lines import LEGEND, agreed_digits, lines
-from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS
-from dualmech.crosscheck.papers.fitness.rows import (
+from dualmech.crosscheck.papers.fitness.instances import CONVERGENCE, FFU, RATIO_TABLES, TABLE_2, RatioTable
+from dualmech.crosscheck.papers.fitness.ratios import (
     BACKENDS,
+    CA_WEIGHTINGS,
+    LEGEND,
     LayerAnswer,
     OptimumRow,
+    PublishedRun,
     RaceRow,
     RatioRow,
+    agreed_digits,
+    lines,
 )
-from dualmech.crosscheck.papers.report import print_lines, table, yes_or_no
 from dualmech.crosscheck.papers.sheet import Sheet
+from dualmech.crosscheck.printing import interval_text, print_lines, table, yes_or_no
 
 QUICK_CELLS = 16  # largest size of Table 2 in a quick run
 
@@ -57,7 +57,7 @@ DIGITS = 9
 def _privacy_costs(quick: bool, limit: float | None = None) -> list[Callable[[], OptimumRow]]:
     cases = [case for case in TABLE_2 if not quick or case.problem().workload.shape[1] <= QUICK_CELLS]
     seconds = limit or (QUICK_RUNS if quick else RUNS)[1]
-    return [partial(rows.solve_case, case, seconds) for case in cases]
+    return [partial(ratios.solve_case, case, seconds) for case in cases]
 
 
 def _show_privacy_costs(out: Console, title: str, found: Iterator[OptimumRow]) -> None:
@@ -130,7 +130,7 @@ def _rounded_text(value: float, rounding: str) -> str:
 
 def _race(quick: bool, limit: float | None = None) -> list[Callable[[], RaceRow]]:
     seconds = limit or (QUICK_RACE_SECONDS if quick else RACE_SECONDS)
-    return [partial(rows.race, size, seconds) for size in CONVERGENCE]
+    return [partial(ratios.race, size, seconds) for size in CONVERGENCE]
 
 
 def _show_race(out: Console, title: str, found: Iterator[RaceRow]) -> None:
@@ -153,7 +153,7 @@ def _ratios(table: RatioTable, quick: bool, limit: float | None = None) -> list[
     chosen = [row for row in table.rows if not quick or row <= QUICK_ROWS.get(table.number, row)]
     seeds, (cells, seconds) = (QUICK_SEEDS, QUICK_RUNS) if quick else (None, RUNS)
     runs = (cells, seconds) if limit is None else (math.inf, limit)
-    return [partial(rows.solve_row, table, row, seeds, runs) for row in chosen]
+    return [partial(ratios.solve_row, table, row, seeds, runs) for row in chosen]
 
 
 def _show_ratios(subject: str, out: Console, title: str, found: Iterator[RatioRow]) -> None:

@@ -7,17 +7,29 @@ best on average, as the paper's is; what is proven beside it bounds every mechan
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from dualmech import fast
+from dualmech import fast, workloads
+from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.local.instances import ALL_RIVALS, COMPARED, WORKLOADS, LocalInstance
-from dualmech.crosscheck.papers.solving import certified_outcome, without_warnings
-from dualmech.geometry.local import strategies
+from dualmech.crosscheck.papers.local.instances import (
+    ALL_RIVALS,
+    BEST_HADAMARD,
+    COMPARED,
+    HADAMARD,
+    HISTOGRAM,
+    RAPPOR,
+    RESPONSE,
+    WORKLOADS,
+    LocalInstance,
+)
+from dualmech.crosscheck.printing import Interval, certified_outcome, without_warnings
+from dualmech.geometry import local
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.progress import Status
@@ -90,7 +102,7 @@ def solve(
     problem = LocalStrategy(workload, epsilon)
     squares = float((problem.root**2).sum())
     nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
-    trace = strategies.trace_bound(problem.root, epsilon)
+    trace = local.trace_bound(problem.root, epsilon)
     found = _search(problem, limit) if optimise else None
     bounds = [(trace - squares) / instance.size, *([] if found is None else [found.bound])]
     return RivalComparison(
@@ -135,7 +147,7 @@ def _search(problem: LocalStrategy, limit: float | None) -> _Found:
             worst = fast.solve(LocalStrategy(problem.workload, problem.epsilon, criterion="worst"), tol=tol)
             bounds.append(worst.lower_bound)
             gaps.append(worst.gap)
-    evaluated = strategies.evaluate(problem.root, mean.primal, problem.prior, problem.epsilon)
+    evaluated = local.evaluate(problem.root, mean.primal, problem.prior, problem.epsilon)
     assert evaluated is not None  # what the judge has evaluated before
     capped = mean.status is Status.STEPS_EXHAUSTED
     asked = tol if few and limit is None else np.inf
@@ -185,3 +197,137 @@ def slope(rows: Sequence[RivalComparison], users_of: Callable[[RivalComparison],
     first, second = rows[max(len(rows) - 3, 0)], rows[-1]
     users = [users_of(row) for row in (first, second)]
     return float(np.log(users[1] / users[0]) / np.log(second.instance.size / first.instance.size))
+
+
+# Worst case against average (the local privacy paper, sections 5.1 and 6.5), with both optima certified.
+#
+# The paper optimises the average and hopes for the worst; the worst case has a convex program of its own, so the
+# price of that hope can be proven.
+
+
+TOLERANCE = 1e-6
+
+WORST_SIZES, WORST_QUICK_SIZES = (8, 16), (4,)
+
+WORST_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
+
+
+@dataclass(frozen=True, slots=True)
+class WorstRow:
+    """A workload at one n and ε; variances are of one user."""
+
+    instance: LocalInstance
+    epsilon: float
+    ratio: float  # Worst over average variance of the strategy that is the best on average
+    allowed: float  # What theorem 5.1 allows for it, ``e^ε (1 + ‖W‖² / n over the average)``
+    excess: Interval  # How far its worst variance is above the least possible, relative; proven
+    gap: float  # The wider of the two proven gaps, relative
+    seconds: float  # For both optima
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether both optima are certified and theorem 5.1 holds."""
+        if not 1 - TOLERANCE <= self.ratio <= self.allowed:
+            return Agreement.DISAGREE
+        return certified_outcome(self.gap <= TOLERANCE)
+
+
+def solve_worst(instance: LocalInstance, epsilon: float) -> WorstRow:
+    """Solve both criteria."""
+    workload, begun = instance.build(), time.perf_counter()
+    problem = LocalStrategy(workload, epsilon)
+    with without_warnings():
+        mean = fast.solve(problem, tol=TOLERANCE)
+        worst = fast.solve(LocalStrategy(workload, epsilon, criterion="worst"), tol=TOLERANCE)
+    seconds = time.perf_counter() - begun
+    mechanism = problem.mechanism(mean.primal)
+    average, largest = mechanism.average_variance(), mechanism.worst_variance()
+    squares = float((problem.root**2).sum()) / instance.size
+    low, high = worst.certificate.interval
+    return WorstRow(
+        instance,
+        epsilon,
+        largest / average,
+        math.exp(epsilon) * (1 + squares / average),
+        (max(largest / high - 1, 0.0), largest / low - 1),
+        max(mean.gap, worst.gap),
+        seconds,
+    )
+
+
+def worst_rows(quick: bool) -> list[Callable[[], WorstRow]]:
+    """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
+    sizes, epsilons = (WORST_QUICK_SIZES, QUICK_EPSILONS) if quick else (WORST_SIZES, WORST_EPSILONS)
+    instances = [LocalInstance(name, size) for size in sizes for name in WORKLOADS]
+    return [partial(solve_worst, each, epsilon) for each in instances if each.queries for epsilon in epsilons]
+
+
+# Histograms under local privacy: the one workload whose optimum is a closed form, at every size.
+#
+# Subset selection meets the bound ``‖W 1‖²/n + ‖W Π‖_*²/τ`` on histograms, so no unbiased linear mechanism does better,
+# on average or in the worst case. Randomised response is subset selection with sets of one type, so it is optimal
+# exactly where these are the best sets.
+
+
+HISTOGRAMS_SIZES, HISTOGRAMS_QUICK_SIZES = (8, 64, 512), (8, 64)
+
+HISTOGRAMS_EPSILONS = (0.5, 1.0, 2.0, 4.0)
+
+PROVEN = 1e-9  # distance from the bound up to which a closed form counts as meeting it, relative
+LISTED = 8  # user types up to which all sets are listed and the judge prices every pattern
+
+OTHERS = (RESPONSE, RAPPOR, HADAMARD, BEST_HADAMARD)
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramRow:
+    """Histograms of n user types at one ε."""
+
+    size: int  # n
+    epsilon: float
+    members: int  # Members of the reported sets, k
+    users: float  # That subset selection needs, in both the average and the worst case (α = 0.01)
+    paper_bound: float  # Users needed by the paper's bound, ``(e^-ε - 1/n) / α``, at least 0
+    others: dict[str, float]  # By name: how many times as many users other mechanisms need
+    gap: float  # Of the objective of subset selection over the bound, relative
+
+    @property
+    def outcome(self) -> Agreement:
+        """Whether subset selection meets the bound."""
+        return certified_outcome(self.gap <= PROVEN)
+
+
+def solve_histograms(size: int, epsilon: float) -> HistogramRow:
+    """Compute a row."""
+    histogram = workloads.identity(size)
+    best = rivals.subset_selection(size, epsilon)
+    users = best.sample_complexity(histogram)
+    problem = LocalStrategy(histogram, epsilon)
+    if size <= LISTED:
+        strategy = best.with_listed_sets().strategy
+        gap = problem.certify(strategy, problem.dual_at(strategy)).gap
+    else:
+        gap = best.objective(histogram) / local.trace_bound(problem.root, epsilon) - 1
+    instance = LocalInstance(HISTOGRAM, size)
+    others = {name: instance.rival(name, epsilon).sample_complexity(histogram) / users for name in OTHERS}
+    paper = max(math.exp(-epsilon) - 1 / size, 0.0) / NORMALISED_VARIANCE
+    return HistogramRow(size, epsilon, int(np.argmax(best.sizes)), users, paper, others, gap)
+
+
+def histograms_rows(quick: bool) -> list[Callable[[], HistogramRow]]:
+    """Return what to compute."""
+    sizes = HISTOGRAMS_QUICK_SIZES if quick else HISTOGRAMS_SIZES
+    return [partial(solve_histograms, size, epsilon) for size in sizes for epsilon in HISTOGRAMS_EPSILONS]
+
+
+def response_is_optimal_from(size: int) -> float:
+    """Return the least ε at which randomised response is optimal on histograms of n user types.
+
+    It is where sets of two members stop to be better than single ones, ``(e^ε + n - 1)² / (n - 1)`` against
+    ``(2 e^ε + n - 2)² / (2 (n - 2))``: about ``ln(n / √2)``.
+    """
+    if size < 4:
+        return 0.0
+    one, two = math.sqrt(size - 1), math.sqrt(2 * (size - 2))
+    growth = ((size - 1) * two - (size - 2) * one) / (2 * one - two)
+    return math.log(growth)

@@ -11,16 +11,8 @@ import numpy as np
 from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS
-from dualmech.crosscheck.papers.local import (
-    comparison,
-    consistency,
-    descent,
-    histograms,
-    initialisation,
-    worst,
-)
-from dualmech.crosscheck.papers.local.comparison import RivalComparison
-from dualmech.crosscheck.papers.local.histograms import OTHERS
+from dualmech.crosscheck.papers.local import comparison, descent
+from dualmech.crosscheck.papers.local.comparison import OTHERS, RivalComparison
 from dualmech.crosscheck.papers.local.instances import (
     ALL_RIVALS,
     BEST_HADAMARD,
@@ -37,8 +29,8 @@ from dualmech.crosscheck.papers.local.instances import (
     TREE,
     TREE_OF_SUBSETS,
 )
-from dualmech.crosscheck.papers.report import print_lines, table
 from dualmech.crosscheck.papers.sheet import Sheet, Tasks
+from dualmech.crosscheck.printing import print_lines, table
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 
 LEGEND = (
@@ -122,7 +114,7 @@ def _summary(varied: str, rows: Sequence[RivalComparison]) -> str:
     return text
 
 
-def _show_histograms(out: Console, title: str, rows: Iterator[histograms.HistogramRow]) -> None:
+def _show_histograms(out: Console, title: str, rows: Iterator[comparison.HistogramRow]) -> None:
     print_lines(out, title)
     found = list(rows)
     drawn = (
@@ -137,13 +129,13 @@ def _show_histograms(out: Console, title: str, rows: Iterator[histograms.Histogr
     headings = ("n", "ε", "set size", "users", "paper's bound", *OTHERS, "distance from the bound", "optimal")
     out.print(table("Subset selection, and multiples of its users", headings, drawn))
     starts = ", ".join(
-        f"{histograms.response_is_optimal_from(size):.3f} (n = {size})"
+        f"{comparison.response_is_optimal_from(size):.3f} (n = {size})"
         for size in dict.fromkeys(row.size for row in found)
     )
     out.print(f"Randomised response is optimal from ε = {starts} on.")
 
 
-def _show_worst(out: Console, title: str, rows: Iterator[worst.WorstRow]) -> None:
+def _show_worst(out: Console, title: str, rows: Iterator[comparison.WorstRow]) -> None:
     print_lines(out, title)
     found = list(rows)
     drawn = (
@@ -197,18 +189,18 @@ def _show_descent(out: Console, title: str, rows: Iterator[descent.DescentRow]) 
     )
 
 
-def _show_initialisation(out: Console, title: str, rows: Iterator[initialisation.InitialisationRow]) -> None:
+def _show_initialisation(out: Console, title: str, rows: Iterator[descent.InitialisationRow]) -> None:
     print_lines(out, title)
     found = list(rows)
     drawn = (
         (
             *(row.instance.name, str(row.instance.size), f"{row.epsilon:g}"),
-            *(f"{row.before[name]:.3f} → {row.after[name]:.3f}" for name in initialisation.STARTS),
+            *(f"{row.before[name]:.3f} → {row.after[name]:.3f}" for name in descent.STARTS),
             *(f"{min(row.random):.3f}, {median(row.random):.3f}", f"{row.gap:.0e}", VERDICTS[row.outcome]),
         )
         for row in found
     )
-    headings = ("workload", "n", "ε", *initialisation.STARTS, "random starts", "gap", "certified")
+    headings = ("workload", "n", "ε", *descent.STARTS, "random starts", "gap", "certified")
     out.print(table("L over the certified optimum, before and after gradient descent", headings, drawn))
     better = sum(row.random_is_better for row in found)
     print_lines(
@@ -232,7 +224,7 @@ def _show_steps(out: Console, title: str, rows: Iterator[descent.StepRow]) -> No
     out.print(table("One step, 4 n outputs", ("n", "seconds", "processor", "growth"), drawn))
 
 
-def _show_consistency(out: Console, title: str, rows: Iterator[consistency.ConsistencyRow]) -> None:
+def _show_consistency(out: Console, title: str, rows: Iterator[descent.ConsistencyRow]) -> None:
     print_lines(out, title)
     found = list(rows)
     drawn = (
@@ -252,29 +244,29 @@ def _show_consistency(out: Console, title: str, rows: Iterator[consistency.Consi
     out.print(table(f"Normalised squared error; {data}", headings, drawn))
     print_lines(
         out,
-        f"Means over {runs} simulated surveys at ε = {consistency.EPSILON:g}; 'stated' is the mechanism's own.",
+        f"Means over {runs} simulated surveys at ε = {descent.EPSILON:g}; 'stated' is the mechanism's own.",
     )
 
 
 def _on_histogram(path: str) -> Tasks:
-    consistency.read_histogram(path)
-    return partial(consistency.rows, path=path)
+    descent.read_histogram(path)
+    return partial(descent.consistency_rows, path=path)
 
 
 _by_epsilon, _by_size = partial(_show_comparisons, "ε"), partial(_show_comparisons, "n")
 
 SHEETS = {
-    "histograms": Sheet(f"{LDP}, histograms", histograms.rows, _show_histograms),
+    "histograms": Sheet(f"{LDP}, histograms", comparison.histograms_rows, _show_histograms),
     "descent": Sheet(f"{LDP}, algorithm 2", descent.rows, _show_descent),
-    "initialisation": Sheet(f"{LDP}, initialisation", initialisation.rows, _show_initialisation),
+    "initialisation": Sheet(f"{LDP}, initialisation", descent.initialisation_rows, _show_initialisation),
     "epsilon": Sheet(f"{LDP}, Figure 1, few user types", comparison.by_epsilon, _by_epsilon),
     "epsilon512": Sheet(
         f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon, apart=True, timed=True
     ),
     "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size, apart=True, timed=True),
-    "worst": Sheet(f"{LDP}, Figure 3b", worst.rows, _show_worst),
+    "worst": Sheet(f"{LDP}, Figure 3b", comparison.worst_rows, _show_worst),
     "steps": Sheet(f"{LDP}, Figure 3a", descent.steps, _show_steps),
     "consistency": Sheet(
-        f"{LDP}, Figure 3c", consistency.rows, _show_consistency, data=_on_histogram, timed=True
+        f"{LDP}, Figure 3c", descent.consistency_rows, _show_consistency, data=_on_histogram, timed=True
     ),
 }

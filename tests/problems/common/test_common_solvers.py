@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.crosscheck.benchmarks import common as benchmark
-from dualmech.fast.common import fixed_point as fixed_point
+from dualmech.crosscheck.benchmarks import contest
+from dualmech.fast import common
 from dualmech.reference.common import FORMULATIONS
 from dualmech.validate import Array
 
@@ -236,9 +236,9 @@ class TestDegenerateFamilies:
         same = reference.solve(problem)
         assert same.status is dm.Status.CERTIFIED and meet(fast.solve(problem, tol=1e-9), same)
 
-    @pytest.mark.parametrize("name", ["random", *benchmark.KINDS])
+    @pytest.mark.parametrize("name", ["random", *contest.KINDS])
     def test_sizes_that_count(self, name: str) -> None:
-        drawn = benchmark.KINDS.get(name, lambda rng, size, count: random_family(0, count, size))
+        drawn = contest.KINDS.get(name, lambda rng, size, count: random_family(0, count, size))
         answer = fast.solve(on_cells(*drawn(np.random.default_rng(1), 96, 3)))
         assert answer.status is dm.Status.CERTIFIED
 
@@ -299,10 +299,10 @@ class TestLaws:
     @given(seeds, st.integers(3, 6), st.integers(1, 6))
     def test_the_value_never_falls(self, seed: int, count: int, size: int) -> None:
         problem = on_cells(*random_family(seed, count, size))
-        program = fixed_point.CommonProgram.of(problem.bounds)
-        state = fixed_point.start(program)
+        program = common.CommonProgram.of(problem.bounds)
+        state = common.start(program)
         for _ in range(4):
-            later = fixed_point.step(program, state)
+            later = common.step(program, state)
             assert later.spectrum.lower_bound >= state.spectrum.lower_bound * (1 - 1e-13)
             judged = problem.certify(problem.feasible(later.spectrum.covariance), later.weights)
             assert judged.lower_bound == pytest.approx(later.spectrum.lower_bound, rel=1e-9)
@@ -413,7 +413,7 @@ class TestOptions:
 
 
 def test_the_benchmark_certifies_every_contender() -> None:
-    assert len(benchmark.CONTESTS) == len(benchmark.KINDS) * len(benchmark.COUNTS)
-    for contest in benchmark.CONTESTS.values():
-        entries = dataclasses.replace(contest, sizes=(4,), repeats=1).measure()
-        assert [each["status"] for each in entries] == ["CERTIFIED"] * 3
+    assert len(contest.CONTESTS) == len(contest.KINDS) * len(contest.COUNTS)
+    for each in contest.CONTESTS.values():
+        entries = dataclasses.replace(each, sizes=(4,), repeats=1).measure()
+        assert [entry["status"] for entry in entries] == ["CERTIFIED"] * 3

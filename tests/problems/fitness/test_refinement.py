@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.problems.stages import RefinementStage
+from dualmech.problems.refinement import RefinementStage
 from dualmech.validate import Array
 
 quick = settings(max_examples=12)

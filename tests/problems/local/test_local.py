@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech.geometry.local import patterns
+from dualmech.geometry import local
 from dualmech.validate import Array
 
 quick = settings(max_examples=24)
@@ -22,19 +22,19 @@ HISTOGRAM = dm.workloads.identity
 
 
 def randomised_response(size: int, epsilon: float) -> Array:
-    matrix = 1 + patterns.gain(epsilon) * np.eye(size)
+    matrix = 1 + local.gain(epsilon) * np.eye(size)
     return np.asarray(matrix / matrix.sum(axis=0))
 
 
 def subset_selection(size: int, epsilon: float) -> tuple[Array, float]:
     """The strategy, and its objective ``1 + (n-1)² / max_k τ_k``."""
-    excess, counts = patterns.gain(epsilon), np.arange(1, size)
+    excess, counts = local.gain(epsilon), np.arange(1, size)
     traces = counts * (size - counts) * (excess / (size + counts * excess)) ** 2
     best = int(counts[np.argmax(traces)])
     sets = np.array(
         [[u in chosen for u in range(size)] for chosen in itertools.combinations(range(size), best)]
     )
-    return patterns.rows(sets, epsilon) * (size / len(sets)), float(1 + (size - 1) ** 2 / traces.max())
+    return local.rows(sets, epsilon) * (size / len(sets)), float(1 + (size - 1) ** 2 / traces.max())
 
 
 def random_problem(seed: int) -> tuple[dm.LocalStrategy, dm.LocalPoint]:
@@ -110,7 +110,7 @@ class TestJudge:
         cells = np.array(list(itertools.product([0, 1], repeat=3)))
         halves = np.vstack([cells.T == 1, cells.T == 0])
         problem = dm.LocalStrategy(dm.workloads.marginals(dm.Domain({"a": 2, "b": 2, "c": 2}), ways=1), 1.0)
-        strategy = patterns.rows(halves, 1.0) * (8 / 6)
+        strategy = local.rows(halves, 1.0) * (8 / 6)
         judged = problem.certify(strategy, problem.dual_at(strategy))
         assert np.linalg.matrix_rank(strategy) == 4
         assert judged.objective == pytest.approx(180.5770, abs=1e-4) and judged.certifies(1e-9)
@@ -170,7 +170,7 @@ class TestMechanism:
         # The paper's example: one user's variance of all counts, and the users it takes.
         size, epsilon = 6, 1.3
         mechanism = dm.LocalMechanism(randomised_response(size, epsilon), epsilon, HISTOGRAM(size))
-        excess = patterns.gain(epsilon)
+        excess = local.gain(epsilon)
         expected = (size - 1) * (size / excess**2 + 2 / excess)
         np.testing.assert_allclose(mechanism.user_variances, expected, rtol=1e-10)
         assert mechanism.sample_complexity() == pytest.approx(expected / size / 0.01, rel=1e-10)

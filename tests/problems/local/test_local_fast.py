@@ -14,19 +14,10 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck import rivals
 from dualmech.fast.engine import loop
-from dualmech.fast.local import (
-    answers,
-    bound,
-    columns,
-    designs,
-    gradient,
-    master,
-    points,
-    search,
-)
-from dualmech.fast.local.projection import columns_within
-from dualmech.geometry.local import patterns, strategies
-from dualmech.geometry.local.relaxation import Relaxation
+from dualmech.fast.local import bound, columns, gradient, points, search
+from dualmech.fast.local.estimate import columns_within
+from dualmech.geometry import local
+from dualmech.geometry.local import Relaxation
 from dualmech.validate import Array
 
 quick = settings(max_examples=12)
@@ -46,7 +37,7 @@ KNOWN = {
 
 
 def subset_selection(size: int, epsilon: float) -> float:
-    excess, counts = patterns.gain(epsilon), np.arange(1, size)
+    excess, counts = local.gain(epsilon), np.arange(1, size)
     traces = counts * (size - counts) * (excess / (size + counts * excess)) ** 2
     return float(1 + (size - 1) ** 2 / traces.max())
 
@@ -150,15 +141,15 @@ class TestMaster:
             dm.Workload(rng.standard_normal((4, 4))), 1.0, "worst" if adversary else "average"
         )
         frame = points.Frame.of(problem.root, 1.0, problem.prior, adversary)
-        point = points.start(frame, patterns.all_sets(4), rng.uniform(0.1, 1, 14))
+        point = points.start(frame, local.all_sets(4), rng.uniform(0.1, 1, 14))
         view, aim = points.View.of(frame, point), 0.1
-        equations = master.MasterEquations(frame, point, view)
+        equations = columns.MasterEquations(frame, point, view)
         change = equations.change(np.full(14, aim), np.full(4, aim))
-        before = master.distance(frame, point, point, view, aim)
+        before = columns.distance(frame, point, point, view, aim)
         misses = []
         for length in (2e-4, 1e-4):
             moved = points.take_step(point, change, length, length)
-            after = master.distance(frame, point, moved, points.View.of(frame, moved), aim)
+            after = columns.distance(frame, point, moved, points.View.of(frame, moved), aim)
             misses.append(abs(after - (1 - length) * before))
         assert misses[1] <= 0.3 * misses[0] + 1e-11 * before
 
@@ -166,7 +157,7 @@ class TestMaster:
     @given(seeds)
     def test_balanced_weights_give_columns_of_sum_one(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        rows = patterns.rows(patterns.all_sets(5), 1.0)
+        rows = local.rows(local.all_sets(5), 1.0)
         weights = rng.uniform(0.8, 1.2, len(rows)) * 5 / len(rows)
         assert points.balance_columns(weights, rows) @ rows == pytest.approx(1)
 
@@ -176,9 +167,9 @@ class TestMaster:
         point = points.start(frame, columns.intervals(6))
         view = points.View.of(frame, point)
         rise, found = columns.price_patterns(frame, point, view, 10)
-        rows = patterns.rows(patterns.all_sets(6), 1.0)
+        rows = local.rows(local.all_sets(6), 1.0)
         excess = np.square(rows @ view.matrix).sum(axis=1) - rows @ point.costs
-        best = patterns.rows(found, 1.0)
+        best = local.rows(found, 1.0)
         assert rise == pytest.approx(excess.max())
         assert np.square(best @ view.matrix).sum(axis=1) - best @ point.costs == pytest.approx(
             np.sort(excess)[::-1][: len(found)]
@@ -260,7 +251,7 @@ class TestGradient:
         problem, rng = random_problem(seed), np.random.default_rng(seed)
         size, most = problem.user_types, np.exp(problem.epsilon)
         raw = rng.uniform(1, most, (3 * size, size)) ** rng.integers(0, 2, (3 * size, 1))
-        own = strategies.repair(raw, problem.epsilon)
+        own = local.repair(raw, problem.epsilon)
         begun = problem.certify(dm.LocalPoint(own, problem.prior), problem.dual_at(own)).objective
         limits: dict[str, Any] = {"step_size": step_size, "max_iterations": 20}
         with warnings.catch_warnings():
@@ -298,7 +289,7 @@ class TestManyUserTypes:
         problem = dm.LocalStrategy(dm.workloads.prefix(33), 1.0)
         answer = uncertified(problem, max_iterations=60)
         assert answer.solver == "fast:restart" and answer.certificate.feasible and answer.gap < 0.04
-        assert answer.objective < 1.06 * strategies.trace_bound(problem.root, 1.0)
+        assert answer.objective < 1.06 * local.trace_bound(problem.root, 1.0)
 
     def test_a_search_finds_the_optimum_where_it_is_known(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(12), 1.0)
@@ -314,7 +305,7 @@ class TestManyUserTypes:
         dual = bound.improve_bound(problem, answer.dual)
         judged = problem.certify(answer.primal, dual)
         assert dual.relaxation is not None and judged.gap < 0.003
-        assert judged.lower_bound > 1.02 * strategies.trace_bound(problem.root, 1.0)
+        assert judged.lower_bound > 1.02 * local.trace_bound(problem.root, 1.0)
 
     @quick
     @given(seeds)
@@ -352,10 +343,10 @@ class TestManyUserTypes:
         )
 
     def test_only_workloads_that_treat_all_alike_get_one(self) -> None:
-        assert designs.treats_all_equally(dm.LocalStrategy(dm.workloads.identity_total(5), 1.0))
-        assert not designs.treats_all_equally(dm.LocalStrategy(dm.workloads.prefix(5), 1.0))
+        assert search.treats_all_equally(dm.LocalStrategy(dm.workloads.identity_total(5), 1.0))
+        assert not search.treats_all_equally(dm.LocalStrategy(dm.workloads.prefix(5), 1.0))
         prior = np.arange(1, 6) / 15
-        assert not designs.treats_all_equally(dm.LocalStrategy(dm.workloads.identity(5), 1.0, prior=prior))
+        assert not search.treats_all_equally(dm.LocalStrategy(dm.workloads.identity(5), 1.0, prior=prior))
 
     @quick
     @given(seeds)
@@ -363,11 +354,11 @@ class TestManyUserTypes:
         rng = np.random.default_rng(seed)
         half, share = rng.standard_normal((6, 6)), 6 * rng.dirichlet(np.ones(6))
         form = half + half.T
-        starts = patterns.all_sets(6)
+        starts = local.all_sets(6)
         scores, sets = search.climb(form, share, 1.0, starts)
 
         def score(members: Array) -> float:
-            vector = 1 + patterns.gain(1.0) * members
+            vector = 1 + local.gain(1.0) * members
             return float(vector @ form @ vector / (vector.sum() * (vector @ share)))
 
         for found, value in zip(sets, scores, strict=True):
@@ -390,10 +381,10 @@ class TestManyUserTypes:
         unit = np.linalg.norm(matrix)
         matrix, costs = matrix / unit, costs / unit**2
         relaxation = Relaxation(*(getattr(relaxation, name) / unit**2 for name in bound.NAMES))
-        rows = patterns.rows(patterns.all_sets(7), epsilon)
+        rows = local.rows(local.all_sets(7), epsilon)
         slack = (rows @ costs) * (rows @ share) - np.square(rows @ matrix).sum(axis=1)
         assert slack.min() >= -1e-9
-        assert strategies.excess(matrix, costs, share, epsilon, relaxation) <= 1e-6 * costs.sum()
+        assert local.excess(matrix, costs, share, epsilon, relaxation) <= 1e-6 * costs.sum()
 
 
 class TestAnswers:
@@ -403,7 +394,7 @@ class TestAnswers:
         limits = loop.Limits.validated(1e-8, 1000, None, None)
         outcome = columns.generate(frame, limits)
         best = outcome.primal
-        few, fewer, every = answers.strategies(problem, frame, best.point, best.view)
+        few, fewer, every = points.strategies(problem, frame, best.point, best.view)
         assert len(few.strategy) < len(every.strategy) == len(best.point.sets) and len(fewer.strategy) <= 36
 
     @quick
@@ -414,12 +405,12 @@ class TestAnswers:
         criterion = "worst" if adversary else "average"
         problem = dm.LocalStrategy(dm.Workload(rng.standard_normal((4, 5))), 1.0, criterion)
         frame = points.Frame.of(problem.root, 1.0, problem.prior, adversary)
-        sets = patterns.all_sets(5)
-        weights = points.balance_columns(rng.uniform(0.8, 1.2, len(sets)) / 6, patterns.rows(sets, 1.0))
+        sets = local.all_sets(5)
+        weights = points.balance_columns(rng.uniform(0.8, 1.2, len(sets)) / 6, local.rows(sets, 1.0))
         point = points.start(frame, sets, weights)
-        *_, fewer, full = answers.strategies(problem, frame, point, points.View.of(frame, point))
+        *_, fewer, full = points.strategies(problem, frame, point, points.View.of(frame, point))
         assert len(fewer.strategy) <= 15 + 5 * adversary < len(full.strategy)
-        before, after = (answers.objective(problem, each) for each in (full, fewer))
+        before, after = (points.objective(problem, each) for each in (full, fewer))
         assert after == pytest.approx(before, rel=1e-9)
 
     @pytest.mark.parametrize(

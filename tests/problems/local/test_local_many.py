@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.local import bound, designs, points, search, thresholds, weighing
+from dualmech.fast.local import bound, points, search
 from dualmech.fast.local.points import Frame
-from dualmech.geometry.local import patterns, strategies
-from dualmech.geometry.local.relaxation import Relaxation
+from dualmech.geometry import local
+from dualmech.geometry.local import Relaxation
 
 quick = settings(max_examples=12)
 seeds = st.integers(0, 10_000)
@@ -41,7 +41,7 @@ class TestThresholds:
             *(level, level + 12),
         )[0]
         wanted = (both - share**2) / (share * (1 - share))
-        found = thresholds.gaussian_correlations(np.array([[1.0, wanted], [wanted, 1.0]]), share)
+        found = search.gaussian_correlations(np.array([[1.0, wanted], [wanted, 1.0]]), share)
         assert found[0, 1] == pytest.approx(rho, abs=2e-3) and found[0, 0] == 1
 
     @quick
@@ -51,7 +51,7 @@ class TestThresholds:
     ) -> None:
         rng = np.random.default_rng(seed)
         root = rng.standard_normal((int(rng.integers(1, 2 * size)), size)) * (rng.random(size) < 0.7)
-        sets = thresholds.Thresholds.of(root, epsilon).draw(17, rng)
+        sets = search.Thresholds.of(root, epsilon).draw(17, rng)
         assert sets.shape == (17, size) and len(set(sets.sum(axis=1))) == 1
         assert 0 < sets[0].sum() < size
 
@@ -63,7 +63,7 @@ class TestThresholds:
         centred = root - root.mean(axis=1, keepdims=True)
         half = rng.standard_normal((8, 12))
         half /= np.linalg.norm(half, axis=1, keepdims=True)
-        values, best = [], thresholds.best_correlations(root)
+        values, best = [], search.best_correlations(root)
         for share in (0.0, 0.05, 0.3, 1.0):
             mixed = (1 - share) * best + share * half @ half.T
             values.append(float(np.trace(centred @ np.linalg.inv(mixed) @ centred.T)))
@@ -77,9 +77,9 @@ class TestWeighing:
         rng = np.random.default_rng(seed)
         prior = rng.dirichlet(3 * np.ones(size))
         frame = Frame.of(rng.standard_normal((size, size)), epsilon, prior, adversary=False)
-        point, before = points.start(frame, patterns.all_sets(size)), np.inf
+        point, before = points.start(frame, local.all_sets(size)), np.inf
         for _ in range(6):
-            point, view, count = weighing.solve(frame, point, 0.0, 1)
+            point, view, count = search.solve(frame, point, 0.0, 1)
             assert count == 1 and view.objective <= before * (1 + 1e-9)
             np.testing.assert_allclose(point.weights @ view.rows, 1, rtol=1e-5)
             before = view.objective
@@ -87,7 +87,7 @@ class TestWeighing:
     def test_ends_at_the_optimum(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0)
         frame = Frame.of(problem.root, 1.0, problem.prior, adversary=False)
-        _, view, count = weighing.solve(frame, points.start(frame, patterns.all_sets(6)), 1e-9, 3000)
+        _, view, count = search.solve(frame, points.start(frame, local.all_sets(6)), 1e-9, 3000)
         assert count < 3000
         assert view.objective * frame.unit**2 == pytest.approx(fast.solve(problem).objective, rel=1e-4)
 
@@ -96,8 +96,8 @@ class TestWeighing:
 @given(seeds, st.integers(2, 8), epsilons)
 def test_heaviest_patterns_are_those_that_rows_split_into(seed: int, size: int, epsilon: float) -> None:
     rng = np.random.default_rng(seed)
-    strategy = 1 + patterns.gain(epsilon) * rng.random((4, size))
-    weights, sets = patterns.split_into_patterns(strategy, epsilon)
+    strategy = 1 + local.gain(epsilon) * rng.random((4, size))
+    weights, sets = local.split_into_patterns(strategy, epsilon)
     most = int(rng.integers(1, 4 * size))
     heaviest, found = search.heaviest_patterns(strategy, epsilon, most)
     assert len(found) == len(heaviest) == min(most, 4 * (size - 1))
@@ -129,7 +129,7 @@ def test_a_climb_begins_near_the_closed_form_and_ends_above(epsilon: float) -> N
         problem.feasible(1 + np.eye(size)),
         dm.LocalDual(matrix, costs, relaxation=relaxation),
     )
-    assert judged.lower_bound > strategies.trace_bound(problem.root, epsilon) * 1.01
+    assert judged.lower_bound > local.trace_bound(problem.root, epsilon) * 1.01
 
 
 @pytest.mark.slow  # by the clock of a machine that may have other work
@@ -151,21 +151,19 @@ def test_a_limit_holds_and_the_answer_is_good(name: str, size: int) -> None:
 def test_variances_are_those_of_their_definition(seed: int, size: int, epsilon: float) -> None:
     rng = np.random.default_rng(seed)
     root = rng.standard_normal((size, size)) + 10.0 ** rng.integers(-3, 4)
-    strategy = 1 + patterns.gain(epsilon) * np.eye(size)
+    strategy = 1 + local.gain(epsilon) * np.eye(size)
     strategy /= strategy.sum(axis=0)
     reconstruction = root @ np.linalg.inv(strategy)
     expected = [
         sum(strategy[o, u] * ((reconstruction[:, o] - root[:, u]) ** 2).sum() for o in range(size))
         for u in range(size)
     ]
-    np.testing.assert_allclose(
-        strategies.user_variances(root, strategy, reconstruction), expected, rtol=1e-12
-    )
+    np.testing.assert_allclose(local.user_variances(root, strategy, reconstruction), expected, rtol=1e-12)
 
 
 def test_a_design_that_would_not_fit_into_memory_is_not_made() -> None:
-    problem = dm.LocalStrategy(dm.workloads.identity(designs.LARGEST + 1), 1.0)
-    assert designs.strategy(problem, np.random.default_rng(0)) is None
+    problem = dm.LocalStrategy(dm.workloads.identity(search.LARGEST + 1), 1.0)
+    assert search.strategy(problem, np.random.default_rng(0)) is None
 
 
 def test_in_the_worst_case_the_even_prior_proves_more_than_the_closed_form() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.geometry.local import patterns, strategies
-from dualmech.geometry.local.relaxation import Relaxation
-from dualmech.reference.local import strategy as local
+from dualmech.geometry import local as local_geometry
+from dualmech.geometry.local import Relaxation
+from dualmech.reference import local
 from dualmech.validate import Array
 
 STATEMENTS = [(criterion, name) for criterion, names in local.FORMULATIONS.items() for name in names]
@@ -215,7 +215,7 @@ class TestRelaxation:
         sizes, products = rng.random(max(size - 2, 0)), rng.random((4, size))
         multipliers = Relaxation.of(size, normal(size), sizes=sizes, products=products, **parts)
         form = multipliers.matrix()
-        for s in patterns.all_sets(size).astype(float):
+        for s in local_geometry.all_sets(size).astype(float):
             o, k = 1 - s, s.sum()
             expected = s @ parts["both"] @ s + s @ parts["one"] @ o + o @ parts["neither"] @ o
             expected += sum(sizes[j - 1] * (k - j) * (k - j - 1) for j in range(1, size - 1))
@@ -235,8 +235,8 @@ class TestRelaxation:
         form = normal(size, size, seed=seed)
         form = form + form.T
         counts = np.arange(size + 1.0) + 1
-        sets = patterns.all_sets(size)
-        vectors = 1 + patterns.gain(epsilon) * sets
+        sets = local_geometry.all_sets(size)
+        vectors = 1 + local_geometry.gain(epsilon) * sets
         true = np.einsum("su,uv,sv->s", vectors, form, vectors) / counts[sets.sum(axis=1)]
         assert true.max() <= multipliers.excess(form, epsilon, counts)
 
@@ -266,7 +266,7 @@ class TestRelaxation:
     def test_it_beats_the_closed_form(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(12), 1.0)
         bound = problem.certify(np.full((1, 12), 1.0), reference.lower_bound(problem)).lower_bound
-        assert bound > 1.02 * strategies.trace_bound(problem.root, 1.0)
+        assert bound > 1.02 * local_geometry.trace_bound(problem.root, 1.0)
 
     def test_a_prior_for_the_worst_case(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(5), 1.0, "worst")
@@ -297,7 +297,7 @@ class TestReconstruction:
         strategy = answer.primal.strategy
         found = reference.reconstruct(workload, strategy, prior=prior)
         chosen = np.full(4, 0.25) if prior is None else np.array(prior)
-        closed = strategies.best_reconstruction(workload.dense(), strategy, chosen)
+        closed = local_geometry.best_reconstruction(workload.dense(), strategy, chosen)
         assert closed is not None
         np.testing.assert_allclose(found, closed.matrix, atol=1e-4 * np.abs(closed.matrix).max())
         variances = [float((strategy @ chosen) @ np.square(V).sum(axis=0)) for V in (found, closed.matrix)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech.crosscheck import rivals
-from dualmech.geometry.local import patterns
+from dualmech.geometry import local
 from dualmech.validate import Array
 from dualmech.workloads.names import builtin_workload
 
@@ -25,7 +25,7 @@ def random_strategy(seed: int, size: int, epsilon: float) -> Array:
     """A strategy with rows strictly inside the cone of private rows, able to answer anything."""
     rng = np.random.default_rng(seed)
     levels = rng.random((size + int(rng.integers(1, 6)), size)) ** 2
-    rows = (1 + patterns.gain(epsilon) * levels) * rng.uniform(0.2, 1, (len(levels), 1))
+    rows = (1 + local.gain(epsilon) * levels) * rng.uniform(0.2, 1, (len(levels), 1))
     problem = dm.LocalStrategy(dm.workloads.identity(size), epsilon)
     return problem.feasible(rows / rows.sum(axis=0).max()).strategy
 
@@ -192,7 +192,7 @@ class TestLemmas:
     def test_patterns_are_extreme(self, epsilon: float) -> None:
         """Lemma 3: n - 1 independent ratios are tight at each, and none is a mixture of others."""
         size, growth = 4, math.exp(epsilon)
-        for members in patterns.all_sets(size):
+        for members in local.all_sets(size):
             vector = np.where(members, growth, 1.0)
             tight = [
                 np.eye(size)[u] - growth * np.eye(size)[v]
@@ -208,8 +208,8 @@ class TestLemmas:
         mechanism = random_mechanism(seed, size, epsilon)
         parts, columns = [], []
         for row, column in zip(mechanism.strategy, mechanism.reconstruction.T, strict=True):
-            weights, sets = patterns.split_into_patterns(row[None], epsilon)
-            parts.append(weights[:, None] * patterns.rows(sets, epsilon))
+            weights, sets = local.split_into_patterns(row[None], epsilon)
+            parts.append(weights[:, None] * local.rows(sets, epsilon))
             columns += [column] * len(weights)
         split = dm.LocalMechanism(
             np.vstack(parts), epsilon, mechanism.workload, reconstruction=np.array(columns).T
@@ -228,8 +228,8 @@ class TestLemmas:
     def test_g_in_moments_of_the_sets(self, seed: int, size: int, epsilon: float) -> None:
         """On the complement of the ones, G is c² times the sets' second moments; its trace is at most τ."""
         rng = np.random.default_rng(seed)
-        sets, excess = patterns.all_sets(size), patterns.gain(epsilon)
-        weights, rows = rng.random(len(sets)), patterns.rows(sets, epsilon)
+        sets, excess = local.all_sets(size), local.gain(epsilon)
+        weights, rows = rng.random(len(sets)), local.rows(sets, epsilon)
         gram = (rows.T * weights) @ rows
         moments = (sets.T * (weights / (size + excess * sets.sum(axis=1)) ** 2)) @ sets.astype(float)
         complement = np.linalg.qr(np.hstack([np.ones((size, 1)), rng.standard_normal((size, size - 1))]))[0][

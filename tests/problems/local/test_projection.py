@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.fast.local import projection as solver
+from dualmech.fast.local import estimate as solver
 from dualmech.validate import Array
 
 SHAPES = [(1, 3), (3, 1), (2, 2), (8, 3), (12, 5)]

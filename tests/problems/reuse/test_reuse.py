@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.crosscheck.papers.common.reuse import compare_reuse
+from dualmech.crosscheck.papers.common.examples import compare_reuse
 from dualmech.problems import reuse
 from dualmech.validate import Array
 

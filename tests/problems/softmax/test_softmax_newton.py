@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck import compare
-from dualmech.fast.softmax.derivatives import Objective, ObjectivePoint
-from dualmech.fast.softmax.published_steps import conjugate_gradient, line_search
+from dualmech.fast.softmax.published import Objective, ObjectivePoint, conjugate_gradient, line_search
 from dualmech.validate import Array
 
 quick = settings(max_examples=20)

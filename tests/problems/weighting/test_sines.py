@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.problems.loads import SineLoads
+from dualmech.problems.design import SineLoads
 from dualmech.storage import store
 
 

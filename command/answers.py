@@ -1,0 +1,300 @@
+"""What an answer means for those who ask, by family: tables of query groups, and what is released."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from dualmech import accounting
+from dualmech.command.inputs import labels
+from dualmech.crosscheck.printing import (
+    LISTED,
+    Terms,
+    TextTable,
+    free_lines,
+    gap_percent,
+    range_text,
+)
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.product import Product
+from dualmech.geometry.stream import RangeStream
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.problems.base import mechanism_of
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.solution import Solution
+from dualmech.validate import Array
+from dualmech.workloads import census
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.unions import UnionWorkload
+
+LISTED_TABLES = 20  # most tables that are listed one by one
+
+
+@singledispatch
+def describe(problem: Any, out: Console, solution: Solution, terms: Terms) -> None:
+    """Print what a feasible answer to a problem gives, and what it costs; of other families its privacy alone."""
+    with contextlib.suppress(InvalidInputError):  # an estimate has no mechanism
+        if isinstance(mechanism := solution.mechanism, GaussianPrivacy):
+            out.print(privacy_text(mechanism, terms.delta))
+
+
+@describe.register(FitnessForUse)
+@describe.register(PrivacyFirst)
+@describe.register(TotalVariance)
+def _on_geometry(
+    problem: FitnessForUse | PrivacyFirst | TotalVariance, out: Console, solution: Solution, terms: Terms
+) -> None:
+    if isinstance(problem.geometry, RangeStream):
+        _all_ranges(problem, out, solution, terms)
+        return
+    if hasattr(problem.geometry, "free_queries"):  # it knows every query
+        if isinstance(problem, TotalVariance):
+            _total_variance(problem, out, solution, terms)
+        else:
+            _fitness(problem, out, solution, terms)
+        return
+    point = problem.geometry.divide(solution.primal, terms.divisor(problem))
+    # The mechanism as it is spent: that of total variance is solved at a cost of 1.
+    mechanism = mechanism_of(problem.geometry, point)
+    if isinstance(problem.geometry, Product):
+        factors = ", ".join(f"{own.geometry.name} of {own.workload.shape[0]}" for own in problem.factors)
+        out.print(f"Factors, whose costs and variances multiply: {factors} queries.")
+    else:
+        _by_table(out, problem, solution.prices, problem.geometry.forms(point), terms)
+    out.print(privacy_text(mechanism, terms.delta))
+    if not isinstance(problem.geometry, Blocks):
+        return
+    blocks, binding = problem.geometry, solution.binding
+    orbits = blocks.reach.shape[0]
+    several = f"{len(binding)} of {orbits} kinds of records bind"
+    kinds = "Every record costs the same" if orbits == 1 else several
+    count = len(blocks.keys) + len(blocks.matrix_blocks)
+    out.print(f"{kinds}; {count} blocks are measured, of rank {blocks.rank} at most.")
+
+
+def _all_ranges(problem: Any, out: Console, solution: Solution, terms: Terms) -> None:
+    """Print what the variances of all ranges come to, and those of some."""
+    mechanism, (count, cells) = problem.mechanism(solution.primal, terms.cost), problem.workload.shape
+    lengths = [2**power for power in range(cells.bit_length())]
+    # Those in the middle: ranges are numbered by their first cells, and then by their last.
+    firsts = [(cells - length) // 2 for length in lengths]
+    chosen = [
+        first * cells - first * (first - 1) // 2 + length - 1
+        for first, length in zip(firsts, lengths, strict=True)
+    ]
+    asked = problem.workload.select(chosen)
+    out.print(_variance_table(asked, None, mechanism.variances(asked), terms.z))
+    out.print(
+        f"These are in the middle; the mean variance of all {count} ranges is {mechanism.total_variance / count:.6g}."
+    )
+    _privacy(out, solution, mechanism, terms)
+
+
+def _fitness(problem: FitnessForUse | PrivacyFirst, out: Console, solution: Solution, terms: Terms) -> None:
+    out.print(_target_table(problem, solution, terms))
+    _privacy(out, solution, solution.mechanism, terms)
+
+
+@describe.register
+def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: Terms) -> None:
+    released, dual = problem.rescaled(solution.primal), solution.dual
+    hard = problem.accuracy_first.certify(
+        released, (dual.neighbour_weights, dual.query_weights / problem.targets)
+    )
+    out.print(
+        f"Scaled to meet the targets: squared privacy cost {hard.objective:.9g}, proven by the same weights to be "
+        f"at most {gap_percent(hard)} above the least."
+    )
+    out.print(_target_table(problem, solution, terms))
+    _privacy(out, solution, solution.mechanism, terms)
+
+
+def _total_variance(problem: TotalVariance, out: Console, solution: Solution, terms: Terms) -> None:
+    mechanism, asked = problem.mechanism(solution.primal, terms.cost), problem.geometry.workload
+    variances = mechanism.variances(asked)
+    variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+    weights = None if np.all(problem.weights == 1) else problem.asked_weights
+    out.print(_variance_table(asked, weights, variances, terms.z))
+    unasked = problem.workload.shape[0] - asked.shape[0]
+    if unasked:
+        out.print(f"Not asked for, having weight 0: {unasked} of {problem.workload.shape[0]} queries.")
+    _privacy(out, solution, mechanism, terms)
+
+
+@describe.register
+def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, terms: Terms) -> None:
+    design, weights, prices = problem.geometry, solution.primal, solution.prices
+    kinds = {
+        "needed": len(design.weighed),
+        "released exactly, at no cost": int(np.isinf(weights).sum()),
+        "of no use": len(weights) - len(design.needed),
+    }
+    out.print(
+        f"Design queries: {', '.join(f'{count} {kind}' for kind, count in kinds.items() if count)}; weights "
+        f"{range_text(weights[design.weighed])}."
+    )
+    largest = np.argsort(-prices, kind="stable")[:LISTED]
+    shares = ", ".join(f"{i} ({100 * prices[i]:.1f} %)" for i in largest if prices[i] > 0)
+    out.print(f"Largest shares of the bill, by design query from 0: {shares}.")
+    if not design.independent:
+        total = problem.strategy_error(weights) / terms.cost
+        out.print(f"They depend on one another: least squares bring the total variance down to {total:.9g}.")
+    if design.name == "sines" and math.prod(problem.workload.shape) > MAX_DENSE_ENTRIES:
+        out.print(
+            f"Noise is independent on each sine, of variance 1 / weight; no matrix of it is made, and no table of "
+            f"{problem.workload.shape[0]} ranges.\nPrivacy: rho = {terms.cost / 2:.6g} (zCDP)."
+        )
+        return
+    # Variances do not ask which noise it is, Gaussian or Laplace.
+    basis, root = design.noise(weights**problem.power)
+    noise = LinearGaussianMechanism(basis, root @ root.T / terms.cost, problem.neighbours)
+    variances = noise.variances(problem.workload)
+    if problem.neighbours is not None:
+        geometry = Dense.of(problem.workload, None, problem.neighbours)
+        variances[geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+        for line in free_lines(geometry):
+            out.print(line)
+    out.print(_variance_table(problem.workload, None, variances, terms.z))
+    if problem.privacy == "approximate":
+        _privacy(out, solution, noise, terms)
+        return
+    epsilon = terms.laplace_epsilon
+    out.print(
+        f"Privacy: epsilon = {epsilon:.6g}, pure, by Laplace noise of variance {2 / epsilon**2:.6g} on every row of "
+        f"the strategy."
+    )
+    out.print(_binding(solution, len(noise.profile)))
+
+
+def _by_table(out: Console, problem: Any, prices: Array, forms: Any, terms: Terms) -> None:
+    """Print what tables get: the largest variance of each, or what all have."""
+    fitness = problem.numbers == "targets"
+    asked, given = ("target variance", problem.targets) if fitness else ("weight", problem.weights)
+    orbits = getattr(problem.geometry, "tables", np.arange(len(given)))
+    headings = (
+        "table",
+        "tables",
+        asked,
+        "variance",
+        "margin",
+        "share of bill" if fitness else "share of total",
+    )
+    rows = []
+    for label, inside in _tables_by_name(problem.workload, problem.geometry.workload):
+        own = forms.variances[np.isin(orbits, inside)]
+        columns = (given[inside], own, accounting.margin_from_variance(own, terms.z))
+        shares = f"{100 * prices[inside].sum():.1f} %"
+        rows.append((label, str(len(inside)), *(range_text(each) for each in columns), shares))
+    out.print(_table("Tables", headings, rows, terms.z))
+
+
+def privacy_text(mechanism: GaussianPrivacy, delta: float) -> str:
+    """Return the privacy of a mechanism as ρ, μ and ε at a δ."""
+    return (
+        f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
+        f"epsilon = {mechanism.epsilon(delta):.6g} at delta = {delta:g}."
+    )
+
+
+def _tables_by_name(asked: Workload, workload: Any) -> list[tuple[str, npt.NDArray[np.intp]]]:
+    """Return tables with their positions, one by one where they are few, by ways or publication elsewhere."""
+    names = labels(asked) or labels(workload) or []
+    if len(names) > LISTED_TABLES:
+        names = (
+            [census.published(name)[1] for name in names]
+            if isinstance(workload, UnionWorkload)
+            else [f"{len(axes)}-way" for axes in getattr(workload, "tables", workload).axes]
+        )
+    return [(name, np.flatnonzero([other == name for other in names])) for name in dict.fromkeys(names)]
+
+
+def _target_table(
+    problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
+) -> TextTable:
+    """Return the table of query groups: target, achieved, how many bind, and their share of the cost."""
+    variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
+    variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+    tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
+    headings = ("target variance", "target margin", "achieved variance", "achieved margin")
+    rows, prices = [], solution.prices
+    for group, inside in _groups(problem.workload):
+        wanted, got = problem.targets[inside], variances[inside]
+        numbers = (
+            *(wanted, accounting.margin_from_variance(wanted, terms.z)),
+            *(got, accounting.margin_from_variance(got, terms.z)),
+        )
+        counts = (int(tight[inside].sum()), int((~tight[inside]).sum()))
+        shown = (*(range_text(values) for values in numbers), *map(str, counts))
+        share = f"{100 * prices[inside].sum():.1f} %"
+        rows.append((group, str(int(inside.sum())), *shown, share))
+    names = ("group", "queries", *headings, "binding", "loose", "share of bill")
+    return _table("Queries by group", names, rows, terms.z)
+
+
+def _variance_table(workload: Workload, weights: Array | None, variances: Array, z: float) -> TextTable:
+    """Return the table of query groups: what they count, if not all the same, their variances, and their shares."""
+    bill, rows = variances if weights is None else weights * variances, []
+    for group, inside in _groups(workload):
+        got = variances[inside]
+        columns = [got, accounting.margin_from_variance(got, z)]
+        shown = [
+            range_text(values) for values in (columns if weights is None else [weights[inside], *columns])
+        ]
+        share = f"{100 * bill[inside].sum() / bill.sum():.1f} %"
+        rows.append((group, str(int(inside.sum())), *shown, share))
+    weight = () if weights is None else ("weight",)
+    return _table(
+        "Queries by group", ("group", "queries", *weight, "variance", "margin", "share of total"), rows, z
+    )
+
+
+MEANINGS = {
+    "margin": "margin: of error, at z = {z:g}",
+    "binding": "binding: queries whose variance is at its target",
+    "loose": "loose: those below it",
+    "share of bill": "share of bill: loosening the targets by 1 % saves that share of 1 % of the squared privacy cost",
+    "share of total": "share of total: of the total variance",
+}
+"""What the words in the headings of these tables mean."""
+
+
+def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]], z: float) -> TextTable:
+    """Return a table with one note that says what its headings mean."""
+    said = [meaning for word, meaning in MEANINGS.items() if any(word in heading for heading in headings)]
+    note = "; ".join(said).format(z=z)
+    return TextTable(subject, headings, rows, headings[:1], [f"{note[0].upper()}{note[1:]}."])
+
+
+def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
+    """Return the groups of queries in order, each with which queries are in it."""
+    groups = np.array(workload.groups)
+    return [(group, groups == group) for group in dict.fromkeys(workload.groups)]
+
+
+def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
+    """Print the privacy of a mechanism as ρ, μ and (ε, δ), and how many neighbours bind."""
+    out.print(privacy_text(mechanism, terms.delta))
+    out.print(_binding(solution, len(mechanism.profile)))
+
+
+def _binding(solution: Solution, neighbours: int) -> str:
+    return f"{len(solution.binding)} of {neighbours} neighbours bind."
+
+
+# Hard limits at a given privacy, on the command line: the search for the least factor, and its report.
+
+
+# How much a mechanism wastes, on the command line.

@@ -1,0 +1,606 @@
+"""The commands ``solve``, ``judge`` and ``simulate``: their options; the work is loaded when one runs."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import dualmech as dm
+from dualmech.command import options
+from dualmech.command.options import Layer, UsageError
+from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
+from dualmech.watching import passing
+
+if TYPE_CHECKING:
+    from dualmech.certificate import Certificate
+    from dualmech.command.request import Request
+    from dualmech.solution import Solution
+    from dualmech.watching import Line
+
+    Solved = tuple[Solution, tuple[Solution, ...]]
+    from dualmech.crosscheck.leaderboard import Entry, Standing
+
+
+def solve(
+    context: typer.Context,
+    workload: options.Workload,
+    problem: options.Problem = options.FITNESS,
+    targets: options.Targets = None,
+    moe: options.Margins = None,
+    z: options.Quantile = None,
+    weights: options.Weights = None,
+    design: options.Design = None,
+    privacy: options.Kind = None,
+    t1: options.CostSharpness = None,
+    t2: options.VarianceSharpness = None,
+    total_weight: options.TotalWeight = None,
+    rho: options.Rho = None,
+    cap: options.Caps = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    neighbours: options.Neighbours = None,
+    geometry: options.Geometry = "auto",
+    layer: Annotated[
+        Layer, typer.Option(help="The library's own solver, or the CVXPY program.")
+    ] = Layer.FAST,
+    backend: Annotated[
+        str | None, typer.Option(help="CVXPY backend of the reference layer. [default: CLARABEL]")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Solver of the fast layer, such as newton or fixed_point; of fitness and softmax also softmax_newton "
+            "(SM-II) and softmax_gradient. [default: auto]"
+        ),
+    ] = None,
+    tol: Annotated[
+        float | None,
+        typer.Option(
+            callback=options.tolerance, help="Gap to prove. [default: 1e-6 fast, by backend otherwise]"
+        ),
+    ] = None,
+    refine: Annotated[
+        bool,
+        typer.Option("--refine", help="fitness: break ties, for the least sorted privacy profile."),
+    ] = False,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            help="Begin where the solution in this .npz file ended, one that ran out of time or near by."
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which the best answer so far is judged and kept.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")
+    ] = None,
+    prove: Annotated[
+        str | None,
+        typer.Option(help="Write a proof in whole numbers to this .json file. See verify."),
+    ] = None,
+) -> None:
+    """Find the best noise for a workload and prove how good it is."""
+    request = request_of(context)
+    request.refuse_foreign(refine=refine)
+    if backend is not None and layer is Layer.FAST:
+        raise UsageError("--backend belongs to --layer reference; the fast layer has none")
+    if method is not None and (refine or layer is not Layer.FAST):
+        raise UsageError("--method belongs to --layer fast without --refine")
+    if (start is not None or time_limit is not None) and (refine or layer is not Layer.FAST):
+        raise UsageError("--start and --time-limit belong to --layer fast without --refine")
+    for path, suffix in ((output, ".npz"), (prove, ".json")):
+        if path is not None:
+            dm.files.check_writable(path, suffix)
+    if request.searches:
+        from dualmech.command import capping
+
+        leave(capping.solve_capped(request, context.params, layer, tol, output))
+    with warnings.catch_warnings(), passing("stating the problem") as line:
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        posed = _posed(request, refine or method in dm.fast.MATRIX_METHODS, prove is not None)
+        options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
+        run = (
+            _refine
+            if refine
+            else partial(_solve, {name: own for name, own in options.items() if own is not None})
+        )
+        answer, stages = run(posed, layer, backend, tol, line)
+        if output is not None:
+            line.say("writing")
+            answer.save(output)
+        if prove is not None:
+            line.say("proving")
+            proof = dm.prove(answer)
+            proof.save(prove)
+        from dualmech.command import report
+        from dualmech.crosscheck import printing
+    out = printing.console()
+    report.solution_report(out, answer, request.terms)
+    report.stage_lines(out, answer, stages)
+    if prove is not None:
+        report.proof_line(out, proof)
+    leave(*((each.certificate, each.tol) for each in (answer, *stages)))
+
+
+def _posed(request: Request, on_matrix: bool, proved: bool) -> Any:
+    """State the problem, on a matrix where the solver or the proof needs one."""
+    posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
+    if proved:
+        from dualmech.crosscheck.proofs.prove import provable
+
+        if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "several_cells", False):
+            posed = request.state("dense")  # of pairs of cells there are proofs on a matrix alone
+        provable(posed)  # refuses what has no such proof, before any work
+    return posed
+
+
+def judge(
+    context: typer.Context,
+    workload: options.Workload,
+    problem: options.Problem = options.FITNESS,
+    targets: options.Targets = None,
+    moe: options.Margins = None,
+    z: options.Quantile = None,
+    weights: options.Weights = None,
+    design: options.Design = None,
+    privacy: options.Kind = None,
+    t1: options.CostSharpness = None,
+    t2: options.VarianceSharpness = None,
+    total_weight: options.TotalWeight = None,
+    rho: options.Rho = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    neighbours: options.Neighbours = None,
+    geometry: options.Geometry = "auto",
+    covariance: Annotated[
+        str | None,
+        typer.Option(
+            help="File with the covariance of the noise (on the cells, or on the basis), a mechanism, or a solution."
+        ),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead a file with a strategy matrix, or of running sums sqrt, tree or toeplitz:FILE: unit noise, "
+            "or for variance as much as it takes."
+        ),
+    ] = None,
+    query_weights: Annotated[
+        str | None, typer.Option(help="weighting: file with the weights of the design queries.")
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of targets and an answer, a file of a mechanism or of a solution on the same cells: how much "
+            "it wastes, at the accuracy that it gives this workload."
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", help="With --mechanism: write the better mechanism to this .npz file."
+        ),
+    ] = None,
+    tol: Annotated[
+        float,
+        typer.Option(
+            callback=options.tolerance, help="Distance from the optimum up to which the exit status is 0."
+        ),
+    ] = 1e-6,
+) -> None:
+    """Say how far a given answer is from the optimum; of a solution's file, its own answer, judged anew."""
+    from dualmech.command import inputs, report
+    from dualmech.crosscheck import judging, printing
+
+    given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
+    if mechanism is None and not any(given.values()) and (own := inputs.read_solution(str(workload))):
+        _judge_solution(context, own, tol)
+    if mechanism is not None:
+        from dualmech.command import capping
+
+        leave((capping.judge_waste(context, str(workload), mechanism, output), tol))
+    if output is not None:
+        raise UsageError("--output of judge belongs to --mechanism: it writes the better one")
+    request = request_of(context)
+    if problem != "fitness" and (rho is not None or epsilon is not None):
+        raise UsageError(
+            f"--rho and --epsilon belong to solve; judge takes an answer to --problem {problem} at "
+            f"sensitivity 1, and reports another one scaled to it"
+        )
+    request.refuse_foreign(**given)
+    kinds = [kind for kind, path in given.items() if path is not None]
+    if len(kinds) != 1:
+        either = "either --covariance FILE or --strategy FILE"
+        wanted = "--query-weights FILE" if problem == "weighting" else either
+        raise UsageError(f"give {wanted}: the answer to judge")
+    path = str(given[kinds[0]])
+    with passing("reading") as line:
+        request = request.under(inputs.read_own_neighbours(path), path)
+        answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
+        by_name = inputs.names_causal(strategy)
+        on_cells = answer is None and not by_name and request.geometry == "auto"
+        posed = request.state("dense" if on_cells else None)
+        if by_name:
+            answer = inputs.read_causal(posed, str(strategy))
+        if answer is None:
+            answer = inputs.read_answer(posed, kinds[0], path)
+        line.say("finding the judge's bound")
+        verdict = judging.judge(posed, answer, callback=line)
+    report.verdict_report(printing.console(), posed, verdict, request.terms)
+    leave((verdict, tol))
+
+
+def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> None:
+    """Report a solution from a file, which was judged anew when it was read, and leave."""
+    from dualmech.command import report
+    from dualmech.crosscheck import printing
+    from dualmech.crosscheck.families import family_of
+
+    family = family_of(own.problem)
+    spent = ("rho", "epsilon") if family.at_a_cost else ()
+    used = ("workload", "tol", "z", "delta", *spent)
+    options.refuse_unused(context, used, "a solution, whose file says what was asked")
+    with passing("reading"):
+        posed: dict[str, Any] = {
+            "problem": family.name,
+            "privacy": getattr(own.problem, "privacy", None),
+        }
+        request = request_of(context, None, **posed if family.at_a_cost else {})
+    report.solution_report(printing.console(), own, request.terms)
+    leave((own.certificate, tol))
+
+
+def simulate(
+    data: Annotated[
+        str, typer.Argument(metavar="RECORDS", help="CSV file of codes from 0, with a header of attributes.")
+    ],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MECHANISM",
+            help="File of a marginal mechanism, or of a solution of tables, of their attributes.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
+    ],
+    rng: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed of the noise, to repeat it. [default: from the operating system]"),
+    ] = None,
+    allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
+) -> None:
+    """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
+    from dualmech.command import simulation
+    from dualmech.crosscheck import printing
+
+    with passing("counting and measuring"):
+        done = simulation.simulate(data, source, output, rng, allow_empty)
+    typer.echo(simulation.WARNING, err=True)
+    out = printing.console()
+    for line in done:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def request_of(context: typer.Context, kind: type[Request] | None = None, **given: Any) -> Request:
+    """Return what a command's options pose, those of `Request` by the same name, or another kind; the file is read."""
+    from dualmech.command.request import Request
+
+    chosen = kind or Request
+    known = [each.name for each in fields(chosen)]
+    return chosen(
+        **{name: context.params[name] for name in known if name in context.params} | given
+    ).specified()
+
+
+def _started(path: str) -> Any:
+    from dualmech.command import inputs
+
+    found = inputs.read_solution(path)
+    if found is None:
+        raise UsageError(f"--start takes the file of a solution, which {path} is not")
+    return found
+
+
+def _solve(
+    options: dict[str, Any], problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line
+) -> Solved:
+    if layer is Layer.FAST:
+        line.say("solving")
+        return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=line, **options), ()
+    line.say("loading CVXPY")
+    chosen = backend or "CLARABEL"
+    line.say(dm.reference.program_name(problem, backend=chosen))
+    return dm.reference.solve(problem, backend=chosen, tol=tol), ()
+
+
+def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line) -> Solved:
+    if layer is Layer.FAST:
+        line.say("refining")
+        found = dm.fast.refine(problem, tol=1e-9 if tol is None else tol, callback=line)
+    else:
+        line.say(f"{backend or 'CLARABEL'}: refining")
+        found = dm.reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
+    return found.solution, found.stages
+
+
+def leave(*judged: tuple[Certificate, float]) -> None:
+    """Leave with status 0 if every certificate is within its tolerance, else with 3 and a line that says why."""
+    from dualmech.command import report
+
+    for certificate, tol in judged:
+        if not certificate.certifies(tol):
+            typer.echo(f"dualmech: {report.uncertified_line(certificate, tol)}", err=True)
+            raise typer.Exit(3)
+    raise typer.Exit(0)
+
+
+# The command ``verify``: whether a proof file shows what it says, and of which problem.
+
+
+def verify(
+    context: typer.Context,
+    proof: Annotated[str, typer.Argument(metavar="PROOF", help="File that solve --prove wrote.")],
+    workload: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WORKLOAD]", help="Whether the proof is of this workload, with the options below."
+        ),
+    ] = None,
+    problem: options.Problem = options.FITNESS,
+    targets: options.Targets = None,
+    moe: options.Margins = None,
+    z: options.Quantile = None,
+    weights: options.Weights = None,
+    rho: options.Rho = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    neighbours: options.Neighbours = None,
+) -> None:
+    """Check a proof in whole numbers, with nothing but Python's own arithmetic."""
+    posing = (targets, moe, weights, rho, epsilon, delta, neighbours)
+    if workload is None and any(given is not None for given in posing):
+        raise UsageError("options that pose a problem need a WORKLOAD, which the proof is to be of")
+    with passing("checking") as line:
+        from dualmech.command import report
+        from dualmech.crosscheck import printing
+
+        try:
+            checked = dm.verify(proof)
+        except dm.CertificateError as error:
+            typer.echo(f"dualmech: REFUSED: {error}", err=True)
+            raise typer.Exit(3) from error
+        line.say("reading")
+        other = workload is not None and not checked.is_of(request_of(context).state())
+    if other:
+        typer.echo(
+            f"dualmech: REFUSED: {proof}: it is of another problem than {workload} with these options",
+            err=True,
+        )
+        raise typer.Exit(3)
+    report.proof_line(printing.console(), checked)
+
+
+# The command ``plot``: pictures of a solution, each that it has.
+
+
+KINDS = ("covariance", "correlation", "variances", "profile", "tradeoff")
+"""What a file holds enough for; the steps of a solver are in none."""
+
+
+def plot(
+    solution: Annotated[
+        str, typer.Argument(metavar="SOLUTION", help="File of a solution, as solve -o writes it.")
+    ],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for the pictures, as SVG and PNG."),
+    ],
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(KINDS)}; several times for several. [default: all]"),
+    ] = None,
+) -> None:
+    """Draw an answer: its noise, prices, profile of neighbours, privacy against accuracy."""
+    from dualmech import plots, validate
+    from dualmech.command import inputs
+    from dualmech.crosscheck import printing
+    from dualmech.crosscheck.printing import check_drawable, save_picture
+
+    asked = [validate.choice(KINDS, only=each) for each in only or KINDS]
+    check_drawable(output)
+    answer = inputs.read_solution(solution)
+    if answer is None:
+        raise InvalidInputError(f"{solution}: holds no solution; solve -o writes one")
+    draw = {
+        "covariance": lambda axes, rows: plots.covariance(rows, axes=axes),
+        "correlation": lambda axes, rows: plots.covariance(rows, axes=axes, correlation=True),
+        "variances": lambda axes, rows: plots.variances(rows, axes=axes),
+        "profile": lambda axes, rows: plots.profile(rows, axes=axes),
+        "tradeoff": lambda axes, rows: plots.tradeoff(rows, axes=axes),
+    }
+    out = printing.console()
+    for kind in asked:
+        try:
+            with passing(f"drawing {kind}"):
+                paths = save_picture(kind, output, draw[kind], answer)
+        except DualmechError as error:
+            if only:
+                raise
+            out.print(f"not drawn: {kind}: {error}", markup=False)
+            continue
+        for path in paths:
+            out.print(f"drawn: {path}", markup=False)
+
+
+# The command ``explain``: its options, and where the explanation goes.
+
+
+def explain(
+    context: typer.Context,
+    workload: options.Asked,
+    problem: options.AnyProblem = options.FITNESS_EXPLAINED,
+    targets: options.Targets = None,
+    moe: options.Margins = None,
+    weights: options.Weights = None,
+    design: options.Design = None,
+    privacy: options.Kind = None,
+    t1: options.CostSharpness = None,
+    t2: options.VarianceSharpness = None,
+    total_weight: options.TotalWeight = None,
+    rho: options.AnyRho = None,
+    epsilon: options.AnyEpsilon = None,
+    delta: options.AnyDelta = None,
+    criterion: options.Criterion = None,
+    prior: options.Prior = None,
+    released: options.Released = None,
+    answers: options.Answers = None,
+    total: options.Total = None,
+    neighbours: options.Neighbours = None,
+    geometry: options.Geometry = "auto",
+    layer: Annotated[
+        Layer, typer.Option(help="Whose answer, and of the reference layer whose program.")
+    ] = Layer.FAST,
+    formulation: Annotated[
+        str | None, typer.Option(help="Which program of the reference layer. [default: its first]")
+    ] = None,
+    tol: Annotated[
+        float | None,
+        typer.Option(
+            callback=options.tolerance,
+            help="Gap to prove, of the interval as well. [default: 1e-6 fast, by backend otherwise]",
+        ),
+    ] = None,
+    latex: Annotated[
+        str | None, typer.Option(help="Write it as LaTeX to this .tex file instead, or - to print that.")
+    ] = None,
+) -> None:
+    """Print the program, its dual, the optimal weights, the prices and the proof in words."""
+    if formulation is not None and layer is Layer.FAST:
+        raise UsageError("--formulation belongs to --layer reference; the fast layer has none")
+    if latex not in (None, "-"):
+        dm.files.check_writable(str(latex), ".tex")
+    with passing("reading"):
+        from dualmech.command import explanation, inputs
+        from dualmech.command.explanation import AnyRequest
+        from dualmech.crosscheck import printing
+
+        answer = held = inputs.read_solution(workload[0]) if len(workload) == 1 else None
+        posed = (
+            request_of(context, AnyRequest, workload=workload[0], others=tuple(workload[1:])).state()
+            if answer is None
+            else answer.problem
+        )
+    if held is not None:
+        used = ("workload", "layer", "formulation", "latex", "tol")
+        options.refuse_unused(context, used, "a solution, whose file says what was asked")
+    stated = None
+    if answer is not None and tol is not None and not answer.certificate.certifies(tol):
+        answer = None  # of which more is asked than its file holds
+    if layer is Layer.REFERENCE:
+        answer, stated = explanation.stated_and_solved(posed, answer, formulation, tol)
+    answer = explanation.solved(posed, tol or explanation.TOLERANCE) if answer is None else answer
+    page = explanation.sections(answer, stated)
+    if latex is None:
+        explanation.show(printing.console(), page)
+    else:
+        explanation.write_latex(page, latex)
+    leave((answer.certificate, answer.tol))
+
+
+# The commands ``library`` and ``leaderboard``: problems with proven optima, and how far answers are from them.
+
+
+Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Where the library is, or is to be.")]
+
+
+def library(
+    folder: Folder,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="A problem's name, or a family's; may be repeated.")
+    ] = None,
+) -> None:
+    """Write problems with their data, proven optima and proofs, to test a solver against; what is there is kept."""
+    with passing("loading"):
+        from dualmech.crosscheck import library as proven
+        from dualmech.crosscheck import printing
+    out = printing.console()
+    widest, count, began = (0.0, ""), 0, time.perf_counter()
+    built = proven.build(folder, only)
+    while True:
+        with passing(f"{count} proven"):
+            each = next(built, None)
+        if each is None:
+            break
+        count, widest = count + 1, max(widest, (each.upper / each.lower - 1, each.name))
+    out.print(
+        f"{count} problems in {folder}, each optimum proven within {widest[0]:.1e} of itself, "
+        f"in {time.perf_counter() - began:.1f} s; the widest interval is that of {widest[1]}.",
+        soft_wrap=True,
+    )
+
+
+def leaderboard(
+    folder: Folder,
+    answers: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ANSWERS...",
+            help="Folders of answers, one for each solver: NAME.npz, .csv, .npy or .mtx, by problem.",
+        ),
+    ],
+    tol: Annotated[
+        float,
+        typer.Option(
+            callback=options.tolerance, help="Distance from the optimum up to which the exit status is 0."
+        ),
+    ] = 1e-6,
+    scaled: Annotated[
+        bool, typer.Option("--scaled", help="Scale, or mend, answers to be feasible before they are judged.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every answer, not only those beyond the tolerance.")
+    ] = False,
+) -> None:
+    """Rank solvers by how far their answers are from the proven optima of a library."""
+    with passing("judging"):
+        from dualmech.crosscheck import leaderboard as board
+        from dualmech.crosscheck import printing
+        from dualmech.crosscheck.printing import table
+        from dualmech.display import counted
+
+        found = [*board.entries(folder, answers, scaled=scaled)]
+    out, ranked = printing.console(), board.standings(found, tol)
+    headings = "solver", "answers", "feasible", f"within {tol:g}", "median", "worst", "seconds"
+    out.print(table(counted(len(ranked), "solver"), headings, map(_standing, ranked)))
+    beyond = [entry for entry in found if not entry.most <= tol]
+    shown = found if every or len(answers) == 1 else beyond
+    if shown:
+        columns = "solver", "problem", "achieved", "from the optimum", "seconds"
+        words = "solver", "problem", "from the optimum"
+        out.print(table(counted(len(shown), "answer"), columns, map(_answer, shown), words))
+    if beyond or not found:
+        said = f"{len(beyond)} of {len(found)} answers are not within {tol:g} of the optimum"
+        typer.echo(f"dualmech: {said}", err=True)
+        raise typer.Exit(3)
+
+
+def _answer(each: Entry) -> tuple[str, ...]:
+    return each.solver, each.name, _number(each.objective, ".9g"), each.words, _number(each.seconds)
+
+
+def _standing(each: Standing) -> tuple[str, ...]:
+    apart = (_number(own, ".2g") for own in (each.median, each.worst))
+    counts = map(str, (each.answers, each.feasible, each.within))
+    return each.solver, *counts, *apart, _number(each.seconds)
+
+
+def _number(value: float, form: str = ".3g") -> str:
+    return "" if math.isnan(value) else f"{value:{form}}"

@@ -1,0 +1,274 @@
+"""The program, its dual, the optimal weights, the prices and the proof, in words: on a terminal, or in LaTeX."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from rich.console import Console
+from rich.markup import escape
+
+from dualmech import fast, files
+from dualmech.command import inputs, proof_page
+from dualmech.command.options import UsageError
+from dualmech.command.request import Request
+from dualmech.crosscheck.families import FAMILIES, Family
+from dualmech.crosscheck.optima import finding, rationals
+from dualmech.crosscheck.optima.rationals import ExactProof
+from dualmech.crosscheck.optima.surds import simplest_between
+from dualmech.crosscheck.proofs.prove import prove
+from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
+from dualmech.files.atomic import atomic_write
+from dualmech.neighbours import Relation
+from dualmech.problems.common import CommonMechanism
+from dualmech.problems.local.estimate import NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection
+from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.problems.reuse import ReuseFitness
+from dualmech.publishing.specification import Specification
+from dualmech.reference.formulas.choice import statement
+from dualmech.reference.formulas.records import Statement
+from dualmech.reference.formulas.writing import Section, latex_document, terminal_lines
+from dualmech.solution import Solution, require_solution
+from dualmech.storage import store
+from dualmech.watching import passing
+from dualmech.workloads.base import Workload
+
+TOLERANCE = 1e-6
+"""Gap that is proven where no other is asked for."""
+
+MOST_ENTRIES = 2**22
+"""Entries of a workload, queries times cells, up to which a problem about each of its queries is explained."""
+
+IN_WHOLE_NUMBERS = 400  # entries of a workload up to which an interval in fractions is proven
+
+SIMPLER = Fraction(1, 4)
+"""By how much of the width of an interval each end may be moved to a simpler fraction."""
+
+
+def refuse_large(workload: Workload, by_table: bool) -> None:
+    """Refuse what nobody would read: more queries times cells than `MOST_ENTRIES`, where each is looked at by itself.
+
+    Raises `InvalidInputError`, before anything of that size is made.
+    """
+    factors = getattr(workload, "factors", None) if by_table else None
+    for each in factors or (workload,):
+        queries, cells = each.shape
+        if queries * cells > MOST_ENTRIES and not (by_table and each.tabular() is not None):
+            raise InvalidInputError(
+                f"workload must have at most {MOST_ENTRIES} entries to be explained, got {queries} queries x {cells} "
+                f"cells; `dualmech solve` solves it, and --prove writes a proof that a machine can check"
+            )
+
+
+def refuse_large_problem(problem: Any) -> None:
+    """Refuse a problem by the size of its workload, as `refuse_large` does."""
+    workload = getattr(problem, "workload", None)
+    if isinstance(workload, Workload):
+        by_table = getattr(getattr(problem, "geometry", None), "name", "dense") not in ("dense", "stream")
+        refuse_large(workload, by_table)
+
+
+def explain(out: Console, problem: Any) -> Solution:
+    """Print what is asked, what proves the answer, and why; return the solution that was explained."""
+    return explain_answer(out, solved(problem))
+
+
+def solved(problem: Any, tol: float = TOLERANCE) -> Solution:
+    """Return the fast layer's answer."""
+    with warnings.catch_warnings(), passing("solving") as line:
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        return fast.solve(problem, tol=tol, callback=line)
+
+
+def explain_answer(out: Console, answer: Any) -> Solution:
+    """Print an answer with its proof, in fractions if there are some that anybody would put on a blackboard."""
+    held = require_solution(answer)
+    show(out, sections(held))
+    return held
+
+
+def stated_and_solved(
+    problem: Any, answer: Solution | None, formulation: str | None, tol: float | None = None
+) -> tuple[Solution, Statement]:
+    """Return the answer of the reference layer, or one that is known, and the program of a formulation."""
+    with warnings.catch_warnings(), passing("loading CVXPY") as line:
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        from dualmech import reference
+
+        stated = reference.statement(problem, formulation)
+        chosen: dict[str, Any] = {} if formulation is None else {"formulation": formulation}
+        if answer is None:
+            line.say(reference.program_name(problem, **chosen))
+            answer = reference.solve(problem, tol=tol, **chosen)
+    return answer, stated
+
+
+def write_latex(page: list[Section], path: str) -> None:
+    """Write sections as a LaTeX document into a file, or print it where the path is a dash."""
+    document = latex_document(page)
+    if path == "-":
+        print(document, end="")
+        return
+    with atomic_write(path) as file:
+        file.write(document.encode("utf-8"))
+    print(f"{path}: written")
+
+
+def show(out: Console, page: list[Section]) -> None:
+    """Print the sections of a page."""
+    for section in page:
+        title, *lines = terminal_lines(section)
+        out.print(f"[bold]{escape(title)}[/]")
+        for line in lines:
+            out.print(line, markup=False)
+
+
+def sections(answer: Solution, stated: Statement | None = None) -> list[Section]:
+    """Return what is said of an answer; `stated` is its statement with another form of the program.
+
+    Raises `InvalidInputError` for a problem that is too large.
+    """
+    refuse_large_problem(answer.problem)
+    exact = None
+    if rationals.worth_trying(answer.problem):
+        with warnings.catch_warnings(), passing("looking for a proof in fractions and square roots"):
+            warnings.simplefilter("ignore", UncertifiedWarning)
+            answer, exact = _exactly(answer, anywhere=stated is None)
+    simple = None if exact is not None else _simple_interval(answer)
+    return proof_page.page(answer, statement(answer.problem), exact, simple, stated)
+
+
+def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactProof | None]:
+    """Return an exact proof, and the answer to the problem that it is of: the same `anywhere`, or on its own basis."""
+    exact = finding.proven(fast.solve(answer.problem, tol=finding.CLOSE_ENOUGH, start=answer))
+    if exact is None and anywhere and (same := rationals.on_own_rows(answer.problem)) is not None:
+        sharp = fast.solve(same, tol=finding.CLOSE_ENOUGH)
+        exact = finding.proven(sharp)
+        answer = answer if exact is None else sharp
+    return answer, exact
+
+
+def _simple_interval(answer: Solution) -> tuple[Fraction, Fraction] | None:
+    """Return simple fractions between which the optimum is proven to lie in whole numbers, None where it is not."""
+    workload = getattr(answer.problem, "workload", None)
+    if isinstance(workload, Workload) and workload.shape[0] * workload.shape[1] > IN_WHOLE_NUMBERS:
+        return None
+    try:
+        with passing("proving in whole numbers"):
+            proof = prove(answer)
+    except DualmechError:
+        return None
+    low, high = Fraction(proof.lower), Fraction(proof.upper)
+    room = SIMPLER * (high - low)
+    first = simplest_between(max(low - room, Fraction(0)) if low >= 0 else low - room, low)
+    return first, simplest_between(high, high + room)
+
+
+# What ``explain`` is asked for: any problem of the library, also those that no other command poses.
+
+
+LOCAL = ("local", "projection")
+"""Problems whose ε is that of local privacy, which has no δ."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyRequest(Request):
+    """The options of ``explain``; where the problem is about mechanisms, files of them are the workload and the others.
+
+    Raises `UsageError` for options that exclude each other, need each other, or belong to another problem.
+    """
+
+    others: tuple[str, ...] = ()
+    criterion: str | None = None
+    prior: str | None = None
+    released: str | None = None
+    answers: str | None = None
+    total: float | None = None
+
+    families: ClassVar[tuple[Family, ...]] = FAMILIES
+
+    def __post_init__(self) -> None:
+        Request.__post_init__(self)
+        if self.problem in ("variance", "weighting") and (self.rho is not None or self.epsilon is not None):
+            raise UsageError("--rho and --epsilon belong to solve; explain takes a squared privacy cost of 1")
+        if self.problem in ("common", "local", "projection", "estimate") and self.neighbours is not None:
+            raise UsageError(f"--neighbours belongs to problems about Gaussian noise, not to {self.problem}")
+        if self.problem in LOCAL and self.delta is not None:
+            raise UsageError(f"--delta does not belong to --problem {self.problem}: local privacy is pure")
+        if self.problem != "common" and self.others:
+            raise UsageError("give one WORKLOAD; several files are for --problem common")
+
+    @property
+    def by_epsilon_alone(self) -> bool:
+        """Whether ε is spent without a δ."""
+        return self.pure or self.problem in LOCAL
+
+    def state(self, geometry: str | None = None) -> Any:
+        """Read everything and state the problem, unless it is too large to be explained."""
+        own: dict[str, Callable[[], Any]] = {
+            "common": self._common,
+            "reuse": self._reuse,
+            "local": self._local,
+            "projection": self._projection,
+            "estimate": self._estimate,
+        }
+        if self.problem in own:
+            return own[self.problem]()
+        request = self.specified()
+        asked = request._asked()
+        plain = {each.name: getattr(request, each.name) for each in fields(Request)}
+        if not isinstance(request.workload, Specification):
+            plain["workload"] = asked
+        return Request(**plain).state(geometry)
+
+    @property
+    def spends(self) -> bool:
+        """Whether a privacy can be named: what is not fitness for use is explained at a squared cost of 1."""
+        return self.problem == "fitness"
+
+    def _asked(self) -> Workload:
+        """Return the workload, if it is not too large to be explained."""
+        workload = self._read()
+        by_rule = isinstance(self._moves(), Relation)
+        by_table = self.problem in ("fitness", "variance") and self.geometry != "dense" and by_rule
+        refuse_large(workload, by_table)
+        return workload
+
+    def _needed(self, name: str) -> Any:
+        """Return the value of an option without which there is no problem."""
+        value = getattr(self, name)
+        if value is None:
+            raise UsageError(f"--problem {self.problem} needs --{name}")
+        return value
+
+    def _common(self) -> CommonMechanism:
+        return CommonMechanism([_mechanism(path) for path in (str(self.workload), *self.others)])
+
+    def _reuse(self) -> ReuseFitness:
+        released = _mechanism(self._needed("released"))
+        workload = self._asked()
+        changes = None if self.neighbours is None else self._moves()
+        return ReuseFitness(workload, self._variances(workload), released, neighbours=changes)
+
+    def _local(self) -> LocalStrategy:
+        epsilon = self._needed("epsilon")
+        prior = None if self.prior is None else files.read_vector(self.prior, "prior")
+        criterion = "average" if self.criterion is None else self.criterion
+        return LocalStrategy(self._asked(), epsilon, criterion, prior=prior)
+
+    def _projection(self) -> LocalProjection:
+        return LocalProjection(files.read_matrix(str(self.workload), "matrix"), self._needed("epsilon"))
+
+    def _estimate(self) -> NonnegativeEstimate:
+        answers = files.read_vector(self._needed("answers"), "answers")
+        return NonnegativeEstimate(self._asked(), answers, self.total)
+
+
+def _mechanism(path: str) -> Any:
+    """Return the mechanism in a file, that of a solution among them."""
+    found = inputs.read_solution(path)
+    return store.load(path) if found is None else found.mechanism

@@ -1,0 +1,355 @@
+"""From the command line's texts to data: workloads, numbers, neighbours, designs, and answers to be judged."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dualmech import files, workloads
+from dualmech.crosscheck import rivals
+from dualmech.crosscheck.families import POSED
+from dualmech.crosscheck.judging import OfCovariance, by_shape, covariance_of_strategy
+from dualmech.crosscheck.rivals.trees import domain_of
+from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning, did_you_mean
+from dualmech.files import csv
+from dualmech.files.csv import Named, read_named
+from dualmech.geometry.choice import tabular
+from dualmech.linalg import is_identity
+from dualmech.mechanisms import block, gaussian
+from dualmech.mechanisms.causal import CausalMechanism
+from dualmech.neighbours import Relation
+from dualmech.problems import designs, strategies
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.publishing.specification import Specification
+from dualmech.solution import Solution
+from dualmech.storage import store
+from dualmech.validate import Array, Matrix
+from dualmech.workloads import census, names
+from dualmech.workloads.base import Workload
+from dualmech.workloads.streams import RangeWorkload
+from dualmech.workloads.unions import UnionWorkload
+
+CAUSAL = {"sqrt": strategies.sqrt_toeplitz, "tree": strategies.tree}
+"""Causal strategies by name; a file in the way can be given as ``./tree``."""
+
+COEFFICIENTS = "toeplitz:"  # before the file of those of a Toeplitz strategy
+
+
+def read_workload(text: str) -> Workload:
+    """Return a built-in workload such as ``prefix:64``, or the one in a file, that of a specification among them.
+
+    A file in the way of a built-in name can be given as ``./prefix``.
+    """
+    if names.is_named(text):
+        return names.builtin_workload(text)
+    if (specified := read_specification(text)) is not None:
+        return specified.workload
+    if Path(text).suffix.lower() in files.SUFFIXES or Path(text).exists():
+        return files.read_workload(text)
+    if Path(text).suffix and ":" not in text:
+        raise InvalidInputError(
+            f"{text!r} is no file: a workload's ends in {', '.join(files.SUFFIXES)}, a specification's in .toml"
+        )
+    return names.builtin_workload(text)
+
+
+def read_specification(text: object) -> Specification | None:
+    """Return the specification in a file that ends in ``.toml``, None of another text."""
+    if not isinstance(text, str) or Path(text).suffix.lower() != ".toml":
+        return None
+    return Specification.read(text)
+
+
+def read_neighbours(text: str) -> Relation | Array:
+    """Return the relation that a text such as ``replace:2`` stands for, or the matrix in a file."""
+    if Path(text).suffix.lower() in files.SUFFIXES:
+        matrix = files.read_matrix(text, "neighbours")
+        return Relation.matching(matrix) or matrix
+    try:
+        return Relation.of(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{str(error).replace('a matrix', 'a file')}") from None
+
+
+def read_own_neighbours(path: str) -> Relation | Array | None:
+    """Return the neighbours that a saved solution or mechanism was made for, None of a file that has no say in it."""
+    schema = _schema(path)
+    if schema not in (store.SCHEMA, block.SCHEMA, gaussian.SCHEMA):
+        return None
+    arrays = files.read_archive(path, {"neighbours", "problem"})
+    posed = {kind for family in POSED for kind in family.problems}
+    if schema == store.SCHEMA and str(arrays.get("problem")) not in posed:
+        return None
+    if (own := arrays.get("neighbours")) is None:
+        return Relation()
+    return Relation.of(str(own)) if own.ndim == 0 else read_neighbours(path)
+
+
+def _eigen_queries(workload: Workload) -> Workload | Matrix:
+    """Return the eigen-queries, those of all ranges as sines, of which no matrix is made."""
+    if isinstance(workload, RangeWorkload):
+        return workloads.sines(workload.shape[1])
+    return designs.eigen_queries(workload)
+
+
+DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
+    "eigen": _eigen_queries,
+    "haar": lambda workload: rivals.haar_matrix(domain_of(workload, None)),
+    "fourier": lambda workload: rivals.fourier_matrix(domain_of(workload, None), workload),
+    "tree": lambda workload: rivals.hierarchical_matrix(domain_of(workload, None)),
+    "identity": lambda workload: workloads.identity(workload.shape[1]),
+    "queries": lambda workload: workload,
+}
+"""Design queries by name; those of several attributes are products where the workload has a domain."""
+
+
+def read_design(text: str, workload: Workload) -> Workload | Matrix:
+    """Return the design queries that a name stands for, or those in a file, that of a solution among them."""
+    if text in DESIGNS:
+        return DESIGNS[text](workload)
+    solution = read_solution(text) if Path(text).suffix.lower() == ".npz" else None
+    if solution is not None and isinstance(solution.problem, QueryWeighting):
+        design: Workload | Matrix = solution.problem.design
+        return design
+    if Path(text).suffix.lower() in files.SUFFIXES:
+        return files.read_matrix(text, "design")
+    raise InvalidInputError(
+        f"design must be {', '.join(DESIGNS)} or a file, got {text!r}{did_you_mean(text, DESIGNS)}"
+    )
+
+
+def read_solution(text: str) -> Solution | None:
+    """Return the solution in a file, None where the text names none."""
+    if _schema(text) != store.SCHEMA:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)  # whoever reads it is told its status
+        return store.load_solution(text)
+
+
+def read_mechanism(path: str) -> Any:
+    """Return the mechanism of tables in a file, or that of a solution by table or factor; None of any other file."""
+    schema = _schema(path)
+    if schema == block.SCHEMA:
+        return block.BlockMechanism.load(path)
+    if schema != store.SCHEMA or "basis" in files.read_archive(path, {"basis"}):
+        return None
+    solution = read_solution(path)
+    tabular = solution is not None and getattr(solution.problem.geometry, "name", "dense") != "dense"
+    return solution.mechanism if solution is not None and tabular else None
+
+
+def read_answer(problem: Any, kind: str, path: str) -> Array:
+    """Return an outsider's answer from a file: a covariance, a strategy or weights of design queries."""
+    if isinstance(problem, QueryWeighting):
+        return read_query_weights(problem, path)
+    if kind == "covariance":
+        return read_covariance(problem, path)
+    covariance = covariance_of_strategy(problem, read_strategy(path))
+    # Of total variance, a strategy is an answer in any units: the noise follows from its sensitivity.
+    return problem.feasible(covariance) if isinstance(problem, TotalVariance) else covariance
+
+
+def names_causal(text: str | None) -> bool:
+    """Whether a text names a causal strategy, not a file."""
+    return text is not None and (text in CAUSAL or text.startswith(COEFFICIENTS))
+
+
+def read_causal(problem: Any, text: str) -> CausalMechanism:
+    """Return the causal strategy that a text names, for total variance at the cost that is allowed."""
+    steps = problem.workload.shape[1]
+    if text in CAUSAL:
+        found = CAUSAL[text](steps)
+    else:
+        found = strategies.toeplitz(files.read_vector(text.removeprefix(COEFFICIENTS), "coefficients"), steps)
+    return found.scaled(found.squared_privacy_cost) if isinstance(problem, TotalVariance) else found
+
+
+def _schema(path: str) -> str | None:
+    if Path(path).suffix.lower() != ".npz" or not Path(path).is_file():
+        return None
+    return str(files.read_archive(path, {"schema"}).get("schema", ""))
+
+
+def read_covariance(problem: OfCovariance, path: str) -> Array:
+    """Return the covariance on B x in a file, of a matrix or of a mechanism or solution on the same rows."""
+    if Path(path).suffix.lower() != ".npz":
+        return _on_basis(problem, files.read_matrix(path, "covariance"))
+    return _answer(path, "covariance", problem.basis, "basis", "query_matrix")
+
+
+def read_strategy(path: str) -> Array:
+    """Return the strategy matrix in a file, that of a solution of `QueryWeighting` among them."""
+    if Path(path).suffix.lower() != ".npz" or "primal" not in files.read_archive(path, {"primal"}):
+        return files.read_matrix(path, "strategy")
+    solution = read_solution(path)
+    if solution is None or not isinstance(solution.problem, QueryWeighting):
+        raise InvalidInputError(f"{path}: holds a covariance, not a strategy; give it as --covariance")
+    return solution.problem.strategy(solution.primal)
+
+
+def read_query_weights(problem: QueryWeighting, path: str) -> Array:
+    """Return the weights of the design queries in a file, of a vector or of a solution for the same design."""
+    if Path(path).suffix.lower() != ".npz":
+        return files.read_vector(path, "query_weights")
+    solution = read_solution(path)
+    if solution is None or not isinstance(solution.problem, QueryWeighting):
+        return _answer(path, "query_weights", problem.design, "design")
+    own, given = problem.design, solution.problem.design
+    if own is not given and (np.shape(own) != np.shape(given) or not np.allclose(own, given)):
+        raise InvalidInputError(f"{path}: states its query weights on other rows than the problem's design")
+    return np.asarray(solution.primal)
+
+
+def _answer(path: str, name: str, rows: Array, *keys: str) -> Array:
+    """Return the solution, or the array of this name, of an archive whose own rows, if it has any, are these."""
+    arrays = files.read_archive(path)
+    answer = "primal" if "primal" in arrays else name
+    files.require(path, arrays, answer)
+    for key in keys:
+        if key in arrays and (arrays[key].shape != rows.shape or not np.allclose(arrays[key], rows)):
+            named = name.replace("_", " ")
+            raise InvalidInputError(f"{path}: states its {named} on other rows than the problem's {keys[0]}")
+    return np.asarray(arrays[answer])
+
+
+def _on_basis(problem: OfCovariance, covariance: Array) -> Array:
+    """Return a bare matrix, taken for the covariance of noise on the cells, on the problem's basis."""
+    if is_identity(problem.basis):
+        return covariance
+    cells = problem.workload.shape[1]
+    if covariance.shape != (cells, cells):
+        hint = by_shape(problem, covariance)
+        raise InvalidInputError(
+            f"covariance must be that of the noise on the {cells} cells, or be in an .npz file with its rows "
+            f"(the workload has rank {problem.geometry.rank}), got shape {covariance.shape}{hint and '; '}{hint}"
+        )
+    return problem.basis @ covariance @ problem.basis.T
+
+
+# Numbers that come with queries, from the command line: one, a vector, or lines that name tables or queries.
+
+
+Numbers: TypeAlias = float | Array | dict[Any, float]
+
+VECTORS = (".csv", ".npy", ".npz")  # endings of files with one number an item
+
+Rows: TypeAlias = list[Named]
+
+
+def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
+    """Return one number, the vector in a file, or the mapping of a CSV file whose lines are ``name,number``.
+
+    A table is named as in reports. Marginals may have their attributes in any order, ``a1 x a0``, or stand for all of
+    their ways, ``2`` or ``2-way``; in a list of the census, ``P12`` stands for all parts of that table and of its
+    iterations that are not named themselves. Of other workloads queries are named, or their groups. The header may be
+    left out.
+    Raises `FileFormatError` for a file that cannot be read, or a line of it that names nothing, repeats a name, or
+    holds no number.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    suffix = Path(text).suffix.lower()
+    if suffix not in VECTORS and not Path(text).is_file():
+        raise InvalidInputError(
+            f"--{name} takes one number, with a full stop, or a file that ends in {', '.join(VECTORS[:-1])} or "
+            f"{VECTORS[-1]}, with a number a line or lines of name,number; got {text!r}"
+        )
+    if suffix == ".csv":
+        with files.errors_naming(text):
+            rows = read_named(text)
+        if rows is not None:
+            return _by_name(workload, text, rows)
+    return files.read_vector(text, name)
+
+
+def read_caps(given: Sequence[str], workload: Workload) -> dict[Any, float]:
+    """Return limits by name, as `read_numbers` does, from texts ``NAME=NUMBER`` and files of lines.
+
+    Raises `InvalidInputError` for a text that is neither, a name that is unknown or comes twice.
+    """
+    found: dict[Any, float] = {}
+    for text in given:
+        label, _, amount = text.rpartition("=")
+        number = csv.number(amount) if label else None
+        read: Numbers | None = None
+        if number is not None:
+            read = _by_name(workload, "--cap", [(0, label.strip(), number)])
+        elif Path(text).suffix.lower() == ".csv":
+            read = read_numbers(text, "cap", workload)
+        if not isinstance(read, dict):
+            raise InvalidInputError(
+                f"--cap takes NAME=NUMBER, or a .csv file of lines of name,number, got {text!r}"
+            )
+        if twice := found.keys() & read.keys():
+            raise InvalidInputError(
+                f"--cap must name each table or query once, {min(map(str, twice))!r} is double"
+            )
+        found |= read
+    return found
+
+
+def labels(workload: Workload) -> list[str] | None:
+    """Return what tables are called in reports, None of a workload without tables."""
+    found = getattr(workload, "table_names", None)
+    return None if found is None else [*found]
+
+
+def _by_name(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
+    names = labels(workload)
+    if names is None:
+        return _by_query(workload, path, rows)
+    listed = isinstance(workload, UnionWorkload)  # as the census publishes tables; marginals have no parts
+    published = {name: (name, *(census.published(name) if listed else ())) for name in names}
+    orders = {tuple(sorted(name.split(" x "))): name for name in names}
+    allowed = {*names, *(each for own in published.values() for each in own)}
+
+    def known_as(label: str) -> str | None:
+        found = orders.get(tuple(sorted(label.split(" x "))), label)
+        if found in allowed:
+            return found
+        ways = found.removesuffix("-way")  # as reports sum up many tables
+        return ways if ways.isdecimal() else None
+
+    demand = f"name a table such as {names[0]!r}, or its ways,"
+    given = _numbers(path, rows, demand, known_as)
+    ways = {int(label): number for label, number in given.items() if label.isdecimal()}
+    own = {name: [given[each] for each in each_of if each in given] for name, each_of in published.items()}
+    return ways | {name: numbers[0] for name, numbers in own.items() if numbers}
+
+
+def _by_query(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
+    """Return numbers by names of queries, of groups, or of the tables that a workload is reported by."""
+    try:
+        tables = tabular(workload).table_names
+    except InvalidInputError:
+        tables = ()
+    known: set[str] = set()
+
+    def known_as(label: str) -> str | None:
+        if label not in tables and not known:  # queries may be too many to name, where a table says it all
+            known.update(workload.names, workload.groups)
+        return label if label in tables or label in known else None
+
+    such = f"a table such as {tables[0]!r}, a query," if tables else f"a query such as {workload.names[0]!r},"
+    return _numbers(path, rows, f"name {such} or a group,", known_as)
+
+
+def _numbers(path: str, rows: Rows, demand: str, known: Callable[[str], str | None]) -> dict[Any, float]:
+    """Return the number of each line by what `known` makes of its label, None being what it does not know."""
+    found: dict[Any, float] = {}
+    for line, label, amount in rows:
+        place = f"{path}: line {line}" if line else path  # an option has no lines
+        if (name := known(label)) is None:
+            raise FileFormatError(f"{place} must {demand} got {label!r}")
+        if name in found:
+            raise FileFormatError(f"{place} names {name!r} a second time")
+        found[name] = amount
+    return found

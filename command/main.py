@@ -1,0 +1,239 @@
+"""The ``dualmech`` command.
+
+Exit status: 0 done and certified, 1 bad input, 2 usage, 3 answered but not certified, 4 certified answers
+disagree, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dualmech.command import commands, sweeping
+from dualmech.command.commands import explain, leaderboard, library, plot, verify
+from dualmech.command.options import UsageError
+from dualmech.command.releasing import release
+from dualmech.crosscheck.papers import sheets
+from dualmech.errors import DualmechError, printable
+from dualmech.watching import passing
+
+if TYPE_CHECKING:
+    from dualmech.crosscheck.agreement import Agreement
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+WIDE = (
+    "dualmech: status 3, not certified: in rows marked wide an interval is wider than promised, so that it proves "
+    "little; name the table alone, or leave out the largest rows with --quick"
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import importlib.metadata
+
+        typer.echo(f"dualmech {importlib.metadata.version('dualmech')}")
+        raise typer.Exit
+
+
+@app.callback()
+def command(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Optimal mechanisms for private linear queries, with a certificate beside every number."""
+
+
+for posed in (
+    commands.solve,
+    commands.judge,
+    verify,
+    explain,
+    commands.simulate,
+    release,
+    plot,
+    library,
+    leaderboard,
+    sweeping.sweep,
+    sweeping.report,
+):
+    app.command()(posed)
+
+
+@app.command()
+def crosscheck(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]...",
+            help=f"{sheets.sheet_names()}. [default: {next(iter(sheets.SHEETS))}]",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Rows to solve at a time.")] = 1,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Real records: the Adult table as CSV for eigen/relative, which is skipped without; a matrix of "
+            "blocks by cells for common/hisrace, common/brazil or common/thresholds, or a histogram for "
+            "local/consistency, synthetic without."
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for each run of a published solver, or for each optimised local strategy, of whatever size."
+        ),
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            help="Settings of your own for common/hisrace, common/brazil or common/thresholds: a CSV file with a "
+            "header of rho or sigma, and x, y, gamma where they differ from the paper's."
+        ),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Draw figures into this folder, as SVG and PNG.")
+    ] = None,
+    prove: Annotated[
+        str | None,
+        typer.Option(
+            help="Write a proof of every optimum that the rows rest on into this folder. See verify."
+        ),
+    ] = None,
+) -> None:
+    """Print a paper's tables and figures beside certified values, with a verdict on what it printed."""
+    from dualmech import validate
+    from dualmech.crosscheck import printing
+    from dualmech.crosscheck.agreement import Agreement
+    from dualmech.crosscheck.papers import verdicts
+
+    with passing("loading"):
+        chosen = sheets.select_sheets(tables or [])
+        if data is not None:
+            chosen = sheets.with_data(chosen, data)
+        if grid is not None:
+            chosen = sheets.with_grid(chosen, grid)
+        if time_limit is not None:
+            chosen = sheets.with_time_limit(chosen, validate.positive_number(time_limit=time_limit))
+        if prove is not None:
+            chosen = verdicts.with_proofs(chosen, prove)
+    if output is not None:
+        if not any(sheet.picture for sheet in chosen.values()):
+            raise UsageError("--output takes the pictures of figures; no figure was named")
+        printing.check_drawable(output)
+    out = printing.console()
+    outcomes: set[Agreement] = set()
+    batches = sheets.compute(list(chosen.values()), quick, jobs)
+    for (name, sheet), rows in zip(chosen.items(), batches, strict=True):
+        shown: list[sheets.Computed] = []
+        sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes, shown))
+        if output is not None and sheet.picture:
+            for path in printing.save_picture(
+                name.replace("/", "-"), output, sheet.picture, shown, sheet.panels
+            ):
+                out.print(f"written: {path}", markup=False, soft_wrap=True)
+    if prove is not None:
+        found = verdicts.written(prove)
+        words = f"; {len(found.refused)} have none, and a file with the reason" if found.refused else ""
+        out.print(
+            f"{prove}: {found.proofs} optima proven in whole numbers{words}", markup=False, soft_wrap=True
+        )
+    if Agreement.DISAGREE in outcomes:
+        raise typer.Exit(4)
+    if Agreement.WIDE in outcomes:
+        typer.echo(WIDE, err=True)
+        raise typer.Exit(3)
+    raise typer.Exit(0)
+
+
+def _with_progress(
+    rows: Iterator[sheets.Computed], outcomes: set[Agreement], shown: list[sheets.Computed]
+) -> Iterator[sheets.Computed]:
+    """Yield rows as they are computed, with a line of progress in between, and note them and how each came out."""
+    done, widest = 0, 0.0
+    while True:
+        with passing(f"{done} rows, gap {widest:.1e}" if done else "the first row"):
+            row = next(rows, None)
+        if row is None:
+            return
+        done, widest = done + 1, max(widest, row.gap)
+        outcomes.add(row.outcome)
+        shown.append(row)
+        yield row
+
+
+@app.command()
+def info() -> None:
+    """Print versions, backends and threads."""
+    import importlib.metadata
+    import platform
+
+    from dualmech import reference
+    from dualmech.crosscheck import printing
+
+    out = printing.console()
+    packages = ("dualmech", "numpy", "scipy", "cvxpy")
+    out.print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
+    out.print(f"Python {platform.python_version()} on {platform.machine()}")
+    out.print(
+        f"backends: {', '.join(f'{name} {version}' for name, version in reference.backends.installed().items())}"
+    )
+    out.print(f"BLAS threads: {_threads()}")
+
+
+def main() -> None:
+    """Run the command; an error of ours is one line on standard error and exit status 1, or 2 for misuse."""
+    # A stream that was closed before the start is None.
+    sys.stdout, sys.stderr = (
+        stream or open(os.devnull, "w")  # noqa: SIM115
+        for stream in (sys.stdout, sys.stderr)
+    )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full disk, or a reader that left, shows here and not in a traceback at the end
+    except (DualmechError, OSError, MemoryError) as error:
+        print(f"dualmech: {_one_line(error)}", file=sys.stderr)
+        if isinstance(error, OSError):
+            with contextlib.suppress(OSError):  # of a stream that is no file
+                # What could not be written is dropped: Python would try, and fail, once more at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+def _one_line(error: Exception) -> str:
+    """Return what is said of an error, without the control characters that a file or a path may have put in it."""
+    said = str(error)
+    if isinstance(error, MemoryError):
+        said = f"not enough memory{said and ': '}{said}"
+    elif isinstance(error, OSError):
+        said = f"{error.filename or 'output'}: {error.strerror or error}"
+    return printable(" ".join(said.split()))
+
+
+def _threads() -> str:
+    """Return the thread counts that the environment sets; BLAS takes all cores where it sets none."""
+    names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+    chosen = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    return ", ".join(chosen) or f"not set, up to {os.cpu_count()} cores"
+
+
+if __name__ == "__main__":
+    main()

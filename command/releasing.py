@@ -1,0 +1,140 @@
+"""The command ``release``: records in, exact noise, tables with a statement out; or what that would cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dualmech.command.options import UsageError
+from dualmech.watching import passing
+
+if TYPE_CHECKING:
+    from dualmech.publishing.plans import ReleasePlan
+    from dualmech.publishing.publication import Publication
+
+
+def release(
+    data: Annotated[
+        str, typer.Argument(metavar="RECORDS", help="CSV file with a header; columns are matched by name.")
+    ],
+    source: Annotated[
+        str, typer.Argument(metavar="SOLUTION", help="File of a solution, whose workload is published.")
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement."),
+    ] = None,
+    rho: Annotated[
+        str | None,
+        typer.Option(
+            help="The most that it may cost, such as 1/2 or 0.5, compared exactly; 100 if not given."
+        ),
+    ] = None,
+    level: Annotated[
+        float, typer.Option(help="Probability that truth lies within a margin of error.")
+    ] = 0.95,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
+    ] = False,
+    fitted: Annotated[
+        bool,
+        typer.Option(
+            "--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside."
+        ),
+    ] = False,
+    allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print exact cost and margins and draw nothing: of the records the header alone is read.",
+        ),
+    ] = False,
+) -> None:
+    """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
+    import dualmech as dm
+    from dualmech import files, validate
+    from dualmech.command import inputs
+    from dualmech.crosscheck import printing
+    from dualmech.display import counted
+    from dualmech.publishing.fitting.released import require_fit
+    from dualmech.publishing.release import plan
+    from dualmech.publishing.statement import uncertified
+
+    if output is None and not dry_run:
+        raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
+    with passing("reading") as line:
+        validate.probability(level=level)
+        if output is not None:
+            files.check_new_folder(output)
+        answer = inputs.read_solution(source)
+        if answer is None:
+            raise UsageError(_no_solution(source))
+        if fitted:
+            require_fit(*plan(answer))
+        line.say("drawing")
+        if dry_run:
+            planned = dm.plan_release(answer, rho=rho)
+            planned.check_columns(data)
+            shown = preview(planned, level, simultaneous)
+        else:
+            released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
+            line.say("writing")
+            names = released.write(str(output), level, simultaneous)
+            shown = [
+                f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
+                f"Privacy: rho is at most {released.rho_text} (zCDP), as a fraction in the statement; "
+                f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09.",
+            ]
+            if fitted:
+                line.say("fitting")
+                shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
+    if (words := uncertified(answer)) is not None:
+        typer.echo(f"dualmech: the plan is not certified: {words}", err=True)
+    out = printing.console()
+    for text in shown:
+        out.print(text, markup=False, soft_wrap=True)
+
+
+def _write_fitted(released: Publication, folder: Path) -> str:
+    """Fit whole tables that agree, and say where they are."""
+    agreeing = released.fitted(integer=True)
+    agreeing.write(folder)
+    return f"fitted: whole tables that agree, and are biased, in {folder}; gap {agreeing.gap:.2g}"
+
+
+def preview(planned: ReleasePlan, level: float, simultaneous: bool) -> list[str]:
+    """Return what a release would cost and how accurate its tables would be, in lines."""
+    from dualmech.display import counted
+    from dualmech.publishing.statement import DELTAS, MOST_LISTED
+
+    names = planned.tables
+    lines = [
+        "Dry run: no record was read, nothing was drawn.",
+        f"Neighbours: {planned.neighbours}.",
+        f"Privacy: rho = {planned.rho}, which is at most {planned.rho_text} (zCDP).",
+        *(
+            f"  epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}, as rho implies it"
+            for delta in DELTAS
+        ),
+        f"Largest margins of error at the level {level:g}{', of all entries at once' if simultaneous else ''}:",
+        *(
+            f"  {name}: {planned.margins(name, level, simultaneous).max():.6g} "
+            f"({counted(planned.published[name].entries, 'row')})"
+            for name in names[:MOST_LISTED]
+        ),
+    ]
+    left = len(names) - MOST_LISTED
+    return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
+
+
+def _no_solution(source: str) -> str:
+    """Say why a text names no solution, and what to do."""
+    if not Path(source).exists():
+        return f"{source}: there is no such file; release takes records, then the file of a solution"
+    told = f"release takes records, then the file of a solution, which {source} is not"
+    if Path(source).suffix.lower() == ".toml":
+        return f"{told}: make one of it, dualmech solve {source} -o plan.npz"
+    return told

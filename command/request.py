@@ -1,0 +1,276 @@
+"""What a user asked for on the command line: the options that pose a problem, checked against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+from dualmech import accounting, validate
+from dualmech.command import inputs
+from dualmech.command.options import Privacy, UsageError
+from dualmech.crosscheck.families import POSED, Family
+from dualmech.crosscheck.printing import Terms, neighbours_name
+from dualmech.errors import InvalidInputError
+from dualmech.neighbours import Relation
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.publishing.specification import ROOM_FOR_GRID, Specification
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload, same_content
+
+REPORTED_DELTA = 1e-9  # δ at which ε is reported where none is named
+LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
+
+
+class Search(NamedTuple):
+    """What `dualmech.crosscheck.capped` takes."""
+
+    workload: Workload
+    targets: Any
+    caps: Any
+    cost: float
+    neighbours: Any
+    geometry: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of a command that pose a problem, as texts and numbers, before anything is read.
+
+    A workload, targets and a specification that are at hand are taken as well; `specified` reads the file of one, once.
+    Raises `UsageError` for options that exclude each other, need each other, or belong to another problem.
+    """
+
+    workload: str | Workload | Specification
+    problem: str = "fitness"
+    targets: str | Array | None = None
+    moe: str | None = None
+    z: float | None = None
+    weights: str | None = None
+    design: str | None = None
+    privacy: Privacy | None = None
+    t1: float | None = None
+    t2: float | None = None
+    total_weight: float | None = None
+    rho: float | None = None
+    cap: Sequence[str] | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    neighbours: str | Relation | Array | None = None
+    geometry: str = "auto"
+
+    families: ClassVar[tuple[Family, ...]] = POSED
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cap", self.cap or None)
+        self.refuse_foreign(**{each.name: getattr(self, each.name) for each in fields(self)})
+        if self.targets is not None and self.moe is not None:
+            raise UsageError("give either --targets (variances) or --moe (margins of error), not both")
+        if self.rho is not None and self.epsilon is not None:
+            raise UsageError("give either --rho or --epsilon, not both")
+        if self.pure and (self.rho is not None or self.delta is not None):
+            raise UsageError("--privacy pure is spent by --epsilon alone; it has no --rho and no --delta")
+        if self.epsilon is not None and self.delta is None and not self.by_epsilon_alone:
+            raise UsageError("--epsilon needs --delta, the other half of (ε, δ)")
+
+    def specified(self) -> Self:
+        """Return the request with the specification that its workload names read, where it names one.
+
+        The file's ρ and level count where no option says otherwise.
+        """
+        found = self.workload
+        if isinstance(found, str):
+            read = inputs.read_specification(found)
+            if read is None:
+                return self
+            found = read
+        if not isinstance(found, Specification):
+            return self
+        named = self.rho is not None or self.epsilon is not None or not self.spends
+        rho = self.rho if named or found.cost is None else found.cost / 2
+        return replace(self, workload=found, rho=rho, z=found.quantile if self.z is None else self.z)
+
+    @property
+    def spends(self) -> bool:
+        """Whether a ρ can be named for the problem."""
+        known = any(family.name == self.problem and "rho" in family.options for family in self.families)
+        return known and not self.pure
+
+    @property
+    def searches(self) -> bool:
+        """Whether some limits are hard at a given privacy, so that a factor on the other targets is searched for."""
+        if self.cap and self.cost is None:
+            raise UsageError(
+                "--cap needs --rho, or --epsilon with --delta: without them every target is kept"
+            )
+        own = self._as_specified and isinstance(self.workload, Specification) and self.workload.caps
+        return bool((self.cap or own) and self.cost is not None and self.problem == "fitness")
+
+    def search(self) -> Search:
+        """Read everything and state the search for the least factor that hard limits and a privacy leave."""
+        z, cost = validate.positive_number(z=self.terms.z), self.cost
+        assert cost is not None
+        asked, changes = self._data(matrix=self.geometry == "dense")
+        given = inputs.read_caps(self.cap or (), asked)
+        if isinstance(self.workload, Specification) and self._as_specified:
+            tighter = {name: limit * (1 - ROOM_FOR_GRID) for name, limit in given.items()}
+            caps = self.workload.caps | tighter
+            targets = {name: own for name, own in self.workload.targets.items() if name not in caps}
+            return Search(asked, targets, caps, cost, changes, self.geometry)
+        others = self._given(asked)
+        if self.moe is not None:
+            given = accounting.variance_from_margin(given, z)
+        return Search(asked, others, given, cost, changes, self.geometry)
+
+    def refuse_foreign(self, **given: object) -> None:
+        """Raise `UsageError` if an option was given, neither None nor False, that belongs to other problems."""
+        for name, value in given.items():
+            owners = [family.name for family in self.families if name in family.options]
+            if value is not None and value is not False and owners and self.problem not in owners:
+                listed = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
+                raise UsageError(
+                    f"--{name.replace('_', '-')} belongs to --problem {listed}, not to {self.problem}"
+                )
+
+    @property
+    def pure(self) -> bool:
+        """Whether the noise is Laplace noise."""
+        return self.privacy == Privacy.PURE
+
+    @property
+    def by_epsilon_alone(self) -> bool:
+        """Whether ε is spent without a δ."""
+        return self.pure
+
+    @property
+    def cost(self) -> float | None:
+        """Squared privacy cost to spend, if any was named; for pure privacy, what divides a variance just so."""
+        if self.epsilon is not None and self.pure:
+            # Laplace noise of privacy ε has the variance 2/ε².
+            return validate.positive_number(epsilon=self.epsilon) ** 2 / 2
+        if self.epsilon is not None and self.delta is not None:
+            return accounting.privacy_cost(self.epsilon, self.delta) ** 2
+        return None if self.rho is None else accounting.squared_cost_from_rho(self.rho)
+
+    @property
+    def terms(self) -> Terms:
+        """How the answer is to be reported; what is not named is spent at squared cost 1, or at ε = 1 if pure."""
+        spent = 0.5 if self.pure else 1.0
+        return Terms(
+            accounting.CENSUS_Z if self.z is None else self.z,
+            REPORTED_DELTA if self.delta is None else self.delta,
+            spent if self.cost is None else self.cost,
+        )
+
+    def under(self, own: Relation | Array | None, path: str) -> Request:
+        """Return the request under an answer's own neighbours, None where its file says nothing of them.
+
+        Raises `InvalidInputError` where others were asked for.
+        """
+        asked = self._moves()
+        if self.neighbours is not None and own is not None and not same_content(asked, own):
+            raise InvalidInputError(
+                f"neighbours must be those of the answer in {path}, {neighbours_name(own)}, or left out, got "
+                f"{neighbours_name(asked)}"
+            )
+        return replace(self, neighbours=asked if own is None else own)
+
+    def state(self, geometry: str | None = None) -> Any:
+        """Read everything and state the problem, on a geometry of one's own if that is named.
+
+        Raises `UsageError` where limits that are hard make it a search for a factor; `search` states that.
+        """
+        request = self.specified()
+        if request.searches:
+            raise UsageError(
+                "hard limits at a given privacy belong to solve: they are a search, not one problem"
+            )
+        return request._stated(geometry or self.geometry)
+
+    def _stated(self, geometry: str) -> Any:
+        validate.positive_number(z=self.terms.z)
+        if self.delta is not None:
+            validate.probability(delta=self.delta)
+        stated = {"variance": self._total_variance, "weighting": self._query_weighting}
+        if self.problem in stated:
+            return stated[self.problem](geometry)
+        if self.problem == "softmax":
+            return self._softmax()
+        return self._fitness(geometry)
+
+    def _fitness(self, geometry: str) -> FitnessForUse | PrivacyFirst:
+        cost = self.cost
+        workload, changes = self._data(matrix=geometry == "dense")
+        targets = self._variances(workload)
+        if cost is None:
+            return FitnessForUse(workload, targets, neighbours=changes, geometry=geometry)
+        return PrivacyFirst(workload, targets, cost, neighbours=changes, geometry=geometry)
+
+    def _total_variance(self, geometry: str) -> TotalVariance:
+        self.terms  # noqa: B018 - a budget that cannot be spent is refused before any work
+        workload, changes = self._data(matrix=geometry == "dense")
+        weights = inputs.read_numbers(self.weights or "1", "weights", workload)
+        return TotalVariance(workload, weights, neighbours=changes, geometry=geometry)
+
+    def _query_weighting(self, _: str) -> QueryWeighting:
+        self.terms  # noqa: B018
+        workload, changes = self._data(matrix=True)
+        design = inputs.read_design("eigen" if self.design is None else self.design, workload)
+        privacy = Privacy.PURE if self.pure else Privacy.APPROXIMATE
+        return QueryWeighting(workload, design, privacy.value, neighbours=changes)
+
+    def _softmax(self) -> SoftmaxFitness:
+        if self.t1 is None:
+            raise UsageError("--problem softmax needs --t1, the sharpness of its soft maxima")
+        t2 = self.t1 if self.t2 is None else self.t2
+        weight = 0.0 if self.total_weight is None else self.total_weight
+        workload, changes = self._data(matrix=True)
+        return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=changes)
+
+    def _data(self, matrix: bool = False) -> tuple[Workload, Any]:
+        """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
+        workload, given = self._read(), self._moves()
+        needed = matrix or not isinstance(given, Relation)
+        if needed and workload.domain is not None and workload.shape[1] > LARGE:
+            named = self.workload if isinstance(self.workload, str) else "workload"
+            raise InvalidInputError(
+                f"{named} has {workload.shape[1]} cells, more than are taken query by query (limit {LARGE}): fitness "
+                f"and variance, with neighbours by a rule, are solved by table"
+            )
+        return workload, given
+
+    def _read(self) -> Workload:
+        if isinstance(self.workload, str):
+            return inputs.read_workload(self.workload)
+        return self.workload.workload if isinstance(self.workload, Specification) else self.workload
+
+    @property
+    def _as_specified(self) -> bool:
+        """Whether the targets are those of a specification."""
+        return isinstance(self.workload, Specification) and self.targets is None and self.moe is None
+
+    def _moves(self) -> Relation | Array:
+        """Return the neighbours that are asked for, one record added or removed where none are."""
+        if self.neighbours is None:
+            own = self.workload
+            return own.neighbours if isinstance(own, Specification) else Relation()
+        return (
+            inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
+        )
+
+    def _variances(self, workload: Workload) -> Any:
+        if isinstance(self.workload, Specification) and self._as_specified:
+            return self.workload.targets | self.workload.caps
+        return self._given(workload)
+
+    def _given(self, workload: Workload) -> Any:
+        """Return the targets that options give."""
+        if self.targets is not None and not isinstance(self.targets, str):
+            return self.targets
+        if self.moe is None:
+            return inputs.read_numbers(self.targets or "1", "targets", workload)
+        margins = inputs.read_numbers(self.moe, "moe", workload)
+        return accounting.variance_from_margin(margins, self.terms.z)

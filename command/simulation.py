@@ -1,0 +1,103 @@
+"""From records to noisy tables that agree with each other, one CSV file per table."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any, TypeAlias
+
+from dualmech import files
+from dualmech.command import answers
+from dualmech.command.request import REPORTED_DELTA
+from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning
+from dualmech.mechanisms import records
+from dualmech.mechanisms.block import SCHEMA, BlockMechanism
+from dualmech.mechanisms.split import SplitMechanism
+from dualmech.publishing.published import published_tables
+from dualmech.publishing.statement import file_name, write_rows
+from dualmech.storage import store
+from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.unions import UnionWorkload
+
+WARNING = "dualmech: noise in floating point is for study only; this is NOT a private release"
+
+INDEX = "tables.csv"  # the file that lists the others
+README, NOTICE = (
+    "README.txt",
+    """Noisy tables, for study only: this is NOT a private release.
+
+The noise was drawn in floating point, whose rounding can reveal the data; and who knows the seed, where one was given,
+can subtract it. tables.csv lists the tables, with the variance of their noise.
+""",
+)
+Mechanism: TypeAlias = SplitMechanism | BlockMechanism
+
+Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
+
+
+def simulate(data: str, source: str, output: str, rng: int | None, allow_empty: bool = False) -> list[str]:
+    """Write the noisy tables of the records in a file, by the mechanism in another; return what there is to say."""
+    mechanism, workload = read_mechanism(source)
+    with files.atomic_folder(output) as folder:
+        # Before the records are read: a table that is not answered is refused here.
+        tables = published_tables(workload)
+        variances = [mechanism.variance(table.asked) for table in tables]
+        counts = records.count(data, _counted_tables(mechanism, workload), allow_empty=allow_empty)
+        noisy: Any = mechanism.measure(counts, rng)
+        listed = [file_name(number, table.name, len(tables)) for number, table in enumerate(tables, start=1)]
+        for name, table in zip(listed, tables, strict=True):
+            cells = itertools.product(*table.sides.values())
+            estimates = mechanism.recombine(noisy, table.asked).ravel().tolist()
+            rows = ((*cell, estimate) for cell, estimate in zip(cells, estimates, strict=True))
+            write_rows(folder / name, (*table.sides, "estimate"), rows)
+        with files.atomic_write(folder / README) as handle:
+            handle.write(NOTICE.encode())
+        labels = [table.name for table in tables]
+        write_rows(folder / INDEX, ("file", "table", "variance"), zip(listed, labels, variances, strict=True))
+    return [
+        f"counted: {next(iter(counts.values())).sum():.0f} records",
+        f"written: {len(listed)} noisy tables and {INDEX} in {output}",
+        f"{answers.privacy_text(mechanism, REPORTED_DELTA)[:-1]}, if the noise were exact.",
+    ]
+
+
+def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
+    """Return the mechanism in a file and the tables to make of it: a solution's own, else the largest it answers.
+
+    Raises `FileFormatError`, `InvalidInputError` or `InfeasibleAnswerError` for a file of another schema, a
+    solution of other problems or an infeasible one, a mechanism that measures nothing.
+    """
+    head = files.read_archive(path, {"schema"})
+    files.require(path, head, "schema")
+    if str(head["schema"]) == SCHEMA:
+        loaded = BlockMechanism.load(path)
+        if not loaded.pieces:
+            raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
+        return loaded, loaded.needed_tables
+    if str(head["schema"]) != store.SCHEMA:
+        raise FileFormatError(
+            f"{path}: must follow the schema {SCHEMA!r} or {store.SCHEMA!r}, got {str(head['schema'])!r}"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", UncertifiedWarning
+        )  # the promise is that of the mechanism, optimal or not
+        solution = store.load_solution(path)
+    mechanism, workload = solution.mechanism, solution.problem.workload
+    if isinstance(mechanism, BlockMechanism) and mechanism.workload is not None:
+        workload = mechanism.workload
+    if not isinstance(mechanism, Mechanism) or not isinstance(workload, Asked):
+        raise InvalidInputError(
+            f"{path}: must be a solution of marginal or query tables or of a union, "
+            f"got that of a {type(solution.problem).__name__} with geometry {solution.problem.geometry.name!r}"
+        )
+    return mechanism, workload
+
+
+def _counted_tables(mechanism: Mechanism, workload: Asked) -> MarginalWorkload:
+    """Return the marginal tables of the records that the mechanism adds its noise to."""
+    if isinstance(mechanism, BlockMechanism):
+        return mechanism.needed_tables
+    assert not isinstance(workload, UnionWorkload)
+    return workload.tables if isinstance(workload, TableWorkload) else workload

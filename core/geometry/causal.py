@@ -1,0 +1,352 @@
+"""Causal strategies of running sums: what a record costs and how noisy each sum is, without their matrices.
+
+A lower-triangular strategy C answers step by step: ``C x`` plus unit noise z leaves the noise ``W C⁻¹ z`` on the sums
+``W x``. A record in cell i costs the squared norm of column i of C, and sum j has the variance of row j of ``W C⁻¹``.
+With W sums of decay β, ``W⁻¹`` is bidiagonal, and everything takes time in proportion to the number of steps, for a
+Toeplitz matrix but for a logarithm. The allowances are proven where each form is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import scipy.fft
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.dense import DenseForms
+from dualmech.linalg import EPS
+from dualmech.neighbours import participation
+from dualmech.validate import Array
+from dualmech.workloads.streams import running_sums
+
+
+class Causal(Protocol):
+    """A causal strategy: its number of steps, both sides of its noise, its matrix, and its noise as it is drawn."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps n."""
+
+    def costs(self) -> Array:
+        """Return the squared norm of each column (n,)."""
+
+    def variances(self, decay: float) -> tuple[Array, Array]:
+        """Return each sum's variance with unit noise (n,), and what it may be higher by, relative; inf if unknown."""
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether C has no negative entry."""
+
+    def participation(self, times: int, apart: int) -> float:
+        """Return the largest squared norm of a sum of up to so many columns of ``|C|``, so many steps apart."""
+
+    def noise(self, generator: np.random.Generator, decay: float) -> Array:
+        """Draw the noise of the sums (n,)."""
+
+    def matrix(self) -> Array:
+        """Return C (n, n)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """Noisy counts of all binary blocks of steps that are complete, put together as they come in.
+
+    The strategy has a row for every block of ``2^h`` steps from a multiple of that. A block's count is estimated from
+    its own noisy count and the estimates of its halves, by their precisions: ``1 / v_h = 1 + 1 / (2 v_{h-1})``. A sum
+    is that of the blocks which its number of steps has in binary. All numbers are positive.
+    """
+
+    steps: int
+
+    def costs(self) -> Array:
+        """Return how many blocks each step is in (n,)."""
+        cells, found = np.arange(self.steps), np.zeros(self.steps)
+        for height in range(self.steps.bit_length()):
+            found += ((cells >> height) + 1) << height <= self.steps
+        return found
+
+    def variances(self, decay: float) -> tuple[Array, Array]:
+        """Return the variance of each sum (n,), and what it may be higher by, relative."""
+        self._check(decay)
+        ends, found = np.arange(1, self.steps + 1), np.zeros(self.steps)
+        for height, variance in enumerate(self._variances()):
+            found += variance * (ends >> height & 1)
+        return found, np.full(self.steps, 8 * (self.steps.bit_length() + 2) * EPS)
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether the strategy has no negative entry: it counts."""
+        return True
+
+    def participation(self, times: int, apart: int) -> float:
+        """Return the largest squared norm of a sum of columns, so many steps apart: of counts by block."""
+        together = participation(self.steps, times, apart, np.ones((1, times)))
+        cells, persons = together.tocoo().coords
+        found = np.zeros(together.shape[1])
+        for height in range(self.steps.bit_length()):
+            blocks = cells >> height
+            complete = (blocks + 1) << height <= self.steps
+            keys, counts = np.unique(
+                persons[complete] * np.int64(self.steps) + blocks[complete], return_counts=True
+            )
+            np.add.at(found, keys // self.steps, counts.astype(np.float64) ** 2)
+        return float(found.max())
+
+    def noise(self, generator: np.random.Generator, decay: float) -> Array:
+        """Draw the noise of the sums (n,)."""
+        self._check(decay)
+        ends, found = np.arange(1, self.steps + 1), np.zeros(self.steps)
+        below = np.zeros(0)
+        for height, variance in enumerate(self._variances()):
+            blocks = generator.standard_normal(self.steps >> height)
+            if height:
+                pairs = below[: 2 * len(blocks)].reshape(-1, 2).sum(axis=1)
+                blocks = variance * blocks + (1 - variance) * pairs
+            asked = (ends >> height & 1).astype(bool)
+            found[asked] += blocks[(ends[asked] >> height) - 1]
+            below = blocks
+        return found
+
+    def matrix(self) -> Array:
+        """Refuse: what a tree answers is no least squares, so that a matrix would not tell the whole."""
+        raise InvalidInputError(
+            "a binary tree is judged on plain running sums alone: it decodes as it goes, not by least squares"
+        )
+
+    def _variances(self) -> list[float]:
+        found = [1.0]
+        while len(found) < self.steps.bit_length():
+            found.append(1 / (1 + 1 / (2 * found[-1])))
+        return found
+
+    def _check(self, decay: float) -> None:
+        if decay != 1:
+            raise InvalidInputError(
+                f"a binary tree answers plain running sums, not those with decay {decay:g}"
+            )
+
+
+def summing(steps: int) -> float:
+    """Return an allowance for the rounding of a sum of squares over so many steps, relative."""
+    return 4 * (steps + 8) * EPS
+
+
+def unit_forms(strategy: Causal, decay: float) -> DenseForms | None:
+    """Evaluate both sides of unit noise; None where doubles do not hold them, or say nothing of them."""
+    costs = strategy.costs()
+    variances, off = strategy.variances(decay)
+    if not (np.all(np.isfinite(variances)) and np.all(np.isfinite(off)) and np.all(np.isfinite(costs))):
+        return None
+    rounding = summing(strategy.steps)
+    return DenseForms(costs, variances, rounding * costs, (off + rounding) * variances)
+
+
+# Banded strategies of running sums: covariances block by block, and what their rounding may hide.
+
+
+LEAST_BLOCK = 32  # steps that a banded strategy is followed by at a time, at least
+
+CAUSAL_BANDS_USABLE = 0.5  # factor by which a covariance may be too small, above which anything is said of it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Banded:
+    """``C_{i+k, i} = bands[k, i]``, lower-triangular with b bands, of which the first has no zero.
+
+    ``K = C W⁻¹`` is banded as well. In blocks of steps, D on its diagonal and E to the left of it, the covariance P of
+    the answers of a block follows from that of the block before as ``D P D' = G = I + E P₋ E'``. A computed P with
+    ``‖D P D' - G‖ ≤ ε < 1`` satisfies ``D P D' ⪰ (1 - ε) G``, for ``G ⪰ I``; and what is too small before is so by at
+    most the same factor after. So the true covariance is at most P over the product of all ``1 - ε`` so far.
+    """
+
+    bands: Array  # (b, n)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps n."""
+        return int(self.bands.shape[1])
+
+    def costs(self) -> Array:
+        """Return the squared norm of each column (n,)."""
+        return np.einsum("ki,ki->i", self.bands, self.bands)
+
+    def variances(self, decay: float) -> tuple[Array, Array]:
+        """Return the variance of each sum (n,), and what it may be higher by, relative."""
+        found, off = np.zeros(self.steps), np.full(self.steps, np.inf)
+        before, factor = np.zeros((0, 0)), 1.0
+        with np.errstate(all="ignore"):
+            for start, own, left in _in_blocks(*self._shifted(decay)):
+                target = np.eye(len(own[0])) + left[0] @ before @ left[0].T
+                half = scipy.linalg.solve_triangular(own[0], target, lower=True, check_finite=False)
+                noise = scipy.linalg.solve_triangular(own[0], half.T, lower=True, check_finite=False)
+                noise = (noise + noise.T) / 2
+                magnitude = _spread(own[1], noise) + _spread(left[1], before) + np.sqrt(len(noise))
+                missed = np.linalg.norm(own[0] @ noise @ own[0].T - target)
+                missed += 4 * (len(noise) + 2) * EPS * magnitude
+                factor *= max(1 - missed, 0.0)
+                if not (factor > CAUSAL_BANDS_USABLE and np.all(np.isfinite(noise))):
+                    break
+                block = slice(start, start + len(noise))
+                found[block], off[block] = np.diagonal(noise), 1 / factor - 1
+                before = noise
+        found[np.isinf(off)] = np.inf
+        return found, off
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether C has no negative entry."""
+        return bool(np.all(self.bands >= 0))
+
+    def participation(self, times: int, apart: int) -> float:
+        """Return the largest squared norm of a sum of columns of ``|C|``, so many steps apart."""
+        offsets = -np.arange(len(self.bands))
+        sizes = sp.dia_array((np.abs(self.bands), offsets), shape=(self.steps, self.steps))
+        sums = sp.csc_array(sizes @ participation(self.steps, times, apart, np.ones((1, times))))
+        return float((sums**2).sum(axis=0).max())
+
+    def noise(self, generator: np.random.Generator, decay: float) -> Array:
+        """Draw the noise of the sums (n,)."""
+        drawn = generator.standard_normal(self.steps)
+        solved = scipy.linalg.solve_banded((len(self.bands) - 1, 0), self.bands, drawn, check_finite=False)
+        return running_sums(solved, decay)
+
+    def matrix(self) -> Array:
+        """Return C (n, n)."""
+        return np.asarray(sum(np.diag(band[: self.steps - k], -k) for k, band in enumerate(self.bands)))
+
+    def _shifted(self, decay: float) -> tuple[Array, Array]:
+        """Return the bands of ``C W⁻¹``, and what they are differences of, in magnitude."""
+        # Column i of C W⁻¹ is column i of C less β times the next one.
+        both = np.zeros((2, len(self.bands) + 1, self.steps))
+        both[0, :-1], both[1, :-1] = self.bands, np.abs(self.bands)
+        both[0, 1:, :-1] -= decay * self.bands[:, 1:]
+        both[1, 1:, :-1] += decay * np.abs(self.bands[:, 1:])
+        return both[0], both[1]
+
+
+def _in_blocks(*given: Array) -> Iterator[tuple[int, list[Array], list[Array]]]:
+    """Yield blocks of steps of banded matrices: where one begins, what is on its diagonal and what is to the left."""
+    width, count = len(given[0]) - 1, given[0].shape[1]
+    size = max(LEAST_BLOCK, width)
+    for start in range(0, count, size):
+        rows = np.arange(start, min(start + size, count))[:, None]
+        columns = np.arange(max(start - size, 0), rows[-1, 0] + 1)
+        below = rows - columns
+        inside, earlier = (below >= 0) & (below <= width), start - int(columns[0])
+        whole = [np.where(inside, bands[np.clip(below, 0, width), columns], 0.0) for bands in given]
+        yield start, [each[:, earlier:] for each in whole], [each[:, :earlier] for each in whole]
+
+
+def _spread(rows: Array, noise: Array) -> float:
+    """Return the norm of ``|A| |P| |A|'``."""
+    return float(np.linalg.norm(rows @ np.abs(noise) @ rows.T))
+
+
+# Toeplitz strategies of running sums: power series, and what their rounding may hide.
+
+
+SHORT = 256  # coefficients up to which a product of series is summed term by term
+
+TRANSFORM = 16 * EPS
+"""Error of a fast transform for each doubling of its length, relative to the norm: five times what is proven of powers
+of two (N. Higham, Accuracy and Stability of Numerical Algorithms, section 24.1)."""
+
+MOST_DEPARTURE = 0.5  # departure from an inverse up to which anything is said of it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Toeplitz:
+    """``C_ij = c_{i-j}``, with ``c_0 ≠ 0``: a power series c(z).
+
+    The sums' noise is the series ``1 / ((1 - β z) c(z))``. That is computed as g, somehow; with
+    ``e = 1 - (1 - β z) c g`` the true series is ``g / (1 - e)``, so that its first k coefficients have at most the norm
+    ``‖g‖ / (1 - Σ_{j<k} |e_j|)``, for every k. So the residual e decides what the variances may be off by, the rounding
+    in it included.
+    """
+
+    coefficients: Array  # (b,) c, those that follow are 0
+    steps: int
+
+    def costs(self) -> Array:
+        """Return the squared norm of each column (n,)."""
+        squares = np.zeros(self.steps)
+        squares[: len(self.coefficients)] = self.coefficients**2
+        return np.cumsum(squares)[::-1].copy()
+
+    def variances(self, decay: float) -> tuple[Array, Array]:
+        """Return the variance of each sum (n,), and what it may be higher by, relative."""
+        series = self.answers(decay)
+        missed = np.cumsum(self._residual(series, decay))
+        with np.errstate(over="ignore", invalid="ignore"):
+            off = np.where(
+                missed < MOST_DEPARTURE, 1 / (1 - np.minimum(missed, MOST_DEPARTURE)) ** 2 - 1, np.inf
+            )
+            return np.cumsum(series**2), off
+
+    def answers(self, decay: float) -> Array:
+        """Return the first column of ``W C⁻¹``, the coefficients of ``1 / ((1 - β z) c(z))`` (n,)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            inverse = np.array([1 / self.coefficients[0]])
+            while (known := len(inverse)) < self.steps:
+                size = min(2 * known, self.steps)
+                product, _ = _times(self.coefficients[:size], inverse, size)
+                # Newton's method: twice as many coefficients are right after each step.
+                inverse = np.concatenate([inverse, -_times(product[known:], inverse, size - known)[0]])
+            return (
+                running_sums(inverse, decay) if np.all(np.isfinite(inverse)) else np.full(self.steps, np.nan)
+            )
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether C has no negative entry."""
+        return bool(np.all(self.coefficients >= 0))
+
+    def participation(self, times: int, apart: int) -> float:
+        """Return the largest squared norm of a sum of columns of ``|C|``: of those from the first on."""
+        total = np.zeros(self.steps)
+        for start in range(0, min(times * apart, self.steps), apart):
+            length = min(len(self.coefficients), self.steps - start)
+            total[start : start + length] += np.abs(self.coefficients[:length])
+        return float(total @ total)
+
+    def noise(self, generator: np.random.Generator, decay: float) -> Array:
+        """Draw the noise of the sums (n,)."""
+        return _times(self.answers(decay), generator.standard_normal(self.steps), self.steps)[0]
+
+    def matrix(self) -> Array:
+        """Return C (n, n)."""
+        column = np.zeros(self.steps)
+        column[: len(self.coefficients)] = self.coefficients
+        return np.asarray(scipy.linalg.toeplitz(column, np.zeros(self.steps)))
+
+    def _residual(self, series: Array, decay: float) -> Array:
+        """Return what ``|e|`` may be, coefficient by coefficient (n,)."""
+        shifted = np.concatenate([self.coefficients, [0.0]])
+        shifted[1:] -= decay * self.coefficients
+        with np.errstate(over="ignore", invalid="ignore"):
+            product, rounding = _times(shifted[: self.steps], series, self.steps)
+            product[0] -= 1
+            # What is subtracted has been rounded itself.
+            off = EPS * float(np.linalg.norm(self.coefficients) * np.linalg.norm(series))
+            return np.abs(product) + rounding + EPS + off
+
+
+def _times(first: Array, second: Array, size: int) -> tuple[Array, Array]:
+    """Return the first coefficients of a product of two series, and what rounding may have changed of each."""
+    terms = min(len(first), len(second))
+    if terms <= SHORT:
+        product = np.convolve(first, second)[:size]
+        rounding = (terms + 2) * EPS * np.convolve(np.abs(first), np.abs(second))[:size]
+    else:
+        length = scipy.fft.next_fast_len(len(first) + len(second) - 1, real=True)
+        product = scipy.fft.irfft(scipy.fft.rfft(first, length) * scipy.fft.rfft(second, length), length)
+        # The first two transforms err by the norms of what they are given, the last by that of the product.
+        unit = 2 * float(np.linalg.norm(first) * np.linalg.norm(second)) + float(np.linalg.norm(product))
+        product, rounding = product[:size], np.full(size, (np.log2(length) + 2) * TRANSFORM * unit)
+    missing = np.zeros(size - len(product))
+    return np.concatenate([product, missing]), np.concatenate([rounding[:size], missing])

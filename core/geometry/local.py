@@ -1,0 +1,438 @@
+"""The judge's arithmetic for local privacy: variances of a strategy, and what dual weights prove about all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech import linalg, validate
+from dualmech.certificate import FEASIBLE
+from dualmech.errors import InvalidInputError
+from dualmech.linalg import EPS
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+# Extremal patterns of local privacy, and the pricing oracle: which pattern breaks a dual constraint the most.
+#
+# Rows of an ε-LDP strategy lie in the cone ``{v ≥ 0 : v_u ≤ e^ε v_u'}``, which the vectors ``v_S = 1 + c 1_S``
+# generate, ``c = e^ε - 1``, S a proper subset of the user types, not empty. A pattern is such a vector with sum 1,
+# ``p_S = v_S / (n + c |S|)``.
+
+
+Sets = npt.NDArray[np.bool_]  # subsets of the user types, one per row (s, n)
+
+EXACT = 32  # user types up to which all 2^n patterns are priced, those of more than 24 in single precision
+DOUBLE = 24  # user types up to which patterns are priced in double precision
+BLOCK = 1 << 22  # patterns that are priced at a time
+
+
+def gain(epsilon: float) -> float:
+    """Return ``c = e^ε - 1``, without cancellation for small ε."""
+    return float(np.expm1(epsilon))
+
+
+def rows(sets: Sets, epsilon: float) -> Array:
+    """Return the patterns of sets (s, n), each of sum 1.
+
+    Examples
+    --------
+    >>> rows(np.array([[True, False]]), np.log(3)).round(6)
+    array([[0.75, 0.25]])
+    """
+    vectors = 1 + gain(epsilon) * np.asarray(sets, dtype=np.float64)
+    return np.asarray(vectors / vectors.sum(axis=1, keepdims=True))
+
+
+def all_sets(size: int) -> Sets:
+    """Return every proper subset that is not empty, (2^n - 2, n); refused above 20 user types."""
+    if validate.size(size=size) > 20:
+        raise InvalidInputError(f"size must be at most 20 for all its subsets to be listed, got {size}")
+    return _subsets(size)[1:-1]
+
+
+def split_into_patterns(strategy: Array, epsilon: float) -> tuple[Array, Sets]:
+    """Split the rows of a strategy into patterns: weights w and sets S with ``row = Σ w_S p_S``.
+
+    Each row is, up to a factor, ``1 + c t`` with t between 0 and 1, a mixture of the indicators of its upper level
+    sets: a chain of at most n + 1 patterns. Splitting never makes a strategy worse. (A constant is halved into a set
+    and its complement.)
+    """
+    excess = gain(epsilon)
+    least = strategy.min(axis=1, keepdims=True)
+    levels = np.clip((strategy / least - 1) / excess, 0.0, 1.0)
+    weights, sets = [], []
+    for smallest, level in zip(least[:, 0], levels, strict=True):
+        steps = np.unique(np.append(level, [0.0, 1.0]))
+        for below, above in zip(steps[:-1], steps[1:], strict=True):
+            members = level >= above
+            weight = smallest * (above - below) * (len(level) + excess * members.sum())
+            if 0 < members.sum() < len(level):
+                weights.append(weight)
+                sets.append(members)
+            else:
+                # A constant: 1 = (v_S + v_{not S}) / (2 + c).
+                first = np.arange(len(level)) < len(level) / 2
+                total = weight / (len(level) * (2 + excess))
+                for half in (first, ~first):
+                    weights.append(total * (len(level) + excess * half.sum()))
+                    sets.append(half)
+    return np.array(weights), np.array(sets).reshape(len(weights), strategy.shape[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Priced:
+    """A block of patterns with the values of a quadratic form on them."""
+
+    values: Any  # (a, b) ``v_S' K v_S`` for S the union of a row's and a column's set
+    left: Sets  # left, right: the rows' sets among the first user types, the columns' among the others
+    right: Sets
+
+    @property
+    def sizes(self) -> npt.NDArray[np.intp]:
+        """Number of user types in each set (a, b)."""
+        return self.left.sum(axis=1)[:, None] + self.right.sum(axis=1)[None, :]
+
+    def sets(self, chosen: npt.NDArray[np.intp]) -> Sets:
+        """Return the sets (s, n) at flat positions of the block."""
+        first, second = np.unravel_index(chosen, self.values.shape)
+        return np.hstack([self.left[first], self.right[second]])
+
+
+def forms(matrix: Array, epsilon: float) -> Iterator[Priced]:
+    """Yield ``v_S' K v_S`` for all 2^n sets S, the empty and the full one included, in blocks.
+
+    The user types are cut into two halves; a product of two matrices with ``2^(n/2)`` rows each does the rest.
+    """
+    size = len(matrix)
+    half, excess = (size + 1) // 2, gain(epsilon)
+    precision: Any = np.float64 if size <= DOUBLE else np.float32
+    left, right = _subsets(half), _subsets(size - half)
+    right = right[np.argsort(right.sum(axis=1), kind="stable")]
+    first, second = 1 + excess * left, 1 + excess * right
+    own = [
+        np.einsum("su,uv,sv->s", vectors, block, vectors, optimize=True)
+        for vectors, block in ((first, matrix[:half, :half]), (second, matrix[half:, half:]))
+    ]
+    ones = np.ones((len(second), 1))
+    columns = np.hstack([second, ones, own[1][:, None]]).astype(precision).T
+    mixed = 2 * first @ matrix[:half, half:]
+    lines = np.hstack([mixed, own[0][:, None], np.ones((len(first), 1))]).astype(precision)
+    step = max(BLOCK // columns.shape[1], 1)
+    for start in range(0, len(lines), step):
+        yield Priced(lines[start : start + step] @ columns, left[start : start + step], right)
+
+
+def worst_by_size(matrix: Array, epsilon: float) -> tuple[Array, float]:
+    """Return the largest ``v_S' K v_S`` over the sets of each size 0 … n, and an allowance for its rounding, absolute.
+
+    Raises `InvalidInputError` for more than 32 user types.
+    """
+    size = len(matrix)
+    if size > EXACT:
+        raise InvalidInputError(f"all patterns are priced up to {EXACT} user types only, got {size}")
+    worst = np.full(size + 1, -np.inf)
+    for block in forms(matrix, epsilon):
+        counts = block.right.sum(axis=1)
+        starts = np.flatnonzero(np.diff(counts, prepend=-1))
+        by_right = np.maximum.reduceat(block.values, starts, axis=1)
+        for own, values in zip(block.left.sum(axis=1), by_right, strict=True):
+            reached = own + counts[starts]
+            worst[reached] = np.maximum(worst[reached], values)
+    largest = (1 + gain(epsilon)) ** 2 * float(np.abs(matrix).sum())
+    unit = np.finfo(np.float64 if size <= DOUBLE else np.float32).eps
+    return worst, float(4 * (size + 4) * unit * largest)
+
+
+def _subsets(size: int) -> Sets:
+    """Return all subsets of `size` things (2^size, size), the empty one first and the full one last."""
+    return (np.arange(1 << size)[:, None] >> np.arange(size)) % 2 == 1
+
+
+# Multipliers that bound a quadratic form over all proper subsets, where these are too many to list.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """Multipliers of what holds for the indicator s of every proper subset that is not empty."""
+
+    squares: Array  # (n,) of ``s_u² = s_u``; of any sign. All others are taken for 0 where negative
+    # both, one, neither: (n, n) of ``s_u s_v ≥ 0``, ``s_u (1 - s_v) ≥ 0`` and ``(1 - s_u)(1 - s_v) ≥ 0`` (McCormick)
+    both: Array
+    one: Array
+    neither: Array
+    sizes: Array  # (n - 2,) of ``(|s| - j)(|s| - j - 1) ≥ 0``, j = 1 … n - 2
+    # (4, n) of ``(|s| - 1) s_u``, ``(n - 1 - |s|) s_u``, ``(|s| - 1)(1 - s_u)`` and ``(n - 1 - |s|)(1 - s_u)``, all
+    # of them at least 0
+    products: Array
+
+    @classmethod
+    def of(cls, size: int, squares: Array | None = None, **given: Array) -> Relaxation:
+        """Build multipliers, 0 where not given, and check their shapes.
+
+        Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, NaN or infinity.
+        """
+        shapes = {
+            "squares": (size,),
+            "both": (size, size),
+            "one": (size, size),
+            "neither": (size, size),
+            "sizes": (max(size - 2, 0),),
+            "products": (4, size),
+        }
+        parts = {}
+        for name, shape in shapes.items():
+            array = squares if name == "squares" else given.get(name)
+            part = (
+                np.zeros(shape) if array is None or not np.size(array) else validate.finite(**{name: array})
+            )
+            if part.shape != shape:
+                raise InvalidInputError(f"{name} must have shape {shape}, got {part.shape}")
+            parts[name] = part if name == "squares" else np.maximum(part, 0.0)
+        return cls(**parts)
+
+    def matrix(self) -> Array:
+        """Return A (n + 1, n + 1) with ``[1; s]' A [1; s] ≥ 0`` for every proper subset that is not empty."""
+        size = len(self.squares)
+        matrix = np.zeros((size + 1, size + 1))
+        linear = -self.squares + self.one.sum(axis=1) - 2 * _mean(self.neither).sum(axis=1)
+        quadratic = np.diag(self.squares) + _mean(self.both) - _mean(self.one) + _mean(self.neither)
+        constant = float(self.neither.sum())
+        counts = np.arange(1, size - 1)
+        quadratic += float(self.sizes.sum())
+        linear = linear - float((2 * counts + 1) @ self.sizes)
+        constant += float((counts * (counts + 1)) @ self.sizes)
+        inside_low, inside_high, outside_low, outside_high = self.products
+        ones = np.ones(size)
+        slopes = inside_low - inside_high - outside_low + outside_high
+        quadratic += (np.outer(slopes, ones) + np.outer(ones, slopes)) / 2
+        linear = linear + (-inside_low + (size - 1) * inside_high + outside_low - (size - 1) * outside_high)
+        linear = linear + outside_low.sum() - outside_high.sum()
+        constant += float(-outside_low.sum() + (size - 1) * outside_high.sum())
+        matrix[0, 0] = constant
+        matrix[0, 1:] = matrix[1:, 0] = linear / 2
+        matrix[1:, 1:] = quadratic
+        return matrix
+
+    def excess(self, form: Array, epsilon: float, divisors: Array) -> float:
+        """Return δ ≥ 0 with ``v_S' K v_S ≤ δ · divisors[|S|]`` for all S, by one eigenvalue.
+
+        ``v = T [1; s]`` with ``T = [1, c I]``. Where ``-T'KT - A`` has no eigenvalue below -η, the form is at most
+        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``.
+        """
+        size = len(form)
+        lift = np.hstack([np.ones((size, 1)), gain(epsilon) * np.eye(size)])
+        negated = -(lift.T @ form @ lift)
+        certified = negated - self.matrix()
+        magnitude = float(
+            np.linalg.norm(np.abs(lift.T) @ np.abs(form) @ np.abs(lift)) + np.linalg.norm(self.matrix())
+        )
+        least = float(np.linalg.eigvalsh((certified + certified.T) / 2)[0]) - 8 * (size + 1) * EPS * magnitude
+        counts = np.arange(size + 1)
+        return float((max(-least, 0.0) * (1 + counts) / divisors)[1:-1].max())
+
+
+def _mean(matrix: Array) -> Array:
+    return np.asarray((matrix + matrix.T) / 2)
+
+
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 100.0
+"""What ε can be meant: above, a report is the truth in all but name; below, no double tells it from noise."""
+
+CANCELLED = 0.1  # a variance below this share of the parts that it is a difference of is summed as it stands
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reconstruction:
+    """The best reconstruction V for a prior, and what rounding may do to it, relative."""
+
+    matrix: Array  # (k, m) V, with ``V Q = R``
+    rounding: float  # of the expected second moment ``Σ_o (Q π)_o ‖V_o‖²``, to first order
+    each_rounding: float  # of a single user type's second moment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """Each user type's second moment ``Σ_o Q_ou ‖V_o‖²`` and variance (n,), the violation, and the rounding of V."""
+
+    moments: Array
+    variances: Array
+    violation: float
+    mending: float  # what moments rise by, relative, beyond the violation, where a strategy near by meets all limits
+    reconstruction: Reconstruction
+
+
+def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Evaluation | None:
+    """Evaluate a strategy with the best reconstruction for a prior.
+
+    None where Q is not finite, has negative entries, or cannot answer the workload.
+    """
+    if not np.all(np.isfinite(strategy)) or np.any(strategy < 0):
+        return None
+    strategy = strategy[np.any(strategy > 0, axis=1)]
+    if np.any(strategy == 0) or not len(strategy):
+        return None
+    best = best_reconstruction(root, strategy, prior)
+    if best is None:
+        return None
+    lengths = np.einsum("ko,ko->o", best.matrix, best.matrix)
+    moments = strategy.T @ lengths
+    bias = _mended_bias(best.matrix @ strategy - root, float(prior @ moments), epsilon)
+    # Ratios above e^ε by the share v are mended by ignoring a share ``v / (1 - e^-ε)`` of all reports.
+    room = -np.expm1(-epsilon)
+    ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
+    missed = max(float(ratios.max()) - 1, 0.0) + 2 * float(np.abs(strategy.sum(axis=0) - 1).max())
+    # A ratio and a sum are known to a few units of rounding only; less is no violation.
+    hidden = 4 * EPS * (len(strategy) + 2)
+    excess = max(missed / room if missed > hidden else 0.0, bias if bias > 2 * hidden else 0.0)
+    mending = 2 * (missed + hidden) / room + bias
+    return Evaluation(moments, user_variances(root, strategy, best.matrix), excess, mending, best)
+
+
+def _mended_bias(missed: Array, moment: float, epsilon: float) -> float:
+    """Return by what share second moments rise where a reconstruction is to miss nothing, given what it misses.
+
+    What it misses is answered from a share s of all reports by randomised response, whose reconstruction Q⁻¹ has no
+    singular value above ``(n + c) / c``: moments are ``M / (1 - s) + M' / s``, at best ``(√M + √M')²``.
+    """
+    excess = gain(epsilon)
+    other = float(np.linalg.norm(missed)) * (missed.shape[1] + excess) / excess
+    return float(np.square(1 + other / np.sqrt(moment)) - 1) if moment > 0 else np.inf
+
+
+def user_variances(root: Array, strategy: Array, reconstruction: Array) -> Array:
+    """Return ``T_u = Σ_o Q_ou ‖V_o - W_u‖²``: as it stands where it is small, for there its parts would cancel."""
+    lengths, squares = (np.einsum("ku,ku->u", each, each) for each in (reconstruction, root))
+    crossed = np.einsum("ku,ku->u", reconstruction @ strategy, root)
+    moments = lengths @ strategy
+    variances = moments - 2 * crossed + squares * strategy.sum(axis=0)
+    for user in np.flatnonzero(~(variances > CANCELLED * (moments + squares))):
+        spread = reconstruction - root[:, user, None]
+        variances[user] = np.einsum("ko,ko->o", spread, spread) @ strategy[:, user]
+    return np.asarray(variances)
+
+
+def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Reconstruction | None:
+    """Return V of least expected variance under a prior with ``V Q = R``; None if Q cannot answer R.
+
+    ``V = R M⁺ D^(-1/2)`` with ``D = diag(Q π)`` and ``M = D^(-1/2) Q`` (the paper's, for any prior). Directions that M
+    hardly sees are left out where R does not need them. A backward error E of M moves ``‖R M⁺‖²`` by at most
+    ``2 ‖E‖_F ‖M⁺ M⁺' R'R M⁺‖_F``: small singular values do no harm where R is small as well.
+    """
+    scale = np.sqrt(strategy @ prior)
+    scale = np.where(scale > 0, scale, np.sqrt(strategy.mean(axis=1)))
+    orthonormal, triangle = scipy.linalg.qr(strategy / scale[:, None], mode="economic", check_finite=False)
+    left, sizes, right = linalg.svd(triangle)
+    seen = root @ right.T
+    kept = sizes > 8 * max(strategy.shape) * EPS * sizes[0]
+    if np.linalg.norm(seen[:, ~kept]) > FEASIBLE * np.linalg.norm(root):
+        return None
+    solved = seen[:, kept] / sizes[kept]
+    moved = (solved.T @ solved) / sizes[kept][:, None]
+    backward = 4 * len(sizes) * EPS * sizes[0]
+    return Reconstruction(
+        np.asarray(solved @ left[:, kept].T @ orthonormal.T / scale),
+        float(2 * backward * np.linalg.norm(moved) / np.linalg.norm(solved) ** 2),
+        float(backward / sizes[kept][-1]),
+    )
+
+
+def trace_bound(root: Array, epsilon: float) -> float:
+    """Return ``‖W 1‖² / n + ‖W Π‖_*² / τ``, below the L of every ε-LDP strategy, Π the projector off the ones.
+
+    ``τ = max_k k (n-k) c² / (n + k c)²`` bounds ``tr Π G Π``. The paper's own bound is ``‖W‖_*² / e^ε``.
+    """
+    size, excess = root.shape[1], gain(epsilon)
+    means = root.mean(axis=1)
+    nuclear, rounding = linalg.trace_norm(root - means[:, None])
+    count = np.arange(1, size)
+    trace = float((count * (size - count) * (excess / (size + count * excess)) ** 2).max())
+    return float(size * means @ means + max(nuclear - rounding, 0.0) ** 2 / trace) * (1 - 8 * size * EPS)
+
+
+def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation: Relaxation | None) -> float:
+    """Return δ ≥ 0 with ``‖Z'p_S‖² ≤ (y'p_S + δ)(n π'p_S)`` for all S; infinite where it cannot be told."""
+    size = len(costs)
+    mixed = np.outer(costs, share)
+    form = matrix @ matrix.T - (mixed + mixed.T) / 2
+    counts = gain(epsilon) * np.arange(size + 1) + size
+    # v'share is n + c Σ_{u in S} share_u: at least n, and n + c |S| where the prior is uniform.
+    partner = counts if np.allclose(share, 1, rtol=1e-12, atol=0) else np.full(size + 1, float(size))
+    if relaxation is not None:
+        return relaxation.excess(form, epsilon, counts * partner)
+    if size > EXACT:
+        return np.inf
+    worst, allowance = worst_by_size(form, epsilon)
+    return float(np.maximum((worst + allowance) / (counts * partner), 0.0)[1:-1].max())
+
+
+def normalise_rows(strategy: Array) -> tuple[Array, Array]:
+    """Return the rows of a strategy with sum 1, and their sums; rows of zeros are left out."""
+    sums = strategy.sum(axis=1)
+    with np.errstate(invalid="ignore"):  # what is not finite proves nothing
+        return strategy[sums > 0] / sums[sums > 0, None], sums[sums > 0]
+
+
+def repair(strategy: Array, epsilon: float) -> Array:
+    """Return a strategy close by that is ε-LDP: small entries raised to e^-ε of their row's largest, columns of sum 1.
+
+    What the columns' sums then lack goes to one further output, together with the share of all reports that keeps its
+    own ratio below e^ε.
+    """
+    kept = np.maximum(strategy[np.any(strategy > 0, axis=1)], 0.0)
+    kept = np.maximum(kept, kept.max(axis=1, keepdims=True) * np.exp(-epsilon) * (1 + 4 * EPS))
+    totals = kept.sum(axis=0)
+    kept, missing = kept / totals.max(), 1 - totals / totals.max()
+    largest = float(missing.max())
+    if largest <= 4 * EPS * len(kept):
+        return np.asarray(kept)
+    share = largest / (gain(epsilon) + largest) * (1 + 1e-12)
+    # Not as 1 less the rest: both parts may be tiny, and cancellation would spoil the ratio between them.
+    return np.vstack([(1 - share) * kept, share + (1 - share) * missing])
+
+
+def as_epsilon(epsilon: float) -> float:
+    """Return ε from 1e-6 to 100."""
+    given = validate.positive_number(epsilon=epsilon)
+    if not SMALLEST_EPSILON <= given <= LARGEST_EPSILON:
+        raise InvalidInputError(
+            f"epsilon must be from {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g}, got {given:g}"
+        )
+    return given
+
+
+def as_prior(prior: npt.ArrayLike | None, size: int) -> Array:
+    """Return a probability over the user types, uniform by default."""
+    if prior is None:
+        return validate.read_only(np.full(size, 1 / size))
+    given = validate.finite(1, prior=prior)
+    if given.shape != (size,) or np.any(given < 0) or abs(given.sum() - 1) > FEASIBLE:
+        raise InvalidInputError(
+            f"prior must hold {size} numbers, none negative, of sum 1, got {len(given)} of sum {given.sum():g}"
+        )
+    return validate.read_only(given / given.sum())
+
+
+def centred(root: Array) -> Array:
+    """Return ``R Π``, each query less its mean: the total is known, so no user's variance changes.
+
+    A workload of totals alone is left as it is, since nothing of it would remain.
+    """
+    centred = root - root.mean(axis=1, keepdims=True)
+    return centred if np.linalg.norm(centred) > 8 * root.size * EPS * np.linalg.norm(root) else root
+
+
+def root_of(workload: Workload) -> Array:
+    """Return R (k, n) with ``R'R = W'W``, the workload itself where it has no more queries than user types."""
+    queries, size = workload.shape
+    if queries <= size:
+        return np.array(workload.dense())
+    if not workload.is_sparse:
+        return np.asarray(scipy.linalg.qr(workload.dense(), mode="r", check_finite=False)[0][:size])
+    values, vectors = np.linalg.eigh(workload.gram())
+    kept = values > 8 * size * EPS * values[-1]
+    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)

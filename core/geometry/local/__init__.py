@@ -1,1 +1,0 @@
-"""What problems of local privacy stand on: extremal patterns, their prices, and strategies over them."""

@@ -1,0 +1,496 @@
+"""The problems of the library, a module for families that are alike; each is stated when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import workloads
+from dualmech.crosscheck.papers import scale
+from dualmech.crosscheck.papers.common import instances as common_instances
+from dualmech.crosscheck.papers.eigen.designs import DESIGNS
+from dualmech.crosscheck.papers.eigen.instances import Shape
+from dualmech.crosscheck.papers.fitness import instances as fitness_instances
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.neighbours import household
+from dualmech.problems.common import CommonMechanism
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.local.estimate import NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection
+from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.problems.reuse import ReuseFitness
+from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+# Noise on a matrix, fitness for use and total variance side by side: workloads of the papers, shapes, neighbours.
+
+
+SEED = 0
+
+Build = Callable[[], tuple[Workload, Any]]
+Stated = Callable[[], Any]
+
+
+def matrices_problems() -> dict[str, Stated]:
+    """Return problems by name, every workload once for each family."""
+    asked: dict[str, Build] = {}
+    for cells in (2, 4, 8, 16, 32, 64):
+        asked[f"prefix-{cells}"] = partial(even, workloads.prefix, cells)
+    for cells in (4, 8, 16):
+        asked[f"ranges-{cells}"] = partial(even, workloads.all_range, cells)
+        asked[f"identity-total-{cells}"] = partial(even, workloads.identity_total, cells)
+        asked[f"circle-{cells}"] = partial(even, workloads.circular_ranges, cells)
+    for cells in (2, 4):
+        asked[f"marginals-{cells}"] = partial(even, workloads.marginals, (cells,) * 3, ways=(1, 2))
+    for table in fitness_instances.RANDOM_TABLES:
+        asked[f"table-{table}-64"] = fitness_instances.readings(table, 64)[0].build
+    for name in _shapes():
+        asked[name] = partial(_shaped, name)
+    found: dict[str, Stated] = {}
+    for name, build in asked.items():
+        found |= both(name, build)
+    for name, moves in (
+        ("replaced", "replace"),
+        ("three-records", "add-remove:3"),
+        ("household", household(8, 2)),
+    ):
+        found |= both(f"prefix-8-{name}", asked["prefix-8"], neighbours=moves)
+    return found
+
+
+def both(name: str, build: Build, **options: Any) -> dict[str, Stated]:
+    """Return fitness for use and total variance of a workload with numbers: targets, and one over them as weights."""
+    return {
+        f"fitness-{name}": partial(_matrices_fitness, build, **options),
+        f"variance-{name}": partial(_matrices_variance, build, **options),
+    }
+
+
+def even(build: Callable[..., Workload], *sizes: Any, **options: Any) -> tuple[Workload, float]:
+    """Return a workload whose queries count alike."""
+    return build(*sizes, **options), 1.0
+
+
+def _matrices_fitness(build: Build, **options: Any) -> FitnessForUse:
+    workload, targets = build()
+    return FitnessForUse(workload, targets, **{"geometry": "dense"} | options)
+
+
+def _matrices_variance(build: Build, **options: Any) -> TotalVariance:
+    workload, targets = build()
+    return TotalVariance(workload, 1 / np.asarray(targets, dtype=float), **{"geometry": "dense"} | options)
+
+
+def _shapes() -> dict[str, Array]:
+    """Return matrices of the shapes and scales that solvers stumble on, from a seed."""
+    rng = np.random.default_rng(SEED)
+    square, few = rng.standard_normal((8, 8)), rng.standard_normal((4, 8))
+    return {
+        "rank-deficient": square[:, :3] @ square[:3],
+        "tall": rng.standard_normal((40, 5)),
+        "wide": rng.standard_normal((5, 40)),
+        "one-row": few[:1],
+        "one-column": square[:, :1],
+        "rows-twice": np.repeat(few, 2, axis=0),
+        "columns-twice": np.repeat(few, 2, axis=1),
+        "large": 1e6 * square,
+        "small": 1e-6 * square,
+        "rows-of-all-sizes": square * np.logspace(-6, 6, 8)[:, None],
+        "columns-of-all-sizes": square * np.logspace(-6, 6, 8),
+        "nearly-dependent": np.vstack([few, few[:1] + 1e-7 * square[:1]]),
+        "zeros": np.pad(few, ((0, 2), (0, 2))),
+    }
+
+
+def _shaped(name: str) -> tuple[Workload, Array]:
+    matrix = _shapes()[name]
+    return Workload(matrix), np.linspace(1, 10, len(matrix))
+
+
+# More noise on a matrix: random workloads of other seeds, sums with decay, PL-94, privacy first, neighbours.
+
+
+MORE_CELLS, MORE_SEEDS = 32, (1, 2)  # of the random workloads
+COST = 0.5  # squared, of privacy first
+
+
+def more_problems() -> dict[str, Stated]:
+    """Return problems by name."""
+    found: dict[str, Stated] = {}
+    for table in fitness_instances.RANDOM_TABLES:
+        for seed in MORE_SEEDS:
+            drawn = fitness_instances.random_instance(table, MORE_CELLS, seed)
+            found |= both(f"table-{table}-{MORE_CELLS}-seed-{seed}", drawn.build)
+    for cells in (16, 64):
+        for decay in (0.5, 0.9, 0.99):
+            found |= both(f"decayed-{cells}-{decay}", partial(even, workloads.decayed_sums, cells, decay))
+    found |= both("parities-5", partial(even, workloads.parity, 5))
+    asked: dict[str, Build] = {
+        "ranges-8": partial(even, workloads.all_range, 8),
+        "identity-total-8": partial(even, workloads.identity_total, 8),
+    }
+    for name, build in asked.items():
+        for word, moves in (("replaced", "replace"), ("household", household(8, 3))):
+            found |= both(f"{name}-{word}", build, neighbours=moves)
+    asked |= {
+        "prefix-8": partial(even, workloads.prefix, 8),
+        "prefix-32": partial(even, workloads.prefix, 32),
+        "marginals-4": partial(even, workloads.marginals, (4, 4, 4), ways=(1, 2)),
+        "table-6-32": fitness_instances.random_instance(6, MORE_CELLS, 0).build,
+    }
+    return found | {f"privacy-{name}": partial(_more_privacy, build) for name, build in asked.items()}
+
+
+def _more_privacy(build: Build) -> PrivacyFirst:
+    workload, targets = build()
+    return PrivacyFirst(workload, targets, COST, geometry="dense")
+
+
+# Mechanisms that are there: what several have in common, and what one that was released spares the next.
+
+
+MECHANISMS_CELLS, SHARED = 8, 4  # of random mechanisms, and the queries that all of them answer
+MECHANISMS_SEEDS = (0, 1)
+
+
+def commons() -> dict[str, Stated]:
+    """Return common mechanisms by name: examples 3.8 and 3.12 of the paper, its data's choices, and random ones."""
+    found: dict[str, Stated] = {"common-example-38": _maximal, "common-example-312": _two_marginals}
+    for count in (2, 3, 4):
+        for seed in MECHANISMS_SEEDS:
+            found[f"common-random-{count}-seed-{seed}"] = partial(_random, count, seed)
+    for name, choice in zip(
+        ("race-tables", "race-cells", "brazil"), common_instances.CHOICES.values(), strict=True
+    ):
+        found[f"common-{name}"] = partial(_choice, choice)
+    for first in range(3):  # a chain, each of whose mechanisms refines the one before
+        found[f"common-ages-{first + 1}-and-finer"] = partial(_ages, first, None)
+        found[f"common-ages-{first + 1}-and-{first + 2}"] = partial(_ages, first, first + 2)
+    del found["common-ages-3-and-finer"]  # the same two
+    return found
+
+
+def reuses() -> dict[str, Stated]:
+    """Return problems of reuse by name: a wish, and what was released, whole or in part."""
+    wishes: dict[str, Callable[[], Workload]] = {
+        "prefix-8": partial(workloads.prefix, 8),
+        "ranges-8": partial(workloads.all_range, 8),
+        "identity-total-8": partial(workloads.identity_total, 8),
+    }
+    released = {"cells": np.eye(8), "halves": np.kron(np.eye(2), np.ones(4)), "total": np.ones((1, 8))}
+    found: dict[str, Stated] = {}
+    for wish, build in wishes.items():
+        for known, queries in released.items():
+            found[f"reuse-{wish}-after-{known}"] = partial(_reuse, build, queries)
+    found["reuse-prefix-16-after-quarters"] = partial(
+        _reuse, partial(workloads.prefix, 16), np.kron(np.eye(4), np.ones(4))
+    )
+    return found
+
+
+def _maximal() -> CommonMechanism:
+    """State example 3.8."""
+    first, second = np.ones((1, 3)), np.vstack([np.ones((1, 3)), np.eye(3)])
+    return CommonMechanism([_noise(first, 1.0), _noise(second, 2.0)])
+
+
+def _two_marginals() -> CommonMechanism:
+    """State example 3.12."""
+    ones, cells = np.ones((1, 3)), np.eye(3)
+    return CommonMechanism([_noise(np.kron(cells, ones), 1.0), _noise(np.kron(ones, cells), 1.0)])
+
+
+def _random(count: int, seed: int) -> CommonMechanism:
+    """State what mechanisms of full noise covariances have in common, who answer some queries all and some alone."""
+    rng = np.random.default_rng(seed)
+    shared = rng.standard_normal((SHARED, MECHANISMS_CELLS))
+    mechanisms = []
+    for _ in range(count):
+        queries = np.vstack([shared, rng.standard_normal((1, MECHANISMS_CELLS))])
+        root = rng.standard_normal((len(queries), len(queries)))
+        mechanisms.append(LinearGaussianMechanism(queries, root @ root.T))
+    return CommonMechanism(mechanisms)
+
+
+def _choice(choice: common_instances.Choice) -> CommonMechanism:
+    return CommonMechanism(choice.mechanisms)
+
+
+def _ages(first: int, end: int | None) -> CommonMechanism:
+    return CommonMechanism(common_instances.census()[first:end])
+
+
+def _reuse(build: Callable[[], Workload], queries: npt.ArrayLike) -> ReuseFitness:
+    """State a wish for variances 1 after a release of variances 1/2."""
+    return ReuseFitness(build(), np.ones(len(build())), _noise(queries, 0.5))
+
+
+def _noise(queries: npt.ArrayLike, variance: float) -> LinearGaussianMechanism:
+    rows = np.asarray(queries, dtype=float)
+    return LinearGaussianMechanism(rows, variance * np.eye(len(rows)))
+
+
+# Local privacy: strategies for the six workloads of the paper, projections and non-negative estimates.
+
+
+EPSILONS = (0.5, 1.0, 4.0)
+CRITERIA = ("average", "worst")
+
+
+def _marginals(size: int) -> Workload:
+    bits = size.bit_length() - 1
+    return workloads.marginals([2] * bits, ways=range(bits + 1))
+
+
+WORKLOADS: dict[str, Callable[[int], Workload]] = {
+    "histogram": workloads.identity,
+    "prefix": workloads.prefix,
+    "ranges": workloads.all_range,
+    "marginals": _marginals,
+    "parity": lambda size: workloads.parity(size.bit_length() - 1),
+}
+
+
+def strategies() -> dict[str, Stated]:
+    """Return local strategies by name: eight user types at every ε, four and sixteen at 1; average and worst user."""
+    found: dict[str, Stated] = {}
+    for name, build in WORKLOADS.items():
+        for size in (4, 8, 16):
+            for epsilon in EPSILONS if size == 8 else (1.0,):
+                for criterion in CRITERIA:
+                    label = f"local-{name}-{size}-{epsilon:g}-{criterion}"
+                    found[label] = partial(_strategy, build, size, epsilon, criterion)
+        found[f"local-{name}-8-1-prior"] = partial(_with_prior, build, 8)
+    return found
+
+
+def projections() -> dict[str, Stated]:
+    """Return projections of random matrices by name, without floors and with."""
+    return {
+        f"projection-{outputs}x{types}-{epsilon:g}{word}": partial(
+            _projection, outputs, types, epsilon, floors
+        )
+        for outputs, types in ((6, 4), (16, 8), (32, 16))
+        for epsilon in (0.5, 2.0)
+        for word, floors in (("", False), ("-floors", True))
+    }
+
+
+def estimates() -> dict[str, Stated]:
+    """Return estimates by name: noisy answers about a few people, with their number known or not."""
+    found: dict[str, Stated] = {}
+    for name, build in WORKLOADS.items():
+        for word, known in (("", False), ("-total", True)):
+            found[f"estimate-{name}-16{word}"] = partial(_estimate, build, known)
+    return found
+
+
+def _strategy(build: Callable[[int], Workload], size: int, epsilon: float, criterion: str) -> LocalStrategy:
+    return LocalStrategy(build(size), epsilon, criterion)
+
+
+def _with_prior(build: Callable[[int], Workload], size: int) -> LocalStrategy:
+    """State a strategy for types whose shares fall from 8/36 to 1/36."""
+    shares = np.arange(size, 0, -1.0)
+    return LocalStrategy(build(size), 1.0, "average", shares / shares.sum())
+
+
+def _projection(outputs: int, types: int, epsilon: float, floors: bool) -> LocalProjection:
+    matrix = np.random.default_rng(SEED).random((outputs, types))
+    return LocalProjection(matrix, epsilon, np.full(outputs, 0.8 / outputs) if floors else None)
+
+
+def _estimate(build: Callable[[int], Workload], known: bool) -> NonnegativeEstimate:
+    """State an estimate of counts, few of them positive, from answers of standard deviation 5."""
+    rng, workload = np.random.default_rng(SEED), build(16)
+    counts = np.maximum(rng.normal(0, 10, 16), 0).round()
+    answers = workload.dense() @ counts + rng.normal(0, 5, len(workload))
+    return NonnegativeEstimate(workload, answers, float(counts.sum()) if known else None)
+
+
+# Fitness with soft maxima: workloads of the fitness paper at several sharpnesses, with and without total variance.
+
+
+SHARPNESSES = (1.0, 10.0, 100.0)
+TOTAL_WEIGHT = 0.1
+
+SOFTMAX_ASKED: dict[str, Callable[[], Workload]] = {
+    "prefix-8": partial(workloads.prefix, 8),
+    "ranges-8": partial(workloads.all_range, 8),
+    "identity-total-8": partial(workloads.identity_total, 8),
+    "marginals-2": partial(workloads.marginals, (2, 2, 2), ways=(1, 2)),
+}
+
+
+def softmax_problems() -> dict[str, Stated]:
+    """Return problems by name."""
+    found: dict[str, Stated] = {}
+    for name, build in SOFTMAX_ASKED.items():
+        for sharpness in SHARPNESSES:
+            found[f"softmax-{name}-{sharpness:g}"] = partial(_softmax_state, build, sharpness)
+    for cells in (2, 4, 16, 32):
+        found[f"softmax-prefix-{cells}-10"] = partial(_softmax_state, partial(workloads.prefix, cells), 10.0)
+    eight = SOFTMAX_ASKED["prefix-8"]
+    found["softmax-prefix-8-10-total"] = partial(_softmax_state, eight, 10.0, TOTAL_WEIGHT)
+    found["softmax-prefix-8-10-replaced"] = partial(_softmax_state, eight, 10.0, neighbours="replace")
+    return found
+
+
+def _softmax_state(
+    build: Callable[[], Workload], sharpness: float, total_weight: float = 0.0, neighbours: Any = None
+) -> SoftmaxFitness:
+    """State a problem with targets from 1 to 10 and both maxima alike in sharpness."""
+    workload = build()
+    targets = np.linspace(1, 10, len(workload))
+    return SoftmaxFitness(workload, targets, sharpness, sharpness, total_weight, neighbours=neighbours)
+
+
+# Noise on tables: blocks, split noise and products, on domains of up to 10^60 cells.
+
+
+SHIFTS = {"hour": 24, "ward": 5, "sex": 2}
+
+
+def tables_problems() -> dict[str, Stated]:
+    """Return problems by name, every workload once for each family but where noise of one is not optimal."""
+    found: dict[str, Stated] = {}
+    for name, (build, geometry) in _asked().items():
+        found[f"fitness-{name}"] = partial(_tables_fitness, build, geometry)
+        if geometry != "split":
+            found[f"variance-{name}"] = partial(_tables_variance, build, geometry)
+    drawn = [case for case in scale.small(quick=True) if case.random]
+    found |= {f"fitness-tables-{case.label}-drawn": case.problem for case in drawn}
+    found["fitness-tables-sixty-drawn"] = scale.sixty(quick=True)[-1].problem
+    build, _ = _asked()["tables-sixty"]
+    found["fitness-tables-sixty-three-records"] = partial(_tables_fitness, build, "blocks", "add-remove:3")
+    found["privacy-tables-sixty"] = partial(_tables_privacy, build)
+    return found
+
+
+def _asked() -> dict[str, tuple[Callable[[], Workload], str]]:
+    marginals, kron, prefix = workloads.marginals, workloads.kron, workloads.prefix
+    domains: dict[str, Any] = {"16x16x16": (16, 16, 16), "sixty": scale.SIXTY, "adult": scale.ADULT}
+    domains |= {"cps": scale.published("CPS"), "loans": scale.published("Loans")}
+    domains |= {"census": scale.CENSUS}
+    found: dict[str, tuple[Callable[[], Workload], str]] = {
+        f"tables-{name}": (partial(marginals, domain, ways=(1, 2)), "blocks")
+        for name, domain in domains.items()
+    }
+    found |= {
+        "tables-shifts": (_shifts, "blocks"),
+        "tables-circle-30": (partial(workloads.circular_ranges, 30), "blocks"),
+        "split-12x9": (partial(_both_in_order, 12, 9), "split"),
+        "split-24x16": (partial(_both_in_order, 24, 16), "split"),
+        "product-prefix-32x16": (lambda: kron(prefix(32), prefix(16)), "product"),
+        "product-prefix-8-marginals-4x4": (lambda: kron(prefix(8), marginals((4, 4), ways=1)), "product"),
+        "product-ranges-8-prefix-8-total-4": (
+            lambda: kron(workloads.all_range(8), prefix(8), workloads.identity_total(4)),
+            "product",
+        ),
+    }
+    return found
+
+
+def _shifts() -> Workload:
+    tables: Any = {"by ward": {"hour": workloads.prefix(24), "ward": None}, "people": ["ward", "sex"]}
+    return workloads.union(SHIFTS, tables)
+
+
+def _both_in_order(first: int, second: int) -> Workload:
+    queries = {"a": workloads.prefix(first), "b": workloads.prefix(second)}
+    return workloads.query_tables({"a": first, "b": second}, queries, ways=(1, 2))
+
+
+def _tables_fitness(build: Callable[[], Workload], geometry: str, neighbours: Any = None) -> FitnessForUse:
+    return FitnessForUse(build(), 1.0, geometry=geometry, neighbours=neighbours)
+
+
+def _tables_variance(build: Callable[[], Workload], geometry: str) -> TotalVariance:
+    return TotalVariance(build(), 1.0, geometry=geometry)
+
+
+def _tables_privacy(build: Callable[[], Workload]) -> PrivacyFirst:
+    return PrivacyFirst(build(), 1.0, 0.5, geometry="blocks")
+
+
+# Query weighting: eigen-queries, wavelets, Fourier bases, single cells, and the queries themselves.
+
+
+WEIGHTING_ASKED: dict[str, tuple[Callable[[], Workload], Shape]] = {
+    "prefix-8": (partial(workloads.prefix, 8), (8,)),
+    "ranges-16": (partial(workloads.all_range, 16), (16,)),
+    "marginals-2x4x2": (partial(workloads.marginals, (2, 4, 2), ways=(1, 2)), (2, 4, 2)),
+}
+
+
+def weighting_problems() -> dict[str, Stated]:
+    """Return problems by name, most of them for noise that is private approximately and for such as is purely."""
+    found: dict[str, Stated] = {}
+    for name, (build, shape) in WEIGHTING_ASKED.items():
+        for design in DESIGNS:
+            for privacy in ("approximate", "pure"):
+                found[f"weighting-{name}-{design.lower()}-{privacy}"] = partial(
+                    _weighting_state, build, shape, design, privacy
+                )
+    for cells in (32, 64):
+        ranges = partial(workloads.prefix, cells)
+        found[f"weighting-prefix-{cells}-eigen-queries"] = partial(
+            _weighting_state, ranges, (cells,), "eigen-queries"
+        )
+    build, shape = WEIGHTING_ASKED["prefix-8"]
+    found["weighting-prefix-8-own"] = lambda: QueryWeighting(build(), build())
+    found["weighting-prefix-8-eigen-queries-replaced"] = partial(
+        _weighting_state, build, shape, "eigen-queries", neighbours="replace"
+    )
+    return found
+
+
+def _weighting_state(
+    build: Callable[[], Workload],
+    shape: Shape,
+    design: str,
+    privacy: str = "approximate",
+    neighbours: str | None = None,
+) -> QueryWeighting:
+    workload = build()
+    return QueryWeighting(workload, DESIGNS[design](workload, shape), privacy, neighbours)
+
+
+PARTS: tuple[Callable[[], dict[str, Stated]], ...] = (
+    matrices_problems,
+    more_problems,
+    tables_problems,
+    softmax_problems,
+    weighting_problems,
+    commons,
+    reuses,
+    strategies,
+    projections,
+    estimates,
+)
+
+FAMILIES = {
+    "fitness": "FitnessForUse",
+    "privacy": "PrivacyFirst",
+    "variance": "TotalVariance",
+    "softmax": "SoftmaxFitness",
+    "weighting": "QueryWeighting",
+    "common": "CommonMechanism",
+    "reuse": "ReuseFitness",
+    "local": "LocalStrategy",
+    "projection": "LocalProjection",
+    "estimate": "NonnegativeEstimate",
+}
+"""The classes of problems, by the first word of their names in the library."""
+
+
+def problems() -> dict[str, Stated]:
+    """Return all problems by name."""
+    return {name: state for part in PARTS for name, state in part().items()}

@@ -1,1 +1,0 @@
-"""Marginal tables and census lists at scale, beside what others print."""

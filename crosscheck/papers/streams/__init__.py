@@ -1,1 +1,0 @@
-"""Known strategies of running sums, before the proven optimum."""

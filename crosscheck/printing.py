@@ -1,0 +1,371 @@
+"""How the rows of every paper's tables look in a terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from dualmech import files
+from dualmech.certificate import Certificate
+from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.families import family_of
+from dualmech.errors import BackendError, InvalidInputError, UncertifiedWarning, printable
+from dualmech.geometry.dense import Dense
+from dualmech.neighbours import Relation
+from dualmech.solution import Solution
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+# What every paper's rows are solved with.
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Solve without warnings: the table shows what is not certified."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        yield
+
+
+def certified_outcome(certified: bool) -> Agreement:
+    """Return the outcome of a row in which nothing can disagree."""
+    return Agreement.AGREE if certified else Agreement.WIDE
+
+
+# Pictures of the papers' figures, as SVG and PNG; matplotlib is loaded only here, and only when one is drawn.
+
+
+KINDS = ("svg", "png")
+
+STYLE: dict[Any, Any] = {
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 10.0,
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "dualmech",
+}
+
+COLOURS = ("#1b1b1b", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
+"""Told apart by readers who do not see all colours; the first is that of ink."""
+
+RESOLUTION = 200  # dots per inch of a PNG
+
+METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {}}
+"""Without the date, so that the same figure gives the same file."""
+
+
+def check_installed() -> None:
+    """Raise `BackendError` where matplotlib, of the extra ``plots``, is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BackendError(
+            "pictures need matplotlib, which the extra `plots` brings: pip install 'dualmech[plots]'"
+        )
+
+
+def check_drawable(folder: str) -> Path:
+    """Return the folder for pictures, made where it is missing, before anything is computed.
+
+    Raises `BackendError` where matplotlib, of the extra ``plots``, is not installed; `FileFormatError` where the
+    folder cannot be made or written to; `InvalidInputError` for an empty path.
+    """
+    check_installed()
+    if not folder:
+        raise InvalidInputError("output must be the path of a folder, got an empty one")
+    return files.atomic.make_folder(folder)
+
+
+def save_picture(
+    name: str, folder: str, picture: Callable[..., None], rows: Any = None, columns: int = 1
+) -> list[Path]:
+    """Draw rows on one or more pairs of axes, side by side, and return the picture's files, each written whole.
+
+    Raises `BackendError` or `FileFormatError` as `check_drawable`.
+    """
+    target = check_drawable(folder)
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    paths = [target / f"{name}.{kind}" for kind in KINDS]
+    with matplotlib.rc_context(STYLE):
+        canvas = Canvas(figsize=(5.6 * columns, 3.8), layout="constrained")
+        picture(canvas.subplots(ncols=columns), rows)
+        for kind, path in zip(KINDS, paths, strict=True):
+            with files.atomic_write(path) as handle:
+                canvas.savefig(handle, format=kind, dpi=RESOLUTION, metadata=METADATA[kind])
+    return paths
+
+
+# What a printed number means: its digits are a text, and stand for all numbers that round to it.
+
+
+Interval = tuple[float, float]
+
+
+def rounded_from(text: str) -> Interval:
+    """Return the numbers that a printed text can be a rounding of: half a unit of its last digit either way."""
+    half = 0.5 * 10.0 ** -len(text.partition(".")[2])
+    return float(text) - half, float(text) + half
+
+
+def with_allowance(value: float, allowance: float) -> Interval:
+    """Return a positive number with an allowance, relative, for what rounding or an optimiser may have changed."""
+    return value * (1 - allowance), value * (1 + allowance)
+
+
+def overlap(one: Interval, other: Interval) -> bool:
+    """Whether two closed intervals have a number in common."""
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def is_rounding(text: str, interval: Interval) -> bool:
+    """Whether a printed text is a rounding of some number of an interval."""
+    return overlap(rounded_from(text), interval)
+
+
+def parse_table(text: str) -> dict[str, tuple[str, ...]]:
+    """Return a printed table as texts: a line each by its first word."""
+    return {row[0]: tuple(row[1:]) for row in map(str.split, text.strip().splitlines())}
+
+
+# Tables of texts for a terminal: side by side where they fit its width, else stacked, one block a row.
+
+
+UNBOUNDED = 10_000  # columns in which a table's own width is measured
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """Rows of texts under headings, taken as they are: no markup is read in them, and nothing of them is left out."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Collection[
+        str
+    ] = ()  # headings of columns of words; the others hold numbers, which stand to the right
+    notes: Sequence[str] = ()  # what stands under the table, such as what its words mean
+    style: dict[str, Any] = field(default_factory=dict)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        yield from _paragraph(self.title, width)
+        drawn = self._side_by_side()
+        if console.measure(drawn, options=options.update(width=UNBOUNDED)).maximum <= width:
+            yield drawn
+        else:
+            yield from self._stacked(width)
+        for note in self.notes:
+            yield from _paragraph(note, width)
+
+    def _side_by_side(self) -> Table:
+        drawn = Table(box=box.SIMPLE_HEAD, **self.style)
+        for heading in self.headings:
+            drawn.add_column(Text(plain(heading)), justify="left" if heading in self.words else "right")
+        for row in self.rows:
+            drawn.add_row(*(Text(plain(cell)) for cell in row))
+        return drawn
+
+    def _stacked(self, width: int) -> Iterator[Text]:
+        """Yield every row as a block: its first cell as a heading, below it what the others are called and hold."""
+        first, *others = (heading.replace("\n", " ") for heading in self.headings)
+        stub = min(max((len(name) for name in others), default=0), max(width // 2, 8))
+        for row in self.rows:
+            lead, *cells = (" ".join(plain(cell).split()) for cell in row)
+            yield Text("")
+            yield from _paragraph(f"{first}: {lead}", width)
+            for name, cell in zip(others, cells, strict=True):
+                hanging = " " * (stub + 4)
+                label = textwrap.wrap(name, stub) or [""]
+                yield from (Text(f"  {part}") for part in label[:-1])
+                lines = textwrap.wrap(cell, max(width - len(hanging), 8), break_on_hyphens=False) or [""]
+                yield Text(f"  {label[-1]:<{stub}}  {lines[0]}".rstrip())
+                yield from (Text(hanging + line) for line in lines[1:])
+        yield Text("")
+
+
+def plain(text: str) -> str:
+    """Return a text with the control characters of its lines written out; line breaks stay."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines of at most a width, broken between words; its own line breaks stay."""
+    return [
+        line
+        for own in text.split("\n")
+        for line in textwrap.wrap(own, width, break_long_words=False, break_on_hyphens=False) or [""]
+    ]
+
+
+def _paragraph(text: str, width: int) -> Iterator[Text]:
+    return (Text(line) for line in wrapped(plain(text), width))
+
+
+def table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    words: Collection[str] | None = None,
+    notes: Sequence[str] = (),
+    **style: Any,
+) -> TextTable:
+    """Return a table of texts, a row each; the columns `words`, by default the first, hold words and others numbers."""
+    left = headings[:1] if words is None else words
+    return TextTable(title, headings, [*rows], left, notes, style)
+
+
+def format_line(
+    name: str, numbers: Mapping[str, str], columns: Sequence[str], stub: int, width: int, room: int = 80
+) -> str:
+    """Return one line of a table that is printed as it comes; `stub` and `width` are a name's and a number's places.
+
+    Where they do not fit the `room`, the numbers go on below themselves.
+    """
+    most = max((room - stub) // width, 1)
+    starts = range(0, len(columns), most)
+    parts = [
+        "".join(f"{numbers.get(column, ''):>{width}}" for column in columns[start : start + most])
+        for start in starts
+    ]
+    lines = [f"{name if not place else '':<{stub}}{part}".rstrip() for place, part in enumerate(parts)]
+    return "\n".join([lines[0], *(line for line in lines[1:] if line)])
+
+
+def print_lines(out: Console, *lines: str, whole: bool = False) -> None:
+    """Print lines as they are: no markup is read in them, and none is broken where it is to stay `whole`."""
+    for each in lines:
+        for line in [each] if whole else wrapped(each, out.width):
+            out.print(line, markup=False, soft_wrap=True)
+
+
+def yes_or_no(holds: bool) -> str:
+    """Return whether something holds in a word."""
+    return "yes" if holds else "NO"
+
+
+def uncertified_mark(certified: bool) -> str:
+    """Return what is added to the name of a row that is not certified."""
+    return "" if certified else " WIDE"
+
+
+# Words and numbers of a report: what is measured, intervals, percentages, names of queries.
+
+
+LISTED = 6  # most names that a line lists before it counts the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """In what terms an answer is reported."""
+
+    z: float  # margin of error in standard deviations
+    delta: float  # δ at which ε is given
+    # squared privacy cost that `TotalVariance` and `QueryWeighting`, solved at 1, are to spend; ``ε²/2`` for the
+    # Laplace noise of pure privacy. It divides their variances
+    cost: float
+
+    def divisor(self, problem: Any) -> float:
+        """Return what an objective of the problem is divided by."""
+        return self.cost if family_of(problem).at_a_cost else 1.0
+
+    def privacy(self, problem: Any) -> str:
+        """Return at which privacy an objective of the problem holds, where it is not the objective itself."""
+        if not family_of(problem).at_a_cost:
+            return ""
+        if getattr(problem, "privacy", None) == "pure":
+            return f" at epsilon = {self.laplace_epsilon:.6g} (pure)"
+        return f" at squared privacy cost {self.cost:.6g}"
+
+    @property
+    def laplace_epsilon(self) -> float:
+        """The ε that Laplace noise spends."""
+        return float(np.sqrt(2 * self.cost))
+
+
+def measure(problem: Any) -> str:
+    """Return what the objective of a problem is."""
+    return family_of(problem).measure(problem)
+
+
+def steps(solution: Solution) -> str:
+    """Return the steps that a solver took, by their name."""
+    unit = "iterations"
+    if solution.solver.startswith("fast"):
+        unit = "steps" if "softmax" in solution.solver else family_of(solution.problem).steps
+    return f"{solution.iterations} {unit}"
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    """Return an interval with as many digits as it takes to see that it is one, and two more."""
+    low, high = interval
+    if not np.isfinite(high):
+        return f"[{low:.6g}, inf)"
+    width = (high - low) / high if high > 0 else 0.0
+    digits = int(np.clip(2 - np.floor(np.log10(max(width, 1e-15))), 4, 16))
+    return f"[{low:.{digits}g}, {high:.{digits}g}]"
+
+
+def gap_percent(certificate: Certificate) -> str:
+    """Return the gap of a certificate in percent, never less than rounding allows to say."""
+    return f"{100 * max(certificate.gap, certificate.resolution):.3g} %"
+
+
+def names(workload: Workload, queries: npt.NDArray[np.intp]) -> str:
+    """Return the names of some queries, cut after `LISTED`."""
+    listed = ", ".join(escape(workload.names[j]) for j in queries[:LISTED])
+    return listed if len(queries) <= LISTED else f"{listed} and {len(queries) - LISTED} more"
+
+
+def range_text(values: Array) -> str:
+    """Return one number, or the least and the largest."""
+    low, high = f"{values.min():.4g}", f"{values.max():.4g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def neighbours_name(neighbours: Any) -> str:
+    """Return what neighbours are called on the command line, a matrix by its size."""
+    known = neighbours if isinstance(neighbours, Relation) else Relation.matching(neighbours)
+    cells, pairs = (0, 0) if known else neighbours.shape
+    return str(known) if known else f"a matrix of {pairs} differences over {cells} cells"
+
+
+def neighbours_lines(problem: Any) -> list[str]:
+    """Say who are neighbours, where that is not one record added or removed."""
+    own = getattr(problem, "neighbours", None)
+    return [] if own is None else [f"Neighbours: {neighbours_name(own)}."]
+
+
+def free_lines(geometry: Any) -> list[str]:
+    """Say which queries constrain nothing: those that no neighbour changes are answered exactly, for free."""
+    if not isinstance(geometry, Dense) or not len(free := geometry.free_queries):
+        return []
+    return [f"Answered exactly at no cost (no neighbour changes them): {names(geometry.workload, free)}."]
+
+
+def console() -> Console:
+    """Return a console for standard output: tables fit its width, or COLUMNS; lines are broken on a terminal alone."""
+    return _PlainConsole(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+class _PlainConsole(Console):
+    """A console on which no name in a text can move the cursor."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print texts with their control characters written out, and other objects as they draw themselves."""
+        super().print(*(plain(each) if isinstance(each, str) else each for each in objects), **options)

@@ -1,0 +1,324 @@
+"""Exact arithmetic: whole numbers times powers of two, fractions, and bounds on roots, logarithms and norms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from math import isqrt
+from typing import Any
+
+WIDE = Context(60, Emin=-999999, Emax=999999)  # sixty digits, where there is no fraction
+LEAST = -1000  # what e is raised to at least: with less it is no larger, and at least 0
+MOST = 2**36  # multiplications of words that a product of matrices may take, some minutes
+Rows = list[list[int]]
+
+
+class Refused(Exception):
+    """The file is no proof: what is missing, or the inequality that does not hold."""
+
+
+class Matrix:
+    """Whole numbers by row, all of them times ``2**exponent``."""
+
+    def __init__(self, rows: Rows, exponent: int) -> None:
+        self.rows, self.exponent = rows, exponent
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return len(self.rows), len(self.rows[0])
+
+    def times(self, other: Matrix) -> Matrix:
+        """Return the product.
+
+        Each row of the other matrix is written as one long whole number, an entry a digit to a base so large that no
+        sum overflows: a row of the product is then a sum of multiples of these, and is read off its digits.
+        """
+        longest = [max(map(int.bit_length, map(max, each.rows))) for each in (self.sizes(), other.sizes())]
+        words = (longest[0] // 64 + 1) * (longest[1] // 64 + 1)
+        work = len(self.rows) * len(other.rows) * other.shape[1] * words
+        expect(work <= MOST, f"a product takes {work:.1e} multiplications, more than {MOST:.1e}")
+        width = (sum(longest) + len(other.rows).bit_length()) // 8 + 1  # bytes of a digit, its sign included
+        half = 1 << (8 * width - 1)
+        shift = int.from_bytes(half.to_bytes(width, "little") * other.shape[1], "little")
+        long_rows = [
+            int.from_bytes(b"".join([(each + half).to_bytes(width, "little") for each in row]), "little")
+            - shift
+            for row in other.rows
+        ]
+        rows = []
+        for row in self.rows:
+            digits = (sum(map(int.__mul__, row, long_rows)) + shift).to_bytes(
+                width * other.shape[1], "little"
+            )
+            places = range(0, width * other.shape[1], width)
+            rows.append([int.from_bytes(digits[at : at + width], "little") - half for at in places])
+        return Matrix(rows, self.exponent + other.exponent)
+
+    def sizes(self) -> Matrix:
+        """Return the magnitudes of all entries."""
+        return Matrix([[abs(entry) for entry in row] for row in self.rows], self.exponent)
+
+    def plus(self, other: Matrix, factor: int = 1) -> Matrix:
+        """Return the sum, the other taken `factor` times."""
+        least = min(self.exponent, other.exponent)
+        own, more = self.exponent - least, other.exponent - least
+        rows = [
+            [(a << own) + factor * (b << more) for a, b in zip(*pair, strict=True)]
+            for pair in zip(self.rows, other.rows, strict=True)
+        ]
+        return Matrix(rows, least)
+
+    def over(self, other: Matrix) -> Matrix:
+        """Return these rows, then those of the other."""
+        least = min(self.exponent, other.exponent)
+        rows = [
+            [entry << (each.exponent - least) for entry in row] for each in (self, other) for row in each.rows
+        ]
+        return Matrix(rows, least)
+
+    def transposed(self) -> Matrix:
+        """Return the matrix with rows for columns."""
+        return Matrix([list(column) for column in zip(*self.rows, strict=True)], self.exponent)
+
+    def squares(self) -> list[Fraction]:
+        """Return the sum of squares of every row."""
+        return [power(sum(entry * entry for entry in row), 2 * self.exponent) for row in self.rows]
+
+    def numbers(self) -> list[list[Fraction]]:
+        """Return the entries."""
+        return [[power(entry, self.exponent) for entry in row] for row in self.rows]
+
+    def paired(self, other: Matrix) -> Fraction:
+        """Return ``tr(A'B)``, the sum of products of entries."""
+        pairs = zip(self.rows, other.rows, strict=True)
+        return power(
+            sum(sum(map(int.__mul__, one, two)) for one, two in pairs), self.exponent + other.exponent
+        )
+
+    def trace(self) -> Fraction:
+        """Return the sum of the diagonal."""
+        return power(sum(row[index] for index, row in enumerate(self.rows)), self.exponent)
+
+    def largest_sum(self) -> Fraction:
+        """Return the largest sum of magnitudes in a row: no eigenvalue of a symmetric matrix has a larger magnitude."""
+        return power(max(sum(map(abs, row)) for row in self.rows), self.exponent)
+
+    def norm_squared(self) -> Fraction:
+        """Return a number that the square of no singular value exceeds."""
+        smaller = self if self.shape[0] <= self.shape[1] else self.transposed()
+        return smaller.times(smaller.transposed()).largest_sum()
+
+
+def identity(size: int) -> Matrix:
+    """Return I."""
+    return Matrix([[int(row == column) for column in range(size)] for row in range(size)], 0)
+
+
+def departure(matrix: Matrix, inverse: Matrix) -> Matrix:
+    """Return ``E = A Z - I``."""
+    return matrix.times(inverse).plus(identity(matrix.shape[0]), -1)
+
+
+def departed(matrix: Matrix, inverse: Matrix) -> Fraction:
+    """Return a number below 1 that ``|A Z - I|`` (Frobenius) is at most; A is then invertible."""
+    missed = root_above(sum(departure(matrix, inverse).squares()))
+    expect(missed < 1, f"|A Z - I| must be below 1, it is {above(missed)}")
+    return missed
+
+
+def root_above(square: Fraction | int) -> Fraction:
+    """Return a number that is at least the square root, and hardly more."""
+    return _root(Fraction(square), 2, 1)
+
+
+def root_below(given: Fraction | int, order: int = 2) -> Fraction:
+    """Return a number that is at most the square or cube root of one that is not negative, and hardly less."""
+    return _root(Fraction(given), order, 0)
+
+
+def _root(given: Fraction, order: int, more: int) -> Fraction:
+    """Return the root of a number that is not negative, rounded down, and so many units of its last place more."""
+    if not given:
+        return Fraction(0)
+    digits = given.numerator.bit_length() - given.denominator.bit_length()
+    shift = max(0, 160 - digits // order)  # three times the digits of a double, whatever the size
+    scaled = (given.numerator << (order * shift)) // given.denominator
+    found = isqrt(scaled) if order == 2 else _cube_root(scaled)
+    return Fraction(found + more, 1 << shift)
+
+
+def _cube_root(whole: int) -> int:
+    """Return the largest whole number whose cube is at most what is given, by Newton's method from above."""
+    found = 1 << -(-whole.bit_length() // 3)
+    while True:
+        better = (2 * found + whole // (found * found)) // 3
+        if better >= found:
+            return found
+        found = better
+
+
+def exp_below(value: Fraction) -> Fraction:
+    """Return a number that is at most ``e**value``: that of decimals is correctly rounded, and one step down."""
+    return Fraction(WIDE.next_minus(WIDE.exp(_decimal(value, ROUND_FLOOR)))) if value > LEAST else Fraction(0)
+
+
+def exp_above(value: Fraction) -> Fraction:
+    """Return a number that is at least ``e**value``."""
+    return Fraction(WIDE.next_plus(WIDE.exp(max(_decimal(value, ROUND_CEILING), Decimal(LEAST)))))
+
+
+def log_below(value: Fraction) -> Fraction:
+    """Return a number that is at most the logarithm of a positive one."""
+    given = _decimal(value, ROUND_FLOOR)  # of 1 it is 0 itself: the next number has a million digits
+    return Fraction(0) if given == 1 else Fraction(WIDE.next_minus(WIDE.ln(given)))
+
+
+def log_above(value: Fraction) -> Fraction:
+    """Return a number that is at least the logarithm of a positive one."""
+    given = _decimal(value, ROUND_CEILING)
+    return Fraction(0) if given == 1 else Fraction(WIDE.next_plus(WIDE.ln(given)))
+
+
+def _decimal(value: Fraction, rounding: str) -> Decimal:
+    context = Context(WIDE.prec, rounding, WIDE.Emin, WIDE.Emax)
+    return context.divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+def power(whole: int, exponent: int) -> Fraction:
+    """Return ``whole * 2**exponent``."""
+    return Fraction(whole << exponent) if exponent >= 0 else Fraction(whole, 1 << -exponent)
+
+
+def below(value: Fraction) -> Decimal:
+    """Return a number in decimals, rounded down."""
+    return Context(15, ROUND_FLOOR).divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+def above(value: Fraction) -> Decimal:
+    """Return a number in decimals, rounded up."""
+    return Context(15, ROUND_CEILING).divide(Decimal(value.numerator), Decimal(value.denominator))
+
+
+def expect(holds: bool, words: str) -> None:
+    """Raise `Refused` unless something holds."""
+    if not holds:
+        raise Refused(words)
+
+
+# What a file gives: its parts by name, the numbers in them, and a record of what of it was read.
+#
+# A name that nothing reads would be read over, and a reader of the file might think that it means something: so a
+# file is refused unless every name in it was read.
+
+
+NUMBER = re.compile(r"(-?)0x([0-9a-f]{1,1000})p([+-]?[0-9]{1,4})", re.ASCII)
+Shape = tuple[int | None, int | None]
+
+
+class Given:
+    """A part of a file: what it holds by name, and which of its names, and of those in its parts, were read."""
+
+    def __init__(self, entries: dict[str, Any], where: str = "") -> None:
+        self.entries, self.where = entries, where
+        self.unread = dict.fromkeys(entries)
+        self.within: dict[str, list[Given]] = {}
+
+    def get(self, name: str) -> Any:
+        """Return what a name stands for, None where there is none: it is read."""
+        self.unread.pop(name, None)
+        return self.entries.get(name)
+
+    def names(self) -> list[str]:
+        """Return all names, none of which is read by that."""
+        return list(self.entries)
+
+    def refuse_unread(self) -> None:
+        """Refuse a name that was not read, here or in any part."""
+        for name in self.unread:
+            raise Refused(
+                f"{self._place(name)} means nothing there: every name of a proof must be known, and used"
+            )
+        for inner in self.within.values():
+            for each in inner:
+                each.refuse_unread()
+
+    def word(self, name: str, known: Collection[str], called: str = "") -> str:
+        """Return a word that must be one of those known; `called` is what the file's reader calls it."""
+        found = self.get(name)
+        if not (isinstance(found, str) and found in known):
+            raise Refused(f"{called or name} must be one of {', '.join(known)}")
+        return found
+
+    def part(self, name: str) -> Given:
+        """Return a part."""
+        found = self.get(name)
+        expect(isinstance(found, dict), f"it has no {name!r}")
+        return self._within(name, [found])[0]
+
+    def parts(self, name: str, count: int | None = None) -> list[Given]:
+        """Return a list of parts, of which there must be some, or as many as is said."""
+        found = self.get(name)
+        held = isinstance(found, list) and len(found) > 0 and all(isinstance(each, dict) for each in found)
+        expect(held and count in (None, len(found)), f"{name} must be a list of {count or 'some'} parts")
+        return self._within(name, found)
+
+    def listed(self, name: str) -> list[Given]:
+        """Return a list of parts, which may have none."""
+        return self.parts(name) if self.get(name) else []
+
+    def number(self, name: str) -> Fraction:
+        """Return a number."""
+        return power(*_parsed(self.get(name)))
+
+    def vector(self, name: str, count: int | None = None) -> list[Fraction]:
+        """Return a list of numbers, as many as is said."""
+        texts = self.get(name)
+        if not isinstance(texts, list) or not texts:
+            raise Refused(f"{name} must be a list of numbers")
+        expect(count in (None, len(texts)), f"{name} must be {count} numbers, got {len(texts)}")
+        return [power(*_parsed(text)) for text in texts]
+
+    def nonnegative(self, name: str, count: int) -> list[Fraction]:
+        """Return a list of numbers, none negative and some positive."""
+        found = self.vector(name, count)
+        expect(min(found) >= 0 and any(found), f"{name} must not be negative, and not all be 0")
+        return found
+
+    def matrix(self, name: str, shape: Shape = (None, None)) -> Matrix:
+        """Return a matrix with all entries times one power of two."""
+        rows = self.get(name)
+        words = f"{name} must be rows of equally many numbers"
+        if not (isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)):
+            raise Refused(words)
+        expect(len({len(row) for row in rows}) == 1, words)
+        for said, count, what in zip(shape, (len(rows), len(rows[0])), ("rows", "columns"), strict=True):
+            expect(said in (None, count), f"{name} must have {said} {what}, got {count}")
+        parsed = [[_parsed(text) for text in row] for row in rows]
+        least = min((exponent for row in parsed for whole, exponent in row if whole), default=0)
+        return Matrix(
+            [[whole << (exponent - least) if whole else 0 for whole, exponent in row] for row in parsed],
+            least,
+        )
+
+    def optional_matrix(self, name: str, shape: Shape = (None, None)) -> Matrix | None:
+        """Return a matrix, None where there is none."""
+        return None if self.get(name) is None else self.matrix(name, shape)
+
+    def _within(self, name: str, found: list[Any]) -> list[Given]:
+        if name not in self.within:
+            self.within[name] = [Given(each, self._place(name)) for each in found]
+        return self.within[name]
+
+    def _place(self, name: str) -> str:
+        return f"{self.where}, {str(name)[:40]!r}" if self.where else repr(str(name)[:40])
+
+
+def _parsed(text: Any) -> tuple[int, int]:
+    """Return a whole number and the power of two that it is multiplied by."""
+    found = NUMBER.fullmatch(text) if isinstance(text, str) else None
+    expect(found is not None, f"{str(text)[:40]!r} is no number such as '-0x1a3p-52'")
+    sign, digits, exponent = found.groups()  # type: ignore[union-attr]
+    return int(sign + digits, 16), int(exponent)

@@ -1,0 +1,628 @@
+"""Gaussian noise on tables over a domain: each side by noise, or weights, of whichever form a file names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+from math import lcm, prod
+from typing import Any
+
+from . import noise
+from .exact import Given, Matrix, departed, expect, identity, power, root_above, root_below
+
+# Tables over a domain, as a file states them: what is asked of data whose cells are too many to list.
+#
+# There are attributes of n_1, …, n_r values; a cell is a value of each. A table names some attributes S, and for each
+# of them a set of queries: the rows of a matrix, or ``values``, each value alone. It asks every product ``⊗ a_i`` of
+# one query of each attribute in S, summed over the values of all others. With every table comes a number: a target on
+# the variance of each of its queries, or what a unit of it counts. Neighbours differ by ``records`` records, in
+# whatever cells: the cost of a difference is convex in it, and so largest with all in one cell.
+
+
+Key = tuple[tuple[int, int], ...]
+"""Some attributes, each with one class of its values."""
+
+MOST = 2**22  # values of an attribute, and subsets of the attributes of all tables: what is listed one by one
+POSITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)  # so that no two texts are the same number
+
+
+class Asked:
+    """The tables of a problem, with their numbers."""
+
+    def __init__(self, problem: Given) -> None:
+        self.sizes = [int(size) for size in problem.vector("sizes")]
+        expect(
+            min(self.sizes) > 0 and self.sizes == problem.vector("sizes"), "sizes must be positive and whole"
+        )
+        expect(max(self.sizes) <= MOST, f"an attribute may have {MOST} values at most")
+        self.named, self.sets = problem.part("queries"), dict[str, Matrix]()
+        self.tables = [self._table(each) for each in problem.parts("tables")]
+        subsets = sum(1 << min(len(table), 64) for table in self.tables)
+        expect(subsets <= MOST, f"tables may have {MOST} subsets of their attributes at most, got {subsets}")
+        self.numbers = problem.nonnegative("numbers", len(self.tables))
+        self.weighs = problem.get("kind") == "table weights"
+        expect(self.weighs or min(self.numbers) > 0, "targets must be positive")
+        records = problem.number("records")
+        expect(records > 0, "records must be positive")
+        self.moved = records**2
+
+    def used(self) -> set[tuple[int, str]]:
+        """Return every attribute with the name of each set of queries that some table asks of it."""
+        return {pair for table in self.tables for pair in table.items()}
+
+    def matrix_of(self, axis: int, name: str) -> Matrix | None:
+        """Return queries of an attribute, None for its values."""
+        return None if name == "values" else self.sets[name]
+
+    def summed(self, variances: list[list[tuple[Fraction, int]]]) -> Fraction:
+        """Return the largest variance over its target, or the weighted sum, from each table's, with their counts."""
+        pairs = list(zip(variances, self.numbers, strict=True))
+        if self.weighs:
+            return sum(
+                (weight * variance * count for own, weight in pairs for variance, count in own), Fraction(0)
+            )
+        return max(variance / target for own, target in pairs for variance, _ in own)
+
+    def _table(self, given: Given) -> dict[int, str]:
+        found = {position(axis, len(self.sizes)): given.get(axis) for axis in given.names()}
+        for axis, name in found.items():
+            known = isinstance(name, str) and name in ("values", *self.named.names())
+            expect(known, f"tables must ask 'values' or queries of the file, got {str(name)[:40]!r}")
+            if name != "values":
+                if name not in self.sets:
+                    self.sets[name] = self.named.matrix(name)
+                columns = self.sets[name].shape[1]
+                expect(
+                    columns == self.sizes[axis],
+                    f"queries {name!r} must have {self.sizes[axis]} columns, got {columns}",
+                )
+        return dict(sorted(found.items()))
+
+
+def position(text: Any, count: int) -> int:
+    """Return which of some things a text names by its number."""
+    expect(
+        isinstance(text, str) and POSITION.fullmatch(text) is not None and int(text) < count,
+        f"{str(text)[:40]!r} is no number below {count}",
+    )
+    return int(text)
+
+
+def by_attribute(given: Given, count: int) -> dict[int, Given]:
+    """Return what a file says of attributes, where it says anything."""
+    found = given.get("attributes")
+    if found is None:
+        return {}
+    expect(isinstance(found, dict), "attributes must be named by their numbers")
+    named = given.part("attributes")
+    return {position(name, count): named.part(name) for name in named.names()}
+
+
+def by_key(given: Given, classes: list[int]) -> dict[Key, Given]:
+    """Return the blocks of a file, each where it lives: some attributes, with a class of the values of each."""
+    found: dict[Key, Given] = {}
+    for each in given.listed("blocks"):
+        on = each.part("on")
+        own = {position(axis, len(classes)): on.get(axis) for axis in on.names()}
+        found[tuple((axis, position(own[axis], classes[axis])) for axis in sorted(own))] = each
+    return found
+
+
+def level(block: Given) -> Fraction:
+    """Return the variance of noise in a block of one coordinate."""
+    found = block.number("level")
+    expect(found > 0, "level must be positive")
+    return found
+
+
+# Classes of the values of attributes, and what they see of queries: the bookkeeping of ``blocks``.
+
+
+Table = dict[int, str]
+Row = tuple[int, ...]
+Part = tuple[Row, int]  # sums over the orbits of a block, times a power of two
+
+
+class Group:
+    """Queries of an attribute that its classes see alike.
+
+    They have the same ``sums`` over the classes, times a power of two and up to sign, and on each class the same
+    squared length ``rest`` of what is left without its mean.
+    """
+
+    def __init__(self, sums: Row, exponent: int, rest: Sequence[Fraction], members: Sequence[int]) -> None:
+        self.sums, self.exponent, self.rest, self.members = sums, exponent, rest, members
+
+
+class Classes:
+    """The classes of every attribute's values, one where a file names none, and the groups of every set of queries."""
+
+    def __init__(self, asked: Asked, given: Given) -> None:
+        self.asked, named = asked, by_attribute(given, len(asked.sizes))
+        self.labels = {axis: _labels(said, asked.sizes[axis]) for axis, said in named.items()}
+        self.sizes = [[size] for size in asked.sizes]
+        for axis, labels in self.labels.items():
+            self.sizes[axis] = [labels.count(label) for label in range(max(labels) + 1)]
+            expect(min(self.sizes[axis]) > 0, "classes must be numbered from 0, none without a value")
+        self.wide = [axis for axis, sizes in enumerate(self.sizes) if len(sizes) > 1]
+        self.groups = {pair: self._groups(*pair) for pair in asked.used()}
+
+    def orbits(self, key: Key = ()) -> list[Row]:
+        """Return the orbits of a block: a class of each wide attribute, the key's own where it has it."""
+        chosen = dict(key)
+        own = [[chosen[axis]] if axis in chosen else range(len(self.sizes[axis])) for axis in self.wide]
+        return list(product(*own))
+
+    def cells(self, key: Key) -> list[int]:
+        """Return, for every orbit of a block, how many cells its sums go over."""
+        chosen = dict(key)
+        return [
+            prod(
+                self.sizes[axis][own]
+                for axis, own in zip(self.wide, orbit, strict=True)
+                if axis not in chosen
+            )
+            for orbit in self.orbits(key)
+        ]
+
+    def cases(self, table: Table) -> list[tuple[Group, ...]]:
+        """Return every choice of a group for each attribute of a table."""
+        return list(product(*(self.groups[pair] for pair in table.items())))
+
+    def parts(self, table: Table, case: tuple[Group, ...]) -> list[tuple[Key, Part, Fraction]]:
+        """Return the blocks that queries of some groups have a part in: s, and the square of all that multiplies it.
+
+        These are the lengths of what is left on the classes of a key, and the means over attributes of one class.
+        """
+        choices: list[list[Key]] = [
+            [(), *(((axis, index),) for index, rest in enumerate(group.rest) if rest)]
+            for axis, group in zip(table, case, strict=True)
+        ]
+        own, found = dict(zip(table, case, strict=True)), []
+        for key in (sum(each, ()) for each in product(*choices)):
+            part, square = self._part(own, dict(key))
+            for axis, index in key:
+                square *= own[axis].rest[index]
+            if square and any(part[0]):
+                found.append((key, part, square))
+        return found
+
+    def _part(self, own: dict[int, Group], chosen: dict[int, int]) -> tuple[Part, Fraction]:
+        row: Row = (1,)
+        exponent, square = 0, Fraction(1)
+        for axis in sorted({*own, *self.wide} - {*chosen}):
+            sums, shift = (own[axis].sums, own[axis].exponent) if axis in own else (self.sizes[axis], 0)
+            if axis in self.wide:
+                row, exponent = tuple(one * two for one in row for two in sums), exponent + shift
+            else:
+                square *= (power(sums[0], shift) / self.asked.sizes[axis]) ** 2
+        return (row, exponent), square
+
+    def require_symmetry(self) -> None:
+        """Require of every group that the sum of its ``a'a`` depends on classes, and sameness of values, alone."""
+        for axis, name in self.asked.used():
+            queries, labels = self.asked.matrix_of(axis, name), self.labels_of(axis)
+            if queries is None or len(self.sizes[axis]) == len(labels):
+                continue  # of values, and where every value is a class, it does
+            columns = list(zip(*queries.rows, strict=True))
+            for group in self.groups[axis, name]:
+                own = [[column[member] for member in group.members] for column in columns]
+                known: dict[tuple[int, int, bool], int] = {}
+                for one, first in enumerate(own):
+                    for two, second in enumerate(own):
+                        entry = sum(map(int.__mul__, first, second))
+                        kind = labels[one], labels[two], one == two
+                        expect(
+                            known.setdefault(kind, entry) == entry,
+                            f"queries {name!r} must see the values of a class of attribute {axis} alike",
+                        )
+
+    def labels_of(self, axis: int) -> Sequence[int]:
+        """Return the class of each value of an attribute."""
+        return self.labels.get(axis) or (0,) * self.asked.sizes[axis]
+
+    def _groups(self, axis: int, name: str) -> list[Group]:
+        sizes, queries = self.sizes[axis], self.asked.matrix_of(axis, name)
+        if queries is None:
+            return self._of_values(axis)
+        labels, found = self.labels_of(axis), dict[tuple[Row, Row], list[int]]()
+        for member, row in enumerate(queries.rows):
+            sums, squares = [0] * len(sizes), [0] * len(sizes)
+            for label, entry in zip(labels, row, strict=True):
+                sums[label] += entry
+                squares[label] += entry * entry
+            turned = -1 if next((each for each in sums if each), 0) < 0 else 1
+            looks = tuple(turned * each for each in sums), tuple(squares)
+            found.setdefault(looks, []).append(member)
+        exponent = queries.exponent
+        return [
+            Group(sums, exponent, _rest(sums, squares, sizes, exponent), members)
+            for (sums, squares), members in found.items()
+        ]
+
+    def _of_values(self, axis: int) -> list[Group]:
+        sizes, labels = self.sizes[axis], self.labels.get(axis)
+        members: list[Sequence[int]] = [range(sizes[0])]
+        if labels is not None:
+            members = [[] for _ in sizes]
+            for value, label in enumerate(labels):
+                members[label].append(value)  # type: ignore[attr-defined]
+        units = [tuple(int(one == two) for two in range(len(sizes))) for one in range(len(sizes))]
+        return [
+            Group(unit, 0, _rest(unit, unit, sizes, 0), own) for unit, own in zip(units, members, strict=True)
+        ]
+
+
+def _rest(sums: Row, squares: Row, sizes: list[int], exponent: int) -> list[Fraction]:
+    pairs = zip(sums, squares, sizes, strict=True)
+    return [(square - Fraction(own * own, size)) * power(1, 2 * exponent) for own, square, size in pairs]
+
+
+def _labels(given: Given, size: int) -> list[int]:
+    labels = given.vector("classes", size)
+    expect(
+        all(label.denominator == 1 and 0 <= label < size for label in labels), "classes must be whole numbers"
+    )
+    return [int(label) for label in labels]
+
+
+# Tables whose attributes have classes of values: noise that treats the values of a class alike.
+#
+# The values of each attribute are sorted into classes, in any way; c is a class of n_c values, n is of an attribute
+# with one class alone. Functions of a value that are constant on classes, and for each c those that live on it and add
+# up to 0, span all functions, and are orthogonal; P_c projects on the latter. So the functions of the cells split into
+# orthogonal *blocks*, one for each choice of a set T of attributes with a class of each: products over T of functions
+# in the ranges of these P_c, and of functions that are constant on classes over the others. The attributes outside T
+# that have several classes make up the *orbits* x, a class of each, of n_x combinations of values; let O be those that
+# have one.
+#
+# Upper bound. In every block measure ``A y ⊗_{i in T} R_i ⊗_{i in O} 1'`` with noise of variance 1, all independent: y
+# are the means over the orbits, A is square, ``R_i'R_i = P_c``. A record with values of these classes in T costs ``|A
+# e_x|² / n_x² Π_T (1 - 1/n_c)``, any other nothing; what all blocks cost adds up. A query ``⊗ a_i`` (1' where it asks
+# nothing) has in the block the part ``s y ⊗_T t_i ⊗_O (s_i/n) 1'``: s are the sums of its entries over the orbits,
+# ``t_i = a_i P_c``, whose squared length g_i is the sum of squares over c less the square of the sum over n_c, and s_i
+# is the sum of a_i. Since ``t_i = (t_i R_i') R_i`` and ``|t_i R_i'| = |t_i|``, the part has the variance ``|s A⁻¹|² Π_T
+# g_i Π_O (s_i/n)²``, and the query the sum of all. ``|s A⁻¹| ≤ |s Z| / (1 - |E|)`` for ``E = A Z - I``, as in
+# ``noise``. With one orbit, A is ``1 / √level``.
+#
+# Lower bound, which is that of ``noise`` for ``N = diag(p) W diag(q)``. The queries of a set with the same sums over
+# classes up to sign, and the same g, are a group of m. Let ``Σ a'a`` over a group depend on the classes of two values,
+# and on whether they are the same, alone, which is required. Then it is ``m s̄'s̄ + Σ_c m g_c P_c / (n_c - 1)``, s̄
+# being the mean on each class. Let p² be the same for all queries of a group of each attribute, and q² for all cells
+# with a class x of each attribute, where they add up to h_x². Then ``N'N`` keeps every block and acts alike on its
+# ``Π_T (n_c - 1)`` copies, as ``M'M`` does for the rows ``√φ s_x h_x / n_x``, φ being the sum of p² times ``Π_T g_i /
+# (n_c (n_c - 1)) Π_O (s_i/n)²``. So ``‖N‖_*`` is the sum of all ``‖M‖_*``, each as often as there are copies, by the
+# square of which φ is multiplied. A column has its length for a trace norm; else ``‖M‖_* ≥ ⟨M, Q⟩ / |Q|``, where ``Q =
+# diag(√φ) F`` needs no root but that of a bound on ``|Q|²``, such as the largest absolute row sum of ``F' diag(φ) F +
+# G'G``, with any G.
+
+
+Rows = dict[Part, Fraction]  # s, and φ
+
+
+def blocks_upper(asked: Asked, given: Given) -> Fraction:
+    """Return what noise in blocks achieves: the largest cost, times the largest variance or their sum."""
+    classes = Classes(asked, given)
+    blocks = {
+        key: _Noise(classes, key, each)
+        for key, each in by_key(given, [len(sizes) for sizes in classes.sizes]).items()
+    }
+    costs = dict.fromkeys(classes.orbits(), Fraction(0))
+    for key, block in blocks.items():
+        for orbit, cost in zip(classes.orbits(key), block.costs, strict=True):
+            costs[orbit] += cost
+    found = []
+    for table in asked.tables:
+        own = []
+        for case in classes.cases(table):
+            variance = Fraction(0)
+            for key, seen, square in classes.parts(table, case):
+                expect(key in blocks, f"a query has a part on {dict(key)}, where there is no noise")
+                variance += square * blocks[key].variance(seen)
+            own.append((variance, prod(len(group.members) for group in case)))
+        found.append(own)
+    return max(costs.values()) * asked.summed(found)
+
+
+class _Noise:
+    """Noise in one block: what it costs records of every orbit, and what variance it gives s."""
+
+    def __init__(self, classes: Classes, key: Key, given: Given) -> None:
+        cells = classes.cells(key)
+        self.known: dict[Part, Fraction] = {}
+        self.inverse: Matrix | None = None
+        if len(cells) == 1:
+            self.level = level(given)
+            lengths = [1 / self.level]
+        else:
+            shape = (len(cells), len(cells))
+            strategy, self.inverse = (given.matrix(name, shape) for name in ("strategy", "inverse"))
+            self.level = 1 / (1 - departed(strategy, self.inverse)) ** 2
+            squares = strategy.transposed().squares()
+            lengths = [square / count**2 for square, count in zip(squares, cells, strict=True)]
+        shared = prod((1 - Fraction(1, classes.sizes[axis][own]) for axis, own in key), start=Fraction(1))
+        self.costs = [shared * each for each in lengths]
+
+    def variance(self, seen: Part) -> Fraction:
+        """Return the variance of s."""
+        if seen not in self.known:
+            row = Matrix([[*seen[0]]], seen[1])
+            found = row if self.inverse is None else row.times(self.inverse)
+            self.known[seen] = self.level * found.squares()[0]
+        return self.known[seen]
+
+
+def blocks_lower(asked: Asked, given: Given) -> Fraction:
+    """Return what weights of groups of queries and of orbits of cells prove."""
+    classes = Classes(asked, given)
+    classes.require_symmetry()
+    weights = shared_weights(classes, given)
+    roots = dict(zip(classes.orbits(), given.vector("roots", len(classes.orbits())), strict=True))
+    expect(any(roots.values()), "roots must not all be 0")
+    stated = by_key(given, [len(own) for own in classes.sizes])
+    total = Fraction(0)
+    for key, rows in by_block(classes, weights).items():
+        scales = [
+            roots[orbit] / cells for orbit, cells in zip(classes.orbits(key), classes.cells(key), strict=True)
+        ]
+        if len(scales) == 1:
+            lengths = (share * power(row[0], exponent) ** 2 for (row, exponent), share in rows.items())
+            total += root_below(scales[0] ** 2 * sum(lengths))
+        elif key in stated:
+            total += trace_norm(rows, scales, stated[key])
+    shares = sum(root * root for root in roots.values())
+    if asked.weighs:
+        return total**2 / shares
+    billed = sum((sum(own) * target for own, target in zip(weights, asked.numbers, strict=True)), Fraction(0))
+    return total**2 / shares / billed
+
+
+def shared_weights(classes: Classes, given: Given) -> list[list[Fraction]]:
+    """Return the weight of every case of each table, all its queries together: the file's own, or as is asked."""
+    cases = [classes.cases(table) for table in classes.asked.tables]
+    if classes.asked.weighs:
+        return [
+            [weight * prod(len(group.members) for group in case) for case in own]
+            for own, weight in zip(cases, classes.asked.numbers, strict=True)
+        ]
+    flat = iter(given.nonnegative("weights", sum(map(len, cases))))
+    return [[next(flat) for _ in own] for own in cases]
+
+
+def by_block(classes: Classes, weights: list[list[Fraction]]) -> dict[Key, Rows]:
+    """Return the rows of every block's M, each once, and φ with the square of the number of copies."""
+    found: dict[Key, Rows] = {}
+    for table, own in zip(classes.asked.tables, weights, strict=True):
+        for case, weight in zip(classes.cases(table), own, strict=True):
+            for key, seen, square in classes.parts(table, case):
+                for axis, label in key:
+                    square *= 1 - Fraction(1, classes.sizes[axis][label])
+                rows = found.setdefault(key, {})
+                rows[seen] = rows.get(seen, Fraction(0)) + square * weight
+    return found
+
+
+def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
+    """Return what ``‖M‖_*`` is at least, by the F and the G of a block."""
+    width = len(scales)
+    isometry = given.matrix("isometry", (len(rows), width))
+    common = lcm(*(share.denominator for share in rows.values()))
+    shares = [int(share * common) for share in rows.values()]
+    weighed = Matrix(
+        [[share * entry for entry in row] for share, row in zip(shares, isometry.rows, strict=True)],
+        isometry.exponent,
+    )
+    product = Fraction(0)
+    for (row, exponent), matching in zip(rows, weighed.rows, strict=True):
+        own = sum(scale * (a * b) for scale, a, b in zip(scales, row, matching, strict=True) if a and b)
+        product += own * power(1, exponent + isometry.exponent)
+    gram = isometry.transposed().times(weighed)
+    rest = given.optional_matrix("rest", (None, width))
+    if rest is not None:
+        more = rest.transposed().times(rest)
+        gram = gram.plus(Matrix([[common * entry for entry in row] for row in more.rows], more.exponent))
+    largest = gram.largest_sum() / common
+    return max(product / common, Fraction(0)) / root_above(largest) if largest else Fraction(0)
+
+
+# Tables whose attributes have noise of their own: products of it, with a level for every set of attributes.
+#
+# Upper bound. Each attribute i has a strategy A_i, square, whose first row is all ones, 1', and whose others are R_i.
+# For each set T of attributes measure ``⊗_{i in T} R_i ⊗_{i not in T} 1'`` with noise of variance τ_T, its level, all
+# independent. A record costs ``Σ_T Π_T |R_i e_u|² / τ_T``, at most with u in each factor the value where it is largest.
+# A query a of i is ``b A_i`` with ``b = a A_i⁻¹``, b_0 the first entry and b_1 the rest. So ``⊗ a_i`` of table S is the
+# sum over ``T ⊆ S`` of ``⊗_T b_1 R_i ⊗_{S \ T} b_0 1' ⊗ 1'``, and has the variance ``Σ_T τ_T Π_T |b_1|² Π_{S \ T}
+# b_0²``. Given Z, let ``E = A_i Z - I``; if ``|E| < 1``, A_i is invertible and b differs from a Z by ``a Z ((I + E)⁻¹ -
+# I)``, of length at most ``|a Z| |E| / (1 - |E|)``, which is added to both. An attribute of n values without a strategy
+# has one with ``R'R = I - 11'/n``, so that ``|R e_u|² = 1 - 1/n``; of it values alone are asked, which have ``b_0 =
+# 1/n`` and ``|b_1|² = 1 - 1/n``.
+#
+# Lower bound, which is that of ``noise`` at products of weights: p_i² on the queries and q_i² on the values of each
+# attribute, ``Σ q_i² = 1``, times m_S for table S. Let ``X_i = diag(p_i) A_i diag(q_i)``, A_i now being the queries,
+# and U_i be of the same shape. For each T and ``S ⊇ T`` take a number f, with ``Σ_S f² = 1`` for every T, and the
+# product of ``U_i (I - q_i q_i') / |U_i|`` for i in T, of ``U_i q_i q_i' / |U_i|`` for the others of S, and of q_i' for
+# the rest. Added up over T and stacked over S they are a matrix Q with ``|Q| ≤ 1``, as for different T the right
+# factors project on orthogonal spaces. ``⟨N, Q⟩ = Σ_T Σ_S f √m_S Π_T α_i Π_{S \ T} β_i`` for ``β_i = q_i'U_i'X_i q_i /
+# |U_i|``, ``α_i = ⟨U_i, X_i⟩ / |U_i| - β_i``, and at the best f it is ``Σ_T √(Σ_S m_S Π_T α_i² Π_{S \ T} β_i²)``; the
+# trace norm is no less. Values of equal weights have ``X_i = I / n`` at U_i = I, if all p_i² add up to 1.
+
+
+Pair = tuple[Fraction, Fraction]  # of what lies along the total, and across it, squared
+
+
+def split_upper(asked: Asked, given: Given) -> Fraction:
+    """Return what noise in products achieves: the largest cost, times the largest variance or their sum."""
+    sizes = asked.sizes
+    strategies = {axis: _Strategy(own, sizes[axis]) for axis, own in by_attribute(given, len(sizes)).items()}
+    levels = {key: level(each) for key, each in by_key(given, [1] * len(sizes)).items()}
+    cost = Fraction(0)
+    for key, own in levels.items():
+        worst = (
+            strategies[axis].cost if axis in strategies else 1 - Fraction(1, sizes[axis]) for axis, _ in key
+        )
+        cost += prod(worst, start=1 / own)
+    looks = {pair: _looks(asked, *pair, strategies.get(pair[0])) for pair in asked.used()}
+    found = []
+    for table in asked.tables:
+        pairs = [looks[pair] for pair in table.items()]
+        found.append([(_variance(table, case, levels), 1) for case in product(*pairs)])
+    return cost * asked.summed(found)
+
+
+class _Strategy:
+    """A strategy of an attribute: what a record costs at most, and how queries are made up of its rows."""
+
+    def __init__(self, given: Given, size: int) -> None:
+        strategy, self.inverse = (given.matrix(name, (size, size)) for name in ("strategy", "inverse"))
+        ones = [power(entry, strategy.exponent) == 1 for entry in strategy.rows[0]]
+        expect(all(ones), "the first row of a strategy must be all ones")
+        missed = departed(strategy, self.inverse)
+        self.missed = missed / (1 - missed)
+        self.cost = max(Matrix([*strategy.rows[1:], [0] * size], strategy.exponent).transposed().squares())
+
+    def looks(self, queries: Matrix) -> list[Pair]:
+        """Return bounds on ``b_0²`` and on ``|b_1|²`` of every query."""
+        seen = queries.times(self.inverse)
+        found = []
+        for length, (first, *_) in zip(seen.squares(), seen.numbers(), strict=True):
+            more = root_above(length) * self.missed
+            across = root_above(length - first * first)
+            found.append(((abs(first) + more) ** 2, (across + more) ** 2))
+        return found
+
+
+def _looks(asked: Asked, axis: int, name: str, strategy: _Strategy | None) -> list[Pair]:
+    """Return the pairs of queries that may be the worst, with targets; all added up, with weights."""
+    queries, size = asked.matrix_of(axis, name), asked.sizes[axis]
+    if strategy is None:
+        expect(queries is None, f"attribute {axis} needs a strategy for its queries {name!r}")
+        found, count = [(Fraction(1, size**2), 1 - Fraction(1, size))], size
+    else:
+        found, count = strategy.looks(identity(size) if queries is None else queries), 1
+    if asked.weighs:
+        first, second = zip(*found, strict=True)
+        return [(count * sum(first, Fraction(0)), count * sum(second, Fraction(0)))]
+    worst: list[Pair] = []
+    for pair in sorted(found, reverse=True):
+        if not worst or pair[1] > worst[-1][1]:
+            worst.append(pair)
+    return worst
+
+
+def _variance(table: dict[int, str], case: tuple[Pair, ...], levels: dict[Key, Fraction]) -> Fraction:
+    total = Fraction(0)
+    for key, square in _products(table, case):
+        if square:
+            expect(key in levels, f"a query has a part on {dict(key)}, where there is no noise")
+            total += levels[key] * square
+    return total
+
+
+def _products(table: dict[int, str], pairs: tuple[Pair, ...]) -> list[tuple[Key, Fraction]]:
+    """Return, for every set of a table's attributes, the product of second numbers in it and of first ones outside."""
+    found: list[tuple[Key, Fraction]] = [((), Fraction(1))]
+    for axis, (along, across) in zip(table, pairs, strict=True):
+        found = [
+            each
+            for key, square in found
+            for each in ((key, square * along), ((*key, (axis, 0)), square * across))
+        ]
+    return found
+
+
+def split_lower(asked: Asked, given: Given) -> Fraction:
+    """Return what products of weights prove."""
+    named, sums = by_attribute(given, len(asked.sizes)), dict[Key, Fraction]()
+    looks = {pair: _trace(asked, *pair, named.get(pair[0])) for pair in asked.used()}
+    weights = asked.numbers if asked.weighs else given.nonnegative("weights", len(asked.tables))
+    for table, weight in zip(asked.tables, weights, strict=True):
+        for key, square in _products(table, tuple(looks[pair] for pair in table.items())):
+            sums[key] = sums.get(key, Fraction(0)) + weight * square
+    proven = sum(map(root_below, sums.values()), Fraction(0)) ** 2
+    if asked.weighs:
+        return proven
+    return proven / sum(weight * target for weight, target in zip(weights, asked.numbers, strict=True))
+
+
+def _trace(asked: Asked, axis: int, name: str, given: Given | None) -> Pair:
+    """Return ``β²`` and ``α²`` of a set of queries, over the weights; 0 where there are none."""
+    queries, size = asked.matrix_of(axis, name), asked.sizes[axis]
+    if given is None:
+        expect(queries is None, f"attribute {axis} needs weights for its queries {name!r}")
+        share = Fraction(size) if asked.weighs else Fraction(1)
+        return share / size**2, share * (1 - Fraction(1, size)) ** 2
+    queries = queries or identity(size)
+    own, count = given.part(name), queries.shape[0]
+    q = given.vector("roots", size)
+    p = [Fraction(1)] * count if asked.weighs else own.vector("roots", count)
+    isometry = own.matrix("isometry", queries.shape)
+    weighed = [
+        [root * entry * each for entry, each in zip(row, q, strict=True)]
+        for root, row in zip(p, queries.numbers(), strict=True)
+    ]
+    pairs = list(zip(weighed, isometry.numbers(), strict=True))
+    whole = sum(_dot(one, two) for one, two in pairs)
+    along = sum(_dot(one, q) * _dot(two, q) for one, two in pairs)
+    shares, billed = _dot(q, q), Fraction(1) if asked.weighs else _dot(p, p)
+    divisor = isometry.norm_squared() * shares * billed
+    if not divisor:
+        return Fraction(0), Fraction(0)
+    return (along / shares) ** 2 / divisor, (whole - along / shares) ** 2 / divisor
+
+
+def _dot(one: list[Fraction], two: list[Fraction]) -> Fraction:
+    return sum((a * b for a, b in zip(one, two, strict=True)), Fraction(0))
+
+
+FORMS = {"blocks": (blocks_lower, blocks_upper), "split": (split_lower, split_upper)}
+"""What shows a lower and an upper bound, by form."""
+
+
+def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
+    """Return the lower and the upper bound that noise and weights of a file show.
+
+    Noise on r records costs r² times what it does on one; of what is asked at a cost, that is a share.
+    """
+    asked, allowed = Asked(problem), problem.number("allowed")
+    expect(allowed > 0, "allowed must be positive")
+    _, above = FORMS[upper.word("form", FORMS)]
+    below, _ = FORMS[lower.word("form", FORMS)]
+    proven, achieved = below(asked, lower), above(asked, upper)
+    return proven * asked.moved / allowed, achieved * asked.moved / allowed
+
+
+# Products: every product of one query of each of several problems, whose bounds multiply.
+#
+# The factors have workloads W_i, neighbours U_i and numbers, all targets or all weights. Asked is ``W = ⊗ W_i`` under
+# the neighbours ``⊗ U_i``, single records where they are for each factor, with the products of the numbers, over a
+# number ``allowed``.
+#
+# Upper bound. Noise that measures ``A_i x`` with variance 1 in each factor measures ``⊗ A_i x`` in the product.
+# Neighbours there cost ``|⊗ A_i u_i|² = Π |A_i u_i|²``, and a query has the variance ``|⊗ w_i A_i⁻¹|² = Π |w_i
+# A_i⁻¹|²``, for a strategy of full column rank with any left inverse as well. So largest costs multiply, and so do
+# largest ratios, and weighted sums.
+#
+# Lower bound. At the products of the factors' weights ``diag(p) W U diag(q)`` is the Kronecker product of the factors'
+# own, whose trace norm is the product of theirs; ``Σ p² c`` and ``Σ q²`` multiply as well.
+
+
+FACTORS = {
+    "product targets": {"targets": noise.bounds, "table targets": bounds},
+    "product weights": {"weights": noise.bounds, "table weights": bounds},
+}
+
+
+def product_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
+    """Return the lower and the upper bound that the factors of a file show."""
+    known = FACTORS[problem.word("kind", FACTORS)]
+    factors = problem.parts("factors")
+    noises, weights = (each.parts("factors", len(factors)) for each in (upper, lower))
+    allowed = problem.number("allowed")
+    expect(allowed > 0, "allowed must be positive")
+    least = most = 1 / allowed
+    for factor, noisy, weighed in zip(factors, noises, weights, strict=True):
+        shown = known[factor.word("kind", known, "kind of a factor")](factor, noisy, weighed)
+        least, most = least * shown[0], most * shown[1]
+    return least, most

@@ -1,0 +1,196 @@
+"""Local privacy: a strategy with a reconstruction, and dual weights for all patterns."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+import numpy as np
+
+from dualmech.crosscheck.proofs import noise
+from dualmech.crosscheck.proofs.checker import exact
+from dualmech.crosscheck.proofs.checker.exact import Matrix
+from dualmech.crosscheck.proofs.checker.local import product
+from dualmech.crosscheck.proofs.noise import mixed, summing_to_one
+from dualmech.crosscheck.proofs.texts import exactly
+from dualmech.errors import CertificateError, InvalidInputError
+from dualmech.linalg import EPS
+from dualmech.validate import Array
+
+Given = dict[str, Any]
+
+MOST_TYPES = 20
+"""User types up to which a proof is written: the checker looks at all their sets."""
+
+ALONE = 1e-10
+"""Share of randomised response that a strategy is mixed with which cannot tell all user types from each other."""
+
+CLOSE = Fraction(1, 2**80)  # what may be left of ``B Q - I``
+
+
+def refuse_large(problem: Any, stated: Given) -> None:
+    """Refuse more user types than all sets can be looked at of, and too many queries."""
+    queries, types = stated["workload"].shape
+    if types > MOST_TYPES:
+        raise InvalidInputError(
+            f"a proof in whole numbers looks at all sets of user types, of {MOST_TYPES} at most, got {types}; the "
+            "certificate in floating point has no such limit"
+        )
+    noise.limited(queries * types**3, f"{queries} queries on {types} user types")
+
+
+def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+    """Return what shows the upper and what shows the lower bound."""
+    point = problem.feasible(primal)
+    chosen = _telling_all_apart(point.strategy[np.any(point.strategy > 0, axis=1)], stated["epsilon"])
+    strategy = summing_to_one(mixed(chosen, chosen.mean(axis=1)[:, None], stated["epsilon"]))
+    upper = {"strategy": strategy, "reconstruction": _reconstruction(strategy, chosen, point.prior)}
+    workload, lower = stated["workload"], {"costs": dual.costs}
+    if stated["prior"] is None:
+        centres = workload.mean(axis=1)
+        if np.linalg.norm(workload - centres[:, None]) <= 1e-14 * np.linalg.norm(workload):
+            centres = np.zeros(len(workload))
+        workload = workload - centres[:, None]
+        # A pattern's share of the prior is what n times it was to the judge.
+        prior = problem.user_types * np.asarray(problem.prior if dual.prior is None else dual.prior)
+        lower |= {"centres": centres[:, None], "prior": prior}
+    # The judge's root is ``R = O W`` with ``R'R = W'W``: with ``Z O`` in place of Z, W takes the place of R.
+    turn = problem.root @ np.linalg.pinv(workload)
+    return upper, lower | {"matrix": dual.matrix @ turn}
+
+
+def _telling_all_apart(strategy: Array, epsilon: float) -> Array:
+    """Return a strategy mixed with randomised response where it does not tell all user types from each other."""
+    sizes = np.linalg.svd(strategy / np.sqrt(strategy.sum(axis=1))[:, None], compute_uv=False)
+    types = strategy.shape[1]
+    if len(sizes) == types and sizes[-1] > 1e-6 * sizes[0]:
+        return strategy
+    response = 1 + np.expm1(epsilon) * np.eye(types)
+    return np.vstack([(1 - ALONE) * strategy, ALONE * response / response.sum(axis=0)])
+
+
+def _reconstruction(whole: Matrix, strategy: Array, prior: Array) -> Matrix:
+    """Return B with ``B Q`` next to I, of least expected variance, improved by Newton's steps ``B - (B Q - I) B``."""
+    scale = np.sqrt(strategy @ prior)
+    scale = np.where(scale > 0, scale, np.sqrt(strategy.mean(axis=1)))
+    guess = np.linalg.pinv(strategy / scale[:, None], rcond=1e-15) / scale
+    if not np.all(np.isfinite(guess)):
+        raise CertificateError(
+            "the answer shows nothing in whole numbers: its strategy has no reconstruction"
+        )
+    found = exactly(guess)
+    for _ in range(noise.MOST_STEPS):
+        error = exact.departure(found, whole)
+        if sum(error.squares()) <= CLOSE**2:
+            break
+        found = noise.shortened(found.plus(error.times(found), -1), noise.INVERSE_BITS)
+    return found
+
+
+# Non-negative estimates: the estimate, and a residual without a negative slope.
+
+
+Numbers = list[Fraction]
+
+MOST_SOLVED = 64  # columns up to which a residual is made orthogonal to them in fractions
+
+
+def refuse_large_estimate(problem: Any, stated: Given) -> None:
+    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    queries, cells = stated["workload"].shape
+    noise.limited(50 * queries * cells, f"{queries} queries on {cells} cells")
+
+
+def estimate_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+    """Return what shows the upper and what shows the lower bound."""
+    estimate = np.asarray(problem.feasible(primal))
+    if not estimate.any():
+        estimate = estimate + (stated["total"] == 0)  # any data will do, all of it weighed by nothing
+    residual: Any = np.asarray(dual.residual, dtype=np.float64)
+    if stated["total"] is None:
+        residual = _without_negative_slopes(stated["workload"], residual)
+    return {"estimate": estimate}, {"residual": residual}
+
+
+def _without_negative_slopes(workload: Array, residual: Array) -> list[int]:
+    """Return whole numbers in the direction of a residual near by whose products with all columns are not negative.
+
+    First what is nearest to a combination of queries that is 1 in every cell is added, as often as needed. Cells that
+    nothing lifts, as where columns cancel, need a product of exactly 0: the residual is projected off their columns.
+    """
+    columns = [[Fraction(each) for each in column] for column in workload.T.tolist()]
+    ones = np.ones(workload.shape[1])
+    lift = [Fraction(float(each)) for each in np.linalg.lstsq(workload.T, ones, rcond=None)[0]]
+    found, still = [Fraction(each) for each in residual.tolist()], set[int]()
+    for _ in range(len(columns) + 1):
+        lifted = _lifted(columns, found, lift)
+        low = {cell for cell, column in enumerate(columns) if product(column, lifted) < 0}
+        if not low:
+            whole = lcm(*(each.denominator for each in lifted))
+            return [int(each * whole) for each in lifted]
+        still |= low
+        if len(still) > MOST_SOLVED:
+            break
+        held = [columns[cell] for cell in sorted(still)]
+        found, lift = _projected(held, found), _projected(held, lift)
+    raise CertificateError("the answer shows nothing in whole numbers: slopes of its residual stay negative")
+
+
+def _lifted(columns: list[Numbers], given: Numbers, lift: Numbers) -> Numbers:
+    """Return what is given with as much of a lift as its negative slopes need where the lift is positive."""
+    most = Fraction(0)
+    for column in columns:
+        slope, gain = product(column, given), product(column, lift)
+        if slope < 0 < gain:
+            most = max(most, -slope / gain)
+    return [own + most * each for own, each in zip(given, lift, strict=True)]
+
+
+def _projected(columns: list[Numbers], given: Numbers) -> Numbers:
+    """Return what is given less its projection on the span of columns, exactly."""
+    basis: list[Numbers] = []
+    for column in columns:
+        left = _off(basis, column)
+        if any(left):
+            basis.append(left)
+    return _off(basis, given)
+
+
+def _off(basis: list[Numbers], given: Numbers) -> Numbers:
+    """Return what is given less its projections on directions that are orthogonal to each other."""
+    for direction in basis:
+        share = product(direction, given) / product(direction, direction)
+        if share:
+            given = [own - share * each for own, each in zip(given, direction, strict=True)]
+    return given
+
+
+# Projection onto local strategies: a strategy within its limits, and multipliers.
+
+
+def refuse_large_projection(problem: Any, stated: Given) -> None:
+    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    outputs, types = stated["matrix"].shape
+    noise.limited(500 * outputs * types, f"{outputs} outputs and {types} user types")
+
+
+def projection_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+    """Return what shows the upper and what shows the lower bound."""
+    strategy, floor = problem.feasible(primal), stated["floor"]
+    inside = strategy.mean(axis=1) if floor is None else floor / floor.sum()
+    found = summing_to_one(mixed(strategy, inside[:, None], stated["epsilon"]))
+    lower = {"sums": dual.sums}
+    if floor is None:
+        ratios = np.zeros_like(strategy) if dual.ratios is None else dual.ratios
+        lower["ratios"] = _balanced(ratios, problem.growth)
+    return {"strategy": found}, lower
+
+
+def _balanced(ratios: Array, growth: float) -> Array:
+    """Return multipliers whose negative entries are less than their row's positive ones allow, rounding included."""
+    positive, negative = np.maximum(ratios, 0.0), np.maximum(-ratios, 0.0)
+    given, taken = positive.sum(axis=1), growth * negative.sum(axis=1)
+    shares = np.minimum(1.0, np.divide(given, taken, out=np.ones_like(given), where=taken > 0))
+    slack = 1 - 8 * (ratios.shape[1] + 4) * EPS
+    return np.asarray(positive - (slack * shares)[:, None] * negative)

@@ -1,0 +1,232 @@
+"""From an answer to a proof file: numbers that show both bounds, whole ones, for the checker to compute them from."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
+from os import PathLike
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from dualmech import files
+from dualmech.crosscheck.proofs import local, noise, tables
+from dualmech.crosscheck.proofs.checker import check
+from dualmech.crosscheck.proofs.checker.exact import Refused, above, below
+from dualmech.crosscheck.proofs.texts import float_above, float_below, written
+from dualmech.display import Displayed
+from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
+from dualmech.problems.base import Problem
+from dualmech.solution import require_solution
+
+Numbers: TypeAlias = dict[str, Any]
+
+
+class Witness(NamedTuple):
+    """How one kind of problem is proven."""
+
+    refuse_large: Callable[[Any, Numbers], None]
+    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    find: Callable[[Any, Any, Any, Numbers], tuple[Numbers, Numbers]]
+    """Return the numbers that show the upper and those that show the lower bound."""
+
+
+NOISE = Witness(noise.refuse_large, noise.witness)
+TABLES = Witness(tables.refuse_large, tables.witness)
+PRODUCT = Witness(tables.refuse_large_product, tables.product_witness)
+
+WITNESSES: dict[str, Witness] = {
+    "targets": NOISE,
+    "weights": NOISE,
+    "soft maxima": Witness(noise.refuse_large, noise.softmax_witness),
+    "weighting": Witness(noise.refuse_large_weighting, noise.weighting_witness),
+    "common": Witness(noise.refuse_large_common, noise.common_witness),
+    "reuse": Witness(noise.refuse_large_reuse, noise.reuse_witness),
+    "local": Witness(local.refuse_large, local.witness),
+    "projection": Witness(local.refuse_large_projection, local.projection_witness),
+    "estimate": Witness(local.refuse_large_estimate, local.estimate_witness),
+    "table targets": TABLES,
+    "table weights": TABLES,
+    "product targets": PRODUCT,
+    "product weights": PRODUCT,
+}
+"""By kind of problem."""
+
+GEOMETRIES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("targets", "weights"), ("dense", "stream")),
+    **dict.fromkeys(("table targets", "table weights"), ("blocks", "split")),
+    **dict.fromkeys(("product targets", "product weights"), ("product",)),
+}
+"""By kind of problem, the geometries that state it so."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Proof(Displayed):
+    """A proof that an optimum lies between two numbers, checked in exact arithmetic.
+
+    It is of a problem, not of the geometry that this was solved on: `is_of` knows the problem on any other.
+
+    Attributes
+    ----------
+    lower, upper : Fraction
+        The proven interval.
+    document : dict
+        What `save` writes: the problem, and what shows both bounds; on a matrix a strategy with its inverse, and
+        roots of weights with an isometry.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> proof = dm.prove(fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0), tol=1e-9))
+    >>> proof.lower <= Fraction(4, 3) <= proof.upper, proof.width < 1e-8
+    (True, True)
+    """
+
+    lower: Fraction
+    upper: Fraction
+    document: dict[str, Any]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
+        with files.atomic.atomic_write(path) as handle:
+            handle.write((json.dumps(self.document, separators=(",", ":")) + "\n").encode("ascii"))
+
+    def _facts(self) -> dict[str, object]:
+        return {"lower": below(self.lower), "upper": above(self.upper), "width": self.width}
+
+    def is_of(self, problem: Any) -> bool:
+        """Whether it proves the optimum of this very problem, every number of it the same, on whatever geometry."""
+        if not isinstance(problem, Problem):
+            raise InputTypeError(f"problem must be a problem, got {type(problem).__name__}")
+        stated = self.document["problem"]
+        if stated.get("family") != _family(problem):
+            return False
+        return bool(stated == _stated(problem, str(stated["kind"])))
+
+    @property
+    def width(self) -> float:
+        """Width of the interval over its lower end; infinite where that is 0, unless both are."""
+        if self.lower == self.upper:
+            return 0.0
+        share = self.upper / self.lower - 1 if self.lower > 0 else 0
+        return float(share) if 0 < share < sys.float_info.max else inf
+
+    def __repr__(self) -> str:
+        return f"Proof({below(self.lower)} <= optimum <= {above(self.upper)})"
+
+
+def provable(problem: Problem[Any, Any]) -> dict[str, Any]:
+    """Return what a problem asks in numbers alone; refused where no proof is known, or it is too large for one."""
+    stated = problem.in_numbers()
+    WITNESSES[stated["kind"]].refuse_large(problem, stated)
+    return stated
+
+
+def prove(answer: Any) -> Proof:
+    """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
+
+    The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of
+    the matrix whose trace norm bounds the optimum; of blocks, factors and attributes each has its own. All are whole
+    numbers times powers of two, and what they show is computed without any rounding: the inequalities are in
+    ``crosscheck/proofs/checker``. So the interval holds whatever was lost on the way here; it owes nothing to the
+    certificate.
+
+    Parameters
+    ----------
+    answer : Solution or Judgement
+        Of any of the library's problems, on any geometry; of tables under records added or removed.
+
+    Raises
+    ------
+    InvalidInputError
+        For what has no proof, such as replaced records of tables, by name; for more than whole numbers can follow.
+    CertificateError
+        Where noise or weights are too ill-conditioned to show anything.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> proof = dm.prove(fast.solve(dm.FitnessForUse(dm.workloads.marginals([10] * 60, ways=1)), tol=1e-9))
+    >>> round(float(proof.lower), 6), proof.width < 1e-9
+    (50.004274, True)
+    """
+    held = require_solution(answer)
+    problem = held.problem
+    stated = provable(problem)
+    dual = problem.as_dual(held.dual)
+    with np.errstate(all="ignore"):
+        if remarks := problem.certify(held.primal, dual).remarks:
+            raise CertificateError(f"the answer shows nothing: {'; '.join(remarks)}")
+        upper_part, lower_part = WITNESSES[stated["kind"]].find(problem, held.primal, dual, stated)
+    document = {
+        "schema": check.SCHEMA,
+        "problem": statement(problem, stated),
+        "upper": written(upper_part),
+        "lower": written(lower_part),
+    }
+    try:
+        lower, upper = check.shown(document)
+    except Refused as error:
+        raise CertificateError(f"the answer shows nothing in whole numbers: {error}") from error
+    claimed = float_below(lower), float_above(upper)
+    document["claim"] = {"lower": written(claimed[0]), "upper": written(claimed[1])}
+    return Proof(Fraction(claimed[0]), Fraction(claimed[1]), document)
+
+
+def verify(path: str | PathLike[str]) -> Proof:
+    """Read a proof file and check it in exact arithmetic.
+
+    Raises `FileFormatError` for a file that cannot be read, `CertificateError` where it shows less than it says, with
+    the inequality that does not hold.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "proof.json")
+    ...     dm.prove(answer).save(path)
+    ...     checked = dm.verify(path)
+    >>> checked.lower <= 4 / 3 <= checked.upper, checked.is_of(answer.problem)
+    (True, True)
+    """
+    try:
+        with files.reading.errors_naming(path):
+            document = check.read(str(path))
+        lower, upper = check.check(document)
+    except Refused as error:
+        raise CertificateError(f"{path}: {error}") from error
+    return Proof(lower, upper, document)
+
+
+def statement(problem: Problem[Any, Any], stated: dict[str, Any]) -> dict[str, Any]:
+    """Return what is asked, in numbers already, as a proof file has it."""
+    return {"family": _family(problem), **written(stated)}
+
+
+def _family(problem: Any) -> str:
+    """Return the name of the library's own class that a problem is of, which one of a user's may extend."""
+    names = [each.__name__ for each in type(problem).__mro__]
+    return next((name for name in names if name in check.FAMILIES), names[0])
+
+
+def _stated(problem: Any, kind: str) -> dict[str, Any] | None:
+    """Return what is asked as a file of a kind has it, on a geometry that states it so; None where none holds it."""
+    names = GEOMETRIES.get(kind)
+    if names is None or problem.geometry.name in names:
+        names = ("",)  # where it stands
+    for name in names:
+        with contextlib.suppress(InvalidInputError):
+            same = problem.on_geometry(name) if name else problem
+            return statement(same, same.in_numbers())
+    return None

@@ -1,0 +1,378 @@
+"""Tables: which form of noise and of weights shows both bounds, by the geometry that the answer is on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech import linalg
+from dualmech.crosscheck.proofs import noise
+from dualmech.crosscheck.proofs.checker.tables import Asked, Classes, Part, by_block, shared_weights
+from dualmech.crosscheck.proofs.noise import inverse, limited, polar_factor, square_strategy
+from dualmech.crosscheck.proofs.texts import as_read
+from dualmech.errors import CertificateError
+from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.block_rows import Key
+from dualmech.geometry.split import SplitPoint
+from dualmech.validate import Array
+from dualmech.workloads.domain import count_text
+
+# Noise on blocks: levels and strategies, weights of orbits and isometries (see the checker's ``blocks``).
+#
+# What follows from the classes of values, the checker finds by itself. The components of an attribute that is turned
+# are waves, which no fraction equals: there every value is a class, and blocks that differ in the wave alone become
+# one.
+
+
+Index = npt.NDArray[np.intp]
+
+UNASKED = 1e-12
+"""Share of the cost that noise takes where rounding hid a part of a query, which the checker sees."""
+
+
+def refuse_large_blocks(problem: Any) -> None:
+    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    blocks = problem.geometry
+    if not blocks.symmetries:
+        return limited(sum(2.0 ** len(axes) for axes in blocks.workload.axes), "marginal tables")
+    kinds = [_kinds(symmetry) for symmetry in blocks.symmetries]
+    work = 0.0
+    for key in {_place(blocks, key)[0] for key in _keys(blocks)}:
+        work += math.prod(orbits for axis, (orbits, _) in enumerate(kinds) if axis not in dict(key)) ** 3.0
+    for table, parts in zip(blocks.workload.tables, blocks.parts, strict=True):
+        own = math.prod(orbits**2.0 for axis, (orbits, _) in enumerate(kinds) if axis not in table.axes)
+        for axis, each in zip(table.axes, parts, strict=True):
+            orbits, components = kinds[axis]
+            queries = len(each.orbits) if blocks.symmetries[axis].turning else len(each.means)
+            own *= queries * (orbits**2 + components)
+        work += own
+    for axis, asked in {pair for table in blocks.workload.tables for pair in table.queries}:
+        if asked is not None and kinds[axis][1] > 0:
+            work += asked.shape[0] * asked.shape[1] ** 2.0
+    limited(work, f"{len(blocks.workload.tables)} tables on {blocks.cells} kinds of records")
+
+
+def blocks_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+    """Return what shows the upper and what shows the lower bound."""
+    form = Form.of(problem.geometry, stated)
+    return _blocks_noise(form, primal), _blocks_weights(form, dual)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """Blocks beside the classes that the checker has of them."""
+
+    blocks: Any
+    classes: Classes
+    turning: tuple[int, ...]  # the attributes whose values are turned
+    attributes: Given  # what the file says of the classes
+
+    @classmethod
+    def of(cls, blocks: Any, stated: Given) -> Form:
+        """Sort the values as the blocks do, those of a turned attribute each by itself."""
+        attributes, turning = {}, []
+        for axis, symmetry in enumerate(blocks.symmetries):
+            if symmetry.turning:
+                turning.append(axis)
+            labels = np.arange(len(symmetry.labels)) if symmetry.turning else symmetry.labels
+            if labels.max() > 0:
+                attributes[str(axis)] = {"classes": labels}
+        asked = Asked(as_read(stated))
+        return cls(blocks, Classes(asked, as_read({"attributes": attributes})), tuple(turning), attributes)
+
+    def add(self, pieces: dict[Key, list[tuple[Array, Array]]], key: Key, basis: Array, noise: Array) -> None:
+        """Add the noise on a block to what it is a part of, as a basis of sums over orbits and a covariance there."""
+        own, waves = _place(self.blocks, key)
+        for axis in self.turning:
+            symmetry = self.blocks.symmetries[axis]
+            rows = symmetry.directions(waves[axis]).T if axis in waves else np.ones((1, len(symmetry.labels)))
+            basis, noise = linalg.kronecker([basis, rows]), linalg.kronecker([noise, np.eye(len(rows))])
+        shape = [1 if axis in dict(own) else len(self.classes.sizes[axis]) for axis in self._axes]
+        pieces.setdefault(own, []).append((basis[:, self._order(shape)], self._unit(key) * noise))
+
+    def noise(self, key: Key, pieces: list[tuple[Array, Array]]) -> Given:
+        """Return the noise of a block as a file has it."""
+        cells = np.array(self.classes.cells(key), dtype=np.float64)
+        if len(cells) == 1:
+            return {"on": _named(key), "level": float(pieces[0][1][0, 0])}
+        basis = np.vstack([rows for rows, _ in pieces])
+        strategy = square_strategy(basis, scipy.linalg.block_diag(*(noise for _, noise in pieces)), None)
+        guess = scipy.linalg.solve_triangular(strategy, np.eye(len(strategy)), check_finite=False)
+        scaled = strategy * cells
+        return {"on": _named(key), "strategy": scaled, "inverse": inverse(scaled, guess / cells[:, None])}
+
+    def spread(self, weights: Array) -> Array:
+        """Return weights of the checker's orbits of cells, from those of the blocks' own."""
+        shape = [len(self.classes.sizes[axis]) for axis in self._axes]
+        turned = math.prod(len(self.classes.sizes[axis]) for axis in self.turning)
+        return np.kron(weights, np.full(turned, 1 / turned))[self._order(shape)]
+
+    def grouped(self, table: int, weights: Array) -> Array:
+        """Return weights of all cases of a table, from those of the blocks' own orbits of queries."""
+        blocks, asked = self.blocks, self.classes.asked.tables[table]
+        own = weights[blocks.tables == table]
+        if not blocks.symmetries:
+            return own
+        found = own.reshape(blocks.orbit_shape(table))
+        for place, (pair, parts) in enumerate(zip(asked.items(), blocks.parts[table], strict=True)):
+            groups = self.classes.groups[pair]
+            shares = np.zeros((len(groups), found.shape[place]))
+            for row, group in zip(shares, groups, strict=True):
+                np.add.at(row, parts.orbits[np.array(group.members)], 1.0)
+            found = np.moveaxis(np.tensordot(shares / parts.counts, found, (1, place)), 0, place)
+        return found.ravel()
+
+    @property
+    def _axes(self) -> list[int]:
+        """The attributes of several classes, as the blocks order them; those that are turned last."""
+        return [*self.blocks.wide, *self.turning]
+
+    def _order(self, shape: list[int]) -> Index:
+        """Return the places of coordinates in the checker's order, that of the attributes."""
+        places = np.arange(math.prod(shape)).reshape(shape)
+        return np.asarray(places.transpose(np.argsort(self._axes))).ravel()
+
+    def _unit(self, key: Key) -> float:
+        """Return what the noise of a block is multiplied by, as its components are scaled by their dimensions."""
+        if not self.blocks.symmetries:
+            return math.prod(1 - 1 / self.classes.asked.sizes[axis] for axis, _ in key)
+        found = 1.0
+        for axis, each in key:
+            symmetry = self.blocks.symmetries[axis]
+            found *= symmetry.dimensions[each] / symmetry.sizes[symmetry.classes[each]]
+        return float(found)
+
+
+def _kinds(symmetry: Any) -> tuple[int, int]:
+    """Return how many classes the checker has of an attribute's values, and how many components."""
+    return (len(symmetry.labels), 0) if symmetry.turning else (len(symmetry.sizes), len(symmetry.classes))
+
+
+def _place(blocks: Any, key: Key) -> tuple[Key, dict[int, int]]:
+    """Return where a block lives as the checker says it, and the wave of each turned attribute."""
+    own, waves = [], {}
+    for axis, each in key:
+        symmetry = blocks.symmetries[axis] if blocks.symmetries else None
+        if symmetry is not None and symmetry.turning:
+            waves[axis] = each
+        else:
+            own.append((axis, 0 if symmetry is None else int(symmetry.classes[each])))
+    return tuple(own), waves
+
+
+def _keys(blocks: Any) -> tuple[Key, ...]:
+    return (*blocks.keys, *(block.key for block in blocks.matrix_blocks))
+
+
+def _blocks_noise(form: Form, point: Any) -> Given:
+    """Return a level, or a strategy with its inverse, of every block."""
+    blocks = form.blocks
+    forms = blocks.forms(point)
+    if forms is None:
+        raise CertificateError("the answer shows nothing in whole numbers: its noise is no covariance")
+    pieces: dict[Key, list[tuple[Array, Array]]] = {}
+    for key, value in zip(blocks.keys, point.levels.tolist(), strict=True):
+        form.add(pieces, key, np.ones((1, 1)), np.full((1, 1), value))
+    for block, covariance in zip(blocks.matrix_blocks, point.covariances, strict=True):
+        form.add(pieces, block.key, block.moves, covariance)
+    needed = {
+        key
+        for table in form.classes.asked.tables
+        for case in form.classes.cases(table)
+        for key, *_ in form.classes.parts(table, case)
+    }
+    for key in needed - pieces.keys():
+        coordinates = np.eye(len(form.classes.cells(key)))
+        share = math.prod(1 - 1 / form.classes.sizes[axis][label] for axis, label in key)
+        pieces[key] = [(coordinates, share / (UNASKED * forms.cost) * coordinates)]
+    return {"attributes": form.attributes, "blocks": [form.noise(key, each) for key, each in pieces.items()]}
+
+
+def _blocks_weights(form: Form, dual: Any) -> Given:
+    """Return roots of the weights of orbits of cells, weights of groups of queries, and isometries of blocks."""
+    asked = isinstance(dual, FitnessDual)
+    users, queries = form.blocks.weights(dual, asked)
+    given: Given = {"attributes": form.attributes, "roots": np.sqrt(form.spread(users))}
+    if asked:
+        given["weights"] = np.concatenate(
+            [form.grouped(table, queries) for table in range(len(form.classes.asked.tables))]
+        )
+    shared = shared_weights(form.classes, as_read(given))
+    blocks = []
+    for key, rows in by_block(form.classes, shared).items():
+        cells = form.classes.cells(key)
+        if len(cells) > 1:
+            places = [form.classes.orbits().index(orbit) for orbit in form.classes.orbits(key)]
+            blocks.append(
+                {
+                    "on": _named(key),
+                    **_isometry(rows, given["roots"][places] / np.array(cells, dtype=np.float64)),
+                }
+            )
+    return {**given, "blocks": blocks}
+
+
+def _isometry(rows: dict[Part, Fraction], scales: Array) -> Given:
+    """Return F and G: with the roots of the weights of the rows, F has no singular value but 1, with G all of them."""
+    sums = np.array([np.ldexp(np.array(row, dtype=np.float64), exponent) for row, exponent in rows])
+    roots = np.sqrt(np.array([float(share) for share in rows.values()]))
+    seen = np.flatnonzero(roots)
+    polar = polar_factor(roots[seen, None] * sums[seen] * scales)
+    isometry = np.zeros(sums.shape)
+    isometry[seen] = polar / roots[seen, None]
+    if len(seen) >= len(scales):
+        return {"isometry": isometry}
+    return {"isometry": isometry, "rest": scipy.linalg.null_space(polar).T}
+
+
+def _named(key: Key) -> dict[str, str]:
+    return {str(axis): str(label) for axis, label in key}
+
+
+# Split noise: a strategy for each attribute and a level for each set of them, roots and isometries (see ``split``).
+
+
+def refuse_large_split(problem: Any) -> None:
+    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    workload, work = problem.geometry.workload, 0.0
+    for axis in {axis for axes in workload.tables.axes for axis in axes}:
+        own = workload.queries[axis]
+        if own is not None:
+            work += _work(*own.shape)
+    for axes in workload.tables.axes:
+        asked = [workload.queries[axis] for axis in axes]
+        cases = (
+            1.0
+            if problem.numbers == "weights"
+            else np.prod([1.0 if each is None else each.shape[0] for each in asked])
+        )
+        work += 2 ** len(axes) * cases
+    limited(float(work), f"{count_text(workload.shape[0])} queries split by attribute")
+
+
+def split_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+    """Return what shows the upper and what shows the lower bound."""
+    return _split_noise(problem.geometry, primal), _split_weights(problem, dual, stated)
+
+
+def _split_noise(split: Any, point: SplitPoint) -> Given:
+    """Return strategies of attributes, but of those whose values are asked and have equal noise, and levels."""
+    attributes, units = {}, []
+    for axis, covariance in enumerate(point.shapes):
+        unit = covariance[0, 0]
+        even = split.workload.queries[axis] is None and np.array_equal(
+            covariance, unit * np.eye(len(covariance))
+        )
+        units.append(float(unit) if even else 1.0)
+        if not even:
+            attributes[str(axis)] = _strategy(covariance)
+    blocks = [
+        {"on": {str(axis): "0" for axis in axes}, "level": level * np.prod([units[axis] for axis in axes])}
+        for axes, level in zip(split.workload.tables.lattice.axes, point.levels.tolist(), strict=True)
+    ]
+    return {"attributes": attributes, "blocks": blocks}
+
+
+def _strategy(covariance: Array) -> Given:
+    """Return the rows 1' and R with ``R'R`` the rest of the precision of a covariance, and their inverse.
+
+    With orthonormal rows H that are orthogonal to 1, ``Σ 1 / (1'Σ1) = θ`` and ``H (Σ - 1'Σ1 θθ') H' = L L'``, they are
+    ``L⁻¹ H (I - θ1')``, and the inverse has the columns θ and ``H'L``.
+    """
+    size = len(covariance)
+    if size == 1:
+        return {"strategy": np.ones((1, 1)), "inverse": np.ones((1, 1))}
+    limited(_work(size, size), f"{size} values of an attribute")
+    sums = covariance.sum(axis=1)
+    means, rows = sums / sums.sum(), scipy.linalg.helmert(size)
+    left = rows @ (covariance - np.outer(sums, means)) @ rows.T
+    try:
+        root = np.linalg.cholesky((left + left.T) / 2)
+    except np.linalg.LinAlgError as error:
+        raise CertificateError(
+            "the answer shows nothing in whole numbers: its noise is no covariance"
+        ) from error
+    measured = scipy.linalg.solve_triangular(root, rows - np.outer(rows @ means, np.ones(size)), lower=True)
+    strategy = np.vstack([np.ones(size), measured])
+    return {"strategy": strategy, "inverse": inverse(strategy, np.column_stack([means, rows.T @ root]))}
+
+
+def _split_weights(problem: Any, dual: Any, stated: Given) -> Given:
+    """Return roots and polar factors of attributes, but of those whose values are asked with equal weights."""
+    asked = isinstance(dual, FitnessDual)
+    users, queries = problem.geometry.weights(dual, asked)
+    names = {axis: name for table in stated["tables"] for axis, name in table.items()}
+    attributes = {}
+    for axis, name in names.items():
+        own, each = users[int(axis)], queries.queries[int(axis)]
+        if problem.geometry.workload.queries[int(axis)] is None and np.ptp(own) == np.ptp(each) == 0:
+            continue
+        p, q = np.sqrt(each), np.sqrt(own)
+        polar = polar_factor(p[:, None] * problem.geometry.workload.matrix_of(int(axis)) * q)
+        attributes[axis] = {"roots": q, name: {"isometry": polar, **({"roots": p} if asked else {})}}
+    return {"attributes": attributes, **({"weights": queries.tables} if asked else {})}
+
+
+def _work(queries: int, size: int) -> float:
+    return float(size**3 + queries * size**2 + queries * size * min(queries, size))
+
+
+Given = dict[str, Any]
+
+FORMS: dict[str, Any] = {
+    "blocks": (refuse_large_blocks, blocks_witness),
+    "split": (refuse_large_split, split_witness),
+}
+
+
+def refuse_large(problem: Any, stated: Given) -> None:
+    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    refuse, _ = FORMS[problem.geometry.name]
+    refuse(problem)
+
+
+def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+    """Return what shows the upper and what shows the lower bound."""
+    _, found = FORMS[problem.geometry.name]
+    upper, lower = found(problem, primal, dual, stated)
+    form = {"form": problem.geometry.name}
+    return {**form, **upper}, {**form, **lower}
+
+
+# Products: what shows the bounds of every factor.
+
+
+def refuse_large_product(problem: Any, stated: Given) -> None:
+    """Refuse a factor that takes too many multiplications of whole numbers, before any of them."""
+    for factor, own in zip(problem.factors, stated["factors"], strict=True):
+        refuse, _ = _finders(own)
+        refuse(factor, own)
+
+
+def product_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+    """Return what shows the upper and what shows the lower bound."""
+    found = []
+    for index, (factor, own) in enumerate(zip(problem.factors, stated["factors"], strict=True)):
+        users = dual.neighbour_weights[index]
+        weights = (
+            FitnessDual(users, dual.query_weights[index])
+            if isinstance(dual, FitnessDual)
+            else VarianceDual(users)
+        )
+        _, find = _finders(own)
+        found.append(find(factor, primal[index], weights, own))
+    upper, lower = ([each[side] for each in found] for side in (0, 1))
+    return {"factors": upper}, {"factors": lower}
+
+
+def _finders(stated: Given) -> Any:
+    """Return what refuses a factor that is too large, and what finds its numbers."""
+    if stated["kind"].startswith("table "):
+        return refuse_large, witness
+    return noise.refuse_large, noise.witness

@@ -1,0 +1,74 @@
+"""Numbers as proof files hold them: texts of whole numbers times powers of two, which lose nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from math import inf, nextafter
+from typing import Any
+
+import numpy as np
+
+from dualmech.crosscheck.proofs.checker.exact import Given, Matrix
+from dualmech.validate import Array
+
+
+def written(given: Any) -> Any:
+    """Return parts, arrays, exact matrices and numbers as JSON has them; words and None as they are."""
+    if given is None or isinstance(given, str):
+        return given
+    if isinstance(given, Mapping):
+        return {name: written(each) for name, each in given.items()}
+    if isinstance(given, Matrix):
+        return [[_whole(entry, given.exponent) for entry in row] for row in given.rows]
+    if isinstance(given, np.ndarray):
+        return written(given.tolist())
+    if isinstance(given, list | tuple):
+        return [written(each) for each in given]
+    top, bottom = given.as_integer_ratio()
+    if bottom & (bottom - 1):
+        raise ValueError(f"{given} is no whole number times a power of two")
+    return _whole(top, 1 - bottom.bit_length())
+
+
+def as_read(given: Mapping[str, Any]) -> Given:
+    """Return parts as the checker reads them from a file."""
+    return Given(written(given))
+
+
+def exactly(array: Array) -> Matrix:
+    """Return the very numbers of an array as whole ones times one power of two."""
+    pairs = [[entry.as_integer_ratio() for entry in row] for row in array.tolist()]
+    longest = max(bottom for row in pairs for _, bottom in row)
+    return Matrix(
+        [[top * (longest // bottom) for top, bottom in row] for row in pairs], 1 - longest.bit_length()
+    )
+
+
+def float_below(value: Fraction) -> float:
+    """Return the largest double that is at most what is given."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else nextafter(nearest, -inf)
+
+
+def float_above(value: Fraction) -> float:
+    """Return the smallest double that is at least what is given."""
+    return -float_below(-value)
+
+
+def root_below(weight: float | Fraction) -> float:
+    """Return a number whose square is at most what is given, exactly."""
+    root = (
+        float_below(Fraction(weight)) ** 0.5
+    )  # A fraction below the smallest doubles would be rounded up by far.
+    while Fraction(root) ** 2 > weight:
+        root = nextafter(root, 0.0)
+    return root
+
+
+def _whole(whole: int, exponent: int) -> str:
+    if not whole:
+        return "0x0p0"  # whatever its exponent, which may have more digits than a file takes
+    if zeros := (whole & -whole).bit_length() - 1:
+        whole, exponent = whole >> zeros, exponent + zeros
+    return f"{'-' if whole < 0 else ''}0x{abs(whole):x}p{exponent}"

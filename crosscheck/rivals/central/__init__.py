@@ -1,1 +1,0 @@
-"""Fixed mechanisms of the central model."""

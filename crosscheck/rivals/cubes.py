@@ -1,0 +1,415 @@
+"""Data cubes: measure a few marginal tables, chosen so that the noisiest table that is asked for has least noise."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech import linalg, validate
+from dualmech.crosscheck.rivals.trees import attributes_of, domain_of
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.dense import Dense
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.validate import Array, Matrix
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.tabulations import DomainLike, chosen_axes
+
+# The two simplest mechanisms: independent noise on every cell, or on every workload answer.
+
+
+def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechanism:
+    """Add independent noise to every cell: ``B = I``, ``Σ = I / cost`` ("IP").
+
+    The answer to a query w has variance ``‖w‖² / cost``.
+    Source: section 7 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear
+    queries", PVLDB 14(10), 2021 ("FFU").
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.crosscheck import rivals
+    >>> workload = dm.workloads.prefix(3)
+    >>> rivals.input_perturbation(workload, cost=2).variances(workload)
+    array([0.5, 1. , 1.5])
+    """
+    cells, spent = check_workload(workload).shape[1], validate.positive_number(cost=cost)
+    return LinearGaussianMechanism(np.eye(cells), np.eye(cells) / spent)
+
+
+def gaussian_mechanism(workload: Workload, cost: float) -> LinearGaussianMechanism:
+    """Add independent noise to every workload answer, and use the answers consistently ("GM").
+
+    The answers ``W x`` get noise of variance ``σ² = max_i ‖W e_i‖² / cost``, the largest squared column norm
+    of W over the cost. With ``W = L B``, B that of `dualmech.FitnessForUse`, least squares turns them into an
+    estimate of B x of covariance ``σ² (L' L)⁻¹``, which is the mechanism returned: where W has more rows than its
+    rank, it answers every query at a variance of at most σ². `raw_gaussian_variance` is σ² itself.
+    Source: FFU, section 7 (see `input_perturbation`).
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.crosscheck import rivals
+    >>> workload = dm.workloads.identity_total(4)
+    >>> rivals.gaussian_mechanism(workload, cost=2).variances(workload)
+    array([0.8, 0.8, 0.8, 0.8, 0.8])
+    >>> rivals.raw_gaussian_variance(workload, cost=2)
+    1.0
+    """
+    variance = raw_gaussian_variance(workload, cost)
+    geometry = Dense.of(workload, None, None)
+    triangle = scipy.linalg.qr(geometry.representation, mode="r", check_finite=False)[0][: geometry.rank]
+    half = scipy.linalg.solve_triangular(triangle, np.eye(geometry.rank), check_finite=False)
+    return LinearGaussianMechanism(geometry.basis, variance * (half @ half.T))
+
+
+def raw_gaussian_variance(workload: Workload, cost: float) -> float:
+    """Return the variance of every raw answer of the Gaussian mechanism: the largest squared column norm / cost.
+
+    This is what FFU means by its "GM", without the least squares of `gaussian_mechanism`. (The code published
+    with the paper takes the squared spectral norm of W in place of the largest squared column norm, which
+    is never smaller and mostly far larger.)
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.crosscheck import rivals
+    >>> rivals.raw_gaussian_variance(dm.workloads.prefix(8), cost=4)
+    2.0
+    """
+    matrix, spent = check_workload(workload).matrix, validate.positive_number(cost=cost)
+    return float((matrix * matrix).sum(axis=0).max() / spent)
+
+
+# The Fourier strategy: real characters of the cells, those that a workload needs.
+
+
+CHUNK = 4096  # queries whose products with characters are written out at a time
+
+
+def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -> Array:
+    """Return the Fourier basis of the cells, or the rows of it that a workload needs.
+
+    For one attribute of n values the rows are ``1/√n``, ``√(2/n) cos(2π f i / n)`` and ``√(2/n) sin(2π f i / n)``
+    for the frequencies ``0 < f < n/2``, and ``(-1)^i / √n`` where n is even; over several attributes, products of
+    one row each. They are ordered by the attributes on which they are not constant: first none, then single
+    ones, then pairs, and so on. A workload needs the rows with which some query of it has a product that is not
+    zero.
+
+    With `workload`, queries over these cells; by default all rows are returned.
+    Returns an array (k, d): orthonormal rows.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.crosscheck import rivals
+    >>> (2 * rivals.fourier_matrix([2, 2])).round(6).astype(int)
+    array([[ 1,  1,  1,  1],
+           [ 1,  1, -1, -1],
+           [ 1, -1,  1, -1],
+           [ 1, -1, -1,  1]])
+    >>> one_way = dm.workloads.marginals([3, 4], ways=1)
+    >>> rivals.fourier_matrix([3, 4], one_way).shape, rivals.fourier_matrix([3, 4]).shape
+    ((6, 12), (12, 12))
+    """
+    attributes = attributes_of(domain)
+    if attributes.cells**2 > MAX_DENSE_ENTRIES:
+        raise InvalidInputError(
+            f"Fourier basis of {attributes.cells} cells is too large to write out "
+            f"(limit {MAX_DENSE_ENTRIES} entries)"
+        )
+    chosen = list(subsets(len(attributes.shape)))
+    if workload is None:
+        return np.vstack([character_block(attributes, axes) for axes in chosen])
+    domain_of(workload, attributes)
+    queries = unit_rows(workload)
+    depends, kept = dependence(queries, attributes), []
+    for axes in chosen:
+        concerned = np.flatnonzero(depends[:, list(axes)].all(axis=1))
+        if concerned.size:
+            block = character_block(attributes, axes)
+            kept.append(block[_needed_rows(queries, concerned, block)])
+    return np.vstack(kept)
+
+
+def fourier(
+    workload: Workload, cost: float, domain: int | DomainLike | None = None
+) -> LinearGaussianMechanism:
+    """Add equal noise to the Fourier coefficients that a workload needs ("Fourier").
+
+    On marginals, with r coefficients needed, every column of the strategy has the squared norm ``r / d``, and a
+    cell of a marginal table of s cells has the variance ``r / (s cost)``. Where all d are needed the strategy is
+    orthogonal, and so input perturbation.
+    Barak, Chaudhuri, Dwork, Kale, McSherry and Talwar, "Privacy, accuracy, and consistency too", PODS 2007, for
+    attributes of two values; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5: what the workload does not need is
+    left out "to reduce sensitivity". Complex characters of longer attributes come in conjugate pairs; their real and
+    imaginary parts are the rows here.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.crosscheck import rivals
+    >>> workload = dm.workloads.marginals([3, 4], ways=1)
+    >>> rivals.fourier(workload, cost=1).variances(workload).round(6)
+    array([2. , 2. , 2. , 1.5, 1.5, 1.5, 1.5])
+    """
+    attributes, spent = domain_of(workload, domain), validate.positive_number(cost=cost)
+    rows = fourier_matrix(attributes, workload)
+    if len(rows) == attributes.cells:
+        return input_perturbation(workload, spent)
+    sensitivity = float((rows**2).sum(axis=0).max())
+    return LinearGaussianMechanism(rows, sensitivity / spent * np.eye(len(rows)))
+
+
+def character_block(domain: Domain, axes: tuple[int, ...]) -> Array:
+    """Return the products of characters that vary on exactly these attributes, ``Π (n_i - 1)`` orthonormal rows."""
+    block: Array = np.ones((1, 1))
+    for axis, size in enumerate(domain.shape):
+        characters = _characters(size)
+        factor = characters[1:] if axis in axes else characters[:1]
+        block = np.asarray(np.kron(block, factor), dtype=np.float64)
+    return block
+
+
+def subsets(count: int) -> Iterator[tuple[int, ...]]:
+    """Return the subsets of ``0 … count - 1``, small ones first."""
+    return itertools.chain.from_iterable(
+        itertools.combinations(range(count), size) for size in range(count + 1)
+    )
+
+
+def dependence(queries: Matrix, domain: Domain) -> npt.NDArray[np.bool_]:
+    """Return on which attributes each query depends, rounding aside: (m, attributes)."""
+    cell = np.arange(domain.cells).reshape(domain.shape)
+    changes = np.empty((queries.shape[0], len(domain.shape)))
+    for axis in range(len(domain.shape)):
+        moved = queries[:, np.roll(cell, 1, axis).ravel()] - queries
+        changes[:, axis] = linalg.to_dense(abs(moved).max(axis=1)).ravel()
+    largest = linalg.to_dense(abs(queries).max(axis=1)).ravel()
+    return np.asarray(changes > domain.cells * linalg.EPS * largest[:, None])
+
+
+def _characters(size: int) -> Array:
+    """Return the real characters of the integers modulo `size`, orthonormal, the constant one first."""
+    value, rows = np.arange(size), [np.full(size, size**-0.5)]
+    for frequency in range(1, (size + 1) // 2):
+        angle = 2 * np.pi / size * (frequency * value % size)
+        rows += [np.sqrt(2 / size) * np.cos(angle), np.sqrt(2 / size) * np.sin(angle)]
+    if size % 2 == 0:
+        rows.append(np.where(value % 2 == 0, 1.0, -1.0) * size**-0.5)
+    # A cosine that should be zero is rounding: products of several would be too small for a problem to take.
+    exact = np.array(rows)
+    exact[np.abs(exact) < linalg.EPS] = 0.0
+    return exact
+
+
+def unit_rows(workload: Workload) -> Matrix:
+    """Return the queries that are not all zero, each brought to unit norm; refuse where all are zero."""
+    norms = workload.row_norms()
+    asked = np.flatnonzero(norms)
+    if not asked.size:
+        raise InvalidInputError("workload must have at least one query that is not all zero")
+    rows = workload.matrix[asked]
+    if sp.issparse(rows):
+        return sp.csr_array(sp.diags_array(1 / norms[asked]) @ rows)
+    return rows / norms[asked, None]
+
+
+def _needed_rows(queries: Matrix, concerned: npt.NDArray[np.intp], block: Array) -> npt.NDArray[np.intp]:
+    """Return the rows of a block with which some concerned query of unit norm has a product beyond rounding."""
+    # All rows left out together stay within what `represent` takes for rounding.
+    tolerance = linalg.SPAN_TOLERANCE * block.shape[1] ** -0.5
+    unneeded = np.arange(len(block))
+    # Long tables usually come last, and need much at little cost: their queries count few cells.
+    for stop in range(len(concerned), 0, -CHUNK):
+        if not unneeded.size:
+            break
+        products = queries[concerned[max(stop - CHUNK, 0) : stop]] @ block[unneeded].T
+        unneeded = unneeded[np.abs(products).max(axis=0) <= tolerance]
+    return np.setdiff1d(np.arange(len(block)), unneeded)
+
+
+MAX_PAIRS = 2**22  # largest product of the numbers of tables asked for and of tables that may be measured
+MAX_EXACT = 32  # largest number of tables that may be measured where the best choice is searched for exactly
+
+Axes = tuple[int, ...]
+
+
+def choose_marginals(
+    domain: DomainLike,
+    sets: Iterable[str | Iterable[str]],
+    among: Iterable[str | Iterable[str]] | None = None,
+    exact: bool = False,
+) -> list[tuple[str, ...]]:
+    """Choose the marginal tables to measure so that the largest variance in a table asked for is least ("BMAX").
+
+    With equal noise on p tables at squared cost 1, a measured count has variance p. A table on the attributes S
+    is summed up from one measured table on ``C ⊇ S``, a count from as many as the attributes in C but not in S
+    have values together: its magnification. The choice minimises
+
+        ``p · max_S min_{C ⊇ S, C measured} magnification(C, S)``.
+
+    For every magnification that occurs, the tables that are within it of each other make a set-cover problem,
+    solved by taking the table that covers most of what is not yet covered, the first given among equals. The
+    best of these choices is within a factor ``1 + ln(number of sets)`` of the optimum.
+
+    - `domain`: the attributes;
+    - `sets`: the marginal tables asked for;
+    - `among`: the tables that may be measured; by default those asked for;
+    - `exact`: search for the best choice instead, among at most `MAX_EXACT` tables.
+
+    Returns a list of tuples of attribute names: the tables to measure.
+    Source: Ding, Winslett, Han and Li, "Differentially private data cubes: optimizing noise sources and consistency",
+    SIGMOD 2011, problem Bound Max Variance. There, under ε-differential privacy, p² stands for p and the factor is
+    squared; the bound on the variance is bisected, where here every value that it can take is tried. Li and Miklau,
+    PVLDB 5(6), 2012 ("EIG"), section 5, measure cost as here and choose among the tables asked for.
+
+    Examples
+    --------
+    >>> from dualmech.crosscheck import rivals
+    >>> rivals.choose_marginals([2, 2, 40], sets=["a0", "a1", ("a0", "a1")])
+    [('a0', 'a1')]
+    >>> rivals.choose_marginals([2, 3, 40], sets=["a0", "a1", ("a0", "a1")])
+    [('a0',), ('a1',), ('a0', 'a1')]
+    """
+    table = attributes_of(domain)
+    asked = chosen_axes(table, None, sets)
+    offered = asked if among is None else chosen_axes(table, None, among)
+    chosen = _choose(table, asked, offered, exact)
+    return [tuple(table.names[axis] for axis in axes) for axes in chosen]
+
+
+def datacube(
+    workload: Workload,
+    cost: float,
+    domain: int | DomainLike | None = None,
+    sets: Iterable[str | Iterable[str]] | None = None,
+    exact: bool = False,
+) -> LinearGaussianMechanism:
+    """Add equal noise to the marginal tables of `choose_marginals`, and use them consistently ("DataCube").
+
+    Least squares combines all measured tables. In the residual space of the attributes T it sees the eigenvalue
+    ``e_T = Σ_{C ⊇ T} d / cells_C`` over the measured tables C, and so the variance ``p / (e_T cost)`` in each of
+    its directions; no matrix is factored.
+    See `choose_marginals`. EIG takes it for workloads of marginals and of range marginals.
+
+    Parameters
+    ----------
+    sets : iterable of attribute names or of sets of them, optional
+        The marginal tables asked for; by default, for each group of queries, those on the attributes on which one
+        of its queries depends, unless another of the group depends on these and more.
+    exact : bool
+        As for `choose_marginals`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.crosscheck import rivals
+    >>> workload = dm.workloads.marginals([3, 4], ways=1)
+    >>> rivals.datacube(workload, cost=1).variances(workload).round(4)
+    array([1.7143, 1.7143, 1.7143, 1.7143, 1.7143, 1.7143, 1.7143])
+    """
+    table, spent = domain_of(workload, domain), validate.positive_number(cost=cost)
+    asked = _tables_of(workload, table) if sets is None else chosen_axes(table, None, sets)
+    chosen = _choose(table, asked, asked, exact)
+    blocks, variances = [], []
+    for axes in subsets(len(table.shape)):
+        shares = [1 / _cells(table, measured) for measured in chosen if set(axes) <= set(measured)]
+        if shares:
+            blocks.append(character_block(table, axes))
+            variances += [len(chosen) / (table.cells * sum(shares))] * len(blocks[-1])
+    basis, spread = np.vstack(blocks), np.array(variances) / spent
+    if len(basis) == table.cells:
+        return LinearGaussianMechanism(np.eye(table.cells), (basis.T * spread) @ basis)
+    return LinearGaussianMechanism(basis, np.diag(spread))
+
+
+def _choose(domain: Domain, asked: Sequence[Axes], offered: Sequence[Axes], exact: bool) -> list[Axes]:
+    """Return the best choice over all magnifications; covered tables are the bits of an integer."""
+    if len(asked) * len(offered) > MAX_PAIRS:
+        raise InvalidInputError(
+            f"sets must be at most {MAX_PAIRS} pairs of a table asked for and one measured, "
+            f"got {len(asked)} x {len(offered)}"
+        )
+    if exact and len(offered) > MAX_EXACT:
+        raise InvalidInputError(f"exact choice is among at most {MAX_EXACT} tables, got {len(offered)}")
+    covers = [_magnifications(domain, table, asked) for table in offered]
+    for position, axes in enumerate(asked):
+        if not any(position in cover for cover in covers):
+            names = [domain.names[axis] for axis in axes]
+            raise InvalidInputError(f"among must hold a table that contains the one on {names}")
+    limits = sorted({ratio for cover in covers for ratio in cover.values()})
+    whole, best = (1 << len(asked)) - 1, list(range(len(offered)))
+    least = len(offered) * limits[-1] + 1
+    for limit in limits:
+        masks = [
+            sum(1 << position for position, ratio in cover.items() if ratio <= limit) for cover in covers
+        ]
+        affordable = (least - 1) // limit
+        found = _least_cover(masks, whole, affordable) if exact else _greedy_cover(masks, whole)
+        if found is not None and len(found) <= affordable:
+            best, least = found, len(found) * limit
+    return [offered[index] for index in sorted(best)]
+
+
+def _magnifications(domain: Domain, measured: Axes, asked: Sequence[Axes]) -> dict[int, int]:
+    """Return the magnification of every table asked for that a measured one contains, by its position."""
+    inside = set(measured)
+    return {
+        position: _cells(domain, measured) // _cells(domain, axes)
+        for position, axes in enumerate(asked)
+        if inside.issuperset(axes)
+    }
+
+
+def _greedy_cover(masks: Sequence[int], whole: int) -> list[int] | None:
+    """Return a cover that takes, again and again, the mask with most bits that are missing; None if there is none."""
+    missing, chosen = whole, []
+    while missing:
+        index = max(range(len(masks)), key=lambda each: (masks[each] & missing).bit_count())
+        if not masks[index] & missing:
+            return None
+        chosen.append(index)
+        missing &= ~masks[index]
+    return chosen
+
+
+def _least_cover(masks: Sequence[int], missing: int, most: int) -> list[int] | None:
+    """Return a cover of fewest masks, `most` or fewer; None if there is none."""
+    if not missing:
+        return []
+    best = None
+    if most >= 1:
+        lowest = missing & -missing
+        for index, mask in enumerate(masks):
+            if mask & lowest:
+                rest = _least_cover(masks, missing & ~mask, most - 1)
+                if rest is not None:
+                    best, most = [index, *rest], len(rest)
+    return best
+
+
+def _tables_of(workload: Workload, domain: Domain) -> list[Axes]:
+    """Return, group by group, the sets of attributes on which a query depends and no other of its group on more."""
+    depends = dependence(unit_rows(workload), domain)
+    groups: dict[str, dict[Axes, None]] = {}
+    for query, row in zip(np.flatnonzero(workload.row_norms()), depends, strict=True):
+        axes = tuple(int(axis) for axis in np.flatnonzero(row))
+        groups.setdefault(workload.groups[query], {})[axes] = None
+    largest = [
+        axes
+        for found in groups.values()
+        for axes in found
+        if not any(set(axes) < set(other) for other in found)
+    ]
+    return list(dict.fromkeys(largest))
+
+
+def _cells(domain: Domain, axes: Axes) -> int:
+    return math.prod(domain.shape[axis] for axis in axes)

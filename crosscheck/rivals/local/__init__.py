@@ -1,1 +1,0 @@
-"""Fixed mechanisms of local privacy."""

@@ -1,0 +1,355 @@
+"""Common mechanisms: in closed form for two, by an accelerated fixed point of the dual for more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from dualmech import validate
+from dualmech.adaptive.chain import Chain, build
+from dualmech.errors import InvalidInputError
+from dualmech.fast.engine import loop
+from dualmech.linalg import EPS
+from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
+from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.progress import Status
+from dualmech.solution import Solution, judged_solution, require_solution
+from dualmech.validate import Array
+
+# The least trace above several covariances: an accelerated fixed point of the dual, a measurement of quantum states.
+#
+# Write ``Y_i = V_i V_i'``, so that ``Σ_i Y_i = I`` says that the rows of ``[V_1 … V_p]`` are orthonormal. At a
+# maximum of ``Σ_i tr(P_i Y_i)`` they are the polar factor of ``[P_1 V_1 … P_p V_p]``, and where all ``P_i ⪰ 0`` the
+# value never falls when they are replaced by it (Ježek, Řeháček and Fiurášek 2002). Three things make that quick:
+#
+# - Σ and all P_i may be shifted by the same matrix. The step changes most where the P_i are small, so as much as all of
+#   them have in common is taken away first; for two of them hardly a step is then left to take.
+# - Steps are extrapolated with Nesterov's momentum, which starts anew whenever the value falls.
+# - ``Σ_i P_i Y_i`` is the Σ that fits the optimality conditions ``(Σ - P_i) Y_i = 0`` best, but is not yet above the
+#   P_i.
+#   It is raised by the positive part of ``P_i - Σ``, one mechanism after the other, which costs far less trace than a
+#   multiple of the identity.
+
+
+LIFT = 1e-4
+"""Multiple of the identity added to the shifted P_i, in units of their mean variance: it keeps them invertible."""
+
+CLEAR = 1e-6
+"""Least eigenvalue, relative to the largest, at which a polar factor counts as orthonormal without a second look."""
+
+MOST_DECOMPOSITIONS = 4  # attempts that one polar factor may take
+MEMORY = 3  # the momentum after j steps is ``j / (j + MEMORY)``
+ROUND = 15  # steps of the fixed point between two looks at the gap
+ROUNDING = 64 * EPS  # fall of the value, relative, that is no reason to start the momentum anew
+
+WARM_SHARE = 1e-3
+"""Share of equal weights mixed into a warm start: a direction without any weight could not win one back."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommonProgram:
+    """The bounds in units of order one, less what they have in common."""
+
+    bounds: Array  # (p, r, r) ``(P_i - shift) / unit``, positive definite but for rounding
+    shift: Array  # (r, r) a common lower bound of the P_i, less a small multiple of the identity
+    unit: float  # mean variance of the ``P_i - shift``
+
+    @classmethod
+    def of(cls, bounds: Array) -> CommonProgram:
+        """Take away what the covariances have in common."""
+        count, size, _ = bounds.shape
+        lower = -raise_above_bounds(-bounds, -bounds[0])
+        excess = bounds - lower
+        traces = [float(np.trace(excess.sum(axis=0))), EPS * float(np.trace(bounds.sum(axis=0)))]
+        unit = max(traces) / (count * size) or 1.0
+        identity = np.eye(size)
+        return cls(excess / unit + LIFT * identity, lower - LIFT * unit * identity, unit)
+
+    def covariance(self, inner: Array) -> Array:
+        """Return a covariance in the problem's own units."""
+        return self.shift + self.unit * inner
+
+    def value(self, inner: float) -> float:
+        """Return a trace in the problem's own units."""
+        return float(np.trace(self.shift)) + self.unit * inner
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommonPoint:
+    """The two sides of the gap, in the problem's own units, with the covariance (r, r) that reaches the first."""
+
+    objective: float
+    lower_bound: float
+    covariance: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommonState:
+    """The state of the fixed point."""
+
+    spectrum: CommonPoint  # what is proven here
+    factors: Array  # factors, pulled, last_pulled: (p, r, r) V_i, ``P_i V_i``, and the same one step earlier
+    pulled: Array
+    last_pulled: Array
+    age: int  # steps since the momentum last started
+    decompositions: int  # eigendecompositions so far
+
+    @property
+    def weights(self) -> Array:
+        """The dual weights ``Y_i = V_i V_i'``."""
+        return self.factors @ _transpose(self.factors)
+
+
+def start(program: CommonProgram, weights: Array | None = None) -> CommonState:
+    """Begin with equal weights, or near those of an earlier solution."""
+    count, size, _ = program.bounds.shape
+    factors = np.broadcast_to(np.eye(size) / np.sqrt(count), program.bounds.shape)
+    spent = 0
+    if weights is not None:
+        values, vectors = np.linalg.eigh((weights + _transpose(weights)) / 2)
+        values = (1 - WARM_SHARE) * np.maximum(values, 0.0) + WARM_SHARE / count
+        factors, spent = _polar(vectors * np.sqrt(values)[:, None, :])
+        spent += count
+    pulled = program.bounds @ factors
+    return _with_gap(program, CommonState(_NOWHERE, factors, pulled, pulled, 0, spent))
+
+
+def step(program: CommonProgram, state: CommonState) -> CommonState:
+    """Take a round of steps, then compute the gap."""
+    for _ in range(ROUND):
+        state = _momentum_step(program, state)
+    return _with_gap(program, state)
+
+
+def raise_above_bounds(bounds: Array, covariance: Array) -> Array:
+    """Return the covariance plus what lifts it above every bound but for rounding, the worst violation first."""
+    missing = [_positive_part(bound - covariance) for bound in bounds]
+    order = np.argsort([-np.trace(part) for part in missing], kind="stable")
+    covariance = covariance + missing[order[0]]
+    for index in order[1:]:
+        covariance = covariance + _positive_part(bounds[index] - covariance)
+    return (covariance + covariance.T) / 2
+
+
+def _momentum_step(program: CommonProgram, state: CommonState) -> CommonState:
+    """Take one step with momentum, or a plain one where momentum lowers the value."""
+    momentum = state.age / (state.age + MEMORY)
+    factors, spent = _polar(state.pulled + momentum * (state.pulled - state.last_pulled))
+    pulled, age = program.bounds @ factors, state.age + 1
+    reached = (1 - ROUNDING) * np.vdot(state.pulled, state.factors)
+    if momentum and np.vdot(pulled, factors) < reached:
+        factors, more = _polar(state.pulled)
+        pulled, age, spent = program.bounds @ factors, 1, spent + more
+    return CommonState(state.spectrum, factors, pulled, state.pulled, age, state.decompositions + spent)
+
+
+def _with_gap(program: CommonProgram, state: CommonState) -> CommonState:
+    """Return the state with both sides of its gap."""
+    fitted = (state.pulled @ _transpose(state.factors)).sum(axis=0)
+    inner = raise_above_bounds(program.bounds, (fitted + fitted.T) / 2)
+    point = CommonPoint(
+        program.value(float(np.trace(inner))),
+        program.value(float(np.vdot(state.pulled, state.factors))),
+        program.covariance(inner),
+    )
+    spent = state.decompositions + 2 * len(program.bounds) - 1
+    return CommonState(point, state.factors, state.pulled, state.last_pulled, state.age, spent)
+
+
+def _polar(blocks: Array) -> tuple[Array, int]:
+    """Return the polar factor ``(G G')^(-1/2) G`` of ``G = [G_1 … G_p]``, and the decompositions that it took.
+
+    The square of an ill-conditioned G is known to its rounding alone. What the first attempt leaves is far better
+    conditioned, so it is treated the same way.
+    """
+    decompositions, clear = 0, False
+    while not clear and decompositions < MOST_DECOMPOSITIONS:
+        values, vectors = np.linalg.eigh((blocks @ _transpose(blocks)).sum(axis=0))
+        decompositions += 1
+        floor = len(values) * EPS * values[-1]
+        blocks = (vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T @ blocks
+        clear = values[0] > CLEAR * values[-1]
+    return blocks, decompositions
+
+
+def _positive_part(matrix: Array) -> Array:
+    values, vectors = np.linalg.eigh(matrix)
+    kept = vectors[:, values > 0] * np.sqrt(values[values > 0])
+    return np.asarray(kept @ kept.T)
+
+
+def _transpose(blocks: Array) -> Array:
+    return np.swapaxes(blocks, 1, 2)
+
+
+_NOWHERE = CommonPoint(np.inf, 0.0, np.zeros((0, 0)))  # what is known before the first look
+
+
+METHODS = ("auto", "closed_form", "fixed_point")
+
+TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
+
+
+def solve(
+    problem: CommonMechanism, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
+) -> Solution:
+    """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
+    chosen = _choose_method(problem, method)
+    answered = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method}")
+    began = time.perf_counter()
+    if problem.trivial:
+        nothing = np.zeros(problem.bounds.shape)
+        return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
+    with loop.threads_for_rank(len(problem.basis)), np.errstate(all="ignore"):
+        known = _weights(problem, start)
+        found = [
+            _solve_block(
+                problem.bounds[:, block, block],
+                chosen,
+                limits,
+                None if known is None else known[:, block, block],
+            )
+            for block in problem.slices
+        ]
+        covariance = scipy.linalg.block_diag(*(each.covariance for each in found))
+        weights = np.array(
+            [scipy.linalg.block_diag(*own) for own in zip(*(each.weights for each in found), strict=True)]
+        )
+        primal = problem.feasible(covariance)
+    longest = max(found, key=lambda each: each.iterations)
+    stopped = next((each.reason for each in found if each.reason is not None), Status.STALLED)
+    seconds = time.perf_counter() - began
+    return answered(
+        primal,
+        CommonDual(weights),
+        seconds=seconds,
+        otherwise=Status.ROUNDING if chosen == "closed_form" else stopped,
+        iterations=longest.iterations,
+        history=longest.history,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """The answer on one block."""
+
+    covariance: Array
+    weights: Array
+    iterations: int = 1
+    reason: Status | None = None
+    history: tuple[Any, ...] = ()
+
+
+def _solve_block(bounds: Array, method: str, limits: loop.Limits, weights: Array | None) -> _Solved:
+    if bounds.shape[1] == 1:
+        largest = bounds.ravel() == bounds.max()
+        first = np.arange(len(bounds)) == np.argmax(largest)
+        return _Solved(bounds.max(axis=0), first[:, None, None].astype(np.float64))
+    if method == "closed_form":
+        covariance, projectors = closed_form(*bounds)
+        return _Solved(_raise_in_units(bounds, covariance), projectors)
+    outcome = _ascend(bounds, limits, weights)
+    covariance = _raise_in_units(bounds, outcome.primal.spectrum.covariance)
+    return _Solved(covariance, outcome.dual.weights, outcome.iterations, outcome.reason, outcome.history)
+
+
+def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
+    """Return the least upper bound in trace of two covariances, ``(P + Q)/2 + |P - Q|/2``, and its dual weights.
+
+    These are the projectors on where P exceeds Q and on the rest (Helstrom 1969).
+    """
+    values, vectors = np.linalg.eigh(first - second)
+    larger = vectors[:, values > 0]
+    projector = larger @ larger.T
+    covariance = (first + second) / 2 + (vectors * (np.abs(values) / 2)) @ vectors.T
+    return covariance, np.stack([projector, np.eye(len(values)) - projector])
+
+
+def _choose_method(problem: CommonMechanism, method: str) -> str:
+    validate.choice(METHODS, method=method)
+    count = len(problem.bounds)
+    if method == "closed_form" and count > 2:
+        raise InvalidInputError(f"method closed_form is for two mechanisms, got {count}")
+    return ("closed_form" if count == 2 else "fixed_point") if method == "auto" else method
+
+
+def _ascend(bounds: Array, limits: loop.Limits, weights: Array | None) -> loop.Outcome[CommonState]:
+    program = CommonProgram.of(bounds)
+    return loop.run(start(program, weights), partial(step, program), limits)
+
+
+def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
+    """Return the dual weights of an earlier solution, if one was given."""
+    if start is None:
+        return None
+    weights: Any = getattr(require_solution(start, "start").dual, "weights", None)
+    if np.shape(weights) != problem.bounds.shape or not np.all(np.isfinite(weights)):
+        count, size, _ = problem.bounds.shape
+        raise InvalidInputError(
+            f"start must be a solution for {count} mechanisms and a basis of {size} queries"
+        )
+    return np.asarray(weights)
+
+
+def _raise_in_units(bounds: Array, covariance: Array) -> Array:
+    """Return the covariance raised above every bound with each coordinate in its own unit, as it will be judged.
+
+    Only rounding is left to raise, but what is rounding in the units of the noisiest coordinate may be much in those
+    of a quiet one.
+    """
+    units = np.sqrt(np.diagonal(bounds, axis1=1, axis2=2).max(axis=0))
+    scale = units * units[:, None]
+    return raise_above_bounds(bounds / scale, covariance / scale) * scale
+
+
+# Chains of common mechanisms with the library's own solver, every stage far below the tolerance asked for.
+
+
+STAGE_GAP = 1e-10
+"""Gap to which a stage is solved where that can be reached: the next stage inherits what is left."""
+
+
+def chain(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism], *, tol: float = 1e-6) -> Chain:
+    """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
+
+    Stage s releases what is common to mechanisms s, s + 1, … beyond what is released already, so that the choice
+    among them can wait for its answer (`dualmech.AdaptiveRelease`).
+    Raises `InvalidInputError` or `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is
+    not positive.
+    Returns `Chain`: with a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
+
+    - `mechanisms`: two or more, on the same cells, or of tables on the same attributes, with the same neighbours, none
+      releasing anything exactly;
+    - `tol`: gap to prove in every stage.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))
+    >>> columns = dm.LinearGaussianMechanism([[1, 0, 1, 0], [0, 1, 0, 1]], np.eye(2))
+    >>> release = dm.AdaptiveRelease(fast.chain([rows, columns]), x=[1, 2, 3, 4])
+    >>> release.advance().shape, release.known.variances(dm.workloads.total(4)).round(6)
+    ((1,), array([2.]))
+    """
+    accuracy = min(validate.positive_number(tol=tol), STAGE_GAP)
+
+    def stage(problem: CommonMechanism) -> Solution:
+        # That the tolerance asked for was missed is for the chain to say, not this one.
+        return solve(problem, loop.Limits(accuracy))
+
+    with loop.threads_for_rank(_size(mechanisms)):
+        return build(mechanisms, stage, tol=tol, solver="fast:chain")
+
+
+def _size(mechanisms: object) -> int:
+    """Return the number of rows of the largest matrix of some mechanisms: those of tables are small."""
+    given = mechanisms if isinstance(mechanisms, Sequence) else ()
+    return max((len(getattr(each, "query_matrix", ())) for each in given), default=0)

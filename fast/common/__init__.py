@@ -1,1 +1,0 @@
-"""The solvers of common mechanisms."""

@@ -1,1 +1,0 @@
-"""The solver of the reuse of a release."""

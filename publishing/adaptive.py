@@ -1,0 +1,271 @@
+"""Adaptive releases with exact noise: every stage and every residual of a chain on a grid, before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualmech import validate
+from dualmech.adaptive.chain import Chain, known_tables
+from dualmech.adaptive.release import AdaptiveRelease, Uncopied
+from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
+from dualmech.mechanisms.decomposition import residual
+from dualmech.mechanisms.records import count, maximal_sets
+from dualmech.publishing.dense import ACCURACY, DrawnRows
+from dualmech.publishing.drawing import (
+    Drawn,
+    counted_vector,
+    discrete_gaussian,
+    given_tables,
+    require_sampler,
+)
+from dualmech.publishing.plans import as_fraction, require_no_seed, require_within
+from dualmech.publishing.publication import Publication
+from dualmech.publishing.release import require_answered
+from dualmech.publishing.tables import DrawnTables
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.unions import UnionWorkload
+
+KEPT_BACK = 4 * ACCURACY  # share of what is known after a stage that is left to each step that follows
+
+
+class ExactAdaptiveRelease(AdaptiveRelease):
+    """An `AdaptiveRelease` whose noise is exact; `dualmech.release_chain` makes it.
+
+    Attributes
+    ----------
+    rho : Fraction
+        The ρ of zero-concentrated differential privacy of the whole procedure, exactly: the largest over its branches,
+        known before anything has run.
+    """
+
+    __slots__ = ("_drawn", "domain", "rho")
+
+    rho: Fraction
+    domain: Domain | None
+
+    def __init__(self, chain: Chain, data: Any, drawn: DrawnChain, domain: Domain | None = None) -> None:
+        super().__init__(chain, data, measure=drawn)
+        self.rho, self.domain, self._drawn = drawn.squared_privacy_cost / 2, domain, drawn
+
+    def __repr__(self) -> str:
+        chosen = "" if self.chosen is None else f", mechanism {self.chosen} chosen"
+        return f"ExactAdaptiveRelease({len(self._drawn.ran)} steps run{chosen}, rho={float(self.rho):.6g})"
+
+    def publication(self, workload: Workload | None = None) -> Publication:
+        """Return what is known as tables, with margins of error, names, CSV files and a statement.
+
+        All that has run counts, the residual of a mechanism that was chosen too. The ρ is that of the whole procedure.
+        Raises `ReleaseOrderError` before anything has run; `InvalidInputError` or `InputTypeError` for no workload
+        where mechanisms are on cells, a workload that is not answered.
+
+        Parameters
+        ----------
+        workload : Workload, optional
+            What to publish. Of mechanisms of tables by default those of the mechanism that was chosen; before that the
+            largest that are known, of all that were asked for and of parts of them.
+        """
+        if not self._drawn.ran:
+            raise ReleaseOrderError("advance before anything is published: no stage has run")
+        asked = workload if workload is not None else self._default_workload()
+        gathered = Gathered.of(self._drawn, self.chain.of_tables, check_workload(asked))
+        require_answered(gathered, asked)
+        return Publication(gathered, gathered.measured, asked)
+
+    def _shown(self, mechanism: Any, tables: UnionWorkload | None, answers: Any) -> Any:
+        """Return the best estimates, by the noise that was drawn and not the one that was planned; they are consistent.
+
+        No noise is added where a mechanism's own rows would contradict one another.
+        """
+        rows = None if self.chain.of_tables else mechanism.query_matrix
+        asked = tables if rows is None else Workload(rows) if len(rows) else None
+        if asked is None:
+            return super()._shown(mechanism, tables, answers)
+        gathered = Gathered.of(self._drawn, self.chain.of_tables, asked)
+        if tables is None:
+            return gathered.estimate(gathered.measured, asked)
+        return {name: gathered.estimate(gathered.measured, name) for name in tables.table_names}
+
+    def _default_workload(self) -> Workload:
+        if not self.chain.of_tables:
+            raise InputTypeError("workload must say what to publish: mechanisms on cells do not know it")
+        chosen = self.chosen
+        asked = known_tables(self.known) if chosen is None else self.chain.workload_of(chosen)
+        if asked is None:
+            raise InvalidInputError("workload must say what to publish: no table is known as a whole")
+        return asked
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All that has been drawn so far, as a publication reads it: the mechanism that it amounts to, and estimates."""
+
+    mechanism: Any
+    measured: Any
+    squared_privacy_cost: Fraction
+    by_table: bool
+
+    adaptive: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, drawn: DrawnChain, by_table: bool, workload: Workload) -> Gathered:
+        """Return what was drawn as it answers a workload."""
+        together, measured = drawn.together()
+        tabular = workload.tabular() if by_table else None
+        if isinstance(tabular, UnionWorkload):
+            together = together.answering(tabular)
+        return cls(together, measured, drawn.squared_privacy_cost, by_table)
+
+    def estimate(self, measured: Any, asked: Any) -> Array:
+        """Return unbiased estimates of a table or a workload."""
+        if self.by_table:
+            return np.asarray(self.mechanism.recombine(measured, asked))
+        return np.asarray(self.mechanism.estimates(asked, measured))
+
+
+def release_chain(
+    chain: Chain,
+    records: Any,
+    *,
+    domain: Domain | None = None,
+    rho: float | str | Fraction | None = None,
+    allow_empty: bool = False,
+    **refused: Any,
+) -> ExactAdaptiveRelease:
+    """Begin an adaptive release of records along a chain of common mechanisms, with exact noise.
+
+    Nothing runs until `advance` is called; each stage, and the residual of the mechanism that is chosen, is drawn as
+    `dualmech.release` draws mechanisms.
+    Raises `BackendError` where OpenDP, of the extra ``release``, is not installed; `InvalidInputError` or
+    `InputTypeError`, before records are read, for no chain, a stage that has no whole rows, a chain that costs more
+    than `rho`, a seed or any other argument; and what `dualmech.records.count` refuses of records.
+
+    Parameters
+    ----------
+    chain : Chain
+        Made by `dualmech.fast.common` or `dualmech.reference.common`.
+    records : path of a CSV file, DataFrame, or counts
+        Counts are a data vector (d,), or tables as `dualmech.records.count` returns them where the mechanisms are of
+        tables.
+    domain : Domain, optional
+        What the cells of mechanisms on matrices are, such as a `dualmech.Schema`; needed to count records. Mechanisms
+        of tables know theirs.
+    rho : number or text such as "1/2", optional
+        The most that the release may cost on any branch; 100 unless it says more.
+    allow_empty : bool
+        Whether there may be no records.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], 100 * np.eye(2))
+    >>> cells = dm.LinearGaussianMechanism(np.eye(4), 100 * np.eye(4))
+    >>> release = dm.release_chain(fast.chain([rows, cells]), [50, 3, 40, 2], rho="1/200")
+    >>> release.advance().shape, release.choose(1).values.shape, release.rho <= 1 / 200
+    ((2,), (4,), True)
+
+    Of tables, with the names of a schema:
+
+    >>> people = dm.Schema({"age": range(17, 91), "sex": ["female", "male"], "region": ["north", "south"]})
+    >>> by = [dm.workloads.marginals(people, sets=[("age", other)]) for other in ("sex", "region")]
+    >>> chain = fast.chain([fast.solve(dm.FitnessForUse(each, 9.0)).mechanism for each in by])
+    >>> counts = dm.records.count([[3, 0, 1]] * 50, dm.workloads.marginals([74, 2, 2], ways=3))
+    >>> release = dm.release_chain(chain, counts, rho="1/10")
+    >>> release.advance().keys(), release.choose(1).values.keys()
+    (dict_keys(['age']), dict_keys(['age x region']))
+    >>> release.publication().rows("age x region")[0]
+    ('age', 'region', 'estimate', 'margin', 'low', 'high')
+    """
+    require_no_seed(refused)
+    measure = DrawnChain(validate.instance(Chain, chain=chain))
+    require_within(measure.squared_privacy_cost, as_fraction(rho))
+    require_sampler()
+    data = measure.read(records, domain, validate.boolean(allow_empty=allow_empty))
+    return ExactAdaptiveRelease(chain, data, measure, domain)
+
+
+class DrawnChain(Uncopied):
+    """All stages and residuals of a chain as they are drawn: what an adaptive release measures with.
+
+    Attributes
+    ----------
+    squared_privacy_cost : Fraction
+        The largest over all branches.
+    ran : list of pairs
+        Mechanisms with the noise that was drawn, and what they measured, in the order in which they ran.
+    """
+
+    __slots__ = ("_chain", "_drawn", "_together", "ran", "squared_privacy_cost")
+
+    squared_privacy_cost: Fraction
+    ran: list[tuple[Any, Any]]
+    _together: tuple[Any, Any] | None
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain, self.ran, self._together = chain, [], None
+        self._drawn: dict[int, Drawn] = {}  # by the identity of the planned mechanism, which the chain keeps
+        most, known, cost = Fraction(0), chain.no_release, Fraction(0)
+        for left, stage in zip(range(len(chain.stages), 0, -1), chain.stages, strict=True):
+            step = self._draw_rest(stage.increment, stage.known.scaled(1 + left * KEPT_BACK), known)
+            known, cost = known.compose(step.mechanism), cost + step.costs
+            for parts in stage.decompositions:
+                most = max(most, max(cost + self._draw_rest(parts.residual, parts.target, known).costs))
+        self.squared_privacy_cost = most
+
+    def _draw_rest(self, planned: Any, whole: Any, known: Any) -> Any:
+        """Put on a grid what is left of a mechanism beyond what is drawn before, in the place of a planned mechanism.
+
+        Of a stage a little less is drawn than was planned, so that of what follows a little is left everywhere, and
+        there are whole rows for it: those of the whole mechanism. The planned residual asks nothing where the planned
+        part tells all, which is on no whole rows in general.
+        """
+        rest = residual(whole, known)
+        drawn = DrawnTables(rest) if self._chain.of_tables else DrawnRows(rest)
+        self._drawn[id(planned)] = drawn
+        return drawn
+
+    def read(self, records: Any, domain: Domain | None, allow_empty: bool) -> Any:
+        """Return the counts that any branch needs."""
+        if not self._chain.of_tables:
+            cells = self._chain.cells
+            if domain is not None and validate.instance(Domain, domain=domain).cells != cells:
+                raise InputTypeError(f"domain must have {cells} cells, as the chain, got {domain.cells}")
+            x = counted_vector(records, domain, allow_empty)
+            return validate.vector(cells, "cell", records=x)
+        own = self._chain.no_release.domain
+        if domain is not None and domain != own:
+            raise InvalidInputError("domain must be that of the chain's tables, which know it: leave it out")
+        if isinstance(records, Mapping):
+            return given_tables(records, own)
+        needed = [parts.target.needed_tables.axes for parts in self._chain.stages[0].decompositions]
+        every = maximal_sets({axes for each in needed for axes in each})
+        return count(records, MarginalWorkload(own, every), allow_empty=allow_empty)
+
+    def together(self) -> tuple[Any, Any]:
+        """Return what has run as one mechanism, and its answers, put together by their accuracy."""
+        if self._together is None:
+            (first, *rest), answers = [each for each, _ in self.ran], [own for _, own in self.ran]
+            if self._chain.of_tables:
+                known = first.compose(*rest)
+                self._together = known, known.recreate(self.ran)
+            else:
+                self._together = first.stack(*rest), np.concatenate(answers)
+        return self._together
+
+    def __call__(self, mechanism: Any, data: Any, rng: np.random.Generator) -> Any:
+        """Return noisy answers to a mechanism's own rows, or what it measures of tables; the generator is not used."""
+        drawn = self._drawn[id(mechanism)]
+        measured = drawn.draw(data, discrete_gaussian)
+        self.ran.append((drawn.mechanism, measured))
+        self._together = None
+        if self._chain.of_tables:
+            return measured
+        return drawn.estimate(measured, Workload(mechanism.query_matrix))

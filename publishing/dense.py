@@ -1,0 +1,170 @@
+"""Mechanisms on matrices, drawn: whole rows that span what is asked, whole multiples of them, and discrete noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from dualmech import linalg, validate
+from dualmech.errors import InvalidInputError
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.publishing import drawing
+from dualmech.publishing.drawing import Exact, Integers, Noise, counted_vector, whole_counts
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain
+
+PRECISIONS = (20, 26, 32, 38)  # bits of the grid's entries, the fewest that are accurate enough taken
+ACCURACY = (
+    1e-6  # largest relative error of the noise's covariance, in its own metric, that the grid may cause
+)
+NO_NOISE = 1e-12  # largest share of the noise, in units of the rows, that counts as none
+LEAST_EXPONENT = (
+    10  # noise of deviation 1024 or more, where the discrete Gaussian's moments are the continuous one's
+)
+
+
+class DrawnRows:
+    """A `LinearGaussianMechanism` as it is drawn: ``N x + z``, whole numbers with discrete Gaussian noise.
+
+    With a whole basis B of what the mechanism answers, Σ its noise on B and ``F'F = Σ⁻¹``, N is ``diag(2^b) F`` on a
+    grid, times B, and z has deviations ``2^b``. The mechanism that this amounts to, `mechanism`, differs from what was
+    given by some 1e-6 of its noise, and costs no direction more; its privacy, `costs`, is computed from N in whole
+    numbers. What neighbours have in common, such as the number of records where records are replaced, may have no noise
+    at all: it is released as it is, once its whole rows are seen to be 0 on all differences.
+    Raises `InvalidInputError` for a mechanism that releases anything else exactly, a span without a whole basis, noise
+    that is too small or too large.
+    """
+
+    __slots__ = ("basis", "costs", "exact", "exponents", "factor", "mechanism", "whole")
+
+    exact: int  # number of rows of B, the first ones, that are released without noise and cost nothing
+    basis: Integers  # (k, d) B
+    factor: Integers  # lower triangular, diag(2^b) F on the grid, of the other rows
+    exponents: Integers  # b of each of those
+    whole: Integers  # N
+    costs: Exact  # (s,) squared privacy cost of each pair of neighbours
+    mechanism: LinearGaussianMechanism  # on B, with the covariance of the noise that is drawn
+
+    def __init__(self, mechanism: LinearGaussianMechanism) -> None:
+        basis, self.exact = _split_basis(mechanism)
+        noisy = basis[self.exact :]
+        rows = noisy.astype(np.float64)
+        if len(rows):
+            self.factor, self.exponents = rounded_factor(mechanism.covariance(Workload(rows)))
+        else:  # as what is left of a mechanism that all the others had in common
+            self.factor, self.exponents = np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        reach = np.abs(self.factor).astype(np.float64) @ np.abs(rows)
+        if reach.max(initial=0.0) >= drawing.LARGEST:
+            raise InvalidInputError("mechanism must answer rows of smaller numbers for its noise to be exact")
+        self.basis, self.whole = basis, self.factor @ noisy
+        self.costs = drawing.squared_costs(self.whole, self.exponents, mechanism.neighbours)
+        inverse = solved(self.factor, self.exponents, np.eye(len(rows)))
+        covariance = scipy.linalg.block_diag(np.zeros((self.exact, self.exact)), inverse @ inverse.T)
+        self.mechanism = LinearGaussianMechanism(
+            basis.astype(np.float64), covariance[-len(basis) :, -len(basis) :], mechanism.neighbours
+        )
+
+    @property
+    def squared_privacy_cost(self) -> Fraction:
+        """The largest of the neighbours' costs, exactly."""
+        return Fraction(max(self.costs))
+
+    by_table = False
+
+    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Any:
+        """Return the data vector (d,) of records, or of the counts that were given."""
+        return counted_vector(source, domain, allow_empty)
+
+    def draw(self, x: Any, noise: Noise) -> Array:
+        """Draw estimates of B x (k,) from a data vector (d,) of whole numbers: the one place where data meet noise."""
+        counts = whole_counts(records=validate.vector(self.basis.shape[1], "cell", records=x))
+        noisy = drawing.product(self.whole, counts) + drawn(noise, self.exponents)
+        answers = np.ldexp(noisy.astype(np.float64), -self.exponents)
+        known = drawing.product(self.basis[: self.exact], counts).astype(np.float64)
+        return np.concatenate([known, solved(self.factor, self.exponents, answers)])
+
+    def estimate(self, measured: Array, workload: Workload) -> Array:
+        """Return the unbiased estimates (m,) of a workload from what was drawn."""
+        return np.asarray(self.mechanism.represent(workload) @ measured)
+
+
+def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
+    """Return a whole basis of what a mechanism answers, and how many of its first rows have no noise.
+
+    What rounding hides is taken to have none: that is safe, since such rows must cost nothing whatever their noise.
+    """
+    basis = drawing.whole_basis(mechanism.independent_rows)
+    if not mechanism.releases_exactly:
+        return basis, 0
+    covariance = mechanism.covariance(Workload(basis.astype(np.float64)))
+    units = np.sqrt(np.where(np.diagonal(covariance) > 0, np.diagonal(covariance), 1.0))
+    values, vectors = np.linalg.eigh(covariance / units / units[:, None])
+    silent = vectors[:, values <= NO_NOISE * max(values[-1], 0.0)].T / units
+    exact = drawing.whole_basis(silent @ basis)
+    moves = mechanism.neighbours
+    moved = exact if moves is None else (drawing.moves_of_whole_numbers(moves)[0].T @ exact.T).T
+    if np.any(moved):
+        raise InvalidInputError(
+            "mechanism must add noise to every query that neighbours may change: some it releases exactly"
+        )
+    known, rows = linalg.row_space(exact.astype(np.float64)), basis.astype(np.float64)
+    beyond = rows - (rows @ known.T) @ known
+    order = scipy.linalg.qr(beyond.T, mode="r", pivoting=True, check_finite=False)[1]
+    return np.vstack([exact, basis[np.sort(order[: len(basis) - len(exact)])]]), len(exact)
+
+
+def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:
+    """Return ``F⁻¹`` times answers in units of the noise, F being a factor on a grid."""
+    if not len(factor):
+        return answers
+    scaled = np.ldexp(factor.astype(np.float64), -exponents[:, None])
+    return np.asarray(scipy.linalg.solve_triangular(scaled, answers, lower=True, check_finite=False))
+
+
+def drawn(noise: Noise, exponents: Integers) -> Exact:
+    """Draw independent noise of deviations ``2^exponents``."""
+    found = np.zeros(exponents.shape, dtype=object)
+    for exponent in np.unique(exponents).tolist():
+        where = exponents == exponent
+        found[where] = noise(2.0**exponent, int(where.sum()))
+    return found
+
+
+def inverse_factor(covariance: Array) -> tuple[Array, Array]:
+    """Return the upper R with ``R'R = Σ``, and the lower ``F = (R')⁻¹`` with ``F'F = Σ⁻¹``."""
+    upper = linalg.cholesky(covariance)
+    if upper is None:
+        raise InvalidInputError("covariance must be positive definite")
+    identity = np.eye(len(covariance))
+    return upper, np.tril(scipy.linalg.solve_triangular(upper, identity, trans="T", check_finite=False))
+
+
+def rounded_factor(
+    covariance: Array,
+    precisions: Sequence[int] = PRECISIONS,
+    least: int = LEAST_EXPONENT,
+    accuracy: float = ACCURACY,
+) -> tuple[Integers, Integers]:
+    """Return F with ``F'F ⪯ Σ⁻¹`` on a grid, lower triangular: whole numbers and exponents of the rows.
+
+    Rounding never costs privacy: what is rounded is a little less than the factor of Σ⁻¹, so that ``F Σ F' ⪯ I``; and
+    the noise is larger than Σ by some three times the accuracy at most. The first of the precisions, in bits, is taken
+    that has it.
+    Raises `InvalidInputError` for a covariance that is too ill-conditioned for the finest grid.
+    """
+    upper, exact = inverse_factor(covariance)
+    factor, identity = (1 - accuracy) * exact, (1 - accuracy) * np.eye(len(covariance))
+    for bits in precisions:
+        whole, exponents = drawing.on_grid(factor, bits, least)
+        # F times the transposed triangle, whose product is Σ: the noise that is meant in units of what is drawn.
+        turned = np.ldexp(whole.astype(np.float64), -exponents[:, None]) @ upper.T
+        if np.linalg.norm(turned @ turned.T - identity @ identity) <= accuracy:
+            return whole, exponents
+    raise InvalidInputError(
+        "covariance must be better conditioned for its noise to be drawn in whole numbers"
+    )

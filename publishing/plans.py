@@ -1,0 +1,201 @@
+"""What a release will cost and how accurate it will be, before any record is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from dualmech import accounting, validate
+from dualmech.display import Displayed, counted
+from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
+from dualmech.mechanisms import records
+from dualmech.publishing.drawing import (
+    Measured,
+    is_records,
+    require_domain,
+)
+from dualmech.publishing.published import PublishedTable, published_tables
+from dualmech.publishing.statement import decimal_above, neighbours_text
+from dualmech.solution import Solution, require_solution
+from dualmech.validate import Array
+from dualmech.workloads import products
+from dualmech.workloads.base import Workload, check_workload
+
+SEEDS = ("rng", "seed", "random_state", "random_seed", "generator", "key", "sampler", "noise")
+
+UNBOUNDED = 100  # the ρ above which a release is refused unless a limit was given: ε is about 190 at δ = 1e-9
+
+GRID = 1e-5  # how much more the grid may make noise cost once it is scaled, relative
+
+
+def require_no_seed(refused: Mapping[str, Any]) -> None:
+    """Refuse a seed, and all else that a release takes no argument for."""
+    shown = ", ".join(refused)
+    if any(name in SEEDS for name in refused):
+        raise InputTypeError(
+            f"a release takes no {shown}: noise that can be drawn again protects nobody; a mechanism's simulate takes "
+            f"a seed, for study"
+        )
+    if refused:
+        raise InputTypeError(
+            f"a release takes no {shown}: what it costs is settled by the mechanism, and limited by rho; accuracy is "
+            f"asked of the problem, levels of what is returned"
+        )
+
+
+def as_fraction(rho: Any) -> Fraction | None:
+    """Return a positive number or a text such as ``1/2`` as a fraction, None as it is."""
+    if rho is None:
+        return None
+    try:
+        found = Fraction(rho if isinstance(rho, str | Fraction) else validate.positive_number(rho=rho))
+    except (ValueError, ZeroDivisionError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(
+            f"rho must be a positive number or a fraction such as '1/2', got {rho!r}"
+        ) from error
+    if found <= 0:
+        raise InvalidInputError(f"rho must be positive, got {rho!r}")
+    return found
+
+
+def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
+    """Refuse an exact squared privacy cost of more than twice the ρ allowed: what is given, or UNBOUNDED."""
+    if rho is None and squared_cost > 2 * UNBOUNDED:
+        raise InvalidInputError(
+            f"mechanism costs rho = {float(squared_cost / 2):.6g}, which protects next to nothing: no more than "
+            f"{UNBOUNDED} is released unless rho says so; ask for less accuracy, or allow so much, rho=… (--rho …)"
+        )
+    if rho is not None and squared_cost > 2 * rho:
+        larger = float(squared_cost / (2 * rho)) * (1 + GRID)
+        raise InvalidInputError(
+            f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed: solve for "
+            f"that rho; or, since noise that is larger by a factor costs less by as much, take scaled({larger:.12g})"
+        )
+
+
+def rounded_up(number: Fraction) -> float:
+    """Return the least double that is not below a fraction."""
+    found = float(number)
+    return found if Fraction(found) >= number else math.nextafter(found, math.inf)
+
+
+LEVEL = 0.95
+
+
+class ReleasePlan(Displayed):
+    """A mechanism on its grid and what it will publish, as `dualmech.plan_release` returns it: no record is in it.
+
+    Attributes
+    ----------
+    drawn : Measured
+        The mechanism on its grid; ``drawn.mechanism`` is the Gaussian mechanism with the noise that is drawn.
+    workload : Workload
+        What is published.
+    answer : Solution or None
+        What the noise is the best for, with the proof, where the mechanism came as one.
+    """
+
+    def __init__(self, drawn: Measured, workload: Workload, answer: Solution | None = None) -> None:
+        if not hasattr(drawn, "squared_privacy_cost") or not hasattr(drawn, "by_table"):
+            raise InputTypeError(f"drawn must be a mechanism on its grid, got {type(drawn).__name__}")
+        self.drawn: Any = drawn
+        self.workload = check_workload(workload)
+        self.answer = None if answer is None else require_solution(answer)
+
+    @property
+    def rho(self) -> Fraction:
+        """The ρ of zero-concentrated differential privacy, exactly."""
+        return self.drawn.squared_privacy_cost / 2
+
+    @property
+    def rho_text(self) -> str:
+        """ρ as a decimal of ten digits that is not below it."""
+        return decimal_above(self.rho)
+
+    def epsilon(self, delta: float) -> float:
+        """Return an ε at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up.
+
+        The noise is discrete: the curve of the continuous Gaussian mechanism, which is lower, does not hold for it.
+        """
+        return accounting.zcdp_epsilon(rounded_up(self.rho), delta) if self.rho else 0.0
+
+    def delta(self, epsilon: float) -> float:
+        """Return a δ at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up."""
+        return accounting.zcdp_delta(rounded_up(self.rho), epsilon) if self.rho else 0.0
+
+    @cached_property
+    def published(self) -> dict[str, PublishedTable]:
+        """The tables, by name: what their entries are called."""
+        return {table.name: table for table in published_tables(self.workload)}
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables."""
+        return tuple(self.published)
+
+    @property
+    def neighbours(self) -> str:
+        """Which data sets count as neighbours, in words."""
+        return neighbours_text(self)
+
+    def variances(self, table: str) -> Array:
+        """Return the variance of each estimate of a table, an axis a side."""
+        asked = self._table(table)
+        if self.drawn.by_table:
+            return np.asarray(self.drawn.mechanism.variances(asked.asked)).reshape(asked.shape)
+        return self._spread[asked.rows].reshape(asked.shape)
+
+    def margins(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Array:
+        """Return the margin of error of each estimate: truth lies within it with this probability.
+
+        With `simultaneous`, all truths of all tables do at once: by Šidák's inequality, which holds for Gaussian noise
+        however it is correlated, at the level ``level^(1/m)`` of each of m.
+        """
+        chosen = validate.probability(level=level)
+        if validate.boolean(simultaneous=simultaneous):
+            chosen = chosen ** (1 / sum(each.entries for each in self.published.values()))
+        return np.asarray(-scipy.special.ndtri((1 - chosen) / 2) * np.sqrt(self.variances(table)))
+
+    def check_columns(self, source: Any) -> None:
+        """Refuse records whose columns lack an attribute: of a CSV file the header is read, and no record.
+
+        Raises `FileFormatError` or `InvalidInputError` with the attribute; `InputTypeError` where no domain says which
+        columns to count. Counts have no columns, and pass.
+        """
+        if is_records(source):
+            records.check_columns(source, require_domain(self.workload.domain))
+
+    @cached_property
+    def _spread(self) -> Array:
+        return self._variances(self.workload)
+
+    def _variances(self, workload: Workload) -> Array:
+        found = self.drawn.mechanism.variances(workload)
+        if isinstance(found, tuple):  # of a product, by factor
+            return products.outer(found).ravel()
+        return np.asarray(found)
+
+    def _table(self, name: str) -> PublishedTable:
+        if not isinstance(name, str) or name not in self.published:
+            near = did_you_mean(name, self.published)
+            raise InvalidInputError(f"table must be one of {list(self.tables)}, got {name!r}{near}")
+        return self.published[name]
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "tables": len(self.tables),
+            "queries": sum(each.entries for each in self.published.values()),
+            "rho (zCDP)": rounded_up(self.rho),
+            "epsilon at delta = 1e-09": self.epsilon(1e-9),
+        }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({counted(len(self.tables), 'table')}, rho={rounded_up(self.rho):.6g})"

@@ -1,0 +1,131 @@
+"""What a release has made public: estimates, their accuracy, and the exact privacy cost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from dualmech import files, validate
+from dualmech.publishing.drawing import Measured
+from dualmech.publishing.fitting.records import FittedTables
+from dualmech.publishing.fitting.released import fit
+from dualmech.publishing.plans import LEVEL, ReleasePlan
+from dualmech.publishing.statement import as_frame, file_name, statement, write_rows
+from dualmech.solution import Solution
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+# The page that goes with a release: what was asked, what is protected, how accurate it is, what is not covered.
+
+
+# Tables as CSV files that any file system takes and no spreadsheet misreads.
+
+
+MEASURES = ("estimate", "margin", "low", "high")
+INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
+
+
+class Publication(ReleasePlan):
+    """Noisy answers as `dualmech.release` returns them: all that is left of the records, and safe to tell.
+
+    Attributes
+    ----------
+    measured : array or dict of arrays
+        What everything is estimated from.
+    drawn, workload, answer
+        As of the `ReleasePlan` that was carried out.
+    """
+
+    def __init__(
+        self, drawn: Measured, measured: Any, workload: Workload, answer: Solution | None = None
+    ) -> None:
+        super().__init__(drawn, workload, answer)
+        self.measured = measured
+
+    def estimates(self, table: str) -> Array:
+        """Return the unbiased estimates of a table, an axis a side."""
+        asked = self._table(table)
+        if self.drawn.by_table:
+            return np.asarray(self.drawn.estimate(self.measured, asked.asked)).reshape(asked.shape)
+        return self._answers[asked.rows].reshape(asked.shape)
+
+    def rows(
+        self, table: str, level: float = LEVEL, simultaneous: bool = False
+    ) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]:
+        """Return the heading of a table and its rows: a label a side, then estimate, margin and interval."""
+        asked, margins = self._table(table), self.margins(table, level, simultaneous).ravel().tolist()
+        cells = itertools.product(*asked.sides.values())
+        numbers = zip(self.estimates(table).ravel().tolist(), margins, strict=True)
+        lines = (
+            (*cell, estimate, margin, estimate - margin, estimate + margin)
+            for cell, (estimate, margin) in zip(cells, numbers, strict=True)
+        )
+        return (*asked.sides, *MEASURES), lines
+
+    def frame(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Any:
+        """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
+        return as_frame(*self.rows(table, level, simultaneous))
+
+    def estimate(self, asked: Any) -> tuple[float, float] | tuple[Array, Array]:
+        """Return the estimate of a derived query and its variance, from the joint noise of all tables.
+
+        `asked` is a `Workload` of any queries in the span, where the mechanism is on a matrix; of tables, a product
+        query: a mapping of attributes to factors, as `BlockMechanism.variance_of` takes it.
+        """
+        if not self.drawn.by_table:
+            workload = validate.instance(Workload, asked=asked)
+            return self.drawn.estimate(self.measured, workload), self._variances(workload)
+        mechanism = self.drawn.mechanism
+        factors = {
+            name: np.asarray(factor, dtype=np.float64)
+            for name, factor in validate.mapping("attributes to factors", asked=asked).items()
+        }
+        variance = mechanism.variance_of(factors)
+        table = self.drawn.estimate(self.measured, tuple(factors))
+        for name in sorted(factors, key=mechanism.domain.names.index):
+            table = np.tensordot(factors[name], table, axes=(0, 0))
+        return float(table), variance
+
+    def fitted(self, integer: bool = False) -> FittedTables:
+        """Return tables of one non-negative data set near to these, of whole numbers if asked: consistent, and biased.
+
+        The domain may be of any size. The gap is proven, and small where tables tie few attributes together at a time:
+        up to 2^17 cells. Beyond, whole records are fitted, asked for or not, and the gap is of a looser bound.
+        Raises `InvalidInputError` for a table of more cells than that, records of more than 2^24 codes where they are
+        needed, and a release that does not tell the number of records.
+        """
+        return fit(self, validate.boolean(integer=integer))
+
+    def write(
+        self, folder: str | PathLike[str], level: float = LEVEL, simultaneous: bool = False
+    ) -> list[str]:
+        """Write a CSV file a table, a list of them, and the statement; return the names of the files.
+
+        The folder must not exist; it is there whole or not at all.
+        """
+        names = [
+            file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)
+        ]
+        with files.atomic_folder(folder) as place:
+            listed = []
+            for name, table in zip(names, self.tables, strict=True):
+                write_rows(place / name, *self.rows(table, level, simultaneous))
+                largest = float(self.margins(table, level, simultaneous).max())
+                listed.append((name, table, self.published[table].entries, largest))
+            write_rows(place / INDEX, ("file", "table", "entries", "largest margin"), listed)
+            with files.atomic_write(place / STATEMENT) as handle:
+                handle.write(self.statement(level, simultaneous).encode())
+        return [*names, INDEX, STATEMENT]
+
+    def statement(self, level: float = LEVEL, simultaneous: bool = False) -> str:
+        """Return a page in Markdown that says what was asked, protected and promised, and what is not covered."""
+        return statement(self, level, simultaneous)
+
+    @cached_property
+    def _answers(self) -> Array:
+        return np.asarray(self.drawn.estimate(self.measured, self.workload)).ravel()

@@ -1,0 +1,229 @@
+"""A release: records in, noise from the one exact sampler, and tables out, with what may be said of them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import singledispatch
+from typing import Any
+
+from dualmech import validate
+from dualmech.adaptive.chain import known_tables
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.mechanisms.block import BlockMechanism
+from dualmech.mechanisms.causal import CausalMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.product import ProductMechanism
+from dualmech.mechanisms.split import SplitMechanism
+from dualmech.mechanisms.stream import StreamMechanism
+from dualmech.publishing.dense import DrawnRows
+from dualmech.publishing.drawing import (
+    Drawn,
+    Measured,
+    discrete_gaussian,
+    require_sampler,
+)
+from dualmech.publishing.plans import ReleasePlan, as_fraction, require_no_seed, require_within
+from dualmech.publishing.products import DrawnProduct
+from dualmech.publishing.publication import Publication
+from dualmech.publishing.published import published_tables
+from dualmech.publishing.splits import DrawnSplit
+from dualmech.publishing.tables import DrawnTables
+from dualmech.solution import Solution
+from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.unions import Table, UnionWorkload
+
+# What is checked before any record is read: no seed, and no more privacy spent than allowed.
+
+
+# What a release will cost and how accurate it will be, before any record is read.
+
+
+def release(
+    mechanism: Any,
+    records: Any,
+    *,
+    workload: Workload | None = None,
+    rho: float | str | Fraction | None = None,
+    allow_empty: bool = False,
+    **refused: Any,
+) -> Publication:
+    """Release noisy answers about records, exactly: whole numbers with discrete Gaussian noise that nobody can predict.
+
+    The mechanism is brought to a grid, in which its noise grows by some 1e-6 (a percent or so for split tables of three
+    attributes) and no direction costs more; its privacy is then a sum of squares of whole numbers, computed as a
+    fraction. Records are counted, the whole queries answered without rounding, and OpenDP's discrete Gaussian noise
+    added. Everything after that is least squares, on numbers that may be told to anybody.
+    Raises `BackendError` where OpenDP, of the extra ``release``, is not installed; `InvalidInputError` or
+    `InputTypeError`, before records are read, for a mechanism that releases something exactly that neighbours may
+    change, that has no whole rows, does not answer `workload`, or costs more than `rho`; for a seed, or any other
+    argument; and what `dualmech.records.count` refuses of records.
+    Source: Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, for the noise.
+
+    Parameters
+    ----------
+    mechanism : Solution or mechanism
+        A solution answers its problem's workload; of a mechanism alone `workload` says what to publish.
+    records : path of a CSV file, DataFrame, or counts
+        Columns are matched by name, values by the domain (`dualmech.Schema`). Counts are a data vector (d,) of whole
+        numbers for mechanisms on matrices, an array by factor for products, and for tables what
+        `dualmech.records.count` returns.
+    workload : Workload, optional
+        What to publish, where the mechanism does not know it.
+    rho : number or text such as "1/2", optional
+        The most that the release may cost, ρ of zero-concentrated differential privacy, compared exactly. Above 100,
+        which protects next to nothing, a release is refused unless this allows it.
+    allow_empty : bool
+        Whether there may be no records.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> people = dm.Schema({"age": range(17, 91), "sex": ["female", "male"]})
+    >>> asked = dm.workloads.marginals(people, ways=(1, 2))
+    >>> answer = fast.solve(dm.FitnessForUse(asked, {1: 4.0, 2: 16.0}))
+    >>> tables = dm.records.count([[3, 0], [30, 1], [30, 1]], dm.workloads.marginals([74, 2], ways=2))
+    >>> released = dm.release(answer, tables, rho="0.26")
+    >>> released.rho <= answer.mechanism.rho, released.tables
+    (True, ('age', 'sex', 'age x sex'))
+    """
+    require_no_seed(refused)
+    planned = _planned(mechanism, workload, rho)
+    require_sampler()
+    drawn, asked = planned.drawn, planned.workload
+    data = drawn.read(records, asked.domain, validate.boolean(allow_empty=allow_empty))
+    return Publication(drawn, drawn.draw(data, discrete_gaussian), asked, planned.answer)
+
+
+def plan_release(
+    mechanism: Any, *, workload: Workload | None = None, rho: float | str | Fraction | None = None
+) -> ReleasePlan:
+    """Say what `dualmech.release` would cost, exactly, and how accurate it would be; no record is needed, nor OpenDP.
+
+    Raises `InvalidInputError` or `InputTypeError` for what `dualmech.release` refuses before records are read.
+
+    Parameters
+    ----------
+    mechanism, workload, rho
+        As for `dualmech.release`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.marginals({"age": 4, "sex": 2}, ways=1), 50.0))
+    >>> planned = dm.plan_release(answer, rho="1/10")
+    >>> planned.rho < 1 / 10, planned.tables, planned.margins("age").max().round(2)
+    (True, ('age', 'sex'), np.float64(13.86))
+    """
+    return _planned(mechanism, workload, rho)
+
+
+def _planned(mechanism: Any, workload: Workload | None, rho: float | str | Fraction | None) -> ReleasePlan:
+    drawn, asked = plan(mechanism, workload)
+    if workload is not None:
+        require_answered(drawn, asked)
+    require_within(drawn.squared_privacy_cost, as_fraction(rho))
+    return ReleasePlan(drawn, asked, mechanism if isinstance(mechanism, Solution) else None)
+
+
+def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workload]:
+    """Return a mechanism as it would be drawn, with its exact cost, and what would be published."""
+    stated = None
+    if isinstance(mechanism, Solution):
+        stated, mechanism = getattr(mechanism.problem, "workload", None), mechanism.mechanism
+    mechanism = _named(mechanism) if workload is None else mechanism
+    drawn = as_drawn(mechanism)
+    own = getattr(mechanism, "workload", None)
+    if isinstance(own, UnionWorkload) and isinstance(workload, Workload) and _restates(own, workload):
+        workload = own
+    known = (workload, own, stated)
+    asked = next((each for each in known if each is not None), getattr(mechanism, "needed_tables", None))
+    if asked is None:
+        raise InputTypeError("workload must say what to publish: this mechanism does not know it")
+    return drawn, check_workload(asked)
+
+
+def require_answered(drawn: Measured, workload: Workload) -> None:
+    """Refuse a workload that a mechanism does not answer, or whose tables it knows by other values or queries."""
+    mechanism = drawn.mechanism
+    if not drawn.by_table:
+        mechanism.variances(workload)
+        return
+    own, tabular = mechanism.workload, workload.tabular()
+    domain = mechanism.needed_tables.domain if own is None else own.domain
+    if tabular is None or tabular.domain != domain:
+        raise InvalidInputError("workload must be of tables over the mechanism's own domain")
+    known = _known_tables(own)
+    for published, table in zip(published_tables(workload), tabular.product_tables, strict=True):
+        values = Table("", tuple((axis, None) for axis in table.axes))
+        given = known.get(published.asked, None if isinstance(published.asked, str) else values)
+        if given is None or not table.asks_the_same(given):
+            raise InvalidInputError(
+                f"workload asks {published.name!r}, which the mechanism does not answer under this name: take the "
+                f"tables that it was made for, or some of them"
+            )
+        mechanism.variance(published.asked)
+
+
+def _named(mechanism: Any) -> Any:
+    """Return a mechanism with the tables that it answers by name; what several have in common lacks some of theirs."""
+    own = getattr(mechanism, "workload", None)
+    if not isinstance(own, UnionWorkload) or not isinstance(mechanism, BlockMechanism):
+        return mechanism
+    if all(map(mechanism._answers_all_of, own.tables)):
+        return mechanism
+    return mechanism.answering(known_tables(mechanism) or own)
+
+
+def _known_tables(own: Workload | None) -> dict[Any, Table]:
+    """Return what a mechanism of tables answers by name, or by attributes with queries of their own."""
+    tabular = None if own is None else own.tabular()
+    if own is None or tabular is None:
+        return {}
+    if isinstance(own, UnionWorkload):
+        return {table.name: table for table in own.tables}
+    names = tabular.domain.names
+    return {tuple(names[axis] for axis in table.axes): table for table in tabular.product_tables}
+
+
+def _restates(own: UnionWorkload, workload: Workload) -> bool:
+    """Whether a workload without names for its tables asks what a mechanism was made for."""
+    tabular = None if isinstance(workload, UnionWorkload) else workload.tabular()
+    return tabular is not None and tabular.domain == own.domain and own.same_as(tabular)
+
+
+@singledispatch
+def as_drawn(mechanism: Any) -> Drawn:
+    """Return a mechanism as it is drawn in whole numbers."""
+    raise InputTypeError(
+        f"mechanism must be a Solution or a Gaussian mechanism, got {type(mechanism).__name__}; a LocalMechanism is "
+        f"run by each person: dualmech.LocalRandomiser"
+    )
+
+
+@as_drawn.register
+def _(mechanism: LinearGaussianMechanism) -> Drawn:
+    return DrawnRows(mechanism)
+
+
+@as_drawn.register
+def _(mechanism: BlockMechanism) -> Drawn:
+    turned = any(symmetry.turning for symmetry in mechanism.symmetries)
+    return DrawnRows(mechanism.dense()) if turned else DrawnTables(mechanism)
+
+
+@as_drawn.register
+def _(mechanism: ProductMechanism) -> Drawn:
+    return DrawnProduct(mechanism)
+
+
+@as_drawn.register
+def _(mechanism: SplitMechanism) -> Drawn:
+    return DrawnSplit(mechanism)
+
+
+@as_drawn.register(StreamMechanism)
+@as_drawn.register(CausalMechanism)
+def _(mechanism: Any) -> Drawn:
+    return DrawnRows(mechanism.dense())

@@ -1,0 +1,227 @@
+"""Specifications: attributes, tables and how accurate each shall be, in one small file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from dualmech import accounting, validate
+from dualmech.errors import InvalidInputError, did_you_mean
+from dualmech.files.reading import errors_naming, read_toml
+from dualmech.neighbours import Relation
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.publishing.plans import as_fraction, rounded_up
+from dualmech.validate import Array
+from dualmech.workloads import builders, unions
+from dualmech.workloads.attributes import Attribute
+from dualmech.workloads.base import Workload
+from dualmech.workloads.schema import Schema
+from dualmech.workloads.unions import UnionWorkload
+
+LEVEL = 0.95
+ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
+KEYS = ("attributes", "tables", "neighbours", "level", "rho")
+TABLE_KEYS = ("name", "ask", "variance", "margin", "hard")
+KINDS = ("values", "prefixes", "ranges", "total")
+"""What may be asked of an attribute, but for lists of values."""
+
+BETWEEN = ".."  # as in ``18..64``
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """Which tables to publish of which records, and how accurate each shall be.
+
+    Attributes
+    ----------
+    schema : Schema
+        The attributes.
+    workload : UnionWorkload
+        The tables.
+    targets : dict of names to float
+        The variance that no query of a table may exceed, less the 4e-6 of it that a release's grid may add. Where ρ is
+        given these are ratios: one factor on all of them is minimised.
+    neighbours : Relation
+        Which data sets privacy keeps apart.
+    caps : dict of names to float
+        The same of tables that are ``hard``, whose variance is not exceeded whatever the privacy.
+    rho : Fraction or None
+        The ρ (zCDP) that may be spent.
+    level : float
+        The level of the margins of error.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> asked = dm.Specification.of(
+    ...     {
+    ...         "attributes": {"age": {"from": 17, "to": 90}, "sex": {"labels": ["female", "male"]}},
+    ...         "tables": [
+    ...             {"name": "ages", "ask": {"age": "prefixes"}, "variance": 100},
+    ...             {"name": "adults by sex", "ask": {"age": ["18..64", "65..90"], "sex": "values"}, "margin": 20},
+    ...         ],
+    ...     }
+    ... )
+    >>> asked.workload.shape, {name: round(target, 3) for name, target in asked.targets.items()}
+    ((78, 148), {'ages': 100.0, 'adults by sex': 104.127})
+    >>> asked.problem().geometry.name
+    'blocks'
+    """
+
+    schema: Schema
+    workload: UnionWorkload
+    targets: dict[str, float]
+    neighbours: Relation
+    caps: dict[str, float]
+    rho: Fraction | None
+    level: float
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Specification:
+        """Return the specification that a mapping makes, as a file holds it.
+
+        Raises `InvalidInputError` or `InputTypeError` for keys that are unknown or missing, and what a schema refuses.
+        """
+        validate.mapping("attributes, tables and what is asked of them", given=given)
+        _known(given, KEYS, "a specification")
+        for key in ("attributes", "tables"):
+            if key not in given:
+                raise InvalidInputError(f"a specification needs {key}")
+        schema = Schema(given["attributes"])
+        level = validate.probability(level=given.get("level", LEVEL))
+        rho = as_fraction(given.get("rho"))
+        tables: dict[str, Any] = {}
+        targets: dict[str, float] = {}
+        caps: dict[str, float] = {}
+        for table in validate.sequence(tables=given["tables"]):
+            name, asked, target = _table(schema, table, level)
+            if name in tables:
+                raise InvalidInputError(f"tables must have distinct names, got {name!r} twice")
+            tables[name] = asked
+            (caps if validate.boolean(hard=table.get("hard", False)) else targets)[name] = target
+        if rho is not None and not targets:
+            raise InvalidInputError(
+                "tables must not all be hard beside rho, which is spent on those that are not: leave out rho here, and "
+                "name it when the records are released"
+            )
+        relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
+        relation.check(schema)
+        return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Specification:
+        """Read a specification from a TOML file (``docs/formats.md``).
+
+        Raises `FileFormatError` for a file that cannot be read or is no TOML, and with its path for what `of` refuses.
+        """
+        given = read_toml(path)
+        with errors_naming(path):
+            return cls.of(given)
+
+    @property
+    def cost(self) -> float | None:
+        """Squared privacy cost that may be spent, not above twice ρ; None where the file names no ρ."""
+        return None if self.rho is None else -rounded_up(-2 * self.rho)
+
+    @property
+    def quantile(self) -> float:
+        """Standard deviations in a margin of error at the level."""
+        return float(-scipy.special.ndtri((1 - self.level) / 2))
+
+    def problem(self) -> FitnessForUse | PrivacyFirst:
+        """Return the problem: the least privacy cost that keeps all tables, or at ρ the least factor on the targets.
+
+        What is solved at ρ costs no more once it is drawn: a grid's noise costs a millionth less in every direction.
+        Raises `InvalidInputError` where caps stand beside ρ, which is no one problem but a search for the factor.
+        """
+        if self.cost is None:
+            return FitnessForUse(self.workload, self.targets | self.caps, neighbours=self.neighbours)
+        if self.caps:
+            raise InvalidInputError(
+                "caps beside rho are a search for the factor on the other tables: crosscheck.capped(workload, targets, "
+                "caps, cost, neighbours), or dualmech solve"
+            )
+        return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.neighbours)
+
+
+def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
+    """Return the queries on an attribute that a kind, or a list of values and ranges of them, stands for.
+
+    Examples
+    --------
+    >>> from dualmech.workloads.schema import attribute_of
+    >>> asked_of(attribute_of("age", range(17, 91)), ["18..64", 90]).names
+    ('18 ≤ age ≤ 64', 'age = 90')
+    """
+    if asked == "values":
+        return None
+    values = attribute.values
+    if isinstance(asked, str):
+        validate.choice(KINDS, **{f"ask of {attribute.name!r}": asked})
+        if asked != "total" and not attribute.ordered:
+            raise InvalidInputError(f"{asked} need an order, which the labels of {attribute.name!r} have not")
+        made = {"prefixes": builders.prefix, "ranges": builders.all_range, "total": builders.total}[asked]
+        rows = made(attribute.size if asked == "total" else values).dense()
+        rows = np.pad(rows, ((0, 0), (0, attribute.size - rows.shape[1])))
+    else:
+        items = validate.sequence(**{f"ask of {attribute.name!r}": asked})
+        rows = np.array([_row(attribute, item) for item in items])
+        if not len(rows):
+            raise InvalidInputError(f"ask of {attribute.name!r} must list one value or more, got none")
+    names = [attribute.describe(np.flatnonzero(row).tolist()) for row in rows]
+    shown = [
+        name or f"{attribute.name}: {int(row.sum())} values" for name, row in zip(names, rows, strict=True)
+    ]
+    return Workload(rows, shown)
+
+
+def _row(attribute: Attribute, item: Any) -> Array:
+    row = np.zeros(attribute.size)
+    for part in item if isinstance(item, list | tuple) else [item]:
+        first, between, last = str(part).partition(BETWEEN)
+        if between and attribute.ordered:
+            start, stop = attribute.span(first, last)
+            row[start:stop] = 1.0
+        else:
+            code = attribute.named_code(str(part))
+            if code is None:
+                raise InvalidInputError(f"ask of {attribute.name!r}: {attribute.refused(part)}")
+            row[code] = 1.0
+    return row
+
+
+def _table(schema: Schema, given: Any, level: float) -> tuple[str, Any, float]:
+    """Return a table's name, what it asks of each attribute, and its target."""
+    table = validate.mapping("name, ask, and variance or margin", table=given)
+    _known(table, TABLE_KEYS, "a table")
+    asked = table.get("ask")
+    if not isinstance(asked, Mapping | list | tuple) or ("variance" in table) == ("margin" in table):
+        raise InvalidInputError(
+            "a table must have ask, attributes or a mapping of them to what is asked, and one of variance and margin"
+        )
+    each = asked if isinstance(asked, Mapping) else dict.fromkeys(asked, "values")
+    name = validate.text(name=table.get("name", " x ".join(map(str, each))))
+    queries = {}
+    for attribute, own in each.items():
+        (axis,) = schema.axes([attribute])
+        queries[attribute] = asked_of(schema.attribute(axis), own)
+    if "variance" in table:
+        variance = validate.positive_number(**{f"variance of {name!r}": table["variance"]})
+        return name, queries, variance * (1 - ROOM_FOR_GRID)
+    margin = validate.positive_number(**{f"margin of {name!r}": table["margin"]})
+    quantile = -scipy.special.ndtri((1 - level) / 2)
+    return name, queries, float(accounting.variance_from_margin(margin, quantile)) * (1 - ROOM_FOR_GRID)
+
+
+def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+    for key in given:
+        if key not in keys:
+            raise InvalidInputError(
+                f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}"
+            )

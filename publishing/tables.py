@@ -1,0 +1,215 @@
+"""Mechanisms of tables, drawn: whole residuals of counted tables, whole multiples of them, and discrete noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry
+from dualmech.geometry.block_neighbours import Pairs, Types
+from dualmech.geometry.block_rows import Key
+from dualmech.mechanisms import block_noise, records
+from dualmech.mechanisms.block import BlockMechanism
+from dualmech.mechanisms.block_noise import Piece
+from dualmech.publishing import drawing
+from dualmech.publishing.dense import drawn, rounded_factor, solved
+from dualmech.publishing.drawing import Exact, Integers, Noise, given_tables, whole_counts
+from dualmech.validate import Array
+from dualmech.workloads.domain import Axes, Domain
+
+# One block of tables, drawn: its whole rows, and the noise on them.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnBlock:
+    """A block as it is drawn: ``N s + z`` in every cell of what the attributes of its key leave of a table.
+
+    With n_c values in the class of each attribute of the key, s is ``⊗ (n_c I - 11')`` times the table on those values
+    and on the classes of other wide attributes that the block sees: whole numbers, whose parts are ``Π n_c`` times the
+    block's own.
+    """
+
+    factor: Integers  # (r, r) lower triangular, diag(2^b) F on the grid
+    exponents: Integers  # (r,)
+    basis: Integers  # (r, b) whole rows on the classes that the block sees
+    moves: Array  # (r, r) from the whole rows to the block's own
+    cells: int  # Π n_c
+
+    @classmethod
+    def of(cls, piece: Piece, moves: Array, sizes: list[int], still: bool = False) -> DrawnBlock:
+        """Put the noise of a piece on a grid; `moves` (r, b) are its rows on the classes that it sees.
+
+        Where the total stands `still` whatever neighbours do, it has next to no noise: it is the first of the rows,
+        since on others the covariance would be ill-conditioned.
+        """
+        basis = drawing.whole_basis(moves)
+        if still:
+            basis = _with_total_first(basis)
+        turn = np.linalg.lstsq(moves.T, basis.T.astype(np.float64), rcond=None)[0].T
+        cells = math.prod(sizes)
+        factor, exponents = rounded_factor(cells * (turn @ piece.covariance @ turn.T))
+        return cls(factor, exponents, basis, np.linalg.inv(turn), cells)
+
+    @property
+    def whole(self) -> Integers:
+        """N (r, b)."""
+        return self.factor @ self.basis
+
+    @property
+    def covariance(self) -> Array:
+        """Noise on the block's own rows, as a `Piece` has it."""
+        inverse = self.moves @ solved(self.factor, self.exponents, np.eye(len(self.factor)))
+        return np.asarray(inverse @ inverse.T / self.cells)
+
+    def draw(self, residual: Exact, noise: Noise) -> Array:
+        """Draw the block's rows (…, r) from its residual (…, b): the one place where tables meet noise."""
+        data = residual.reshape(-1, residual.shape[-1]).T
+        noisy = drawing.product(self.whole, data)
+        noisy = noisy + drawn(noise, np.broadcast_to(self.exponents[:, None], noisy.shape))
+        answers = np.ldexp(noisy.astype(np.float64), -self.exponents[:, None]) / self.cells
+        found = (self.moves @ solved(self.factor, self.exponents, answers)).T
+        return np.asarray(found.reshape(*residual.shape[:-1], -1))
+
+
+def _with_total_first(basis: Integers) -> Integers:
+    """Return whole rows of the same span that begin with the sum of all, where that is in it."""
+    total = np.ones((1, basis.shape[1]), dtype=np.int64)
+    shares = np.linalg.lstsq(basis.T.astype(np.float64), total[0].astype(np.float64), rcond=None)[0]
+    if np.abs(shares @ basis - total[0]).max() > drawing.AGREEMENT:
+        return basis
+    return np.vstack([total, np.delete(basis, int(np.argmax(np.abs(shares))), axis=0)])
+
+
+# What neighbours cost in blocks of whole numbers, exactly: records added or removed, or replaced.
+
+
+def costs_of_orbits(mechanism: BlockMechanism, blocks: Mapping[Key, DrawnBlock]) -> Exact:
+    """Return the squared privacy cost of each orbit of neighbours (s,), as fractions.
+
+    A record in a cell moves the drawn numbers of a block by ``⊗ (n e_v - 1) ⊗ N e_o``, whose square is ``Π n (n - 1)``
+    times that of a column of N; and two records have the product of the attributes' inner products, ``n (n - 1)`` where
+    they have the same value, ``-n`` where two of one class, and 0 else.
+    """
+    moved = mechanism.moved
+    total = np.array([Fraction(0)] * moved.count, dtype=object)
+    for key, block in blocks.items():
+        whole, cells = mechanism.over_all_classes(key, block.whole), moved.rows.cells_of(key)
+        for exponent in np.unique(block.exponents).tolist():
+            rows, unit = whole[block.exponents == exponent], Fraction(1) / Fraction(4) ** exponent
+            if moved.pairs is None:
+                total[cells] += drawing.column_squares(rows) * (_same(mechanism, key) * unit)
+            else:
+                total = total + _of_pairs(mechanism, moved.pairs, key, rows, cells) * (unit / 2)
+    return total * Fraction(moved.scale) ** 2
+
+
+def _same(mechanism: BlockMechanism, key: Key) -> int:
+    """Return ``Π n (n - 1)`` of a key's classes."""
+    sizes = [class_size(mechanism.symmetries[axis], component) for axis, component in key]
+    return math.prod(size * (size - 1) for size in sizes)
+
+
+def class_size(symmetry: AttributeSymmetry, component: int) -> int:
+    """Return how many values the class has on which a component lives."""
+    return int(symmetry.sizes[symmetry.classes[component]])
+
+
+def _of_pairs(
+    mechanism: BlockMechanism, pairs: Pairs, key: Key, rows: Integers, cells: np.typing.NDArray[np.intp]
+) -> Exact:
+    """Return twice what each kind of pairs costs in some rows of a block: squares and inner products, as they count."""
+    places = np.full(1 + max(int(pairs.first.max()), int(pairs.second.max())), len(cells))
+    places[cells] = np.arange(len(cells))
+    columns = np.hstack(
+        [rows, np.zeros((len(rows), 1), dtype=np.int64)]
+    )  # the last for cells that it does not see
+    one, two, same = places[pairs.first], places[pairs.second], _same(mechanism, key)
+    squares = drawing.column_squares(columns)
+    shared = np.array([1] * pairs.count, dtype=object)
+    for axis, component in key:
+        own = _inner_products(mechanism.symmetries[axis], component, pairs.types[axis])
+        shared = shared * own[pairs.chosen[axis]]
+    crossed = np.zeros(pairs.count, dtype=object)
+    met = np.flatnonzero((one < len(cells)) & (two < len(cells)) & (shared != 0))
+    crossed[met] = drawing.column_products(columns[:, one[met]], columns[:, two[met]])
+    own, crosswise = (np.array(each, dtype=object) for each in pairs.weights())
+    return np.asarray(own * same * (squares[one] + squares[two]) + crosswise * shared * crossed)
+
+
+def _inner_products(symmetry: AttributeSymmetry, component: int, types: Types) -> Exact:
+    """Return the inner product of two values' moves in a component, for each type of pair of values."""
+    size, own = class_size(symmetry, component), symmetry.classes[component]
+    inside = (types.first == own) & (types.second == own)
+    found = np.where(types.equal, size * (size - 1), -size)
+    return np.asarray(np.where(inside, found, 0).astype(object))
+
+
+class DrawnTables:
+    """A `BlockMechanism` as it is drawn, from marginal tables of counts alone, on a domain of any size.
+
+    Every block is drawn as `DrawnBlock`; the mechanism that this amounts to, `mechanism`, differs from what was given
+    by some 1e-6 of its noise and costs no pair of neighbours more; its privacy, `costs`, is computed in whole numbers.
+    Raises `InvalidInputError` for blocks of waves, on attributes that queries turn: they have no whole rows.
+    """
+
+    __slots__ = ("blocks", "costs", "mechanism")
+
+    blocks: dict[Key, DrawnBlock]
+    costs: Exact  # (s,) squared privacy cost of each orbit of neighbours
+    mechanism: BlockMechanism
+
+    def __init__(self, mechanism: BlockMechanism) -> None:
+        for axis, symmetry in enumerate(mechanism.symmetries):
+            if symmetry.turning:
+                raise InvalidInputError(
+                    f"mechanism must see classes of values of {mechanism.domain.names[axis]!r}, not its waves, to be "
+                    f"drawn exactly; where its domain is small, draw its dense()"
+                )
+        self.blocks, pieces = {}, {}
+        for key, piece in mechanism.pieces.items():
+            sizes = [class_size(mechanism.symmetries[axis], component) for axis, component in key]
+            still = not key and mechanism.neighbours is not None and mechanism.neighbours.replace
+            block = self.blocks[key] = DrawnBlock.of(piece, mechanism.class_basis(key, piece), sizes, still)
+            pieces[key] = Piece.of(mechanism.symmetries, mechanism.moved, key, piece.moves, block.covariance)
+        self.mechanism = mechanism.with_pieces(pieces)
+        self.costs = costs_of_orbits(self.mechanism, self.blocks)
+
+    @property
+    def squared_privacy_cost(self) -> Fraction:
+        """The largest of the neighbours' costs, exactly."""
+        return Fraction(max(self.costs))
+
+    by_table = True
+
+    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
+        """Return the tables of counts that are needed of records, or those that were given."""
+        if isinstance(source, Mapping):
+            return given_tables(source, self.mechanism.domain)
+        return records.count(source, self.mechanism.needed_tables, allow_empty=allow_empty)
+
+    def draw(self, tables: records.Tables, noise: Noise) -> dict[Axes, Array]:
+        """Draw the noisy parts of all blocks from tables of counts, as `BlockMechanism.measure` returns them."""
+        mechanism, measured = self.mechanism, dict[Axes, Array]()
+        for (key_axes, classed), keys in mechanism.blocks_by_view().items():
+            found = measured.setdefault(key_axes, np.zeros(mechanism.extents(key_axes)))
+            counts = whole_counts(tables=mechanism.counts_by_class(tables, key_axes, classed)).astype(object)
+            for key in keys:
+                where = mechanism.places(key)
+                own = counts[np.ix_(*where)] if where else counts
+                residual = block_noise.scaled_residual(own, len(key)).reshape(*own.shape[: len(key)], -1)
+                noisy = self.blocks[key].draw(residual, noise)
+                for position, (axis, component) in enumerate(key):
+                    noisy = block_noise.unit_noise(mechanism.symmetries[axis], component, noisy, position)
+                extents = (*noisy.shape[:-1], *found.shape[len(key) :])
+                found[np.ix_(*where)] = (noisy @ mechanism.pieces[key].moves).reshape(extents)
+        return measured
+
+    def estimate(self, measured: records.Tables, table: str | Iterable[str]) -> Array:
+        """Return the unbiased estimate of a table, an axis per attribute, from what was drawn."""
+        return self.mechanism.recombine(measured, table)

@@ -1,0 +1,271 @@
+"""Running a program until the judge is satisfied: read its variables, repair them, judge, ask for more accuracy."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import cvxpy as cp
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.errors import BackendError, InvalidInputError
+from dualmech.progress import Deadline, Status
+from dualmech.reference import backends
+from dualmech.solution import Solution, judged_solution, retold
+from dualmech.validate import Array
+
+SPARE = 0.1
+"""Privacy cost that a repair may add, as a share of the tolerance, in units in which the optimum is near 1."""
+
+ACCURACIES = (1.0, 0.1, 0.01)
+"""A program is solved this much more accurately each time that the judge is not satisfied."""
+
+Step = tuple[float, str]
+"""The tolerance to run a backend at, and what to add to the message of what it returns."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackendRequest:
+    """A backend, the gap to prove with it, when it must end, and its own options."""
+
+    backend: str
+    tol: float
+    deadline: Deadline
+    options: dict[str, Any]
+    began: float
+
+    @classmethod
+    def of(
+        cls,
+        backend: Any,
+        cones: frozenset[str],
+        tol: float | None,
+        time_limit: float | None,
+        options: dict[str, Any],
+    ) -> BackendRequest:
+        """Check what was asked; the time counts from here."""
+        name = backends.backend_name(backend, cones)
+        tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
+        deadline = Deadline.of(time_limit)
+        if time_limit is not None:
+            backends.check_time_limit(name)
+        return cls(name, tol, deadline, options, time.perf_counter())
+
+    @property
+    def time_left(self) -> float | None:
+        """The limit on seconds of a part that begins now."""
+        left = self.deadline.left
+        return None if left is None else max(left, backends.SHORTEST)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """Both sides of an answer in the problem's own units, what the judge proves, and how the run ended."""
+
+    primal: Any
+    dual: Any
+    gap: float
+    outcome: backends.BackendRun
+    message: str
+
+
+class Units(Protocol):
+    """What a program is scaled by, and the way back to the problem."""
+
+    @property
+    def problem(self) -> Any:
+        """What was asked."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of multipliers of each kind, and the size of the primal point."""
+
+    @property
+    def objective_unit(self) -> float:
+        """The problem's objective that is 1 in scaled units."""
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Any:
+        """Return the problem's primal point for a backend's, feasible; the identity stands for where it began."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readout:
+    """How to read a solved program, in scaled units."""
+
+    program: cp.Problem
+    scaled: Units
+    covariance: Callable[[], Array | None]  # returns Σ as the backend left it, or None
+    dual: Callable[
+        ..., Any
+    ]  # takes multipliers, an argument for each of `constraints`, to the problem's dual weights
+    constraints: tuple[str, ...] = ()  # names of those whose multipliers are weights
+    optimum: Callable[[float], float] = (
+        float  # takes the program's value to what the backend takes for the optimum
+    )
+    steps: Iterable[Step] | None = None  # by default ever more accurate
+
+    @property
+    def value(self) -> float:
+        """What the backend takes for the optimum; NaN before it has an answer."""
+        value = self.program.value
+        return self.optimum(math.nan if value is None else float(value))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """The programs of one kind of problem: which there are, how each is written, and how its answer is read."""
+
+    cones: Callable[[Any], Mapping[str, frozenset[str]]]  # what each needs, by name and the default first
+    write: Callable[..., cp.Problem]  # of a problem and a name
+    read: Callable[..., Readout | Solution] | None  # of a problem, a name and a request, in scaled units
+    symmetries: bool = False  # whether both take orbits
+
+    def formulate(self, problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
+        """State the problem over its own arrays; see `dualmech.reference.formulate`."""
+        return self.write(problem, self.formulation_name(problem, formulation), **self._with_orbits(options))
+
+    def solve(
+        self,
+        problem: Any,
+        *,
+        backend: Any = "CLARABEL",
+        formulation: str | None = None,
+        tol: float | None = None,
+        time_limit: float | None = None,
+        orbits: Any = None,
+        **options: Any,
+    ) -> Solution:
+        """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
+        assert self.read is not None
+        name = self.formulation_name(problem, formulation)
+        own = self._with_orbits({} if orbits is None else {"orbits": orbits})
+        request = BackendRequest.of(backend, self.cones(problem)[name], tol, time_limit, options)
+        found = self.read(problem, name, request, **own)
+        if isinstance(found, Solution):
+            return found
+        answer = solve(found, request)
+        return retold(answer, solver=f"{answer.solver}:{name}")
+
+    def formulation_name(self, problem: Any, formulation: str | None = None) -> str:
+        """Return the name of a formulation, the default where none is named; refuse one that there is not."""
+        known = self.cones(problem)
+        return (
+            next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
+        )
+
+    def _with_orbits(self, options: dict[str, Any]) -> dict[str, Any]:
+        if options.get("orbits") is not None and not self.symmetries:
+            raise InvalidInputError(
+                "the reference layer takes orbits of FitnessForUse and PrivacyFirst alone"
+            )
+        return options
+
+
+def solve(reading: Readout, request: BackendRequest) -> Solution:
+    """Run a program step by step, and let the judge decide."""
+    name, tol, options, steps = request.backend, request.tol, request.options, reading.steps
+    if steps is None:
+        steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
+    run = partial(backends.run, reading.program, name, options=options)
+    answer = _best(steps, run, partial(_read, reading, name, tol), tol, request.deadline)
+    return judged_solution(
+        reading.scaled.problem,
+        answer.primal,
+        answer.dual,
+        tol=tol,
+        otherwise=Status.STEPS_EXHAUSTED if answer.outcome.exhausted else Status.BACKEND,
+        message=answer.message,
+        iterations=answer.outcome.iterations,
+        seconds=time.perf_counter() - request.began,
+        solver=f"reference:{name}",
+    )
+
+
+def _read(reading: Readout, backend: str, tol: float, outcome: backends.BackendRun) -> Answer:
+    """Read a program's variables and multipliers, repair both, and ask the judge."""
+    scaled = reading.scaled
+    # What the backend takes for the optimum, in the problem's own units.
+    reported = reading.value * scaled.objective_unit
+    message = f"{backend}: {outcome.status}, reported optimum {reported:.10g}"
+    try:
+        inner = reading.covariance()
+        dual = reading.dual(*(multipliers(reading.program, name) for name in reading.constraints))
+        primal, gap = _judge_attempt(scaled, inner, dual, tol)
+    except BackendError as error:
+        if not outcome.exhausted:
+            raise BackendError(f"{error} (backend {backend}, status {outcome.status})") from error
+        *counts, rank = scaled.sizes
+        dual = reading.dual(*(np.ones(count) for _, count in zip(reading.constraints, counts, strict=False)))
+        primal, gap = _judge_attempt(scaled, np.eye(rank), dual, tol)
+        message = f"{backend}: {outcome.status} before it had an answer; this is where it began"
+    return Answer(primal, dual, gap, outcome, message)
+
+
+def _judge_attempt(scaled: Units, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Any, float]:
+    """Return the covariance on the problem's basis, and the gap that is proven.
+
+    One that the judge cannot tell apart from rounding is tried again with a little more privacy cost and less
+    noise.
+    """
+    primal = scaled.covariance(inner)
+    certificate = scaled.problem.certify(primal, dual)
+    if not certificate.feasible or certificate.resolution > tol:
+        primal = scaled.covariance(inner, SPARE * tol)
+        certificate = scaled.problem.certify(primal, dual)
+    return primal, certificate.gap
+
+
+def multipliers(program: cp.Problem, name: str) -> Array:
+    """Return the multipliers of the constraints of one name, numbered or not, in their order."""
+    values = [
+        constraint.dual_value
+        for constraint in program.constraints
+        if constraint.label.partition("[")[0] == name
+    ]
+    if any(value is None for value in values):
+        raise BackendError("the backend returned no multipliers to judge")
+    return np.concatenate([np.ravel(np.asarray(value, dtype=np.float64)) for value in values])
+
+
+def _best(
+    steps: Iterable[Step],
+    run: Callable[..., backends.BackendRun],
+    read: Callable[[backends.BackendRun], Answer],
+    tol: float,
+    deadline: Deadline,
+) -> Answer:
+    """Take one step after another until the judge grants the tolerance, and return the best answer.
+
+    CVXPY compiles once, and a backend that can starts where it ended. A later step that fails is ignored. All share
+    the time, the first of them even where none is left.
+    """
+    answers: list[Answer] = []
+    for accuracy, note in steps:
+        if answers and deadline.passed:
+            break
+        try:
+            answer = read(run(tol=accuracy, deadline=deadline))
+        except BackendError:
+            if not answers:
+                raise
+            break
+        answers.append(replace(answer, message=answer.message + note))
+        # A gap that is infinite is one that more accuracy will not mend.
+        if answer.gap <= tol or math.isinf(answer.gap):
+            break
+    best = min(answers, key=lambda answer: answer.gap)
+    iterations = sum(answer.outcome.iterations for answer in answers)
+    exhausted = answers[-1].outcome.exhausted or deadline.passed
+    return replace(best, outcome=replace(best.outcome, iterations=iterations, exhausted=exhausted))
+
+
+def _accuracies(tol: float, fixed: bool) -> Iterator[Step]:
+    """Ask for more accuracy each time, once only where the user or the backend has fixed it."""
+    for accuracy in ACCURACIES[:1] if fixed else ACCURACIES:
+        yield accuracy * tol, ""

@@ -1,0 +1,277 @@
+"""Non-negative estimates through CVXPY: a quadratic program, handed to a backend, repaired and judged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.errors import BackendError, InvalidInputError
+from dualmech.geometry.local import as_prior
+from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection, ProjectionDual
+from dualmech.reference import attempts, backends
+from dualmech.reference.scaling import entries, returned_array
+from dualmech.reference.statements import label
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload, check_workload
+
+CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
+
+ORTHOGONAL = 1e-4
+"""Cosine between a column and the residual below which it is taken for 0: the cell need not be empty."""
+
+
+def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
+    return quadratic(problem.workload.matrix, problem.answers, problem.total)
+
+
+def _read(
+    problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout:
+    scaled = _EstimateUnits.of(problem)
+    program = quadratic(
+        problem.workload.matrix * (scaled.cell / scaled.answer),
+        problem.answers / scaled.answer,
+        None if problem.total is None else problem.total / scaled.cell,
+    )
+    return attempts.Readout(
+        program,
+        scaled,
+        covariance=lambda: program.var_dict["x"].value,
+        dual=lambda: scaled.dual(program.constraints[0].dual_value, program.var_dict["x"].value),
+    )
+
+
+def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
+    """State the estimate, with the residual r as a variable: its multiplier is what proves the bound."""
+    W, a = cp.Constant(queries, name="W"), cp.Constant(answers, name="a")
+    x = cp.Variable(queries.shape[1], name="x", nonneg=True)
+    r = cp.Variable(len(answers), name="r")
+    known = [] if total is None else [label("total", cp.sum(x) == total)]
+    return cp.Problem(cp.Minimize(cp.sum_squares(r) / 2), [label("residual", W @ x - a == r), *known])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _EstimateUnits:
+    """A problem with answers and cells in units in which both are of order one."""
+
+    problem: NonnegativeEstimate
+    answer: float  # answer, cell: the answer, and the number of users in a cell, that are called 1
+    cell: float
+
+    @classmethod
+    def of(cls, problem: NonnegativeEstimate) -> _EstimateUnits:
+        """Scale by the judge's scale, and by the mean norm of a query's column."""
+        answer = math.sqrt(2 * problem.scale)
+        column = float(np.linalg.norm(problem.workload.row_norms())) / math.sqrt(problem.workload.shape[1])
+        return cls(problem, answer, answer / column)
+
+    @property
+    def objective_unit(self) -> float:
+        """The squared distance that is called 1."""
+        return self.answer**2
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of cells."""
+        return (self.problem.workload.shape[1],)
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
+        """Return an estimate, exactly feasible; a matrix stands for its diagonal, the identity for equal cells."""
+        return self.problem.feasible(self.cell * entries(inner, "estimate"))
+
+    def dual(self, residual: Array | None, estimate: Array | None) -> EstimateDual:
+        """Return the multiplier of the residual, or what is left by least squares on the cells that it leaves free.
+
+        The judge says which proves more. Zeros stand for what is known before there is an answer.
+        """
+        problem = self.problem
+        if residual is None or estimate is None:
+            return EstimateDual(np.zeros(len(problem.answers)))
+        queries = problem.workload.dense()
+        slopes, sizes = (
+            np.abs(queries.T @ residual),
+            np.linalg.norm(queries, axis=0) * np.linalg.norm(residual),
+        )
+        inside = queries[:, slopes <= ORTHOGONAL * sizes]
+        fitted = inside @ np.linalg.lstsq(inside, problem.answers, rcond=None)[0] - problem.answers
+        candidates = [EstimateDual(self.answer * residual), EstimateDual(fitted)]
+        data = self.covariance(estimate)
+        return max(candidates, key=lambda each: problem.certify(data, each).lower_bound)
+
+
+STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _write, _read)
+
+
+# Projection onto local strategies through CVXPY: a quadratic program, handed to a backend, repaired and judged.
+
+
+def _projection_write(problem: LocalProjection, formulation: str) -> cp.Problem:
+    return quadratic_projection(problem.matrix, problem.growth, problem.floor)
+
+
+def _projection_read(
+    problem: LocalProjection, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout:
+    scaled = _ProjectionUnits.of(problem)
+    program = quadratic_projection(
+        scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight
+    )
+    return attempts.Readout(
+        program,
+        scaled,
+        covariance=lambda: program.var_dict["Q"].value,
+        dual=lambda: _multipliers(program, scaled),
+    )
+
+
+def quadratic_projection(
+    matrix: Array, growth: float, floor: Array | None, total: float = 1.0, weight: float = 1.0
+) -> cp.Problem:
+    """State the projection onto the matrices whose columns sum to `total`, with `weight` on the squared distance."""
+    R = cp.Constant(matrix, name="R")
+    Q = cp.Variable(matrix.shape, name="Q")
+    z = cp.Variable(len(matrix), name="z", nonneg=True) if floor is None else cp.Constant(floor, name="z")
+    least = cp.reshape(z, (len(matrix), 1), order="C") @ np.ones((1, matrix.shape[1]))
+    return cp.Problem(
+        cp.Minimize(weight / 2 * cp.sum_squares(Q - R)),
+        [
+            label("columns", cp.sum(Q, axis=0) == total),
+            label("least", Q - least >= 0),
+            label("most", growth * least - Q >= 0),
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ProjectionUnits:
+    """A problem with probabilities in units of ``1/m``, and distances in units of that of a strategy close by.
+
+    Attributes
+    ----------
+    matrix : (m, n) array
+        m R.
+    floor : (m,) array or None
+        m z.
+    weight : float
+        What the squared distance is multiplied by.
+    """
+
+    problem: LocalProjection
+    matrix: Array
+    floor: Array | None
+    objective_unit: float
+
+    @classmethod
+    def of(cls, problem: LocalProjection) -> _ProjectionUnits:
+        """Scale by the number of outputs."""
+        count = len(problem.matrix)
+        close = problem.feasible(problem.matrix)
+        unit = problem.scale + float(np.square(close - problem.matrix).sum()) / 2
+        return cls(
+            problem, count * problem.matrix, None if problem.floor is None else count * problem.floor, unit
+        )
+
+    @property
+    def weight(self) -> float:
+        """What the squared distance is multiplied by."""
+        return 1 / (self.objective_unit * len(self.matrix) ** 2)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of rows of a strategy: the identity, of that size, stands for equal probabilities."""
+        return (len(self.matrix),)
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
+        """Return a strategy, exactly feasible, there being no use for what may be spared."""
+        given = returned_array(inner, "strategy")
+        if given.shape != self.matrix.shape:
+            given = np.ones(self.matrix.shape)
+        return self.problem.feasible(given / len(self.matrix))
+
+
+def _multipliers(program: cp.Problem, scaled: _ProjectionUnits) -> ProjectionDual:
+    """Return the multipliers in the problem's own units; zeros before there are any."""
+    columns, least, most = (constraint.dual_value for constraint in program.constraints)
+    if columns is None or least is None or most is None:
+        return ProjectionDual(np.zeros(scaled.matrix.shape[1]))
+    unit = scaled.objective_unit * len(scaled.matrix)
+    return ProjectionDual(-unit * columns, unit * (least - most))
+
+
+PROJECTION_STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _projection_write, _projection_read)
+
+
+# The best reconstruction for a local strategy through CVXPY: a quadratic program with linear conditions.
+
+
+ACCURACY = 1e-6  # accuracy at which a backend is run, as that of a gap
+
+
+def reconstruct(
+    workload: Workload,
+    strategy: npt.ArrayLike,
+    *,
+    prior: npt.ArrayLike | None = None,
+    backend: Any = "CLARABEL",
+    **options: Any,
+) -> Array:
+    """Return the unbiased reconstruction V of least expected variance, as a backend finds it.
+
+    Minimise ``Σ_o (Q π)_o ‖V_o‖²`` over V (p, m) subject to ``V Q = W``. This is the definition that the closed form of
+    `dualmech.LocalMechanism`, ``V = W (Q'D⁻¹Q)⁺ Q'D⁻¹`` with ``D = diag(Q π)``, is checked against.
+
+    Raises `BackendError` for a backend that is not installed, refuses its options, fails, or finds no
+    reconstruction without bias; `InvalidInputError` or `InputTypeError` for a strategy of another width or with
+    negative entries, a prior that is none.
+    Source: "Optimal V for fixed Q" in section 3 of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism
+    for linear queries under local differential privacy", PVLDB 13(11), 2020.
+    Returns an array (p, m).
+
+    - `workload`: W, p queries over n user types;
+    - `strategy` (m, n): Q ≥ 0, the probability of each output for each user type;
+    - `prior` (n,): π, a probability over user types; uniform by default;
+    - `backend`: an installed CVXPY backend;
+    - `**options`: passed to the backend as they are.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> reference.reconstruct(dm.workloads.identity(2), [[0.75, 0.25], [0.25, 0.75]]).round(6)
+    array([[ 1.5, -0.5],
+           [-0.5,  1.5]])
+    """
+    check_workload(workload)
+    given, size = validate.finite(2, strategy=strategy), workload.shape[1]
+    if given.shape[1] != size or np.any(given < 0):
+        raise InvalidInputError(
+            f"strategy must have {size} columns, one per user type, and no negative entry, got shape {given.shape} and "
+            f"a least entry of {given.min():g}"
+        )
+    name = backends.backend_name(backend, CONES)
+    program = quadratic_reconstruction(workload.dense(), given, as_prior(prior, size))
+    outcome = backends.run(program, name, tol=ACCURACY, options=options)
+    found = program.var_dict["V"].value
+    if found is None:
+        raise BackendError(
+            f"the backend returned no reconstruction (backend {name}, status {outcome.status})"
+        )
+    return np.asarray(found * np.linalg.norm(workload.dense()))
+
+
+def quadratic_reconstruction(queries: Array, strategy: Array, prior: Array) -> cp.Problem:
+    """State the reconstruction of queries of norm 1, whatever theirs: V is in units of it."""
+    W, Q = cp.Constant(queries / np.linalg.norm(queries), name="W"), cp.Constant(strategy, name="Q")
+    V = cp.Variable((len(queries), len(strategy)), name="V")
+    roots = np.sqrt(len(prior) * strategy @ prior)
+    return cp.Problem(
+        cp.Minimize(cp.sum_squares(cp.multiply(V, np.broadcast_to(roots, V.shape)))),
+        [label("unbiased", V @ Q == W)],
+    )

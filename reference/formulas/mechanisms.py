@@ -1,0 +1,368 @@
+"""Query weighting, common mechanisms and the stages of a refinement, in formulas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dualmech.problems.common import CommonMechanism
+from dualmech.problems.fitness import PrivacyFirst
+from dualmech.problems.refinement import RefinementStage
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
+
+
+def weighting(problem: QueryWeighting) -> Statement:
+    """State query weighting, for Gaussian or for Laplace noise."""
+    given = _design(problem)
+    count, moves = given[-1].shape or (0, 0)
+    pure = problem.privacy == "pure"
+    power, noise, by = "", "noise of variance $1 / u_i$ on row i of Q", "by Cauchy and Schwarz"
+    bound = r"(\sum_i c_i^{1/2} g_i^{1/2})^2"
+    if pure:
+        power, by = "^2", "by Hölder's inequality"
+        noise = r"Laplace noise on the rows of $\operatorname{diag}(u) Q$"
+        bound = r"(\sum_i c_i^{1/3} g_i^{2/3})^3"
+    objective = rf"\sum_i c_i / u_i{power}"
+    allowed = Line(r"N^{\top} u \le 1", "for all neighbours", "privacy")
+    weights = (
+        Symbol("y", "weights on pairs of neighbours, none negative", (moves,), part="neighbour_weights"),
+        Symbol("g", "$g = N y$", (count,)),
+    )
+    proof = (
+        Line(r"\sum_i g_i u_i = y^{\top} N^{\top} u \le 1", r"since $\sum_j y_j \le 1$"),
+        Line(rf"{bound} \le {objective} \cdot (\sum_i g_i u_i){power}", by),
+    )
+    said = "The design queries depend on each other: least squares does better."
+    return Statement(
+        given,
+        (Symbol("u", f"weights of the design queries: {noise}", (count,), part="itself"),),
+        Program("minimise", objective, "$u > 0$", (allowed,)),
+        weights,
+        Program("maximise", bound, r"$y \ge 0$", (Line(r"\sum_j y_j \le 1"),)),
+        proof,
+        () if problem.geometry.independent else (said,),
+    )
+
+
+def _design(problem: QueryWeighting) -> tuple[Symbol, ...]:
+    """Return the queries, the design, and what they cost."""
+    (queries, cells), design = problem.workload.shape, problem.design
+    count = design.shape[0]
+    rows = r"\lvert Q U \rvert" if problem.privacy == "pure" else r"(Q U) \circ (Q U)"
+    dense = design.dense if hasattr(design, "dense") else lambda: np.asarray(design)
+    loads: Any = None if problem.geometry.name == "sines" else lambda: problem.sensitivities
+    shape = (count, cells if problem.neighbours is None else problem.neighbours.shape[1])
+    return (
+        Symbol("W", "the queries, a row each, over the cells", (queries, cells), problem.workload.dense),
+        Symbol("Q", "the design queries, a row each", (count, cells), dense),
+        Symbol("L", r"$W = L Q$, by least squares", (queries, count)),
+        Symbol("c_i", "the squared length of column i of L", (count,), lambda: problem.costs),
+        Symbol("U", "the differences of neighbouring data sets, a column each: $U = I$ for single records"),
+        Symbol("N", f"what a unit of each weight costs neighbours, ${rows}$", shape, loads),
+    )
+
+
+def common(problem: CommonMechanism) -> Statement:
+    """State the common mechanism."""
+    count, size, _ = problem.bounds.shape
+    cells = problem.basis.shape[1]
+    given = (
+        Symbol("B", "rows that span what all mechanisms answer", (size, cells), lambda: problem.basis),
+        *(
+            Symbol(
+                f"P_{{{i}}}",
+                f"the covariance with which mechanism {i} answers $B x$",
+                (size, size),
+                partial(np.asarray, bound),
+            )
+            for i, bound in enumerate(problem.bounds)
+        ),
+    )
+    return Statement(
+        given,
+        (
+            Symbol(
+                r"\Sigma",
+                "the covariance with which the common mechanism answers $B x$",
+                (size, size),
+                part="itself",
+            ),
+        ),
+        Program(
+            "minimise",
+            r"\operatorname{tr} \Sigma",
+            r"symmetric $\Sigma$",
+            (Line(r"\Sigma \succeq P_i", "for all mechanisms i: it can be answered from each", "common"),),
+        ),
+        (Symbol("Y_i", "a matrix weight on mechanism i", (size, size), part="weights"),),
+        Program(
+            "maximise", r"\sum_i \operatorname{tr}(P_i Y_i)", r"$Y_i \succeq 0$", (Line(r"\sum_i Y_i = I"),)
+        ),
+        (
+            Line(
+                r"\operatorname{tr} \Sigma = \sum_i \operatorname{tr}(\Sigma Y_i)", r"since $\sum_i Y_i = I$"
+            ),
+            Line(
+                r"\operatorname{tr}((\Sigma - P_i) Y_i) \ge 0",
+                "the trace of a product of two positive semidefinite matrices",
+            ),
+        ),
+        ("Nothing is common to all: the mechanism releases nothing.",) if problem.trivial else (),
+    )
+
+
+def stage(problem: RefinementStage) -> Statement:
+    """State one stage of the refined privacy ordering."""
+    free, moves = problem.moves.shape
+    queries = len(problem.rows)
+    norm = r"\lVert \operatorname{diag}(\sqrt{\mu}) \nu \beta \operatorname{diag}(\sqrt{\lambda}) \rVert_*^2"
+    paid = r"\lVert M^{-1/2} \beta \operatorname{diag}(\sqrt{\lambda}) \rVert_F^2"
+    spent = r"\sum_j \mu_j (c_j - a_j) \le 1"
+    sought = (
+        Symbol("M", "the covariance of the noise that is free", (free, free)),
+        Symbol(r"\alpha", "the worst cost of neighbours that are open"),
+    )
+    limits = (
+        Line(r"o_i + \beta_i^{\top} M^{-1} \beta_i \le \alpha", "for all open neighbours i", "privacy"),
+        Line(r"a_j + \nu_j M \nu_j^{\top} \le c_j", "for all open queries j", "accuracy"),
+    )
+    return Statement(
+        _face(problem),
+        sought,
+        Program("minimise", r"\alpha", r"$M \succ 0$", limits),
+        (
+            Symbol(r"\lambda", "weights on open neighbours", (moves,)),
+            Symbol(r"\mu", "weights on open queries", (queries,)),
+        ),
+        Program(
+            "maximise",
+            rf"\sum_i \lambda_i o_i + {norm}",
+            r"$\lambda, \mu \ge 0$",
+            (Line(r"\sum_i \lambda_i = 1"), Line(spent)),
+        ),
+        (
+            Line(rf"\alpha \ge \sum_i \lambda_i o_i + {paid}", r"since $\sum_i \lambda_i = 1$"),
+            Line(r"1 \ge \lVert \operatorname{diag}(\sqrt{\mu}) \nu M^{1/2} \rVert_F^2", f"since ${spent}$"),
+            Line(
+                r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in whose product M cancels"
+            ),
+        ),
+    )
+
+
+def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
+    """Return what is settled, and what neighbours and queries have to do with what is free."""
+    free, moves = problem.moves.shape
+    queries, face = len(problem.rows), r"$\Sigma = S S^{\top} + O M O^{\top}$"
+    return (
+        Symbol("S", "directions whose noise is settled, unit noise in each", tuple(problem.settled.shape)),
+        Symbol("O", f"directions whose noise is still free: {face}", tuple(problem.open.shape)),
+        Symbol(
+            r"\beta",
+            r"how far neighbours move what is free, a column $\beta_i$ each",
+            (free, moves),
+            lambda: problem.moves,
+        ),
+        Symbol("o_i", "what neighbours i have paid already", (moves,), lambda: problem.costs),
+        Symbol(
+            r"\nu", r"the queries on what is free, a row $\nu_j$ each", (queries, free), lambda: problem.rows
+        ),
+        Symbol("a_j", "the variance that query j has already", (queries,), lambda: problem.variances),
+        Symbol("c_j", "its target", (queries,), lambda: problem.problem.targets),
+    )
+
+
+# Tables on blocks, in formulas: what symmetry leaves of fitness for use, privacy first and total variance.
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Sums over the blocks that there are: of one coordinate, each a noise level, and of several."""
+
+    levels: bool
+    several: bool
+
+    @classmethod
+    def of(cls, problem: Any) -> _Blocks:
+        return cls(problem.geometry.reach.shape[1] > 0, bool(problem.geometry.matrix_blocks))
+
+    def sum(self, of_levels: str, of_several: str) -> str:
+        """Return a sum over levels and one over the other blocks, of those that there are."""
+        return " + ".join(
+            each for each, there in ((of_levels, self.levels), (of_several, self.several)) if there
+        )
+
+    @property
+    def cost(self) -> str:
+        """What neighbours of kind i cost."""
+        return self.sum(
+            r"\sum_t R_{it} / \tau_t", r"\sum_b (C_b \operatorname{diag}(M_b^{\top} K_b^{-1} M_b))_i"
+        )
+
+    @property
+    def variance(self) -> str:
+        """The variance of queries of kind j."""
+        return self.sum(r"\sum_t N_{jt} \tau_t", r"\sum_b (Q_b \operatorname{diag}(V_b K_b V_b^{\top}))_j")
+
+    @property
+    def over(self) -> str:
+        """What the noise ranges over, in words."""
+        return " and ".join(
+            each
+            for each, there in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several))
+            if there
+        )
+
+    def norm(self, letter: str) -> str:
+        """Return the square of the trace norm, block by block, with weights of a letter on queries."""
+        left = rf"\operatorname{{diag}}(\sqrt{{Q_b^{{\top}} {letter}}})"
+        right = r"\operatorname{diag}(\sqrt{C_b^{\top} \lambda})"
+        levels = rf"\sum_t \sqrt{{(N^{{\top}} {letter})_t (R^{{\top}} \lambda)_t}}"
+        several = rf"\sum_b \lVert {left} V_b M_b {right} \rVert_*"
+        return f"({self.sum(levels, several)})^2"
+
+    def proof(self, letter: str, sides: tuple[str, str]) -> tuple[Line, ...]:
+        """Return why weights bound noise that costs at most one thing and adds, or adds at most, another."""
+        paid = self.sum(
+            r"\sum_t (R^{\top} \lambda)_t / \tau_t",
+            r"\sum_b \lVert K_b^{-1/2} M_b \operatorname{diag}(\sqrt{C_b^{\top} \lambda}) \rVert_F^2",
+        )
+        left = rf"\operatorname{{diag}}(\sqrt{{Q_b^{{\top}} {letter}}}) V_b K_b^{{1/2}}"
+        met = self.sum(rf"\sum_t (N^{{\top}} {letter})_t \tau_t", rf"\sum_b \lVert {left} \rVert_F^2")
+        relation, why = (
+            ("=", "the objective") if letter == "w" else (r"\ge", r"since $\sum_j \mu_j c_j \le 1$")
+        )
+        lines = (
+            Line(rf"{sides[0]} \ge {paid}", r"since $\sum_i \lambda_i \le 1$"),
+            Line(rf"{sides[1]} {relation} {met}", why),
+            Line(
+                r"(\sum_t a_t b_t)^2 \le \sum_t a_t^2 \sum_t b_t^2",
+                "by Cauchy and Schwarz: the noise cancels",
+            ),
+        )
+        inside = Line(
+            r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in each block of several"
+        )
+        return (*lines, inside) if self.several else lines
+
+
+def on_blocks(problem: Any) -> Statement:
+    """State a problem about tables on the blocks that symmetry leaves."""
+    blocks, weights = _Blocks.of(problem), _weights(problem)
+    paid = Line(rf"{blocks.cost} \le \alpha", "for all kinds i of neighbours", "privacy")
+    met = Line(rf"{blocks.variance} \le c_j", "for all kinds j of queries", "accuracy")
+    spent = (Line(r"\sum_i \lambda_i \le 1"), Line(r"\sum_j \mu_j c_j \le 1"))
+    norm, both = blocks.norm(r"\mu"), r"$\lambda, \mu \ge 0$"
+    if isinstance(problem, TotalVariance):
+        total = rf"\sum_j w_j ({blocks.variance})"
+        weights, letter, sides = weights[:1], "w", ("1", total)
+        program = Program("minimise", total, blocks.over, (replace(paid, formula=rf"{blocks.cost} \le 1"),))
+        dual = Program("maximise", blocks.norm("w"), r"$\lambda \ge 0$", spent[:1])
+    elif isinstance(problem, PrivacyFirst):
+        letter, sides = r"\mu", (r"\gamma", r"\kappa")
+        within = replace(paid, formula=rf"{blocks.cost} \le \gamma")
+        scaled = replace(met, formula=rf"{blocks.variance} \le \kappa c_j")
+        program = Program("minimise", r"\kappa", blocks.over, (within, scaled))
+        dual = Program("maximise", rf"\frac{{1}}{{\gamma}} {norm}", both, spent)
+    else:
+        letter, sides = r"\mu", (r"\alpha", "1")
+        program = Program("minimise", r"\alpha", blocks.over, (paid, met))
+        dual = Program("maximise", norm, both, spent)
+    proof = blocks.proof(letter, sides)
+    return Statement(_given(problem), _sought(problem), program, weights, dual, proof, _notes(problem))
+
+
+def _given(problem: Any) -> tuple[Symbol, ...]:
+    blocks = problem.geometry
+    kinds, levels, queries = blocks.reach.shape[0], blocks.reach.shape[1], len(blocks.tables)
+    found = [Symbol("W", "the queries, a row each, over the cells", problem.workload.shape)]
+    if levels:
+        paid, added = "what each kind of neighbours pays for each level", "of each kind of queries"
+        found += [
+            Symbol("R", f"{paid} of noise", (kinds, levels), lambda: _dense(blocks.reach)),
+            Symbol(
+                "N",
+                f"what each level adds to the variance {added}",
+                (queries, levels),
+                lambda: _dense(blocks.scalar_blocks),
+            ),
+        ]
+    if blocks.matrix_blocks:
+        found += [
+            Symbol("M_b", "how neighbours move block b, a column each"),
+            Symbol("V_b", "the queries on block b, a row each"),
+            Symbol(
+                "C_b, Q_b",
+                "zeros and ones that take its columns to kinds of neighbours, its rows to kinds of queries",
+            ),
+        ]
+    if isinstance(problem, TotalVariance):
+        weights = blocks.orbit_weights(problem.weights)
+        return *found, Symbol(
+            "w", "what the variances of each kind of queries count", (queries,), lambda: weights
+        )
+    targets = Symbol(
+        "c", "the variance targets", (queries,), lambda: np.asarray(problem.targets[blocks.tables])
+    )
+    if isinstance(problem, PrivacyFirst):
+        cost = Symbol(
+            r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost)
+        )
+        return *found, targets, cost
+    return *found, targets
+
+
+def _sought(problem: Any) -> tuple[Symbol, ...]:
+    blocks = problem.geometry
+    found, levels = [], blocks.reach.shape[1]
+    if levels:
+        found.append(
+            Symbol(r"\tau", "the noise levels of the blocks of one coordinate", (levels,), part="levels")
+        )
+    if blocks.matrix_blocks:
+        found.append(Symbol("K_b", "the covariance of the noise on block b"))
+    if isinstance(problem, PrivacyFirst):
+        found.append(Symbol(r"\kappa", "the factor on the targets"))
+    elif not isinstance(problem, TotalVariance):
+        found.append(Symbol(r"\alpha", "the squared privacy cost"))
+    return tuple(found)
+
+
+def _weights(problem: Any) -> tuple[Symbol, ...]:
+    blocks = problem.geometry
+    return (
+        Symbol(
+            r"\lambda",
+            "weights on kinds of neighbours, none negative",
+            (blocks.reach.shape[0],),
+            part="neighbour_weights",
+        ),
+        Symbol(
+            r"\mu", "weights on kinds of queries, none negative", (len(blocks.tables),), part="query_weights"
+        ),
+    )
+
+
+def _notes(problem: Any) -> tuple[str, ...]:
+    blocks = problem.geometry
+    count = len(blocks.keys) + len(blocks.matrix_blocks)
+    norm = r"$\lVert X \rVert_*$ is the sum of the singular values of $X$."
+    said = (
+        f"Symmetry leaves {count} blocks, of rank {blocks.rank} at most, and one weight for each of "
+        f"{blocks.reach.shape[0]} kinds of records and {len(blocks.tables)} kinds of queries: nothing is lost, since "
+        "the mean of noise over all symmetries costs no more and is as accurate.",
+    )
+    still = bool(np.any(np.asarray(blocks.reach.sum(axis=0)) == 0)) or any(
+        block.moved() is not None for block in blocks.matrix_blocks
+    )
+    exact = ("What no neighbour moves is released exactly, at no cost, and has no noise in these sums.",)
+    return (*said, *(exact if still else ()), *((norm,) if blocks.matrix_blocks else ()))
+
+
+def _dense(matrix: Any) -> Any:
+    return matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)

@@ -1,0 +1,334 @@
+"""Gaussian noise, in formulas: fitness for use, privacy first and total variance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualmech.linalg import is_identity, to_dense
+from dualmech.neighbours import Relation
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.reuse import ReuseFitness
+from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.variance import TotalVariance
+from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
+from dualmech.validate import Array
+
+COST = r"(B u_i)^{\top} \Sigma^{-1} (B u_i)"
+VARIANCE = r"v_j \Sigma v_j^{\top}"
+PAID = Line(
+    rf"\sum_i \lambda_i {COST} = \lVert \Sigma^{{-1/2}} B U \operatorname{{diag}}(\sqrt{{\lambda}}) \rVert_F^2"
+)
+TRACE_NORM = r"\lVert \operatorname{diag}(\sqrt{\mu}) W U \operatorname{diag}(\sqrt{\lambda}) \rVert_*^2"
+HOLDER = Line(
+    r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F",
+    r"for the two matrices above: in their product $\Sigma$ cancels",
+)
+NORM = (
+    r"$\lVert X \rVert_*$ is the sum of the singular values of $X$, "
+    r"$\lVert X \rVert_F^2$ that of its squared entries."
+)
+
+
+def matrices(problem: Any) -> tuple[Symbol, ...]:
+    """Return W, B, L and U of a problem about Gaussian noise, whatever it stands on."""
+    geometry = problem.geometry
+    workload = getattr(geometry, "workload", problem.workload)
+    queries, cells = workload.shape
+    asked = Symbol("W", "the queries, a row each, over the cells", (queries, cells), workload.dense)
+    if geometry.name != "dense":
+        same = Symbol("B = I, L = W", "noise is added to the cells; $v_j$ is row j of W")
+        return asked, same, *_moves(problem, cells)
+    rank = geometry.rank
+    if is_identity(geometry.basis):
+        same = Symbol("B = I, L = W", "noise is added to the cells themselves; $v_j$ is row j of W")
+        return asked, same, *_moves(problem, cells)
+    basis = Symbol("B", "rows that get noise; they span those of W", (rank, cells), lambda: geometry.basis)
+    factor = Symbol(
+        "L", "$W = L B$; $v_j$ is row j of L", (queries, rank), lambda: _coordinates(geometry)[:queries]
+    )
+    return asked, basis, factor, *_moves(problem, cells)
+
+
+def _coordinates(geometry: Any) -> Array:
+    """Return L, what is rounding beside its largest entry set to 0."""
+    found = np.asarray(geometry.representation)
+    return np.where(np.abs(found) > 1e-14 * np.abs(found).max(), found, 0.0)
+
+
+def _moves(problem: Any, cells: int) -> tuple[Symbol, ...]:
+    neighbours = getattr(problem, "neighbours", None)
+    if neighbours is None:
+        return (Symbol("U = I", "neighbours differ by one record; $u_i$ is column i of U"),)
+    own = getattr(problem.geometry, "neighbours", None)
+    said = "the differences of neighbouring data sets, a column $u_i$ each"
+    if isinstance(neighbours, Relation):
+        said += f" ({neighbours})"
+    if own is None or isinstance(own, Relation) or not hasattr(own, "shape"):
+        return (Symbol("U", said),)
+    return (Symbol("U", said, tuple(own.shape), lambda: to_dense(own)),)
+
+
+def covariance(problem: Any) -> Symbol:
+    """Return Σ, the covariance of the noise."""
+    geometry = problem.geometry
+    rank = geometry.rank if geometry.name == "dense" else problem.workload.shape[1]
+    return Symbol(r"\Sigma", "the covariance of the noise on $B x$", (rank, rank), part="itself")
+
+
+def definite(problem: Any) -> str:
+    """Return what Σ ranges over, in words."""
+    still = len(getattr(problem.geometry, "unmoved", ()))
+    return r"$\Sigma \succeq 0$ whose range holds every $B u_i$" if still else r"$\Sigma \succ 0$"
+
+
+def notes(problem: Any) -> tuple[str, ...]:
+    """Return what is released exactly, and what structure the problem stands on."""
+    geometry = problem.geometry
+    said = [NORM]
+    if len(getattr(geometry, "unmoved", ())):
+        said.append(f"No neighbour moves {unmoved_words(problem)}: released exactly, at no cost.")
+        said.append(r"$\Sigma^{-1}$ is the inverse of $\Sigma$ on its range, the pseudo-inverse.")
+    if geometry.name == "product":
+        said.append(
+            rf"$W = W_1 \otimes \dots \otimes W_{{{len(geometry.factors)}}}$: both sides are products over the "
+            "factors, each a problem of this form."
+        )
+    elif geometry.name == "split":
+        said.append("Noise is split by attribute: the interval is honest, and not always tight.")
+    elif geometry.name == "stream":
+        said.append("The rows of W follow a rule: both sides are computed from it, and no matrix is made.")
+    return tuple(said)
+
+
+def unmoved_words(problem: Any) -> str:
+    """Return what combination of the rows of B no neighbour changes, or how many there are."""
+    rows = problem.geometry.unmoved
+    if len(rows) == 1 and np.ptp(rows[0]) <= 1e-9 * np.abs(rows[0]).max():
+        return "the sum of all cells" if is_identity(problem.geometry.basis) else "the sum of all rows of B"
+    return f"a space of dimension {len(rows)} of combinations of the rows of B"
+
+
+def targets(problem: Any) -> Symbol:
+    """Return c, the variance targets."""
+    listed = problem.targets
+    if isinstance(listed, tuple):
+        return Symbol("c_j", "variance targets, products of those of the factors")
+    return Symbol("c", "the variance targets", (len(listed),), lambda: np.asarray(listed))
+
+
+def neighbour_weights(count: int | None) -> Symbol:
+    """Return λ."""
+    shape = None if count is None else (count,)
+    return Symbol(
+        r"\lambda", "weights on pairs of neighbours, none negative", shape, part="neighbour_weights"
+    )
+
+
+def query_weights(count: int | None) -> Symbol:
+    """Return μ."""
+    shape = None if count is None else (count,)
+    return Symbol(r"\mu", "weights on queries, none negative", shape, part="query_weights")
+
+
+def counts(problem: Any) -> tuple[int | None, int | None]:
+    """Return the numbers of weights on neighbours and on queries, None where they are products."""
+    if problem.geometry.name == "dense":
+        return problem.geometry.moves.shape[1], problem.geometry.workload.shape[0]
+    return (None, None) if problem.geometry.name in ("product", "split") else problem.workload.shape[::-1]
+
+
+def bound_lines(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
+    """Return why weights bound noise that costs at most one thing and adds at most another."""
+    accuracy = rf"{limit} \ge \sum_j \mu_j {VARIANCE}"
+    square = r"\lVert \operatorname{diag}(\sqrt{\mu}) L \Sigma^{1/2} \rVert_F^2"
+    return (
+        Line(rf"{cost} \ge {PAID.formula}", r"since $\sum_i \lambda_i \le 1$"),
+        Line(rf"{accuracy} = {square}", spent),
+        HOLDER,
+    )
+
+
+def fitness(problem: FitnessForUse) -> Statement:
+    """State fitness for use."""
+    moves, queries = counts(problem)
+    return Statement(
+        (*matrices(problem), targets(problem)),
+        (covariance(problem), Symbol(r"\alpha", "the squared privacy cost")),
+        Program(
+            "minimise",
+            r"\alpha",
+            definite(problem),
+            (
+                Line(rf"{COST} \le \alpha", "for all neighbours i", "privacy"),
+                Line(rf"{VARIANCE} \le c_j", "for all queries j", "accuracy"),
+            ),
+        ),
+        (neighbour_weights(moves), query_weights(queries)),
+        Program(
+            "maximise",
+            TRACE_NORM,
+            r"$\lambda, \mu \ge 0$",
+            (Line(r"\sum_i \lambda_i \le 1"), Line(r"\sum_j \mu_j c_j \le 1")),
+        ),
+        bound_lines(r"\alpha", "1", r"since $\sum_j \mu_j c_j \le 1$"),
+        notes(problem),
+    )
+
+
+def privacy_first(problem: PrivacyFirst) -> Statement:
+    """State privacy first: the least factor on the targets at a given cost."""
+    moves, queries = counts(problem)
+    given = Symbol(
+        r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost)
+    )
+    return Statement(
+        (*matrices(problem), targets(problem), given),
+        (covariance(problem), Symbol(r"\kappa", "the factor on the targets")),
+        Program(
+            "minimise",
+            r"\kappa",
+            definite(problem),
+            (
+                Line(rf"{COST} \le \gamma", "for all neighbours i", "privacy"),
+                Line(rf"{VARIANCE} \le \kappa c_j", "for all queries j", "accuracy"),
+            ),
+        ),
+        (neighbour_weights(moves), query_weights(queries)),
+        Program(
+            "maximise",
+            rf"\frac{{1}}{{\gamma}} {TRACE_NORM}",
+            r"$\lambda, \mu \ge 0$",
+            (Line(r"\sum_i \lambda_i \le 1"), Line(r"\sum_j \mu_j c_j \le 1")),
+        ),
+        bound_lines(r"\gamma", r"\kappa", r"since $\sum_j \mu_j c_j \le 1$"),
+        notes(problem),
+    )
+
+
+def variance(problem: TotalVariance) -> Statement:
+    """State total variance."""
+    moves, _ = counts(problem)
+    dense = problem.geometry.name == "dense"
+    count = problem.geometry.workload.shape[0] if dense else 0
+    weights = Symbol(
+        "w",
+        "what the variance of each query counts",
+        (count,) if dense else None,
+        (lambda: np.asarray(problem.asked_weights)) if dense else None,
+    )
+    norm = r"\lVert \operatorname{diag}(\sqrt{w}) W U \operatorname{diag}(\sqrt{\lambda}) \rVert_*^2"
+    total = rf"\sum_j w_j {VARIANCE}"
+    square = r"\lVert \operatorname{diag}(\sqrt{w}) L \Sigma^{1/2} \rVert_F^2"
+    return Statement(
+        (*matrices(problem), weights),
+        (covariance(problem),),
+        Program(
+            "minimise",
+            total,
+            definite(problem),
+            (Line(rf"{COST} \le 1", "for all neighbours i", "privacy"),),
+        ),
+        (neighbour_weights(moves),),
+        Program("maximise", norm, r"$\lambda \ge 0$", (Line(r"\sum_i \lambda_i \le 1"),)),
+        (
+            Line(rf"1 \ge {PAID.formula}", r"since $\sum_i \lambda_i \le 1$"),
+            Line(rf"{total} = {square}", "the objective"),
+            HOLDER,
+        ),
+        notes(problem),
+    )
+
+
+# Fitness for use with soft maxima, in formulas.
+
+
+def softmax(problem: SoftmaxFitness) -> Statement:
+    """State fitness for use with soft maxima."""
+    moves, queries = counts(problem)
+    numbers = (
+        Symbol("t_1", "sharpness of the soft maximum of costs", (), lambda: np.array(problem.t1)),
+        Symbol("t_2", "sharpness of that of variances", (), lambda: np.array(problem.t2)),
+        Symbol(r"\omega", "weight of the total variance", (), lambda: np.array(problem.total_weight)),
+    )
+    norm = r"\operatorname{diag}(\sqrt{\mu / c + \omega}) W U \operatorname{diag}(\sqrt{\lambda})"
+    return Statement(
+        (*matrices(problem), targets(problem), *numbers),
+        (
+            covariance(problem),
+            Symbol("g_i", f"the cost ${COST}$ of neighbours i"),
+            Symbol("h_j", rf"the variance over its target, ${VARIANCE} / c_j$, of query j"),
+        ),
+        Program(
+            "minimise",
+            r"\frac{1}{t_1} \log \sum_i \exp(t_1 g_i) + \frac{1}{t_2} \log \sum_j \exp(t_2 h_j)"
+            rf" + \omega \sum_j {VARIANCE}",
+            definite(problem),
+        ),
+        (
+            Symbol(r"\lambda", "shares of the neighbours", (moves or 0,), part="neighbour_weights"),
+            Symbol(r"\mu", "shares of the queries", (queries or 0,), part="query_weights"),
+            Symbol("H(p)", r"the entropy $- \sum_i p_i \log p_i$ of shares"),
+        ),
+        Program(
+            "maximise",
+            rf"2 \lVert {norm} \rVert_* + \frac{{1}}{{t_1}} H(\lambda) + \frac{{1}}{{t_2}} H(\mu)",
+            r"$\lambda, \mu \ge 0$",
+            (Line(r"\sum_i \lambda_i = 1"), Line(r"\sum_j \mu_j = 1")),
+        ),
+        (
+            Line(
+                r"\frac{1}{t} \log \sum_i \exp(t a_i) \ge \sum_i p_i a_i + \frac{1}{t} H(p)",
+                "for any shares p",
+            ),
+            Line(
+                rf"\sum_i \lambda_i g_i + \sum_j (\mu_j / c_j + \omega) {VARIANCE} \ge 2 \lVert {norm} \rVert_*",
+                "since $a^2 + b^2 \\ge 2 a b$ and",
+            ),
+            Line(HOLDER.formula, r"for roots of both sums, as matrices: in their product $\Sigma$ cancels"),
+        ),
+        notes(problem),
+    )
+
+
+# Fitness for use beside an earlier release, in formulas.
+
+
+def reuse(problem: ReuseFitness) -> Statement:
+    """State fitness for use beside an earlier release."""
+    plain, count = fitness(problem.row_by_row), len(problem.targets)
+    geometry, (size, cells) = problem.geometry, problem.release.shape
+    release = (
+        Symbol("F", "what is released, rows with unit noise", (size, cells), lambda: problem.release),
+        Symbol("K", "$F = K B$", (size, geometry.rank), lambda: geometry.representation[count:]),
+    )
+    asked = Symbol("W", "the queries of the wish, a row each", problem.workload.shape, problem.workload.dense)
+    given = (asked, *matrices(problem)[1:], targets(problem), *release)
+    rows = r"[\operatorname{diag}(\sqrt{\mu}) W; \Omega^{1/2} F]"
+    norm = rf"\lVert {rows} U \operatorname{{diag}}(\sqrt{{\lambda}}) \rVert_*^2"
+    kept = Line(r"K \Sigma K^{\top} \preceq I", "the release can be answered from what is known", "released")
+    program = Program("minimise", r"\alpha", definite(problem), (*plain.program.constraints, kept))
+    dual = Program(
+        "maximise",
+        norm,
+        r"$\lambda, \mu \ge 0$ and $\Omega \succeq 0$",
+        (Line(r"\sum_i \lambda_i \le 1"), Line(r"\sum_j \mu_j c_j + \operatorname{tr} \Omega \le 1")),
+    )
+    weights = (
+        neighbour_weights(geometry.moves.shape[1]),
+        query_weights(count),
+        Symbol(r"\Omega", "weights on the release, a matrix", (size, size), part="release_weights"),
+    )
+    proof = (
+        Line(rf"\alpha \ge {PAID.formula}", r"since $\sum_i \lambda_i \le 1$"),
+        Line(
+            rf"1 \ge \sum_j \mu_j {VARIANCE} + \operatorname{{tr}}(\Omega K \Sigma K^{{\top}})",
+            r"since $K \Sigma K^{\top} \preceq I$",
+        ),
+        Line(
+            HOLDER.formula,
+            r"for $X = [\operatorname{diag}(\sqrt{\mu}) L; \Omega^{1/2} K] \Sigma^{1/2}$",
+        ),
+    )
+    return Statement(given, plain.sought, program, weights, dual, proof, notes(problem))

@@ -1,0 +1,312 @@
+"""Every CVXPY program in LaTeX: the formulation with its own symbols, its constraints by their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.reference.attempts import Statement as Formulations
+from dualmech.reference.formulas import choice, writing
+from dualmech.reference.formulas.noise import COST, VARIANCE
+from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
+
+Form = tuple[tuple[Symbol, ...], Program]
+"""What a formulation seeks beside what the problem does, and its program."""
+
+
+def latex(problem: Any, found: Formulations | None, formulation: str | None) -> str:
+    """Return the program of a formulation in LaTeX; see `dualmech.reference.latex`."""
+    statement = choice.statement(problem)
+    own = stated(problem, statement, found, formulation)
+    name = "" if found is None else f": {found.formulation_name(problem, formulation)}"
+    title = f"{writing.literal(repr(problem))}{writing.literal(name)}"
+    return writing.latex_section(writing.program_section(title, own)) + "\n"
+
+
+def stated(
+    problem: Any, statement: Statement, found: Formulations | None, formulation: str | None
+) -> Statement:
+    """Return a statement whose program is that of a formulation.
+
+    Raises `InvalidInputError` for one that the problem does not have.
+    """
+    if found is None:  # a product, or split noise: the program that its factors or attributes make
+        if formulation is not None:
+            given = validate.shown(formulation)
+            raise InvalidInputError(
+                f"formulation must be left out where there is no one program, got {given}"
+            )
+        return statement
+    form = FORMS.get((_kind(problem), found.formulation_name(problem, formulation)))
+    if form is None:
+        return statement
+    more, program = form(problem, statement)
+    return replace(statement, sought=(*statement.sought, *more), program=program)
+
+
+def _kind(problem: Any) -> str:
+    """Return by what a problem's formulations are filed: its class, and what tells its programs apart."""
+    name = type(problem).__name__
+    if getattr(getattr(problem, "geometry", None), "name", "") == "blocks":
+        return "blocks"
+    return f"{name} {problem.criterion}" if name == "LocalStrategy" else name
+
+
+def _schur(left: str, corner: str, below: str) -> str:
+    return rf"\begin{{bmatrix}} {left} & {corner} \\ ({corner})^{{\top}} & {below} \end{{bmatrix}} \succeq 0"
+
+
+COMPLEMENT = Line(
+    _schur(r"\Sigma", "B U", "Z"), r"so that $Z \succeq (B U)^{\top} \Sigma^{-1} (B U)$", "schur"
+)
+
+
+def _corner(problem: Any) -> Symbol:
+    moves = getattr(problem, "moves", getattr(getattr(problem, "geometry", None), "moves", None))
+    size = problem.workload.shape[1] if moves is None else moves.shape[1]
+    return Symbol("Z", "costs stand on its diagonal", (size, size))
+
+
+def _limits(statement: Statement) -> tuple[Line, ...]:
+    """Return the constraints of a statement with costs on the diagonal of Z."""
+    first, *rest = statement.program.constraints
+    return COMPLEMENT, replace(first, formula=first.formula.replace(COST, "Z_{ii}")), *rest
+
+
+def schur(problem: Any, statement: Statement) -> Form:
+    """State one linear matrix inequality in place of the costs."""
+    return (_corner(problem),), replace(statement.program, constraints=_limits(statement))
+
+
+def as_stated(problem: Any, statement: Statement) -> Form:
+    """State the program as the statement has it."""
+    return (), statement.program
+
+
+def logdet(problem: Any, statement: Statement) -> Form:
+    """State the centring problem, with slacks p and q in logarithms."""
+    complement, cost, variance = _limits(statement)
+    more = (
+        _corner(problem),
+        Symbol("p", "slacks of the costs"),
+        Symbol("q", "slacks of the variances"),
+        Symbol("t", "sharpness"),
+    )
+    barrier = r"\frac{1}{t} (\sum_i \log p_i + \sum_j \log q_j + \log \det \Sigma)"
+    program = replace(
+        statement.program,
+        objective=f"{statement.program.objective} - {barrier}",
+        constraints=(
+            complement,
+            replace(cost, formula=cost.formula.replace("Z_{ii}", "Z_{ii} + p_i")),
+            replace(variance, formula=variance.formula.replace(VARIANCE, f"{VARIANCE} + q_j")),
+        ),
+    )
+    return more, program
+
+
+def sum_of_both(problem: Any, statement: Statement) -> Form:
+    """State Problem 3, the sum of the worst cost and the worst ratio."""
+    known = [symbol.name for symbol in statement.sought]
+    both = (Symbol(r"\alpha", "the worst cost"), Symbol(r"\kappa", "the worst variance over its target"))
+    program = Program(
+        "minimise",
+        r"\alpha + \kappa",
+        statement.program.over,
+        (
+            COMPLEMENT,
+            Line(r"Z_{ii} \le \alpha", "for all neighbours i", "privacy"),
+            Line(rf"{VARIANCE} \le \kappa c_j", "for all queries j", "accuracy"),
+        ),
+    )
+    return (*(each for each in both if each.name not in known), _corner(problem)), program
+
+
+def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Statement], Form]:
+    """Return the statement of total variance on the inverse of Σ, by a matrix inequality."""
+
+    def form(problem: Any, statement: Statement) -> Form:
+        more = (
+            Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
+            Symbol(rows, meaning),
+            Symbol("Y", "the total variance is its trace"),
+        )
+        inequality = rf"\begin{{bmatrix}} X & {rows}^{{\top}} \\ {rows} & Y \end{{bmatrix}} \succeq 0"
+        paid = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours i", "privacy")
+        lines = (Line(inequality, rf"so that $Y \succeq {rows} X^{{-1}} {rows}^{{\top}}$", "schur"), paid)
+        return more, Program("minimise", r"\operatorname{tr} Y", r"symmetric X and Y", lines)
+
+    return form
+
+
+def variance_frac(problem: Any, statement: Statement) -> Form:
+    """State total variance on the inverse of Σ, as a matrix fraction."""
+    more = (
+        Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
+        Symbol("V", r"$\operatorname{diag}(\sqrt{w}) L$"),
+    )
+    paid = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours i", "privacy")
+    return more, Program("minimise", r"\operatorname{tr}(V X^{-1} V^{\top})", r"$X \succ 0$", (paid,))
+
+
+def softmax(problem: Any, statement: Statement) -> Form:
+    """State the soft maxima over limits on costs and variances, with one linear matrix inequality."""
+    more, program = softmax_frac(problem, statement)
+    limits = (
+        COMPLEMENT,
+        replace(program.constraints[0], formula=r"Z_{ii} \le g_i"),
+        *program.constraints[1:],
+    )
+    return (*more, _corner(problem)), replace(program, constraints=limits)
+
+
+def softmax_frac(problem: Any, statement: Statement) -> Form:
+    """State the soft maxima over limits on costs and variances."""
+    limits = (
+        Line(rf"{COST} \le g_i", "for all neighbours i", "privacy"),
+        Line(rf"{VARIANCE} / c_j \le h_j", "for all queries j", "accuracy"),
+    )
+    return (), replace(statement.program, constraints=limits)
+
+
+def _weighting(objective: str, *more: Line) -> Callable[[Any, Statement], Form]:
+    """Return a statement of query weighting over v, what stands for the powers of the weights."""
+
+    def form(problem: Any, statement: Statement) -> Form:
+        extra = (Symbol("v", "what a unit of each cost is multiplied by"),) if more else ()
+        program = replace(
+            statement.program, objective=objective, constraints=(*more, *statement.program.constraints)
+        )
+        return extra, program
+
+    return form
+
+
+def common_dual(problem: Any, statement: Statement) -> Form:
+    """State the dual: a measurement that tells the covariances apart."""
+    lines = (
+        Line(r"Y_i \succeq 0", "for all mechanisms i", "positive"),
+        Line(r"\sum_i Y_i = I", "", "complete"),
+    )
+    return statement.weights, replace(statement.dual, over="symmetric $Y_i$", constraints=lines)
+
+
+def strategy_sdp(problem: Any, statement: Statement) -> Form:
+    """State the average case with one linear matrix inequality."""
+    inequality = r"\begin{bmatrix} G & R^{\top} \\ R & T \end{bmatrix} \succeq 0"
+    schur_line = Line(inequality, r"so that $T \succeq R G^{-1} R^{\top}$", "schur")
+    program = Program(
+        "minimise",
+        r"\operatorname{tr} T",
+        r"$w \ge 0$ and symmetric T",
+        (schur_line, *statement.program.constraints),
+    )
+    return (Symbol("T", "the objective is its trace"),), program
+
+
+def _moments(worst: bool) -> Callable[[Any, Statement], Form]:
+    """Return a statement of a local strategy in second-order cones."""
+
+    def form(problem: Any, statement: Statement) -> Form:
+        more = (
+            Symbol("U_S", "$w_S V_S$, what report S adds to the answers times its weight"),
+            Symbol("m_S", "a limit on the second moment of report S"),
+        )
+        lines = (
+            Line(r"\sum_S U_S p_S^{\top} = R", "answers have no bias", "unbiased"),
+            Line(r"\sum_S w_S p_S = 1", "columns of a strategy are probabilities", "columns"),
+            Line(r"\lVert U_S \rVert^2 \le w_S m_S", "second-order cones, for all S", "moments"),
+        )
+        if not worst:
+            return more, Program("minimise", r"\sum_S (s^{\top} p_S) m_S", "w, m and U", lines)
+        users = Line(r"\sum_S (p_S)_u m_S - \lVert R_u \rVert^2 \le t", "for all types u", "users")
+        return more, Program("minimise", "t", "w, m, U and t", (*lines, users))
+
+    return form
+
+
+def strategy_dual(problem: Any, statement: Statement) -> Form:
+    """State the dual of a local strategy without a quotient: its scale is free."""
+    less = "" if problem.criterion == "average" else r" - \sum_u s_u \lVert R_u \rVert^2"
+    objective = rf"2 \operatorname{{tr}}(R Z) - \sum_u y_u{less}"
+    if less:
+        objective = rf"\frac{{1}}{{n}} ({objective})"
+    return statement.weights, replace(statement.dual, objective=objective)
+
+
+def stage(problem: Any, statement: Statement) -> Form:
+    """State one stage of a refinement with one linear matrix inequality."""
+    first, *rest = statement.program.constraints
+    inequality = Line(_schur("M", r"\beta", "Z"), r"so that $Z \succeq \beta^{\top} M^{-1} \beta$", "schur")
+    paid = replace(first, formula=r"o_i + Z_{ii} \le \alpha")
+    return (_corner(problem),), replace(statement.program, constraints=(inequality, paid, *rest))
+
+
+def estimate(problem: Any, statement: Statement) -> Form:
+    """State the estimate with its residual as a variable, whose multiplier proves the bound."""
+    residual = Line("W x - a = r", "", "residual")
+    known = tuple(line for line in statement.program.constraints if line.label == "total")
+    more = (Symbol("r", "the residual", tuple(problem.answers.shape)),)
+    return more, Program("minimise", r"\frac{1}{2} \lVert r \rVert^2", r"$x \ge 0$ and r", (residual, *known))
+
+
+def blocks_schur(problem: Any, statement: Statement) -> Form:
+    """State problems on blocks with a linear matrix inequality for each block of several coordinates."""
+    if not problem.geometry.matrix_blocks:
+        return (), statement.program
+    inequality = Line(_schur("K_b", "M_b", "Z_b"), "for all blocks b of several coordinates", "schur")
+    lines = tuple(
+        replace(line, formula=line.formula.replace(r"M_b^{\top} K_b^{-1} M_b", "Z_b"))
+        for line in statement.program.constraints
+    )
+    more = (Symbol("Z_b", "costs on block b stand on its diagonal"),)
+    return more, replace(statement.program, constraints=(inequality, *lines))
+
+
+def blocks_dual(problem: Any, statement: Statement) -> Form:
+    """State the best bound of blocks of one coordinate, where all neighbours are of one kind."""
+    bound = Program(
+        "maximise", r"\sum_t \sqrt{(N^{\top} m)_t}", r"$m \ge 0$", (Line(r"\sum_j m_j \le 1", "", "spent"),)
+    )
+    said = "shares of the bill of kinds of queries; N over targets, times what each level costs"
+    return (Symbol("m", said, (len(problem.geometry.tables),)),), bound
+
+
+RECIPROCAL = Line(
+    r"\begin{bmatrix} u_i & 1 \\ 1 & v_i \end{bmatrix} \succeq 0", r"so that $v_i \ge 1 / u_i$", "reciprocal"
+)
+POWER = Line(r"v_i^{1/3} u_i^{2/3} \ge 1", r"so that $v_i \ge 1 / u_i^2$", "inverse_square")
+
+FORMS: dict[tuple[str, str], Callable[[Any, Statement], Form]] = {
+    **{(kind, "schur"): schur for kind in ("FitnessForUse", "PrivacyFirst", "ReuseFitness")},
+    **{(kind, "matrix_frac"): as_stated for kind in ("FitnessForUse", "PrivacyFirst", "blocks")},
+    **{(kind, "logdet"): logdet for kind in ("FitnessForUse", "PrivacyFirst")},
+    **{(kind, "sum"): sum_of_both for kind in ("FitnessForUse", "PrivacyFirst")},
+    ("TotalVariance", "gram"): _inverse_form(
+        "R", r"a triangle with $R^{\top} R = L^{\top} \operatorname{diag}(w) L$"
+    ),
+    ("TotalVariance", "schur"): _inverse_form("V", r"$\operatorname{diag}(\sqrt{w}) L$"),
+    ("TotalVariance", "matrix_frac"): variance_frac,
+    ("SoftmaxFitness", "schur"): softmax,
+    ("SoftmaxFitness", "matrix_frac"): softmax_frac,
+    ("QueryWeighting", "inv_pos"): _weighting(r"\sum_i c_i / u_i"),
+    ("QueryWeighting", "sdp"): _weighting(r"\sum_i c_i v_i", RECIPROCAL),
+    ("QueryWeighting", "power"): _weighting(r"\sum_i c_i / u_i^2"),
+    ("QueryWeighting", "power_cone"): _weighting(r"\sum_i c_i v_i", POWER),
+    ("CommonMechanism", "primal"): as_stated,
+    ("CommonMechanism", "dual"): common_dual,
+    ("RefinementStage", "schur"): stage,
+    ("LocalStrategy average", "sdp"): strategy_sdp,
+    ("LocalStrategy average", "socp"): _moments(worst=False),
+    ("LocalStrategy average", "dual"): strategy_dual,
+    ("LocalStrategy worst", "socp"): _moments(worst=True),
+    ("LocalStrategy worst", "dual"): strategy_dual,
+    ("LocalProjection", "qp"): as_stated,
+    ("NonnegativeEstimate", "qp"): estimate,
+    ("blocks", "schur"): blocks_schur,
+    ("blocks", "dual"): blocks_dual,
+}
+"""By problem and formulation, what states it."""

@@ -1,0 +1,419 @@
+"""Sections of words, aligned formulas and matrices: as lines for a terminal, and as LaTeX."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
+from dualmech.validate import Array
+
+# Formulas as text: the small part of LaTeX that statements are written in, as a terminal shows it.
+
+
+LETTERS = {
+    **dict(alpha="α", beta="β", gamma="γ", delta="δ", varepsilon="ε", kappa="κ", lambda_="λ", mu="μ", nu="ν"),
+    **dict(pi="π", sigma="σ", tau="τ", omega="ω", Gamma="Γ", Lambda="Λ", Sigma="Σ", Omega="Ω"),
+}
+SIGNS = {
+    **{name.rstrip("_"): sign for name, sign in LETTERS.items()},
+    **dict(
+        le="≤", ge="≥", succ="≻", succeq="⪰", preceq="⪯", sum="∑", prod="∏", dots="…", cdot="·", times="×"
+    ),
+    **dict(
+        circ="∘", otimes="⊗", lVert="‖", rVert="‖", lvert="|", rvert="|", langle="⟨", rangle="⟩", subset="⊂"
+    ),
+    **dict(quad="   ", top="'", infty="∞", in_="in", emptyset="∅", subseteq="⊆", neq="≠", approx="≈", pm="±"),
+    **dict(log="log", exp="exp", max="max", min="min", left="", right="", star="*", mid="|", det="det"),
+    "in": "∈",
+    **{",": " ", ";": " ", "{": "{", "}": "}", "\\": "; ", "$": "$", "%": "%"},
+}
+RAISED = str.maketrans("0123456789+-½⅓⅔", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻½⅓⅔")
+FRACTIONS = {"1/2": "½", "1/3": "⅓", "2/3": "⅔", "1/4": "¼"}
+
+TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[{}^_&]|\s+|[^\\{}^_&\s]")
+SIMPLE = re.compile(r"\w+'?")  # what a root or a fraction may stand before, without brackets
+
+
+class Reader:
+    """The tokens of a formula, read one after the other."""
+
+    def __init__(self, formula: str) -> None:
+        self.tokens: Iterator[str] = iter(TOKEN.findall(formula))
+
+    def text(self, until: str | None = None) -> str:
+        """Return the text up to a token, or to the end."""
+        parts: list[str] = []
+        for token in self.tokens:
+            if token == until:
+                return "".join(parts)
+            parts.append(self.one(token))
+        if until is not None:
+            raise ValueError(f"a formula ends before {until}")
+        return "".join(parts)
+
+    def argument(self) -> str:
+        """Return the text of the next group, or of the next token alone."""
+        token = next(self.tokens)
+        return self.text("}") if token == "{" else self.one(token)
+
+    def one(self, token: str) -> str:
+        """Return the text of a token, with the arguments that it takes."""
+        if token == "{":
+            return self.text("}")
+        if token == "^":
+            return raised(self.argument())
+        if token == "_":
+            return lowered(self.argument())
+        if token == "&":
+            return ", "
+        if token.isspace():
+            return " "
+        return self.command(token[1:]) if token.startswith("\\") else token
+
+    def command(self, name: str) -> str:
+        """Return the text of a command."""
+        if name in SIGNS:
+            return SIGNS[name]
+        if name == "frac":
+            above, below = bracketed(self.argument()), bracketed(self.argument())
+            return FRACTIONS.get(f"{above}/{below}", f"({above}/{below})")
+        if name == "sqrt":
+            return f"√{bracketed(self.argument())}"
+        if name in ("operatorname", "mathrm", "mathbf", "text", "bar"):
+            return self.argument()
+        if name == "begin":
+            self.argument()
+            return f"[{self.text_of_rows()}]"
+        raise ValueError(f"\\{name} is not in the vocabulary of formulas")
+
+    def text_of_rows(self) -> str:
+        """Return the rows of a matrix, up to its end."""
+        parts: list[str] = []
+        for token in self.tokens:
+            if token == r"\end":
+                self.argument()
+                return "".join(parts).strip()
+            parts.append(self.one(token))
+        raise ValueError("a matrix in a formula has no end")
+
+
+def raised(text: str) -> str:
+    """Return an exponent; a transpose is an apostrophe."""
+    if text == "'" or not text:
+        return text
+    short = text.translate(RAISED)
+    for long, sign in FRACTIONS.items():
+        if text.lstrip("-") == long:
+            return f"^{'-' if text.startswith('-') else ''}{sign}"
+    if all(each in "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻" for each in short):
+        return short
+    return f"^{text}" if SIMPLE.fullmatch(text) or text.lstrip("-").isalnum() else f"^({text})"
+
+
+def lowered(text: str) -> str:
+    """Return an index."""
+    return f"_{text}" if re.fullmatch(r"[\w*+]+", text) else f"_({text})"
+
+
+def bracketed(text: str) -> str:
+    """Return a text in brackets where it is no single thing."""
+    return text if SIMPLE.fullmatch(text) or len(text) == 1 or _in_brackets(text) else f"({text})"
+
+
+def _in_brackets(text: str) -> bool:
+    """Whether the bracket that opens a text is closed at its end, and not before."""
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if depth == 0:
+            return place == len(text) - 1 and text.startswith("(")
+    return False
+
+
+def plain_formula(formula: str) -> str:
+    r"""Return a formula as text.
+
+    Raises `ValueError` for what is not in the vocabulary.
+
+    >>> plain_formula(r"(B u_i)^{\top} \Sigma^{-1} (B u_i) \le \alpha")
+    "(B u_i)' Σ⁻¹ (B u_i) ≤ α"
+    >>> plain_formula(r"\lVert \operatorname{diag}(\sqrt{\mu}) W \rVert_*^2 + \frac{1}{t_1} H(\mu)")
+    '‖diag(√μ) W‖_*² + (1/t_1) H(μ)'
+    """
+    text = re.sub(r" +", lambda spaces: "   " if len(spaces[0]) > 2 else " ", Reader(formula).text().strip())
+    for fence in "‖|":  # no space inside of a norm
+        inside = text.split(fence)
+        text = fence.join(part.strip() if place % 2 else part for place, part in enumerate(inside))
+    return re.sub(r"(?<=[(⟨]) | (?=[)⟩,;])", "", text)
+
+
+DOLLAR = "\ue000"  # stands for a dollar sign in a text that is no formula
+
+ACCENTS = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030a": "r"} | {
+    "\u030c": "v",
+    "\u0327": "c",
+    "\u0304": "=",
+}
+ESCAPED = {
+    **{each: f"\\{each}" for each in "&%#_{}"},
+    **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", DOLLAR: r"\$"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "…": r"\dots{}"},
+    **{"ß": r"\ss{}", "ø": r"\o{}", "æ": r"\ae{}", "Ø": r"\O{}", "Æ": r"\AE{}", "–": "--", "×": r"$\times$"},
+}
+MARKS = re.compile(r"\\(?:begin|end)\{(?P<environment>[^}]*)\}|(?<!\\)[{}$]")
+EXPONENT = re.compile(r"([\d.]+)e([+-])0*(\d+)")
+
+WIDE = 64
+"""Letters of a formula, and of what is said of it in LaTeX, beyond which the latter goes to a line of its own."""
+
+BELOW = "\\\\\n& \\qquad "  # to the line below, in an alignment
+
+PREAMBLE = r"""\documentclass[11pt]{article}
+\usepackage{amsmath}
+\usepackage{amssymb}
+\usepackage[margin=2.5cm]{geometry}
+\setcounter{MaxMatrixCols}{20}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{0.6ex}
+\allowdisplaybreaks
+\begin{document}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A sentence, with formulas between dollar signs."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Formulas below each other: what stands before each, in words, the formula, and what is said of it."""
+
+    lines: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A matrix, its entries as formulas."""
+
+    name: str  # a formula
+    rows: tuple[tuple[str, ...], ...]
+
+
+Part: TypeAlias = Words | Aligned | Entries
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What stands under one title, which is words."""
+
+    title: str
+    parts: tuple[Part, ...]
+
+
+def literal(text: str) -> str:
+    """Return a text that is not ours, as a name in a file, without the meaning that its dollar signs would have."""
+    return text.replace("$", DOLLAR)
+
+
+def plain_words(text: str) -> str:
+    r"""Return words with their formulas as text.
+
+    >>> plain_words(r"weights $\lambda \ge 0$ on neighbours")
+    'weights λ ≥ 0 on neighbours'
+    """
+    parts = text.split("$")
+    shown = (plain_formula(part) if index % 2 else part for index, part in enumerate(parts))
+    return "".join(shown).replace(DOLLAR, "$")
+
+
+def latex_words(text: str) -> str:
+    r"""Return words as LaTeX, what has a meaning there escaped.
+
+    >>> latex_words(r"100 % of query_1 at $\lambda_i$")
+    '100 \\% of query\\_1 at $\\lambda_i$'
+    """
+    parts = text.split("$")
+    return "".join(
+        f"${_latex_number(part)}$" if index % 2 else escaped(part) for index, part in enumerate(parts)
+    )
+
+
+def escaped(text: str) -> str:
+    """Return a text for LaTeX; letters that no font there is sure to have, by their numbers."""
+    return "".join(_escaped_letter(letter) for letter in text)
+
+
+def _escaped_letter(letter: str) -> str:
+    if letter in ESCAPED or letter.isascii():
+        return ESCAPED.get(letter, letter if letter.isprintable() else " ")
+    decomposed = unicodedata.normalize("NFD", letter)
+    if len(decomposed) == 2 and decomposed[0].isascii() and decomposed[1] in ACCENTS:
+        return f"\\{ACCENTS[decomposed[1]]}{{{decomposed[0]}}}"
+    return f"[U+{ord(letter):04X}]"
+
+
+def terminal_lines(section: Section) -> Iterator[str]:
+    """Yield a section line by line, its title in the first."""
+    yield plain_words(section.title)
+    for part in section.parts:
+        if isinstance(part, Words):
+            yield f"  {plain_words(part.text)}"
+        elif isinstance(part, Entries):
+            yield from _matrix_lines(part)
+        else:
+            yield from _aligned_lines(part)
+
+
+def _matrix_lines(part: Entries) -> Iterator[str]:
+    rows = [[plain_formula(entry) for entry in row] for row in part.rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lead = f"    {plain_formula(part.name)} = "
+    for index, row in enumerate(rows):
+        entries = "  ".join(entry.rjust(width) for entry, width in zip(row, widths, strict=True))
+        yield f"{lead if index == 0 else ' ' * len(lead)}[ {entries} ]"
+
+
+def _aligned_lines(part: Aligned) -> Iterator[str]:
+    shown = [
+        (plain_words(lead), plain_formula(formula), plain_words(said)) for lead, formula, said in part.lines
+    ]
+    first = max(len(lead) for lead, _, _ in shown)
+    second = max((len(formula) for _, formula, said in shown if said and len(formula) <= WIDE), default=0)
+    for lead, formula, said in shown:
+        before = f"    {lead.ljust(first)}  " if first else "    "
+        if len(formula) <= WIDE or not said:
+            yield f"{before}{formula.ljust(second)}   {said}".rstrip()
+        else:
+            yield f"{before}{formula}"
+            yield f"{' ' * len(before)}    {said}"
+
+
+def latex_section(section: Section) -> str:
+    """Return a section as LaTeX, without a document around it."""
+    parts = [f"\\subsection*{{{latex_words(section.title)}}}"]
+    for part in section.parts:
+        if isinstance(part, Words):
+            parts.append(f"{latex_words(part.text)}\\par")
+        elif isinstance(part, Entries):
+            rows = " \\\\ ".join(" & ".join(_latex_number(entry) for entry in row) for row in part.rows)
+            parts.append(f"\\[ {part.name} = \\begin{{bmatrix}} {rows} \\end{{bmatrix}} \\]")
+        else:
+            rows = " \\\\\n".join(_latex_row(*line) for line in part.lines)
+            parts.append(f"\\begin{{align*}}\n{rows}\n\\end{{align*}}")
+    return "\n".join(parts)
+
+
+def _latex_row(lead: str, formula: str, said: str) -> str:
+    before = f"\\text{{{latex_words(lead)}}}\\quad & {formula}" if lead else f"& {formula}"
+    if not said:
+        return before
+    wide = len(plain_formula(formula)) + len(plain_words(said)) > WIDE
+    return f"{before} {BELOW if wide else chr(92) + 'quad '}\\text{{{latex_words(said)}}}"
+
+
+def _latex_number(text: str) -> str:
+    return EXPONENT.sub(lambda found: f"{found[1]} \\cdot 10^{{{found[2].strip('+')}{found[3]}}}", text)
+
+
+def latex_document(sections: Sequence[Section]) -> str:
+    """Return sections as a document that LaTeX compiles with amsmath alone."""
+    body = "\n\n".join(map(latex_section, sections))
+    return f"{PREAMBLE}{body}\n\\end{{document}}\n"
+
+
+def unbalanced(latex: str) -> str:
+    r"""Return what of braces, dollar signs and environments is not closed, or closed too early; nothing where all is.
+
+    >>> unbalanced(r"\begin{align*} \frac{1}{2} \end{align*}"), unbalanced(r"\begin{align*} $x")
+    ('', 'align*')
+    """
+    opened: list[str] = []
+    for found in MARKS.finditer(latex):
+        mark = found["environment"] or found[0]
+        closes = found[0].startswith(r"\end") or mark == "}" or (mark == "$" and opened[-1:] == ["$"])
+        if not closes:
+            opened.append(mark)
+        elif not opened or opened.pop() != ("{" if mark == "}" else mark):
+            return mark
+    return "".join(opened[:1])
+
+
+# From a statement to the sections of a page.
+
+
+def program_section(title: str, statement: Statement) -> Section:
+    """Return the section that defines all symbols, and then states the program."""
+    defined = symbol_parts((*statement.given, *statement.sought))
+    return Section(title, (*defined, program_part(statement.program), *map(Words, statement.notes)))
+
+
+def dual_section(statement: Statement) -> Section:
+    """Return the section of the dual: any weights prove a bound."""
+    parts = (*symbol_parts(statement.weights), program_part(statement.dual))
+    return Section("Its dual: any such weights prove a bound.", parts)
+
+
+def symbol_parts(symbols: tuple[Symbol, ...]) -> tuple[Part, ...]:
+    """Return what says what symbols stand for, each with its numbers where they are few."""
+    parts: list[Part] = []
+    for symbol in symbols:
+        shape = "" if not symbol.shape else f" ({' x '.join(map(count, symbol.shape))})"
+        numbers = symbol.printed
+        same = None if numbers is None else listed(numbers)
+        parts.append(Words(f"${symbol.name}${shape if same is None else f' $=$ {same}'}: {symbol.meaning}"))
+        if numbers is not None and same is None:
+            parts.append(Entries(symbol.name, entries(numbers)))
+    return tuple(parts)
+
+
+def program_part(program: Program) -> Aligned:
+    """Return a program, its constraints below each other."""
+    rows = [(program.sense, program.objective, f"over {program.over}" if program.over else "")]
+    for index, line in enumerate(program.constraints):
+        rows.append(("" if index else "subject to", line.formula, line.remark))
+    return Aligned(tuple(rows))
+
+
+def proof_part(lines: tuple[Line, ...]) -> Aligned:
+    """Return formulas of a proof, below each other."""
+    return Aligned(tuple(("", line.formula, line.remark) for line in lines))
+
+
+def listed(numbers: Array) -> str | None:
+    """Return a number or a vector in a line of words, None of a matrix."""
+    if numbers.ndim == 0:
+        return f"${number(float(numbers))}$"
+    return in_line(map(number, numbers.tolist())) if numbers.ndim == 1 else None
+
+
+def in_line(texts: Iterable[str]) -> str:
+    """Return numbers in brackets, as words that a line may break between."""
+    return f"({', '.join(f'${text}$' for text in texts)})"
+
+
+def entries(numbers: Array) -> tuple[tuple[str, ...], ...]:
+    """Return the entries of a matrix as text."""
+    return tuple(tuple(number(float(entry)) for entry in row) for row in np.atleast_2d(numbers))
+
+
+def number(value: float) -> str:
+    """Return a number as it is printed."""
+    return f"{value + 0.0:.6g}"
+
+
+def count(value: int) -> str:
+    """Return a size, that of a domain beyond memory rounded.
+
+    >>> count(4096), count(10**60)
+    ('4096', '1e+60')
+    """
+    return str(value) if value < 10**9 else f"{value:.3g}"

@@ -1,0 +1,473 @@
+"""Local privacy through CVXPY: the convex program over all extremal patterns, handed to a backend, repaired, judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech import linalg
+from dualmech.errors import BackendError, InputTypeError, InvalidInputError
+from dualmech.geometry import local
+from dualmech.geometry.local import Relaxation
+from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
+from dualmech.reference import attempts, backends
+from dualmech.reference.scaling import entries
+from dualmech.reference.statements import label
+from dualmech.validate import Array
+
+# Local privacy as CVXPY programs over all extremal patterns.
+#
+# Throughout, ``P`` (s, n) holds the patterns p_S in its rows, ``R`` (k, n) a root of the workload, ``R'R = W'W``,
+# ``share`` (n,) n times the prior, ``w`` (s,) the weights of the patterns and ``U`` (k, s) the reconstruction of each
+# times its weight. One user's second moment, averaged over the prior, is ``Σ_S ‖U_S‖² (share'p_S) / (n w_S)``.
+
+
+def sdp(patterns: Array, directions: Array, root: Array) -> cp.Problem:
+    """State the average case with one linear matrix inequality, ``tr(R G⁻¹ R')`` being the least trace of T.
+
+    The rows of `directions` (s, r) are ``p_S / √(share'p_S)``, in any coordinates: ``G = Σ_S w_S a_S a_S'``.
+    """
+    P, R = cp.Constant(patterns, name="P"), cp.Constant(root, name="R")
+    size = directions.shape[1]
+    products = np.einsum("si,sj->ijs", directions, directions).reshape(size**2, -1)
+    w = cp.Variable(len(patterns), name="w", nonneg=True)
+    T = cp.Variable((len(root), len(root)), name="T", symmetric=True)
+    G = cp.reshape(products @ w, (size, size), order="C")
+    return cp.Problem(
+        cp.Minimize(cp.trace(T)),
+        [label("schur", cp.bmat([[G, R.T], [R, T]]) >> 0), label("columns", P.T @ w == 1)],
+    )
+
+
+def socp(patterns: Array, root: Array, share: Array) -> cp.Problem:
+    """State the average case in second-order cones: ``‖U_S‖² ≤ w_S s_S`` is ``‖(2 U_S, w_S - s_S)‖ ≤ w_S + s_S``."""
+    P, R, shares = cp.Constant(patterns, name="P"), cp.Constant(root, name="R"), cp.Constant(share)
+    w, s = cp.Variable(len(patterns), name="w"), cp.Variable(len(patterns), name="s")
+    U = cp.Variable((len(root), len(patterns)), name="U")
+    return cp.Problem(
+        cp.Minimize((P @ shares) @ s),
+        [label("unbiased", U @ P == R), label("columns", P.T @ w == 1), label("moments", _cones(w, s, U))],
+    )
+
+
+def socp_worst(patterns: Array, root: Array, share: Array) -> cp.Problem:
+    """State the worst case in second-order cones: t is at least the variance of every user type."""
+    P, R = cp.Constant(patterns, name="P"), cp.Constant(root, name="R")
+    w, s = cp.Variable(len(patterns), name="w"), cp.Variable(len(patterns), name="s")
+    U = cp.Variable((len(root), len(patterns)), name="U")
+    t = cp.Variable(name="t")
+    return cp.Problem(
+        cp.Minimize(t),
+        [
+            label("unbiased", U @ P == R),
+            label("columns", P.T @ w == 1),
+            label("moments", _cones(w, s, U)),
+            label("users", P.T @ s - np.square(root).sum(axis=0) <= t),
+        ],
+    )
+
+
+def dual(patterns: Array, root: Array, share: Array) -> cp.Problem:
+    """State the dual of the average case: ``‖Z'p_S‖² ≤ (y'p_S)(share'p_S)`` for every pattern."""
+    P, R, shares = cp.Constant(patterns, name="P"), cp.Constant(root, name="R"), cp.Constant(share)
+    Z, y = cp.Variable(root.T.shape, name="Z"), cp.Variable(root.shape[1], name="y")
+    return cp.Problem(
+        cp.Maximize(2 * cp.trace(Z @ R) - cp.sum(y)),
+        [label("patterns", _cones(P @ y, P @ shares, (P @ Z).T))],
+    )
+
+
+def dual_worst(patterns: Array, root: Array, share: Array) -> cp.Problem:
+    """State the dual of the worst case, in which the adversary chooses the share of each user type."""
+    P, R = cp.Constant(patterns, name="P"), cp.Constant(root, name="R")
+    size = root.shape[1]
+    Z, y = cp.Variable(root.T.shape, name="Z"), cp.Variable(size, name="y")
+    shares = cp.Variable(size, name="share", nonneg=True)
+    known = np.square(root).sum(axis=0)
+    return cp.Problem(
+        cp.Maximize((2 * cp.trace(Z @ R) - cp.sum(y) - known @ shares) / size),
+        [label("patterns", _cones(P @ y, P @ shares, (P @ Z).T)), label("prior", cp.sum(shares) == size)],
+    )
+
+
+STATEMENTS = {
+    ("average", "socp"): socp,
+    ("average", "dual"): dual,
+    ("worst", "socp"): socp_worst,
+    ("worst", "dual"): dual_worst,
+}
+
+
+def _cones(first: cp.Expression, second: cp.Expression, vectors: cp.Expression) -> cp.Constraint:
+    """Return ``‖v_S‖² ≤ first_S second_S`` for the columns v_S of `vectors`, as second-order cones."""
+    difference = cp.reshape(first - second, (1, first.size), order="F")
+    return cp.SOC(first + second, cp.vstack([2 * vectors, difference]), axis=0)
+
+
+FORMULATIONS = {
+    "average": {"sdp": frozenset({"PSD"}), "socp": frozenset({"SOC"}), "dual": frozenset({"SOC"})},
+    "worst": {"dual": frozenset({"SOC"}), "socp": frozenset({"SOC"})},
+}
+"""The statements by criterion and name, the default first, with the cones that they need."""
+
+MOST_USER_TYPES = 10  # user types up to which a program over all 2^n - 2 patterns is written down
+
+WORST_ACCURACIES = (1e-2, 1e-3, 1e-4)
+"""How much more accurately the worst case is solved: its largest variance grows at once with an error of the prior."""
+
+NEGLIGIBLE = 1e-9  # weight of a pattern, relative to the largest, below which it is left out of a strategy
+
+
+def _write(problem: LocalStrategy, name: str) -> cp.Problem:
+    rows, share = _patterns(problem), problem.user_types * problem.prior
+    if name == "sdp":
+        return sdp(rows, rows / np.sqrt(rows @ share)[:, None], problem.root)
+    return STATEMENTS[problem.criterion, name](rows, problem.root, share)
+
+
+def _read(problem: LocalStrategy, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+    reading = _READINGS[problem.criterion, formulation](StrategyUnits.of(problem, _patterns(problem)))
+    if problem.criterion == "average":
+        return reading
+    return replace(reading, steps=[(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrategyUnits:
+    """A problem with a root that is centred, which costs a constant, and scaled so that the optimum is near 1."""
+
+    problem: LocalStrategy
+    patterns: Array  # (s, n) P
+    root: Array  # (k, n) ``(R - a 1') / √unit``
+    centre: Array  # (k,) a, the mean of the columns of R under the prior; their plain mean in the worst case
+    basis: Array  # (n, n - 1) orthogonal directions, with sum 0, in which the G of a good strategy is near the identity
+    unit: float  # the objective of the average case that is called 1
+
+    @classmethod
+    def of(cls, problem: LocalStrategy, rows: Array) -> StrategyUnits:
+        """Scale by the closed-form bound on the objective; `rows` are the patterns that are listed, if any."""
+        size, root = problem.user_types, problem.root
+        prior = problem.prior if problem.criterion == "average" else np.full(size, 1 / size)
+        centre = root @ prior
+        centred = root - centre[:, None]
+        # One pattern of each size tells the largest trace that the part of G with sum 0 can have.
+        each = local.rows(np.tri(size, dtype=bool)[:-1], problem.epsilon)
+        trace = size * float(np.square(each - 1 / size).sum(axis=1).max())
+        nuclear = float(linalg.singular_values(centred - centred.mean(axis=1)[:, None]).sum())
+        # A workload that is constant up to rounding leaves nothing to decide.
+        unit = max(nuclear, 8 * size * linalg.EPS * float(np.linalg.norm(root))) ** 2 / trace
+        basis = scipy.linalg.helmert(size).T / math.sqrt(trace / (size - 1))
+        return cls(problem, rows, centred / math.sqrt(unit), centre, basis, unit)
+
+    @property
+    def share(self) -> Array:
+        """The prior times the number of user types."""
+        return np.asarray(self.problem.user_types * self.problem.prior)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of weights, and in the worst case of probabilities after them."""
+        users = self.problem.user_types if self.problem.criterion == "worst" else 0
+        return (len(self.patterns) + users,)
+
+    @property
+    def objective_unit(self) -> float:
+        """The program's objective that is called 1; of the worst case it is one user's variance."""
+        return self.unit / (1 if self.problem.criterion == "average" else self.problem.user_types)
+
+    @property
+    def program_root(self) -> Array:
+        """The root in the units of `objective_unit`."""
+        return np.asarray(self.root * math.sqrt(self.unit / self.objective_unit))
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> LocalPoint:
+        """Return the strategy of weights w (s,), in the worst case followed by a prior, exactly feasible.
+
+        A matrix stands for its diagonal: the identity for equal weights. `spare` is the share of all reports that goes
+        to equal weights, should rounding hide what a strategy that is all but singular can answer.
+        """
+        given = np.maximum(entries(inner, "weights"), 0.0)
+        weights, prior = given[: len(self.patterns)], given[len(self.patterns) :]
+        if not weights.any() or (prior.size and not prior.any()):
+            raise BackendError("the backend returned no weights to judge: none is positive")
+        weights = (1 - spare) * weights + spare * weights.mean()
+        kept = weights > NEGLIGIBLE * weights.max()
+        strategy = self.patterns[kept] * weights[kept, None] * (len(self.share) / weights[kept].sum())
+        chosen = prior / prior.sum() if prior.size else self.problem.prior
+        return self.problem.feasible(LocalPoint(strategy, chosen))
+
+    def dual(self, matrix: Array, costs: Array, prior: Array | None = None) -> LocalDual:
+        """Return Z and y of the centred and scaled root as those of the problem's own.
+
+        With ``R = R₀ + a 1'``, what proves a bound for R₀ proves one that is higher by the constant for R as
+        ``Z₀ + share a'`` and ``y₀ + ‖a‖² share + 2 Z₀ a``, since ``‖Z'p‖² ≤ (y'p)(share'p)`` stays the same condition.
+        """
+        share = self.share if prior is None else len(self.share) * prior
+        inner = math.sqrt(self.unit) * matrix
+        raised = self.unit * costs + (self.centre @ self.centre) * share + 2 * inner @ self.centre
+        return LocalDual(inner + np.outer(share, self.centre), raised, prior)
+
+    def empty_dual(self) -> LocalDual:
+        """Return what is known before there is an answer."""
+        return self.dual(np.zeros(self.root.T.shape), np.zeros(len(self.share)))
+
+
+def _sdp_readout(scaled: StrategyUnits) -> attempts.Readout:
+    rows, basis = scaled.patterns, scaled.basis
+    program = sdp(rows, rows @ basis / np.sqrt(rows @ scaled.share)[:, None], scaled.root @ basis)
+
+    def multipliers() -> LocalDual:
+        schur, columns = (constraint.dual_value for constraint in program.constraints)
+        if schur is None or columns is None:
+            return scaled.empty_dual()
+        size = basis.shape[1]
+        return scaled.dual(-basis @ schur[:size, size:], columns)
+
+    return _readout(program, scaled, lambda: program.var_dict["w"].value, multipliers)
+
+
+def _socp_readout(scaled: StrategyUnits) -> attempts.Readout:
+    worst, size = scaled.problem.criterion == "worst", len(scaled.share)
+    statement = STATEMENTS[scaled.problem.criterion, "socp"]
+    program = statement(scaled.patterns, scaled.program_root, scaled.share)
+    known = {constraint.label: constraint for constraint in program.constraints}
+
+    def weights() -> Array | None:
+        found = [program.var_dict["w"].value, *([known["users"].dual_value] if worst else [])]
+        return None if any(part is None for part in found) else np.concatenate(found)
+
+    def multipliers() -> LocalDual:
+        Z, y = known["unbiased"].dual_value, known["columns"].dual_value
+        if Z is None or y is None:
+            return scaled.empty_dual()
+        if not worst:
+            return scaled.dual(-Z.T / 2, y)
+        # One user's variance is what the program minimises: √n and n undo the units of its root and objective.
+        return scaled.dual(-Z.T / 2 * math.sqrt(size), y, _prior(known["users"].dual_value))
+
+    return _readout(program, scaled, weights, multipliers)
+
+
+def _dual_readout(scaled: StrategyUnits) -> attempts.Readout:
+    worst, size = scaled.problem.criterion == "worst", len(scaled.share)
+    statement = STATEMENTS[scaled.problem.criterion, "dual"]
+    program = statement(scaled.patterns, scaled.program_root, scaled.share)
+
+    def weights() -> Array | None:
+        sums, parts = program.constraints[0].dual_value
+        if sums is None or parts is None:
+            return None
+        found = np.ravel(sums) + np.reshape(parts, (-1, len(scaled.patterns)))[-1]
+        return np.concatenate([found, program.var_dict["share"].value]) if worst else found
+
+    def multipliers() -> LocalDual:
+        Z, y = program.var_dict["Z"].value, program.var_dict["y"].value
+        if Z is None or y is None:
+            return scaled.empty_dual()
+        if not worst:
+            return scaled.dual(Z, y)
+        return scaled.dual(Z / math.sqrt(size), y / size, _prior(program.var_dict["share"].value))
+
+    return _readout(program, scaled, weights, multipliers)
+
+
+_READINGS = {
+    ("average", "sdp"): _sdp_readout,
+    ("average", "socp"): _socp_readout,
+    ("average", "dual"): _dual_readout,
+    ("worst", "socp"): _socp_readout,
+    ("worst", "dual"): _dual_readout,
+}
+
+
+def _readout(
+    program: cp.Problem,
+    scaled: StrategyUnits,
+    weights: Callable[[], Array | None],
+    multipliers: Callable[[], LocalDual],
+) -> attempts.Readout:
+    average = scaled.problem.criterion == "average"
+    constant = len(scaled.share) * float(scaled.centre @ scaled.centre) / scaled.unit if average else 0.0
+    return attempts.Readout(
+        program, scaled, covariance=weights, dual=multipliers, optimum=lambda value: value + constant
+    )
+
+
+def _prior(multipliers: Array | None) -> Array:
+    """Return multipliers of the user types as a probability."""
+    if multipliers is None or not np.any(multipliers > 0):
+        raise BackendError("the backend returned no multipliers to judge")
+    positive = np.maximum(np.ravel(multipliers), 0.0)
+    return np.asarray(positive / positive.sum())
+
+
+def _patterns(problem: LocalStrategy) -> Array:
+    if problem.user_types > MOST_USER_TYPES:
+        raise InvalidInputError(
+            f"workload must have at most {MOST_USER_TYPES} user types for a program over all patterns, got "
+            f"{problem.user_types}; the fast layer has no such limit, nor has `reference.lower_bound`"
+        )
+    return local.rows(local.all_sets(problem.user_types), problem.epsilon)
+
+
+STATEMENT = attempts.Statement(lambda problem: FORMULATIONS[problem.criterion], _write, _read)
+
+
+# A bound on the variance of every local strategy where patterns are too many to list: a semidefinite relaxation.
+#
+# The indicators s of the sets behind a strategy's patterns enter its ``G = Σ_S w_S p_S p_S' / (share'p_S)`` only
+# through the weighted sums ``a`` of 1, ``b`` (n,) of s and ``B`` (n, n) of ``s s'``. What holds for every set holds
+# for these.
+
+
+MOST_BOUNDED_TYPES = 32  # user types up to which the relaxation is written down
+
+
+def lower_bound(
+    problem: LocalStrategy,
+    *,
+    prior: npt.ArrayLike | None = None,
+    backend: Any = "CLARABEL",
+    tol: float | None = None,
+    time_limit: float | None = None,
+    **options: Any,
+) -> LocalDual:
+    """Return dual weights whose bound the judge verifies by one eigenvalue, however many patterns there are.
+
+    Minimise ``tr(R G⁻¹ R')`` over a, b and B with ``G = a 1 1' + c (b 1' + 1 b') + c² B``, ``G share = 1`` and, in
+    place of all sets being 0 or 1, ``[[a, b'], [b, B]] ⪰ 0``, ``diag B = b`` and what products of true inequalities
+    say: McCormick's, ``(|S| - j)(|S| - j - 1) ≥ 0``, and ``1 ≤ |S| ≤ n - 1`` times ``s_u`` and ``1 - s_u``. Their
+    multipliers prove the bound that comes with the answer, whatever the backend did.
+    Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
+    returns no multipliers; `InvalidInputError` or `InputTypeError` for more than 32 user types, a prior for the
+    average case, which has its own, or arguments out of range.
+    Returns `LocalDual`: with a `relaxation`; for ``problem.certify``, together with any strategy.
+
+    - `problem`: at most 32 user types;
+    - `prior` (n,): for the worst case, the probability over user types that the adversary is held to; uniform by
+      default;
+    - `backend`: an installed CVXPY backend that can do semidefinite cones;
+    - `tol`: how accurately to solve the relaxation, as in `dualmech.reference.solve`;
+    - `time_limit`: seconds for the backend (CLARABEL and SCS);
+    - `**options`: passed to the backend as they are, over what `tol` chose.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> problem = dm.LocalStrategy(dm.workloads.prefix(5), epsilon=1.0)
+    >>> best = reference.solve(problem)
+    >>> judged = problem.certify(best.primal, reference.lower_bound(problem))
+    >>> round(judged.objective, 3), 0.98 <= judged.lower_bound / judged.objective <= 1
+    (63.226, True)
+    """
+    average = _average_case(problem, prior)
+    request = attempts.BackendRequest.of(backend, backends.SEMIDEFINITE, tol, time_limit, options)
+    scaled = StrategyUnits.of(average, np.zeros((0, average.user_types)))
+    program = relaxation(scaled.root @ scaled.basis, scaled.basis, scaled.share, average.epsilon)
+    outcome = backends.run(
+        program, request.backend, tol=request.tol, deadline=request.deadline, options=options
+    )
+    known = {constraint.label: constraint.dual_value for constraint in program.constraints}
+    if any(value is None for value in known.values()):
+        raise BackendError(
+            f"the backend returned no multipliers to judge (backend {request.backend}, status {outcome.status})"
+        )
+    size = scaled.basis.shape[1]
+    unit, _ = _units(average.user_types, average.epsilon)
+    found = scaled.dual(-scaled.basis @ known["schur"][:size, size:], known["columns"])
+    held = average.prior if problem.criterion == "worst" else None
+    return replace(found, prior=held, relaxation=_multipliers(known, average.user_types, scaled.unit / unit))
+
+
+def relaxation(root: Array, basis: Array, share: Array, epsilon: float) -> cp.Problem:
+    """State the relaxation, with the root and G on a basis (n, r) of what sums to 0.
+
+    a, b and B are in a unit, and the variables multiples of them, in which those of all sets of the best size are
+    near 1.
+    """
+    size, c = len(share), local.gain(epsilon)
+    unit, ratio = _units(size, epsilon)
+    R, ones = cp.Constant(root, name="R"), np.ones(size)
+    A, b_scaled = cp.Variable(name="a"), cp.Variable(size, name="b")
+    B_scaled = cp.Variable((size, size), name="B", symmetric=True)
+    T = cp.Variable((len(root), len(root)), name="T", symmetric=True)
+    a, b, B = A / ratio**2, b_scaled / ratio, B_scaled
+    column = cp.reshape(b_scaled, (size, 1), order="C")
+    moments = cp.bmat([[cp.reshape(A, (1, 1), order="C"), column.T], [column, B_scaled]])
+    G = unit * c**2 * basis.T @ B @ basis
+    u, v = np.triu_indices(size, 1)
+    j = np.arange(1, size - 1)
+    total = cp.sum(b)
+    return cp.Problem(
+        cp.Minimize(cp.trace(T)),
+        [
+            label("schur", cp.bmat([[G, R.T], [R, T]]) >> 0),
+            label(
+                "columns",
+                unit * (size * a + c * (share @ b)) * ones + unit * c * (size * b + c * (B @ share)) == 1,
+            ),
+            label("moments", moments >> 0),
+            label("squares", cp.diag(B) == b),
+            label("both", B[u, v] >= 0),
+            label("first", b[u] - B[u, v] >= 0),
+            label("second", b[v] - B[u, v] >= 0),
+            label("neither", a - b[u] - b[v] + B[u, v] >= 0),
+            *[label("sizes", cp.sum(B) - (2 * j + 1) * total + j * (j + 1) * a >= 0) for _ in j[:1]],
+            label("in_low", B @ ones - b >= 0),
+            label("in_high", (size - 1) * b - B @ ones >= 0),
+            label("out_low", total - a - B @ ones + b >= 0),
+            label("out_high", (size - 1) * a - total - (size - 1) * b + B @ ones >= 0),
+        ],
+    )
+
+
+def _units(size: int, epsilon: float) -> tuple[float, float]:
+    """Return the B of equal weights on all sets of the best size, on its diagonal, and the root of the share of users.
+
+    The best size is that of the closed-form bound: the largest trace that the part of G with sum 0 can have.
+    """
+    each = local.rows(np.tri(size, dtype=bool)[:-1], epsilon)
+    count = int(np.argmax(np.square(each - 1 / size).sum(axis=1))) + 1
+    return count / (size + local.gain(epsilon) * count) ** 2, float(np.sqrt(count / size))
+
+
+def _multipliers(known: dict[str, Any], size: int, unit: float) -> Relaxation:
+    """Return the multipliers of the program in the problem's own units."""
+    u, v = np.triu_indices(size, 1)
+    both, one, neither = np.zeros((3, size, size))
+    both[u, v], one[u, v], one[v, u], neither[u, v] = (
+        unit * known[name] for name in ("both", "first", "second", "neither")
+    )
+    products = np.stack([known[name] for name in ("in_low", "in_high", "out_low", "out_high")])
+    return Relaxation.of(
+        size,
+        -unit * known["squares"],
+        both=both,
+        one=one,
+        neither=neither,
+        sizes=unit * np.ravel(known.get("sizes", [])),
+        products=unit * products,
+    )
+
+
+def _average_case(problem: LocalStrategy, prior: npt.ArrayLike | None) -> LocalStrategy:
+    """Return the average case whose bound is asked: for the worst case, under the prior given."""
+    if not isinstance(problem, LocalStrategy):
+        raise InputTypeError(f"problem must be a LocalStrategy, got {type(problem).__name__}")
+    if problem.user_types > MOST_BOUNDED_TYPES:
+        raise InvalidInputError(
+            f"workload must have at most {MOST_BOUNDED_TYPES} user types, got {problem.user_types}"
+        )
+    if problem.criterion == "worst":
+        return LocalStrategy(problem.workload, problem.epsilon, prior=prior)
+    if prior is not None:
+        raise InvalidInputError("prior is for the worst case; the average case has its own")
+    return problem

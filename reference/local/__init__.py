@@ -1,1 +1,0 @@
-"""Local privacy through CVXPY."""

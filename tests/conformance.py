@@ -1,0 +1,315 @@
+"""What every family must do on every geometry that it has: one list of checks, for those who add one.
+
+A `ConformanceCase` makes a problem, a new one at every call; `CHECKS` are functions of a `Run`, which is a case with
+its answers. A check that fails raises `AssertionError`, and its message says what is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import pickle
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from dualmech import fast, reference
+from dualmech.command import explanation
+from dualmech.crosscheck.agreement import Agreement, compare
+from dualmech.crosscheck.families import family_of
+from dualmech.crosscheck.judging import judge, judged
+from dualmech.crosscheck.proofs.prove import prove, verify
+from dualmech.errors import DualmechError, InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.publishing.published import published_tables
+from dualmech.publishing.release import plan
+from dualmech.reference.formulas.writing import latex_document, unbalanced
+from dualmech.solution import Solution
+from dualmech.storage.store import load, save
+
+SLACK = Fraction(1, 10**12)  # what rounding may hide of a mechanism's cost, relative
+
+
+@dataclass(frozen=True, slots=True)
+class ConformanceCase:
+    """A problem of a family on a geometry, and what may be expected of its solvers."""
+
+    label: str  # family and geometry
+    make: Callable[[], Any]  # makes the problem; equal ones, distinct objects, each time
+    other: Callable[[], Any]  # makes a problem that differs from it
+    tol: float = 1e-4  # gap that both layers reach
+
+
+@dataclass(slots=True)
+class Run:
+    """A case with the answers of both layers, each found when it is first asked for."""
+
+    case: ConformanceCase
+    problem: Any = field(init=False)
+    found: dict[str, Solution] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.problem = self.case.make()
+
+    def answer(self, layer: str) -> Solution:
+        """Return the answer of ``fast`` or ``reference``, to a problem of its own."""
+        if layer not in self.found:
+            solve: Any = fast.solve if layer == "fast" else reference.solve
+            self.found[layer] = solve(self.case.make(), tol=self.case.tol)
+        return self.found[layer]
+
+
+def both_layers_agree(run: Run) -> None:
+    """Both layers certify, and answers to equal problems, distinct objects, can be compared."""
+    answers = [run.answer("fast"), run.answer("reference")]
+    assert all(each.certificate.certifies(run.case.tol) for each in answers), [each.gap for each in answers]
+    assert compare(answers).outcome is Agreement.AGREE
+
+
+def stated_or_refused(run: Run) -> None:
+    """The reference layer states the program, or refuses by name."""
+    try:
+        program = reference.formulate(run.problem)
+    except DualmechError as error:
+        assert "geometry" in str(error) or "factor" in str(error)
+    else:
+        assert program.constraints
+
+
+def the_same_and_others(run: Run) -> None:
+    """A problem knows the same problem from another one."""
+    again, other = run.case.make(), run.case.other()
+    assert run.problem.same_as(again) and again.same_as(run.problem)
+    assert not run.problem.same_as(other) and not other.same_as(run.problem)
+    assert not run.problem.same_as(None) and not run.problem.same_as("problem")
+
+
+def lies_are_not_certified(run: Run) -> None:
+    """What is not finite, or negative, proves nothing."""
+    answer = run.answer("fast")
+    for factor in (np.nan, -1.0, np.inf):
+        for primal, dual in (
+            (_times(answer.primal, factor), answer.dual),
+            (answer.primal, _times(answer.dual, factor)),
+        ):
+            with np.errstate(all="ignore"):
+                try:
+                    found = run.problem.certify(primal, dual)
+                except DualmechError:
+                    continue
+            assert np.isfinite(found.objective) or found.remarks, "no remark says why there is no point"
+            proves = found.lower_bound > 0 or found.offset > 0 or found.objective == 0
+            assert proves or found.remarks, "no remark says why nothing is proven"
+            harmless = family_of(run.problem).name in ("projection", "estimate") or dual is not answer.dual
+            assert harmless or not found.certifies(run.case.tol), f"{factor} is certified"
+            assert found.lower_bound <= answer.objective * (1 + 1e-6)
+
+
+def outsiders_are_judged(run: Run) -> None:
+    """The judge finds a bound of its own for any point; mechanisms are judged, or refused by name."""
+    answer = run.answer("fast")
+    verdict = judge(run.problem, answer.primal, tol=run.case.tol)
+    assert verdict.feasible and verdict.gap <= 2 * run.case.tol
+    with contextlib.suppress(DualmechError):
+        assert judge(run.problem, answer.mechanism, tol=run.case.tol).feasible
+
+
+def answers_from_elsewhere(run: Run) -> None:
+    """A point and dual weights from elsewhere make the same answer, and a method of one's own is followed to it."""
+    answer = run.answer("fast")
+    mine = judged(run.problem, answer.primal, answer.dual, tol=run.case.tol)
+    assert mine == answer and mine.certificate == answer.certificate
+    assert compare([mine, verdict := judge(run.problem, answer.primal, tol=run.case.tol)]).lower_bound > -1
+    assert verdict.answer.certificate.feasible
+    parts = tuple(getattr(answer.dual, each) for each in answer.dual.__dataclass_fields__)
+    for dual in (answer.dual, parts if len(parts) > 1 else parts[0], None):
+
+        def mine_again(_: Any, own: Any = dual) -> Any:
+            yield answer.primal, own
+
+        # Of blocks and factors a pair of arrays says too little.
+        given = dual is None or dual is answer.dual
+        with contextlib.nullcontext() if given else contextlib.suppress(InputTypeError):
+            found: Solution = fast.solve(run.problem, method=mine_again, tol=2 * run.case.tol)
+            assert found.status.name == "CERTIFIED" and found.iterations == 1
+
+
+def files_are_judged_anew(run: Run) -> None:
+    """A solution is written, read back, and means the same."""
+    answer = run.answer("fast")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        path = Path(folder) / "solution.npz"
+        save(answer, path)
+        again = load(path)
+    assert again.problem.same_as(run.problem) and run.problem.same_as(again.problem)
+    assert np.isclose(again.objective, answer.objective, rtol=1e-9, atol=1e-12)
+    assert again.status is answer.status and again.solver == answer.solver
+
+
+def copies_are_equal(run: Run) -> None:
+    """Pickled and copied problems are the same problem, and pickled answers are certified as before."""
+    for again in (
+        pickle.loads(pickle.dumps(run.problem)),
+        copy.deepcopy(run.problem),
+        copy.copy(run.problem),
+    ):
+        assert run.problem.same_as(again) and run.problem == again and hash(run.problem) == hash(again)
+    assert run.problem != run.case.other()
+    answer = run.answer("fast")
+    for again in (pickle.loads(pickle.dumps(answer)), copy.deepcopy(answer)):
+        assert again == answer and again.problem.certify(again.primal, again.dual).gap == answer.gap
+
+
+def said_in_words(run: Run) -> None:
+    """Everything says in a line what it is, in a notebook by a table, and an answer is explained."""
+    answer = run.answer("fast")
+    own = [answer.mechanism] if family_of(run.problem).name not in ("projection", "estimate") else []
+    verdict = judge(run.problem, answer.primal, tol=run.case.tol)
+    for shown in (run.problem, answer, answer.certificate, verdict, compare([answer]), *own):
+        assert repr(shown).startswith(f"{type(shown).__name__}(")
+        assert len(repr(shown)) < 200 and "\n" not in repr(shown)
+        assert "<table>" in shown._repr_html_()
+    assert repr(answer).startswith(f"Solution({answer.status.name}, ") and "gap" in repr(answer)
+    stream = io.StringIO()
+    explanation.explain_answer(Console(file=stream, width=120), run.answer("fast"))
+    assert "program" in stream.getvalue() and "proof" in stream.getvalue()
+
+
+def written_in_formulas(run: Run) -> None:
+    """Symbols, program, dual and proof are stated, and both layers write them as LaTeX that can be compiled."""
+    page = explanation.sections(run.answer("fast"))
+    assert len(page) == 5 and all(section.parts for section in page)
+    assert not unbalanced(latex_document(page))
+    for formulation in reference.formulations(run.problem) or (None,):
+        written = reference.latex(run.problem, formulation)
+        assert not unbalanced(written)
+        if formulation is not None:
+            labels = {
+                line.label for line in reference.statement(run.problem, formulation).program.constraints
+            }
+            stated = reference.formulate(run.problem, formulation).constraints
+            assert labels - {""} == {each.label.partition("[")[0] for each in stated if each.label}, (
+                formulation
+            )
+
+
+def shares_and_what_binds(run: Run) -> None:
+    """Prices sum to 1 and binding neighbours are indices, or both are refused by name."""
+    answer = run.answer("fast")
+    try:
+        prices = answer.prices
+    except DualmechError as error:
+        assert str(error)
+    else:
+        assert np.all(prices >= 0) and np.isclose(prices.sum(), 1)
+    assert answer.binding.dtype.kind == "i"
+
+
+def what_users_ask_of_an_answer(run: Run) -> None:
+    """Variances, privacy and news of an answer are at hand, or refused by name."""
+    answer = run.answer("fast")
+    assert len(answer.history) == len(answer.history.gap) == len(answer.history.seconds)
+    for name in ("covariance", "variances", "rho", "mechanism"):
+        try:
+            assert getattr(answer, name) is not None
+        except DualmechError as error:
+            assert type(run.problem).__name__ in str(error) or "Mechanism has no" in str(error)
+
+
+def a_feasible_point_stays(run: Run) -> None:
+    """Repairing a feasible point changes nothing that the judge can see."""
+    answer = run.answer("fast")
+    again = run.problem.certify(run.problem.feasible(answer.primal), answer.dual)
+    assert again.feasible and np.isclose(again.objective, answer.objective, rtol=1e-8, atol=1e-12)
+
+
+def options_are_refused_by_name(run: Run) -> None:
+    """An option that there is not, or a tolerance that cannot be, is a typed error before any work."""
+    for options in ({"tolerance": 1e-6}, {"tol": 0.0}, {"max_iterations": 0}, {"callback": 3}):
+        try:
+            fast.solve(run.problem, **options)
+        except DualmechError as error:
+            assert next(iter(options)) in str(error)
+        else:
+            raise AssertionError(f"{options} is taken")
+
+
+def proven_in_whole_numbers(run: Run) -> None:
+    """A proof is hardly wider than the gap, of this problem alone, and read back; or it is refused by name."""
+    answer = run.answer("fast")
+    try:
+        proof = prove(answer)
+    except InvalidInputError as error:
+        assert "proof" in str(error)
+        return
+    certificate = answer.certificate
+    least, most = certificate.interval
+    assert proof.lower <= most and least <= proof.upper
+    assert proof.upper - proof.lower <= (answer.gap + 1e-9) * (proof.upper + certificate.offset)
+    assert proof.is_of(run.case.make()) and not proof.is_of(run.case.other())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "proof.json"
+        proof.save(path)
+        again = verify(path)
+    assert (again.lower, again.upper, again.document) == (proof.lower, proof.upper, proof.document)
+
+
+def drawn_in_whole_numbers(run: Run) -> None:
+    """An answer's mechanism is drawn, at no more than it costs and as tables that it answers, or refused by name."""
+    answer = run.answer("fast")
+    try:
+        drawn, asked = plan(answer)
+    except DualmechError as error:
+        assert "mechanism" in str(error) or "workload" in str(error)
+        return
+    assert 0 < drawn.squared_privacy_cost <= Fraction(answer.mechanism.squared_privacy_cost) * (1 + SLACK)
+    tables = published_tables(asked)
+    assert tables and sum(table.entries for table in tables) == asked.shape[0]
+    for table in tables if drawn.by_table else ():
+        assert np.all(np.asarray(drawn.mechanism.variances(table.asked)) > 0)
+
+
+CHECKS: dict[str, Callable[[Run], None]] = {
+    check.__name__: check
+    for check in (
+        both_layers_agree,
+        stated_or_refused,
+        the_same_and_others,
+        lies_are_not_certified,
+        outsiders_are_judged,
+        answers_from_elsewhere,
+        files_are_judged_anew,
+        copies_are_equal,
+        said_in_words,
+        written_in_formulas,
+        shares_and_what_binds,
+        what_users_ask_of_an_answer,
+        a_feasible_point_stays,
+        options_are_refused_by_name,
+        proven_in_whole_numbers,
+        drawn_in_whole_numbers,
+    )
+}
+"""The checks, by name."""
+
+
+def _times(value: Any, factor: float) -> Any:
+    """Return all numbers of a point or of dual weights times a factor."""
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple(_times(each, factor) for each in value)
+    if hasattr(value, "__dataclass_fields__"):
+        return replace(
+            value, **{name: _times(getattr(value, name), factor) for name in value.__dataclass_fields__}
+        )
+    with np.errstate(all="ignore"):
+        return np.asarray(value) * factor
