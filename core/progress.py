@@ -7,16 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dualmech import validate
 from dualmech.validate import Array
-
-if TYPE_CHECKING:
-    pass
-
 
 PACE = 40  # steps over which a pace is taken, at most
 

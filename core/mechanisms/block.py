@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from dualmech.mechanisms.gaussian import (
     check_written,
 )
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import Tables, check_tables, marginal_of
+from dualmech.mechanisms.records import Sampler, Tables, check_tables, draw_noise, gaussian, marginal_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
@@ -38,52 +38,6 @@ from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.domain import Axes, Domain, are_positions, count_text
 from dualmech.workloads.marginals import MarginalWorkload, cells_of
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
-
-# Where noise is drawn: the one kind of function that hands random numbers to measurements of tables.
-
-
-class Sampler(Protocol):
-    """Independent noise of mean 0 and a given standard deviation, as many draws as an array has entries.
-
-    Of marginal tables `BlockMechanism.measure` adds the draws to whole numbers: n times each count less the counts
-    along its line, for every attribute of n values. Everything after that uses the sum alone. So where counts
-    are whole, and all numbers below 2^53, the release has the privacy that the sampler's noise gives to integers.
-    Discrete Gaussian noise gives them ``½ ‖differences‖² / deviation²`` zCDP (Canonne, Kamath and Steinke, "The
-    discrete Gaussian for differential privacy", NeurIPS 2020, section 2), which makes the mechanism's own ``rho``.
-    """
-
-    def __call__(self, deviation: float, shape: tuple[int, ...], /) -> Array:
-        """Return independent draws of the standard deviation `deviation` in an array of this shape."""
-
-
-def gaussian(rng: np.random.Generator | int | None = None) -> Sampler:
-    """Return the sampler of Gaussian noise in floating point: for study, since its rounding can reveal the data.
-
-    Examples
-    --------
-    >>> from dualmech.mechanisms.block import gaussian
-    >>> gaussian(0)(2.0, (3,)).round(2)
-    array([ 0.25, -0.26,  1.28])
-    """
-    generator = validate.generator(rng=rng)
-    return lambda deviation, shape: np.asarray(deviation * generator.standard_normal(shape))
-
-
-def draw_noise(sampler: Sampler, deviation: float, shape: tuple[int, ...]) -> Array:
-    """Return what a sampler draws, once it has the shape that was asked for and is finite.
-
-    Raises `InvalidInputError` or `InputTypeError` for something that cannot be called; draws of another shape, NaN
-    or infinity.
-    """
-    if not callable(sampler):
-        raise InputTypeError(
-            f"sampler must be a function of a deviation and a shape, got {type(sampler).__name__}"
-        )
-    draws = validate.finite(sampler=sampler(deviation, shape))
-    if draws.shape != shape:
-        raise InvalidInputError(f"sampler must return draws of shape {shape}, got {draws.shape}")
-    return draws
-
 
 # Noisy parts of low-order tables: how they are drawn, and recombined into the tables that are asked for.
 

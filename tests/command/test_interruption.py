@@ -25,10 +25,10 @@ MOMENTS = {
         "sys.meta_path.insert(0, Finder())\n"
     ),
     "solving": (
-        "from dualmech.fast.engine import newton, fixed_point\n"
+        "from dualmech.fast.engine import ascent, newton\n"
         "def interrupted(*arguments):\n"
         "    signal.raise_signal(signal.SIGINT)\n"
-        "newton.step = fixed_point.step = interrupted\n"
+        "newton.step = ascent.step = interrupted\n"
     ),
     "writing": (
         "import numpy as np\n"
@@ -37,10 +37,10 @@ MOMENTS = {
         "np.lib.format.write_array = interrupted\n"
     ),
     "raised by a backend": (
-        "from dualmech.fast.engine import newton, fixed_point\n"
+        "from dualmech.fast.engine import ascent, newton\n"
         "def interrupted(*arguments):\n"
         "    raise KeyboardInterrupt\n"
-        "newton.step = fixed_point.step = interrupted\n"
+        "newton.step = ascent.step = interrupted\n"
     ),
 }
 

@@ -344,6 +344,7 @@ class World:
             "reference.latex": {"formulation": "schur"},
             "reference.lower_bound": {"problem": dm.LocalStrategy(two, 1.0), "time_limit": 5.0},
             "reference.reconstruct": {"workload": two, "strategy": self.strategy},
+            "sampling.ConfidenceRegion": {"mechanism": self.rows, "answer": [50.0, 60.0]},
             "sampling.hit_and_run": {"thin": 8, "burn_in": 5},
             "uncertainty.posterior_variances": {"prior": 1.0},
             "uncertainty.variance_reduction": {"known": self.common, "prior": 1.0},

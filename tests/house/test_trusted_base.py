@@ -35,9 +35,10 @@ def listed(label: str) -> set[str]:
     """Return the modules that docs/trusted.md lists for a case, with those that all share."""
     text = (ROOT / "docs" / "trusted.md").read_text(encoding="utf-8")
     rows = {
-        row[1].strip(): re.findall(r"`core/([a-z_/]+)\.py`", row[2])
+        case: re.findall(r"`core/([a-z_/]+)\.py`", row[2])
         for row in (line.split("|") for line in text.splitlines() if line.startswith("|"))
         if len(row) > 3
+        for case in row[1].strip().split("; ")
     }
     return {name.replace("/", ".") for name in (*rows["all"], *rows[label])}
 

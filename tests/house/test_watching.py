@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import fast, progress, reference, watching
+from dualmech import fast, reference, watching
 from dualmech.command import main as command
 from dualmech.progress import Deadline, Progress, seconds_left
 
@@ -54,7 +54,7 @@ RUNS: dict[str, Callable[..., Any]] = {
 def test_nothing_is_written_unless_asked_and_one_line_where_it_is(
     run: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "EVERY", 1e9)
+    monkeypatch.setattr(watching, "EVERY", 1e9)
     run()
     assert capsys.readouterr() == ("", "")
     run(verbose=True)
@@ -102,7 +102,7 @@ def test_elsewhere_lines_come_once_in_a_while(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for every, lines in ((1e9, 1), (0.0, 4)):
-        monkeypatch.setattr(progress, "EVERY", every)
+        monkeypatch.setattr(watching, "EVERY", every)
         with watching.watching("run") as line:
             line(NEWS)
             line(NEWS)
@@ -139,7 +139,7 @@ def test_a_command_says_what_it_does_on_standard_error_alone(
             super().__init__(note, *given)
 
     with terminal() as kept, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress, "Line", Noted)
+        patch.setattr(watching, "Line", Noted)
         command.app(arguments, standalone_mode=False)
     assert all(any(each in text for text in shown) for each in words)
     assert kept.getvalue().endswith("\x1b[2K")
@@ -161,7 +161,7 @@ def test_a_log_without_news_is_not_silent_for_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing has news, a line comes nevertheless; the command says nothing else there."""
-    monkeypatch.setattr(progress, "SILENT", 0.01)
+    monkeypatch.setattr(watching, "SILENT", 0.01)
     written = threading.Event()
     printed = rich.console.Console.print
 

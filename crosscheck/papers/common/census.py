@@ -212,7 +212,7 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
     Examples
     --------
     >>> from dualmech.crosscheck.papers.common.instances import CHOICES
-    >>> found = solve(CHOICES["hisrace, identity"])
+    >>> found = solve_saved(CHOICES["hisrace, identity"])
     >>> {name: round(high, 4) for name, (_, high) in found.readings.items()} # doctest: +NORMALIZE_WHITESPACE
     {'the common mechanism itself': 6.25, 'a mechanism as good on its queries': 6.25,
      'one as good on the primary': 5.192}

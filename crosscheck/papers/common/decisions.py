@@ -409,7 +409,7 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
 
     Examples
     --------
-    >>> found = solve("1/32", synthetic_blocks(blocks=300))
+    >>> found = solve_thresholds("1/32", synthetic_threshold_blocks(blocks=300))
     >>> found.certified, found.tuned <= found.best, found.chain[0.0] > 90
     (True, True, True)
     """

@@ -241,8 +241,7 @@ def solve_completion(name: str, build: Callable[[], Workload]) -> CompletionRow:
     Examples
     --------
     >>> import dualmech as dm
-    >>> from dualmech.crosscheck.papers.eigen import completion
-    >>> row = completion.solve("prefixes", lambda: dm.workloads.prefix(128))
+    >>> row = solve_completion("prefixes", lambda: dm.workloads.prefix(128))
     >>> unsolved, *_, exact = row.entries
     >>> unsolved.program > exact.program, unsolved.completed < exact.completed
     (True, True)
@@ -356,7 +355,7 @@ def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]
 
     Examples
     --------
-    >>> row = solve("all ranges", partial(all_ranges, (64,)), RANGE_BASES)
+    >>> row = solve_pure("all ranges", partial(all_ranges, (64,)), RANGE_BASES)
     >>> row.outcome.name, [round(end, 3) for end in row.bases[0].gain]
     ('AGREE', [1.034, 1.034])
     """
@@ -452,8 +451,7 @@ def solve_reductions(
 
     Examples
     --------
-    >>> from dualmech.crosscheck.papers.eigen import reductions
-    >>> row = reductions.rows_of(64, (2, 4, 8))[0]()
+    >>> row = rows_of(64, (2, 4, 8))[0]()
     >>> whole, *reduced = row.entries
     >>> row.name, round(whole.error[1], 3), min(round(entry.error[1], 3) for entry in reduced) > 1
     ('all ranges, 64', 1.009, True)

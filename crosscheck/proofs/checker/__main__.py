@@ -1,4 +1,4 @@
-"""Check a proof file, with nothing installed: ``python core/proofs/checker proof.json``."""
+"""Check a proof file, with nothing installed: ``python crosscheck/proofs/checker proof.json``."""
 
 import importlib
 import sys
