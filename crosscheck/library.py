@@ -45,8 +45,7 @@ def of_problem(problem: Any) -> dict[str, Array]:
     Examples
     --------
     >>> import dualmech as dm
-    >>> from dualmech.crosscheck.collection import arrays
-    >>> found = arrays.of_problem(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=(1, 2)), 1.0))
+    >>> found = of_problem(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=(1, 2)), 1.0))
     >>> [*found], found["tables"].tolist()
     (['sizes', 'tables', 'records', 'targets', 'allowed'], [[0, -1], [-1, 0], [0, 0]])
     """

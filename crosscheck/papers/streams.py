@@ -62,8 +62,7 @@ def judged(steps: int) -> KnownRow:
 
     Examples
     --------
-    >>> from dualmech.crosscheck.papers.streams import known
-    >>> row = known.judged(64)
+    >>> row = judged(64)
     >>> largest, total = row.judged["square root"]
     >>> round(largest.scaled.gap, 3), round(total.scaled.gap, 3)
     (0.28, 0.127)

@@ -99,6 +99,19 @@ def test_every_module_and_function_stays_readable() -> None:
     assert not long
 
 
+def test_the_heart_is_read_in_an_hour() -> None:
+    chapter = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text(encoding="utf-8")
+        .split("## The heart in ten files")[1]
+        .split("\n## ")[0]
+    )
+    files = re.findall(r"^\d+\. `([a-z_/.]+)`", chapter, re.MULTILINE)
+    lines = [len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in files]
+    assert len(files) == 10
+    assert sum(lines) <= 3000
+
+
 def test_solving_loads_no_heavy_package_that_it_does_not_use() -> None:
     code = (
         "import sys\n"
