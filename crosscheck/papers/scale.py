@@ -256,7 +256,7 @@ def solve_census(case: TablesCase) -> SolvedTables:
 
     Examples
     --------
-    >>> row = solve_census(SMALL[1])
+    >>> row = solve_census(CENSUS_SMALL[1])
     >>> row.case.label, round(row.best.objective, 5), round(row.plain, 5), round(row.consistent, 5), row.outcome.name
     ('P12', 2.25, 3.0, 2.87321, 'AGREE')
     """
