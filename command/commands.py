@@ -374,7 +374,7 @@ def verify(
 
         try:
             checked = dm.verify(proof)
-        except dm.CertificateError as error:
+        except dm.errors.CertificateError as error:
             typer.echo(f"dualmech: REFUSED: {error}", err=True)
             raise typer.Exit(3) from error
         line.say("reading")

@@ -285,7 +285,7 @@ def require_solution(answer: Any, name: str = "answer") -> Solution:
     found = getattr(answer, "answer", answer)
     if not isinstance(found, Solution):
         raise InputTypeError(
-            f"{name} must be a dualmech.Solution or a Judgement, got {type(answer).__name__}"
+            f"{name} must be a Solution of dualmech or a Judgement, got {type(answer).__name__}"
         )
     return found
 

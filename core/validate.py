@@ -167,7 +167,7 @@ def instance(kind: type[T], /, **named: object) -> T:
     """Return an object of a public class."""
     name, value = _one(named)
     if not isinstance(value, kind):
-        raise InputTypeError(f"{name} must be a dualmech.{kind.__name__}, got {type(value).__name__}")
+        raise InputTypeError(f"{name} must be a {kind.__name__} of dualmech, got {type(value).__name__}")
     return value
 
 

@@ -180,7 +180,7 @@ def eigen_weights(
     [2289, 2342, 2588]
     """
     if not isinstance(program, QueryWeighting):
-        raise InputTypeError(f"program must be a dualmech.QueryWeighting, got {type(program).__name__}")
+        raise InputTypeError(f"program must be a QueryWeighting of dualmech, got {type(program).__name__}")
     find = _finder(method, group_size, share)
     return _weigh(program, method, find, loop.Limits.validated(tol, MOST_STEPS))
 

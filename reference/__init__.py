@@ -26,6 +26,7 @@ from dualmech.reference import (
     backends,
     common,
     estimate,
+    formulas,
     geometries,
     local,
     refinement,
@@ -170,7 +171,7 @@ def formulations(problem: Any) -> tuple[str, ...]:
 def statement(problem: Any, formulation: str | None = None) -> programs.Statement:
     """Return what `latex` writes, before it is written: its symbols, and the program of a formulation."""
     found = _formulations(problem)
-    return programs.stated(problem, programs.choice.statement(problem), found, formulation)
+    return programs.stated(problem, formulas.statement(problem), found, formulation)
 
 
 def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any) -> Solution[Dual, Made]:

@@ -161,7 +161,7 @@ def as_block_point(blocks: Any, primal: Any) -> BlockPoint:
     if not isinstance(primal, BlockPoint):
         if blocks.matrix_blocks or isinstance(primal, str):
             raise InputTypeError(
-                f"primal must be noise on blocks, a dualmech.BlockPoint, got {type(primal).__name__}"
+                f"primal must be noise on blocks, a dualmech.duals.BlockPoint, got {type(primal).__name__}"
             )
         primal = BlockPoint(primal)
     if not isinstance(primal.covariances, Sequence):
@@ -435,7 +435,7 @@ class Blocks:
     def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
         """Return weights of orbits of neighbours and, if asked for, of queries, their entries unseen."""
         if queries and not isinstance(dual, FitnessDual):
-            raise InputTypeError(f"dual must be a dualmech.FitnessDual, got {type(dual).__name__}")
+            raise InputTypeError(f"dual must be a FitnessDual of dualmech, got {type(dual).__name__}")
         given = getattr(dual, "neighbour_weights", dual)
         first = read_weights(self.reach.shape[0], given, "neighbour_weights", "orbit")
         if not queries:

@@ -74,7 +74,7 @@ def choose(
         ``replace``, also for blocks.
     """
     if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+        raise InputTypeError(f"workload must be a Workload of dualmech, got {type(workload).__name__}")
     given = numbers.as_mapping(given, name)
     if not isinstance(geometry, str):
         if basis is not None or neighbours is not None:

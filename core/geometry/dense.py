@@ -227,7 +227,7 @@ class Dense:
         A `redundant` basis may have more rows than the rank of the workload, which then asks nothing of the others.
         """
         if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a dualmech.Workload, got {type(workload).__name__}")
+            raise InputTypeError(f"workload must be a Workload of dualmech, got {type(workload).__name__}")
         validate.moderate(workload=workload.matrix)
         dense = workload.dense()
         if not np.any(dense):

@@ -149,7 +149,7 @@ class Product:
     def weights(self, dual: Any, queries: bool = True) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the factors' weights, checked by their own geometries."""
         if queries and not isinstance(dual, FitnessDual):
-            raise InputTypeError(f"dual must be a dualmech.FitnessDual, got {type(dual).__name__}")
+            raise InputTypeError(f"dual must be a FitnessDual of dualmech, got {type(dual).__name__}")
         first = self._per_factor(
             "neighbour_weights", getattr(dual, "neighbour_weights", dual), lambda _, own: own
         )

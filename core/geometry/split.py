@@ -215,7 +215,7 @@ class Split:
     def point(self, primal: Any) -> SplitPoint:
         """Return a primal point of the right shapes, its entries unseen."""
         if not isinstance(primal, SplitPoint):
-            raise InputTypeError(f"primal must be a dualmech.SplitPoint, got {type(primal).__name__}")
+            raise InputTypeError(f"primal must be a SplitPoint of dualmech, got {type(primal).__name__}")
         shapes, sizes = self._as_attribute_arrays("shapes", primal.shapes, 2), self.workload.sizes
         for axis, (matrix, size) in enumerate(zip(shapes, sizes, strict=True)):
             if matrix.shape != (size, size):
@@ -251,7 +251,7 @@ class Split:
         """Return weights of every attribute's values and, if asked for, queries and of tables, their entries unseen."""
         if queries and not (isinstance(dual, FitnessDual) and isinstance(dual.query_weights, SplitWeights)):
             raise InputTypeError(
-                f"dual must be a dualmech.FitnessDual with dualmech.SplitWeights, got {type(dual).__name__}"
+                f"dual must be a FitnessDual of dualmech with dualmech.duals.SplitWeights, got {type(dual).__name__}"
             )
         sizes, count = self.workload.sizes, len(self.workload.tables.axes)
         given = self._as_attribute_arrays("neighbour_weights", getattr(dual, "neighbour_weights", dual), 1)

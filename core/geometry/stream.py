@@ -315,7 +315,7 @@ class Stream:
         if isinstance(primal, CausalPoint) and primal.strategy.steps == count:
             return primal
         if not isinstance(primal, StreamPoint):
-            raise InputTypeError(f"primal must be a dualmech.StreamPoint, got {type(primal).__name__}")
+            raise InputTypeError(f"primal must be a StreamPoint of dualmech, got {type(primal).__name__}")
         for name in ("neighbour_weights", "query_weights"):
             given = validate.numeric(1, **{name: getattr(primal, name)})
             if len(given) != count:

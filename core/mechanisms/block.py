@@ -474,7 +474,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         (0.125, 4.0, 8.0)
         """
         if not isinstance(domain, Domain):
-            raise InputTypeError(f"domain must be a dualmech.Domain, got {type(domain).__name__}")
+            raise InputTypeError(f"domain must be a Domain of dualmech, got {type(domain).__name__}")
         if not isinstance(noise, Mapping):
             raise InputTypeError(
                 f"noise must map sets of attributes to positive levels, got {type(noise).__name__}"

@@ -233,7 +233,7 @@ def given_rows(basis: npt.ArrayLike, rows: Array) -> Array:
 def decision_rows(decisions: Workload, rows: Array) -> Array:
     """Return rows K B with ``K'K = M``: the trace of a covariance on them is ``tr(M Σ)``, the decisions' variance."""
     if not isinstance(decisions, Workload):
-        raise InputTypeError(f"decisions must be a dualmech.Workload, got {type(decisions).__name__}")
+        raise InputTypeError(f"decisions must be a Workload of dualmech, got {type(decisions).__name__}")
     if decisions.shape[1] != rows.shape[1]:
         raise InvalidInputError(
             f"decisions must have {rows.shape[1]} cells, as the mechanisms, got {decisions.shape[1]}"

@@ -221,7 +221,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
     >>> import dualmech as dm
     >>> total = dm.LinearGaussianMechanism([[1, 1]], [[2]])
     >>> problem = dm.ReuseFitness(dm.workloads.identity(2), 1.0, total)
-    >>> best = problem.certify([[1, 0], [0, 1]], dm.ReuseDual([1, 1], [1, 1], [[0]]))
+    >>> best = problem.certify([[1, 0], [0, 1]], dm.duals.ReuseDual([1, 1], [1, 1], [[0]]))
     >>> best.objective, round(best.lower_bound, 12)
     (1.0, 1.0)
     >>> problem.new_mechanism([[1, 0], [0, 1]]).profile.round(12)       # 1/2 was paid with the total

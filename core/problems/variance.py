@@ -72,7 +72,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     >>> import dualmech as dm
     >>> problem = dm.TotalVariance(dm.workloads.prefix(2))
     >>> covariance = problem.feasible([[1, -0.4], [-0.4, 1]])
-    >>> judged = problem.certify(covariance, dm.VarianceDual([0.72, 0.28]))
+    >>> judged = problem.certify(covariance, dm.duals.VarianceDual([0.72, 0.28]))
     >>> round(judged.objective, 4), round(judged.lower_bound, 4)
     (2.619, 2.618)
     >>> round(problem.certify(covariance, [1, 1]).lower_bound, 4)

@@ -94,7 +94,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
     >>> problem = dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [1, 1]])
     >>> problem.costs
     array([1., 1.])
-    >>> judged = problem.certify([0.5, 0.5], dm.WeightingDual([1, 0]))
+    >>> judged = problem.certify([0.5, 0.5], dm.duals.WeightingDual([1, 0]))
     >>> round(judged.objective, 12), round(judged.lower_bound, 12)
     (4.0, 4.0)
     """

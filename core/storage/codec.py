@@ -38,7 +38,6 @@ PROBLEMS: dict[str, Any] = {}
 def known_problems() -> dict[str, Any]:
     """Return the problems whose solutions can be written; `dualmech.storage.schemas` enters them, and all kinds."""
     importlib.import_module("dualmech.storage.schemas")
-    importlib.import_module("dualmech.storage.noise")
     return PROBLEMS
 
 

@@ -190,7 +190,9 @@ def query_tables(
     for name, asked in queries.items():
         (axis,) = tables.domain.axes([name])
         if not isinstance(asked, Workload):
-            raise InputTypeError(f"queries[{name!r}] must be a dualmech.Workload, got {type(asked).__name__}")
+            raise InputTypeError(
+                f"queries[{name!r}] must be a Workload of dualmech, got {type(asked).__name__}"
+            )
         if asked.shape[1] != tables.domain.shape[axis]:
             raise InvalidInputError(
                 f"queries[{name!r}] must be over {tables.domain.shape[axis]} values, got {asked.shape[1]}"

@@ -1,1 +1,51 @@
 """Every problem in formulas: its symbols, its program, its dual and the proof, written once in LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dualmech.errors import InputTypeError
+from dualmech.problems.common import CommonMechanism
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.local.estimate import NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection
+from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.problems.refinement import RefinementStage
+from dualmech.problems.reuse import ReuseFitness
+from dualmech.problems.softmax import SoftmaxFitness
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.reference.formulas import local, mechanisms, noise
+from dualmech.reference.formulas.records import Statement
+
+STATED: dict[type, Callable[[Any], Statement]] = {
+    FitnessForUse: noise.fitness,
+    PrivacyFirst: noise.privacy_first,
+    TotalVariance: noise.variance,
+    SoftmaxFitness: noise.softmax,
+    QueryWeighting: mechanisms.weighting,
+    CommonMechanism: mechanisms.common,
+    RefinementStage: mechanisms.stage,
+    ReuseFitness: noise.reuse,
+    LocalStrategy: local.strategy,
+    LocalProjection: local.projection,
+    NonnegativeEstimate: local.estimate,
+}
+"""By problem, what states it in formulas; on blocks `tables.on_blocks` does."""
+
+
+def statement(problem: Any) -> Statement:
+    """Return a problem in formulas, with its own sizes, and its own numbers where they are few.
+
+    Raises `InputTypeError` for what is no problem of the library.
+    """
+    stated = STATED.get(type(problem))
+    if stated is None:
+        known = ", ".join(kind.__name__ for kind in STATED)
+        raise InputTypeError(
+            f"problem must be one that has a statement ({known}), got {type(problem).__name__}"
+        )
+    if getattr(getattr(problem, "geometry", None), "name", "") == "blocks":
+        stated = mechanisms.on_blocks
+    return stated(problem)

@@ -8,8 +8,9 @@ from typing import Any
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
+from dualmech.reference import formulas
 from dualmech.reference.attempts import Statement as Formulations
-from dualmech.reference.formulas import choice, writing
+from dualmech.reference.formulas import writing
 from dualmech.reference.formulas.noise import COST, VARIANCE
 from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
 
@@ -19,7 +20,7 @@ Form = tuple[tuple[Symbol, ...], Program]
 
 def latex(problem: Any, found: Formulations | None, formulation: str | None) -> str:
     """Return the program of a formulation in LaTeX; see `dualmech.reference.latex`."""
-    statement = choice.statement(problem)
+    statement = formulas.statement(problem)
     own = stated(problem, statement, found, formulation)
     name = "" if found is None else f": {found.formulation_name(problem, formulation)}"
     title = f"{writing.literal(repr(problem))}{writing.literal(name)}"

@@ -90,7 +90,7 @@ class TestRules:
         assert release.finished and release.answers.shape == (1,)
 
     def test_a_rule_cannot_go_on_after_the_last_stage(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="rule must choose"):
+        with pytest.raises(dm.errors.InvalidInputError, match="rule must choose"):
             opened().run(lambda stage, answers: np.array([GO_ON]))
 
     def test_a_release_decides_as_the_simulation_does(self) -> None:
@@ -103,14 +103,14 @@ class TestRules:
 
 class TestOrder:
     def test_no_choice_before_a_stage(self) -> None:
-        with pytest.raises(dm.ReleaseOrderError, match="advance before choosing"):
+        with pytest.raises(dm.errors.ReleaseOrderError, match="advance before choosing"):
             opened().choose(0)
 
     def test_no_choice_of_what_is_out(self) -> None:
         release = opened()
         release.advance()
         release.advance()
-        with pytest.raises(dm.ReleaseOrderError, match="mechanism 0 is out since stage 1 ran"):
+        with pytest.raises(dm.errors.ReleaseOrderError, match="mechanism 0 is out since stage 1 ran"):
             release.choose(0)
         assert release.choose(1).index == 1
 
@@ -118,7 +118,9 @@ class TestOrder:
         release = opened()
         release.advance()
         release.advance()
-        with pytest.raises(dm.ReleaseOrderError, match="stage 1 was the last: choose mechanism 1 or 2"):
+        with pytest.raises(
+            dm.errors.ReleaseOrderError, match="stage 1 was the last: choose mechanism 1 or 2"
+        ):
             release.advance()
         assert not release.finished
 
@@ -128,7 +130,9 @@ class TestOrder:
         release.advance()
         release.choose(0) if ending == "choose" else release.stop()
         for step in (release.advance, release.stop, lambda: release.choose(1), lambda: release.run(never)):
-            with pytest.raises(dm.ReleaseOrderError, match="cannot .*: (mechanism 0 was|the release was)"):
+            with pytest.raises(
+                dm.errors.ReleaseOrderError, match="cannot .*: (mechanism 0 was|the release was)"
+            ):
                 step()
 
     def test_stopping_returns_what_is_known(self) -> None:
@@ -143,7 +147,7 @@ class TestOrder:
         release = dm.AdaptiveRelease(CHAIN, DATA, measure=failing)
         with pytest.raises(OSError):
             release.advance()
-        with pytest.raises(dm.ReleaseOrderError, match="stage 0 failed"):
+        with pytest.raises(dm.errors.ReleaseOrderError, match="stage 0 failed"):
             release.advance()
 
 
@@ -179,31 +183,31 @@ class TestMeasure:
     @pytest.mark.parametrize("bad", [np.ones(3), np.array([np.nan])])
     def test_bad_measurements_are_refused(self, bad: Array) -> None:
         release = dm.AdaptiveRelease(CHAIN, DATA, measure=lambda mechanism, x, rng: bad)
-        with pytest.raises(dm.InvalidInputError, match="measure"):
+        with pytest.raises(dm.errors.InvalidInputError, match="measure"):
             release.advance()
 
 
 class TestInput:
     def test_bad_input_is_refused_by_name(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="chain must be"):
+        with pytest.raises(dm.errors.InputTypeError, match="chain must be"):
             dm.AdaptiveRelease([TOTAL, HALVES], DATA)  # type: ignore[arg-type]
-        with pytest.raises(dm.InvalidInputError, match="x must have 4 entries"):
+        with pytest.raises(dm.errors.InvalidInputError, match="x must have 4 entries"):
             dm.AdaptiveRelease(CHAIN, [1, 2])
-        with pytest.raises(dm.InvalidInputError, match="x must be finite"):
+        with pytest.raises(dm.errors.InvalidInputError, match="x must be finite"):
             dm.AdaptiveRelease(CHAIN, [1, 2, 3, np.nan])
-        with pytest.raises(dm.InputTypeError, match="measure must be callable"):
+        with pytest.raises(dm.errors.InputTypeError, match="measure must be callable"):
             dm.AdaptiveRelease(CHAIN, DATA, measure=3)  # type: ignore[arg-type]
-        with pytest.raises(dm.InputTypeError, match="rng"):
+        with pytest.raises(dm.errors.InputTypeError, match="rng"):
             dm.AdaptiveRelease(CHAIN, DATA, rng="0")  # type: ignore[arg-type]
 
     def test_choices_are_checked(self) -> None:
         release = opened()
         release.advance()
         for index in (-1, 3):
-            with pytest.raises(dm.InvalidInputError, match="index must be an integer from 0 to 2"):
+            with pytest.raises(dm.errors.InvalidInputError, match="index must be an integer from 0 to 2"):
                 release.choose(index)
         for other in (1.0, True, "1"):
-            with pytest.raises(dm.InputTypeError, match="index must be an integer"):
+            with pytest.raises(dm.errors.InputTypeError, match="index must be an integer"):
                 release.choose(other)  # type: ignore[arg-type]
         assert not release.finished
 

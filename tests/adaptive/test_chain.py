@@ -233,7 +233,7 @@ class TestGuarantee:
                 assert np.all(branch <= chain.guarantee.profile * (1 + 1e-6))
 
     def test_nothing_promises_everything(self) -> None:
-        assert dm.Guarantee(np.zeros(3)).epsilon(1e-9) == 0.0
+        assert dm.results.Guarantee(np.zeros(3)).epsilon(1e-9) == 0.0
 
 
 class TestSimulation:
@@ -283,7 +283,7 @@ class TestSimulation:
 
 class TestHonesty:
     def test_says_so_where_a_stage_is_not_proven(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="fast:chain: a stage is proven to"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="fast:chain: a stage is proven to"):
             chain = fast.chain(quadruple(0), tol=1e-16)
         assert not chain.certified
         assert_whole(chain)
@@ -301,27 +301,27 @@ class TestHonesty:
 class TestInput:
     def test_mechanisms_are_checked(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
-        with pytest.raises(dm.InvalidInputError, match="two or more"):
+        with pytest.raises(dm.errors.InvalidInputError, match="two or more"):
             fast.chain([cells])
-        with pytest.raises(dm.InputTypeError, match="mechanisms"):
+        with pytest.raises(dm.errors.InputTypeError, match="mechanisms"):
             fast.chain(cells)  # type: ignore[arg-type]
-        with pytest.raises(dm.InvalidInputError, match="same cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="same cells"):
             fast.chain([cells, dm.LinearGaussianMechanism(np.eye(3), np.eye(3))])
-        with pytest.raises(dm.InvalidInputError, match="exactly"):
+        with pytest.raises(dm.errors.InvalidInputError, match="exactly"):
             fast.chain([cells, dm.LinearGaussianMechanism(np.eye(2), np.diag([1, 0]))])
-        with pytest.raises(dm.InvalidInputError, match="tol"):
+        with pytest.raises(dm.errors.InvalidInputError, match="tol"):
             fast.chain([cells, cells], tol=0)
 
     def test_rules_are_checked(self) -> None:
         chain, blocks = fast.chain(histograms((4, 2, 1), cells=4)), np.ones((2, 4))
         for bad in (GO_ON, 0, 3, -3):
-            with pytest.raises(dm.InvalidInputError, match="rule must choose a mechanism from 1 to 2"):
+            with pytest.raises(dm.errors.InvalidInputError, match="rule must choose a mechanism from 1 to 2"):
                 chain.simulate(blocks, choosing(bad, 1))
-        with pytest.raises(dm.DualmechError, match="rule"):
+        with pytest.raises(dm.errors.DualmechError, match="rule"):
             chain.simulate(blocks, lambda stage, answers: 0.5 * np.ones(2))
-        with pytest.raises(dm.DualmechError, match="rule"):
+        with pytest.raises(dm.errors.DualmechError, match="rule"):
             chain.simulate(blocks, lambda stage, answers: 1)
-        with pytest.raises(dm.InvalidInputError, match="blocks must have 4 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="blocks must have 4 cells"):
             chain.simulate(np.ones((2, 3)), choosing(0, 0))
 
 

@@ -87,7 +87,7 @@ class TestRegion:
     def test_every_point_lies_in_it(self, seed: int) -> None:
         region = random_region(seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.SamplingWarning)
+            warnings.simplefilter("ignore", dm.errors.SamplingWarning)
             samples = hit_and_run(region, 64, rng=seed)
         inside = ConfidenceRegion(region.mechanism, region.answer, 0.999 + 1e-9)
         for point in samples.points:
@@ -113,11 +113,11 @@ class TestRegion:
         assert not region.contains([25, 24, 10])
 
     def test_what_nothing_bounds_is_refused_by_name(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="total must be given: .* cell 2"):
+        with pytest.raises(dm.errors.InvalidInputError, match="total must be given: .* cell 2"):
             ConfidenceRegion(dm.LinearGaussianMechanism([[1, 1, 0]], [[1]]), [3])
-        with pytest.raises(dm.InvalidInputError, match="total must be given"):
+        with pytest.raises(dm.errors.InvalidInputError, match="total must be given"):
             ConfidenceRegion(dm.LinearGaussianMechanism([[1, -1]], [[1]]), [3])
-        with pytest.raises(dm.InvalidInputError, match="total must be given"):
+        with pytest.raises(dm.errors.InvalidInputError, match="total must be given"):
             ConfidenceRegion(nothing(2), np.zeros(0))
 
     def test_the_implied_total_is_no_smaller_than_any_point(self) -> None:
@@ -131,9 +131,9 @@ class TestRegion:
 
     def test_an_answer_that_no_data_explain_is_refused(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
-        with pytest.raises(dm.InvalidInputError, match="answer must lie within"):
+        with pytest.raises(dm.errors.InvalidInputError, match="answer must lie within"):
             ConfidenceRegion(cells, [-5, -5])
-        with pytest.raises(dm.InvalidInputError, match="at most 3 records"):
+        with pytest.raises(dm.errors.InvalidInputError, match="at most 3 records"):
             ConfidenceRegion(cells, [20, 20], total=3)
         assert ConfidenceRegion(cells, [-2, -1]).contains([0, 0])
 
@@ -164,28 +164,28 @@ class TestRegion:
 
     def test_bad_input_is_refused_by_name(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
-        with pytest.raises(dm.InputTypeError, match="mechanism must be"):
+        with pytest.raises(dm.errors.InputTypeError, match="mechanism must be"):
             ConfidenceRegion(np.eye(2), [1, 2])  # type: ignore[arg-type]
-        with pytest.raises(dm.InvalidInputError, match="answer must have 2 entries"):
+        with pytest.raises(dm.errors.InvalidInputError, match="answer must have 2 entries"):
             ConfidenceRegion(cells, [1])
-        with pytest.raises(dm.InvalidInputError, match="confidence"):
+        with pytest.raises(dm.errors.InvalidInputError, match="confidence"):
             ConfidenceRegion(cells, [1, 2], confidence=1)
-        with pytest.raises(dm.InvalidInputError, match="total"):
+        with pytest.raises(dm.errors.InvalidInputError, match="total"):
             ConfidenceRegion(cells, [1, 2], total=0)
-        with pytest.raises(dm.InvalidInputError, match="exactly"):
+        with pytest.raises(dm.errors.InvalidInputError, match="exactly"):
             ConfidenceRegion(dm.LinearGaussianMechanism(np.eye(2), np.diag([0.0, 1])), [1, 2])
         region = ConfidenceRegion(cells, [10, 20])
         for name in ("count", "chains", "thin", "burn_in"):
-            with pytest.raises(dm.InvalidInputError, match=name):
+            with pytest.raises(dm.errors.InvalidInputError, match=name):
                 hit_and_run(region, **{name: 0})
-        with pytest.raises(dm.InputTypeError, match="region must be"):
+        with pytest.raises(dm.errors.InputTypeError, match="region must be"):
             hit_and_run(cells)  # type: ignore[arg-type]
-        with pytest.raises(dm.InvalidInputError, match="x must have 2 entries"):
+        with pytest.raises(dm.errors.InvalidInputError, match="x must have 2 entries"):
             region.contains([1])
         samples = hit_and_run(region, 2000, rng=0)
-        with pytest.raises(dm.InvalidInputError, match="workload must have 2 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="workload must have 2 cells"):
             samples.variances(dm.workloads.identity(3))
-        with pytest.raises(dm.InputTypeError, match="workload must be"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload must be"):
             samples.variances(np.eye(2))  # type: ignore[arg-type]
 
 
@@ -212,10 +212,12 @@ class TestEffectiveSize:
 
     def test_too_few_are_said(self) -> None:
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.ones((1, 40)), [[1]]), [100])
-        with pytest.warns(dm.SamplingWarning, match="effective sample size of a cell is .* of 64 points"):
+        with pytest.warns(
+            dm.errors.SamplingWarning, match="effective sample size of a cell is .* of 64 points"
+        ):
             samples = hit_and_run(region, 64, thin=1, rng=0)
         assert samples.effective_size < 100
-        with pytest.warns(dm.SamplingWarning):
+        with pytest.warns(dm.errors.SamplingWarning):
             hit_and_run(region, 50, rng=0)
 
     def test_of_queries(self) -> None:

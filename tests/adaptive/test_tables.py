@@ -73,7 +73,7 @@ class TestChain:
         assert {table.name for table in shown.tables} == {f"a{axis}" for axis in range(60)}
 
     def test_many_data_sets_at_once_are_of_cells(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="AdaptiveRelease, one by one"):
+        with pytest.raises(dm.errors.InvalidInputError, match="AdaptiveRelease, one by one"):
             CHAIN.simulate(np.zeros((2, 72)), lambda stage, answers: np.zeros(2))
 
 
@@ -121,15 +121,15 @@ class TestRelease:
 
     def test_order_is_kept(self) -> None:
         release = dm.AdaptiveRelease(CHAIN, COUNTS, rng=0)
-        with pytest.raises(dm.ReleaseOrderError, match="advance before choosing"):
+        with pytest.raises(dm.errors.ReleaseOrderError, match="advance before choosing"):
             release.choose(0)
         release.advance()
         assert [*release.stop()] == ["age"]
-        with pytest.raises(dm.ReleaseOrderError, match="stopped"):
+        with pytest.raises(dm.errors.ReleaseOrderError, match="stopped"):
             release.advance()
 
     def test_data_of_another_kind_are_refused(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="x must"):
+        with pytest.raises(dm.errors.InputTypeError, match="x must"):
             dm.AdaptiveRelease(CHAIN, [1.0, 2.0])
 
 

@@ -157,7 +157,7 @@ class TestCaps:
         )
         assert read_caps(["ages=3"], asked) == {"ages": 3.0}
         assert read_caps(["ages=3", "ages by sex=4"], asked) == {"ages": 3.0, "ages by sex": 4.0}
-        with pytest.raises(dm.FileFormatError, match="must name a table"):
+        with pytest.raises(dm.errors.FileFormatError, match="must name a table"):
             read_caps(["hours=3"], dm.workloads.union(people, {"hours by sex": ["sex"], "age": ["age"]}))
 
     @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ class TestJudge:
             in run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "cells.npy")).output
         )
         refused = run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "rows.npy"))
-        assert isinstance(refused.exception, dm.InvalidInputError)
+        assert isinstance(refused.exception, dm.errors.InvalidInputError)
 
     def test_infeasible_says_by_how_much(self, tmp_path: Path) -> None:
         np.save(tmp_path / "mine.npy", np.eye(4))
@@ -558,7 +558,7 @@ def test_a_run_goes_on_where_another_ended(
 ) -> None:
     path = str(tmp_path / "first.npz")
     assert run("solve", "prefix:64", "--tol", "1e-9", "--time-limit", "1e-6", "-o", path).exit_code == 3
-    with pytest.warns(dm.UncertifiedWarning):
+    with pytest.warns(dm.errors.UncertifiedWarning):
         first = dm.load(path)
     assert first.status is dm.Status.STEPS_EXHAUSTED
     for problem in (("prefix:64",), ("prefix:64", "--targets", "1.01")):

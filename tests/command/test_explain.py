@@ -153,7 +153,7 @@ def test_a_solution_is_explained_from_its_file() -> None:
 )
 def test_what_does_not_go_together_is_refused_by_name(line: str, words: str) -> None:
     result = explained(line)
-    assert result.exit_code == 1 and isinstance(result.exception, dm.DualmechError)
+    assert result.exit_code == 1 and isinstance(result.exception, dm.errors.DualmechError)
     assert words in str(result.exception)
 
 
@@ -169,7 +169,7 @@ def test_what_nobody_would_read_is_refused_before_it_is_made(line: str) -> None:
 def test_tables_of_any_size_are_explained() -> None:
     asked = dm.FitnessForUse(dm.workloads.marginals([10] * 12, ways=(1, 2)))
     explanation.refuse_large_problem(asked)
-    with pytest.raises(dm.InvalidInputError, match="dualmech solve"):
+    with pytest.raises(dm.errors.InvalidInputError, match="dualmech solve"):
         explanation.refuse_large_problem(dm.FitnessForUse(dm.workloads.prefix(4096)))
 
 

@@ -53,7 +53,7 @@ def test_a_rough_answer_is_no_proof_and_a_changed_file_is_refused(tmp_path: Path
     arrays["primal"] = 0.9 * arrays["primal"]
     np.savez(path, **arrays)
     refused = run("judge", path)
-    assert isinstance(refused.exception, dm.FileFormatError) and "changed" in str(refused.exception)
+    assert isinstance(refused.exception, dm.errors.FileFormatError) and "changed" in str(refused.exception)
 
 
 @pytest.mark.parametrize("command", ["judge", "explain"])

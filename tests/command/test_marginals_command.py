@@ -227,7 +227,7 @@ class TestNeighbours:
         assert run("solve", name, "--neighbours", own, "-o", path).exit_code == 0
         refused = run("judge", name, "--covariance", path, "--neighbours", asked).exception
         said = f"neighbours must be those of the answer in {path}, {own}:1, or left out, got {asked}"
-        assert isinstance(refused, dm.InvalidInputError) and said in str(refused)
+        assert isinstance(refused, dm.errors.InvalidInputError) and said in str(refused)
 
     def test_matrices_strategies_and_mechanisms(self, tmp_path: Path) -> None:
         moves, path = np.eye(4) - np.roll(np.eye(4), 1, axis=0), str(tmp_path / "answer.npz")

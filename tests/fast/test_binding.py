@@ -44,7 +44,7 @@ class TestOnThoseThatBind:
 
     def test_limits_hold(self, kind: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(blocks, "MANY", 1)
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             few = fast.solve(self.problem(kind, name), tol=1e-12, max_iterations=3)
         assert few.iterations <= 4 and few.certificate.feasible
 

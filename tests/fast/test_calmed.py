@@ -46,7 +46,7 @@ def test_where_that_is_not_enough_an_answer_is_still_near() -> None:
     """It used to be infeasible: the judge could not tell what a move costs where its noise is."""
     workload = dm.Workload([[1e6, 1, 1], [1, 1, 0], [0, 1, 1]])
     with warnings.catch_warnings():  # Whether it ends above or below the tolerance depends on the processor.
-        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
         answer = fast.solve(dm.FitnessForUse(workload, neighbours="replace"), tol=1e-6)
     assert answer.certificate.feasible and answer.gap < 1e-4
 

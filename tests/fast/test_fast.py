@@ -151,13 +151,13 @@ class TestNastyCases:
             moves = dm.neighbours.replace_one(matrix.shape[1])
             check(fast.solve(problem(matrix, moves=moves), tol=1e-8, method=method), 1e-8)
 
-    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
     @pytest.mark.parametrize("ratio", [1e12, 1e16, 1e20, 1e40])
     def test_targets_worlds_apart_end_with_an_honest_status(self, ratio: float) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), [ratio, 1 / ratio]))
         assert answer.certificate.certifies(1e-6) is (answer.status is dm.Status.CERTIFIED)
 
-    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
     @pytest.mark.parametrize("case", [*GENTLE, *HARSH])
     def test_the_covariance_of_one_method_never_beats_the_bound_of_another(self, case: str) -> None:
         stated = problem(*(GENTLE | HARSH)[case])
@@ -255,13 +255,13 @@ class TestOptions:
         counts = [each.iteration for each in news]
         assert counts == sorted(set(counts)) and counts[-1] == answer.iterations
         assert tuple(news) == answer.history
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             assert fast.solve(problem(*HARSH[case]), max_iterations=8).iterations < 16
 
     @pytest.mark.parametrize("method", METHODS)
     @pytest.mark.parametrize("steps", [1, 2, 5])
     def test_when_steps_run_out_the_gap_is_honest(self, method: str, steps: int) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
             answer = fast.solve(self.stated, method=method, max_iterations=steps)
         optimum = fast.solve(self.stated, tol=1e-8).objective
         assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.iterations == steps
@@ -270,12 +270,12 @@ class TestOptions:
         assert answer.gap == pytest.approx(answer.objective / answer.lower_bound - 1)
 
     def test_when_time_runs_out(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
             answer = fast.solve(self.stated, time_limit=1e-9)
         assert answer.iterations == 1 and math.isfinite(answer.gap)
 
     def test_beyond_double_precision_it_stops_and_says_so(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = fast.solve(self.stated, tol=1e-18)
         assert answer.status in (dm.Status.STALLED, dm.Status.ROUNDING)
         assert answer.gap <= 1e-8 and answer.iterations < 1000
@@ -330,7 +330,7 @@ class TestOptions:
         ids=lambda options: f"{next(iter(options))}={str(next(iter(options.values())))[:20]}",
     )
     def test_options_out_of_range_are_refused(self, options: dict[str, Any]) -> None:
-        with pytest.raises(dm.DualmechError, match=next(iter(options))) as error:
+        with pytest.raises(dm.errors.DualmechError, match=next(iter(options))) as error:
             fast.solve(self.stated, **options)
         assert isinstance(error.value, ValueError | TypeError)
 
@@ -340,12 +340,14 @@ class TestOptions:
     def test_what_is_no_number_is_answered_with_what_is_allowed(self, value: Any, got: str) -> None:
         for name in ("tol", "time_limit"):
             if name == "tol" or value is not None:
-                with pytest.raises(dm.DualmechError, match=f"^{name} must be a positive number, got {got}$"):
+                with pytest.raises(
+                    dm.errors.DualmechError, match=f"^{name} must be a positive number, got {got}$"
+                ):
                     fast.solve(self.stated, **{name: value})
 
     def test_a_start_of_another_size_is_refused(self) -> None:
         other = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0))
-        with pytest.raises(dm.InvalidInputError, match="start"):
+        with pytest.raises(dm.errors.InvalidInputError, match="start"):
             fast.solve(self.stated, start=other)
 
     @pytest.mark.parametrize(
@@ -365,7 +367,8 @@ class TestOptions:
     def test_a_start_of_another_kind_is_refused_by_its_type(self, problem: Any, start: Any) -> None:
         kind = type(start).__name__
         with pytest.raises(
-            dm.InputTypeError, match=rf"start must be a dualmech\.Solution or a Judgement, got {kind}"
+            dm.errors.InputTypeError,
+            match=rf"start must be a Solution of dualmech or a Judgement, got {kind}",
         ):
             fast.solve(problem, start=start)
 
@@ -375,7 +378,7 @@ class TestOptions:
             problems = {name: kind(tables, geometry=name) for name in ("dense", "blocks")}
             for here, there in (("blocks", "dense"), ("dense", "blocks")):
                 said = f"start is a point of geometry '{there}', the problem stands on '{here}'"
-                with pytest.raises(dm.InvalidInputError, match=said):
+                with pytest.raises(dm.errors.InvalidInputError, match=said):
                     fast.solve(problems[here], start=fast.solve(problems[there]))
 
     @pytest.mark.parametrize(
@@ -404,7 +407,7 @@ class TestOptions:
         self, problem: Any, taken: str
     ) -> None:
         with pytest.raises(
-            dm.InputTypeError, match=f"option 'colour' is not for .* takes {taken}, time_limit"
+            dm.errors.InputTypeError, match=f"option 'colour' is not for .* takes {taken}, time_limit"
         ):
             fast.solve(problem, colour=3)  # type: ignore[call-overload]
 
@@ -412,5 +415,5 @@ class TestOptions:
         "other", [None, 3, dm.workloads.prefix(3), np.eye(2)], ids=lambda o: type(o).__name__
     )
     def test_other_problems_are_refused(self, other: Any) -> None:
-        with pytest.raises(dm.InputTypeError, match="problem"):
+        with pytest.raises(dm.errors.InputTypeError, match="problem"):
             fast.solve(other)

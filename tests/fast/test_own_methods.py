@@ -64,7 +64,7 @@ def test_limits_hold() -> None:
             closed.append(True)
 
     for limit in ({"max_iterations": 3}, {"time_limit": 0.1}):
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             found = fast.solve(PROBLEM, method=endless, **limit)
         assert found.status is dm.Status.STEPS_EXHAUSTED and found.certificate.feasible
     assert len(closed) == 2 and found.gap > 0
@@ -75,7 +75,7 @@ def test_what_diverges_keeps_its_best() -> None:
         yield np.eye(4)
         yield np.full((4, 4), np.nan)
 
-    with pytest.warns(dm.UncertifiedWarning):
+    with pytest.warns(dm.errors.UncertifiedWarning):
         found = fast.solve(PROBLEM, method=method)
     assert found.status is dm.Status.NON_FINITE and found.certificate.feasible
 
@@ -91,7 +91,7 @@ def test_what_diverges_keeps_its_best() -> None:
     ],
 )
 def test_what_is_no_method_is_refused(method: Any, words: str) -> None:
-    with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=words):
+    with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=words):
         fast.solve(PROBLEM, method=method)
 
 
@@ -99,9 +99,9 @@ def test_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "REGISTERED", {})
     fast.register("mine", towards_the_optimum, problems=(dm.FitnessForUse, dm.PrivacyFirst))
     assert fast.solve(PROBLEM, method="mine").solver == "own:mine"
-    with pytest.raises(dm.InputTypeError, match="registered for FitnessForUse, PrivacyFirst"):
+    with pytest.raises(dm.errors.InputTypeError, match="registered for FitnessForUse, PrivacyFirst"):
         fast.solve(dm.TotalVariance(dm.workloads.prefix(4)), method="mine")
-    with pytest.raises(dm.InputTypeError, match="'start' is not for"):
+    with pytest.raises(dm.errors.InputTypeError, match="'start' is not for"):
         fast.solve(PROBLEM, method="mine", start=fast.solve(PROBLEM))
 
 
@@ -110,7 +110,7 @@ def test_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     [("newton", print), ("two words", print), ("", print), ("x", 3), ("x", print, int), ("x", print, ())],
 )
 def test_what_cannot_be_registered_is_refused(arguments: tuple[Any, ...]) -> None:
-    with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match="name|method|problems"):
+    with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match="name|method|problems"):
         fast.register(*arguments)
 
 

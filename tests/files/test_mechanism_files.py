@@ -16,7 +16,7 @@ from dualmech.mechanisms import privacy
 
 
 @functools.cache
-def union() -> dm.UnionWorkload:
+def union() -> dm.workloads.UnionWorkload:
     schema = dm.Schema({"age": 8, "sex": ["f", "m"]})
     return dm.workloads.union(schema, {"ages": {"age": dm.workloads.prefix(8)}, "cells": ["age", "sex"]})
 
@@ -25,11 +25,11 @@ def solved(neighbours: str | None = None) -> Any:
     return fast.solve(dm.FitnessForUse(union(), {"ages": 1.0, "cells": 4.0}, neighbours=neighbours)).mechanism
 
 
-def circle() -> dm.UnionWorkload:
+def circle() -> dm.workloads.UnionWorkload:
     return dm.workloads.union({"hour": 12}, {"runs": {"hour": dm.workloads.circular_ranges(12)}})
 
 
-def renamed() -> dm.UnionWorkload:
+def renamed() -> dm.workloads.UnionWorkload:
     return dm.workloads.union({"age": 3, "sex": 2}, {"counts": ["age"], "both": ["age", "sex"]})
 
 
@@ -104,7 +104,7 @@ def test_every_array_is_needed_and_none_is_believed(kind: str, tmp_path: Path) -
         others = {name: array for name, array in whole.items() if name != key}
         for changed in (others, whole | {key: np.array([[-3.5, np.nan]])}):
             files.write_npz(path, privacy.SCHEMA, privacy.VERSION, **changed)
-            with pytest.raises(dm.FileFormatError):
+            with pytest.raises(dm.errors.FileFormatError):
                 dm.load(path)
 
 
@@ -127,7 +127,7 @@ def test_impossible_blocks_are_refused(changes: dict[str, Any], words: str, tmp_
     for key, change in changes.items():
         arrays[f"mechanism.{key}"] = change(arrays[f"mechanism.{key}"])
     files.write_npz(path, privacy.SCHEMA, privacy.VERSION, **arrays)
-    with pytest.raises(dm.FileFormatError, match=words):
+    with pytest.raises(dm.errors.FileFormatError, match=words):
         dm.load(path)
 
 
@@ -137,5 +137,5 @@ def test_a_file_of_another_object_is_refused(tmp_path: Path) -> None:
     files.write_npz(
         path, privacy.SCHEMA, privacy.VERSION, **{f"mechanism.{key}": part for key, part in sums.items()}
     )
-    with pytest.raises(dm.FileFormatError, match="mechanism must be of a kind of mechanism"):
+    with pytest.raises(dm.errors.FileFormatError, match="mechanism must be of a kind of mechanism"):
         dm.load(path)

@@ -68,7 +68,9 @@ def test_weights_without_limit_survive(tmp_path: Path) -> None:
     total = dm.QueryWeighting(
         dm.workloads.total(3), dm.workloads.identity_total(3), neighbours=dm.neighbours.replace_one(3)
     )
-    with pytest.raises(dm.InputTypeError, match="FitnessForUse, .*QueryWeighting.*, got that of a int"):
+    with pytest.raises(
+        dm.errors.InputTypeError, match="FitnessForUse, .*QueryWeighting.*, got that of a int"
+    ):
         dm.save(retold(fast.solve(PROBLEMS["privacy first"]()), problem=3), tmp_path / "no.npz")
     answer = fast.solve(total)
     dm.save(answer, tmp_path / "answer.npz")
@@ -88,7 +90,7 @@ class TestLyingFiles:
         with np.load(path) as archive:
             primal = archive["primal"]
         rewrite(path, {"primal": factor * primal})
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             assert dm.load(path).status is not dm.Status.CERTIFIED
 
     def test_raised_weights_prove_no_more(self, path: Path) -> None:
@@ -112,7 +114,7 @@ class TestLyingFiles:
         self, path: Path, changes: dict[str, object], words: str
     ) -> None:
         rewrite(path, changes)
-        with pytest.raises(dm.FileFormatError, match=words):
+        with pytest.raises(dm.errors.FileFormatError, match=words):
             dm.load(path)
 
     @pytest.mark.parametrize(
@@ -125,14 +127,14 @@ class TestLyingFiles:
         path = tmp_path / "soft.npz"
         dm.save(fast.solve(PROBLEMS["soft maxima"]()), path)
         rewrite(path, changes)
-        with pytest.raises(dm.FileFormatError, match=words):
+        with pytest.raises(dm.errors.FileFormatError, match=words):
             dm.load(path)
 
     def test_a_worse_covariance_for_soft_maxima_is_not_certified(self, tmp_path: Path) -> None:
         path = tmp_path / "soft.npz"
         dm.save(fast.solve(PROBLEMS["soft maxima"]()), path)
         rewrite(path, {"primal": np.eye(5), "dual.query_weights": np.full(5, 1e6)})
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             again = dm.load(path)
         assert again.status is not dm.Status.CERTIFIED and again.gap > 0.01
 
@@ -141,17 +143,17 @@ class TestLyingFiles:
         dm.save(mechanism, path)
         assert dm.load(path) == mechanism
         dm.files.write_npz(path, "another", 1, primal=np.eye(2))
-        with pytest.raises(dm.FileFormatError, match="'another'"):
+        with pytest.raises(dm.errors.FileFormatError, match="'another'"):
             dm.load(path)
 
     @pytest.mark.parametrize("path_", [None, 3, b"answer.npz"])
     def test_what_is_no_path_is_said(self, path_: object) -> None:
-        with pytest.raises(dm.InputTypeError, match="path must be a text or a path"):
+        with pytest.raises(dm.errors.InputTypeError, match="path must be a text or a path"):
             dm.load(path_)  # type: ignore[arg-type]
 
     def test_a_file_that_was_cut_off_is_refused(self, path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-100])
-        with pytest.raises(dm.FileFormatError, match="is not a readable .npz file"):
+        with pytest.raises(dm.errors.FileFormatError, match="is not a readable .npz file"):
             dm.load(path)
 
 
@@ -239,10 +241,10 @@ class TestComposed:
             path.write_bytes(whole)
             if key not in ("geometry", "bases", "bases.tuple", "neighbours"):
                 rewrite(path, {key: None})
-                with pytest.raises(dm.FileFormatError, match="needs|must|takes"):
+                with pytest.raises(dm.errors.FileFormatError, match="needs|must|takes"):
                     dm.load(path)
             rewrite(path, {key: np.array([[-3.5, np.nan]])})
-            with pytest.raises(dm.FileFormatError):
+            with pytest.raises(dm.errors.FileFormatError):
                 dm.load(path)
 
     @pytest.mark.parametrize(
@@ -313,7 +315,7 @@ class TestComposed:
     ) -> None:
         dm.save(composed(kind), tmp_path / "answer.npz")
         rewrite(tmp_path / "answer.npz", changes)
-        with pytest.raises(dm.FileFormatError, match=words):
+        with pytest.raises(dm.errors.FileFormatError, match=words):
             dm.load(tmp_path / "answer.npz")
 
     @pytest.mark.parametrize(
@@ -333,7 +335,7 @@ class TestComposed:
             tmp_path / "answer.npz",
             {"tol": 1e-6, key: factor * files.read_archive(tmp_path / "answer.npz")[key]},
         )
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             again = dm.load(tmp_path / "answer.npz")
         # Less noise misses no target; at a fixed cost more noise spends no more.
         right = factor > 1 if kind == "privacy first" else factor < 1
@@ -362,5 +364,5 @@ class TestComposed:
         arrays = files.read_archive(tmp_path / "answer.npz")
         del arrays["schema"], arrays["version"], arrays["library"], arrays["digest"]
         files.write_npz(tmp_path / "answer.npz", "dualmech.solution", 2, **arrays)
-        with pytest.raises(dm.FileFormatError, match="version"):
+        with pytest.raises(dm.errors.FileFormatError, match="version"):
             dm.load(tmp_path / "answer.npz")

@@ -105,12 +105,12 @@ def test_a_link_is_removed_and_not_what_it_leads_to(gone: int, tmp_path: Path) -
 
 
 def test_what_is_unfinished_can_be_discarded_at_any_moment(tmp_path: Path) -> None:
-    with pytest.raises(dm.FileFormatError), files.atomic_write(tmp_path / "new") as handle:
+    with pytest.raises(dm.errors.FileFormatError), files.atomic_write(tmp_path / "new") as handle:
         handle.write(b"half")
         atomic.discard_unfinished()
         assert not [*tmp_path.iterdir()]
     assert not [*tmp_path.iterdir()]
-    with pytest.raises(dm.FileFormatError), files.atomic_folder(tmp_path / "new") as folder:
+    with pytest.raises(dm.errors.FileFormatError), files.atomic_folder(tmp_path / "new") as folder:
         (folder / "table").write_text("half")
         atomic.discard_unfinished()
     assert not [*tmp_path.iterdir()]

@@ -155,7 +155,7 @@ class TestFrames:
             assert symmetry.turning == circle and not symmetry.parts(asked).means.any()
 
     def test_refuses_what_is_too_large(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="searched for symmetries"):
+        with pytest.raises(dm.errors.InvalidInputError, match="searched for symmetries"):
             AttributeSymmetry.of([workloads.identity(6000)], 6000)
 
 
@@ -231,7 +231,7 @@ class TestCircles:
     def test_a_thousand_values_need_no_matrix(self) -> None:
         asked = workloads.circular_ranges(1000)
         assert asked.shape == (999_001, 1000) and not asked.is_sparse
-        with pytest.raises(dm.InvalidInputError, match="too large to write out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
             _ = asked.matrix
 
     @pytest.mark.parametrize(
@@ -257,5 +257,5 @@ class TestCircles:
         ],
     )
     def test_refuses(self, message: str, call: Callable[[], Any]) -> None:
-        with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
+        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
             call()

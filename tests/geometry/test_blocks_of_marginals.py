@@ -20,7 +20,7 @@ quick = settings(max_examples=15)
 seeds = st.integers(0, 10_000)
 
 
-def random_tables(seed: int) -> dm.MarginalWorkload:
+def random_tables(seed: int) -> dm.workloads.MarginalWorkload:
     """Up to five different tables of up to four attributes of 1 to 4 values."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 5, int(rng.integers(1, 5)))
@@ -28,10 +28,10 @@ def random_tables(seed: int) -> dm.MarginalWorkload:
     every = [each for k in range(len(sizes) + 1) for each in itertools.combinations(range(len(sizes)), k)]
     chosen = rng.choice(len(every), min(len(every), int(rng.integers(1, 6))), replace=False)
     domain = dm.Domain([(f"a{axis}", int(size)) for axis, size in enumerate(sizes)])
-    return dm.MarginalWorkload(domain, [every[index] for index in chosen])
+    return dm.workloads.MarginalWorkload(domain, [every[index] for index in chosen])
 
 
-def spread(workload: dm.MarginalWorkload, values: Array) -> Array:
+def spread(workload: dm.workloads.MarginalWorkload, values: Array) -> Array:
     """A number per table, repeated for its cells."""
     return np.repeat(values, workload.table_cells.astype(int))
 
@@ -50,7 +50,7 @@ class TestAgainstDense:
         # Its own bound, spread over cells and queries, proves as much to the dense judge.
         weights = spread(workload, structured.dual.query_weights / workload.table_cells)
         cells = np.full(workload.shape[1], 1 / workload.shape[1])
-        judged = dense.problem.certify(dense.primal, dm.FitnessDual(cells, weights))
+        judged = dense.problem.certify(dense.primal, dm.duals.FitnessDual(cells, weights))
         assert judged.lower_bound == pytest.approx(structured.lower_bound, rel=1e-8)
 
     @quick
@@ -110,12 +110,12 @@ class TestJudge:
         problem = dm.FitnessForUse(workload, rng.uniform(1, 9, len(workload.axes)))
         noise = problem.feasible(rng.uniform(0.1, 9, len(workload.lattice.axes)))
         weights = rng.uniform(0, 1, len(workload.axes)) + 1e-3
-        judged = problem.certify(noise, dm.FitnessDual([1.0], weights))
+        judged = problem.certify(noise, dm.duals.FitnessDual([1.0], weights))
         assert judged.feasible and judged.interval[0] <= judged.objective
-        again = problem.certify(noise, dm.FitnessDual([1e-6], 1e6 * weights))
+        again = problem.certify(noise, dm.duals.FitnessDual([1e-6], 1e6 * weights))
         assert again.lower_bound == pytest.approx(judged.lower_bound)
         looser = dm.FitnessForUse(workload, 1e6 * problem.targets)
-        louder = looser.certify(noise.scaled(1e6), dm.FitnessDual([1.0], weights))
+        louder = looser.certify(noise.scaled(1e6), dm.duals.FitnessDual([1.0], weights))
         assert louder.objective == pytest.approx(judged.objective / 1e6)
 
     @quick
@@ -128,10 +128,10 @@ class TestJudge:
         assert domain is not None
         noise = dict(zip(lattice.axes, rng.uniform(0.1, 9, len(lattice.axes)).tolist(), strict=True))
         mechanism = dm.BlockMechanism.of_levels(domain, noise)
-        point = dm.BlockPoint([noise[axes] for axes in lattice.axes] / lattice.dimensions)
+        point = dm.duals.BlockPoint([noise[axes] for axes in lattice.axes] / lattice.dimensions)
         assert problem.mechanism(point).noise == pytest.approx(noise, rel=1e-12)
         np.testing.assert_allclose(problem.as_primal(mechanism).levels, point.levels, rtol=1e-12)
-        dual = dm.FitnessDual([1.0], rng.uniform(0.1, 1, len(workload.axes)))
+        dual = dm.duals.FitnessDual([1.0], rng.uniform(0.1, 1, len(workload.axes)))
         bare = problem.certify(point.levels, dual)
         assert bare == problem.certify(point, dual)
         assert bare.objective == pytest.approx(mechanism.squared_privacy_cost, rel=1e-12)
@@ -180,7 +180,9 @@ class TestReference:
 
     def test_an_unknown_formulation_is_refused(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.marginals([3, 4], ways=1))
-        with pytest.raises(dm.InvalidInputError, match="formulation must be one of schur, matrix_frac, dual"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="formulation must be one of schur, matrix_frac, dual"
+        ):
             reference.formulate(problem, formulation="primal")
 
 
@@ -188,7 +190,7 @@ class TestWorkload:
     def test_keeps_its_structure(self) -> None:
         domain = dm.Domain({"age": 3, "sex": 2})
         workload = dm.workloads.marginals(domain, ways=(0, 2))
-        assert isinstance(workload, dm.MarginalWorkload)
+        assert isinstance(workload, dm.workloads.MarginalWorkload)
         assert workload.sets == ((), ("age", "sex")) and workload.shape == (7, 6)
         copy = pickle.loads(pickle.dumps(workload))
         assert copy.axes == workload.axes and copy.names == workload.names
@@ -216,16 +218,16 @@ class TestWorkload:
     )
     def test_bad_targets_are_refused_by_name(self, message: str, targets: Any) -> None:
         workload = dm.workloads.marginals({"age": 3, "sex": 2}, ways=(1, 2))
-        with pytest.raises(dm.DualmechError, match=message):
+        with pytest.raises(dm.errors.DualmechError, match=message):
             dm.FitnessForUse(workload, targets)
 
     def test_too_large_ones_are_refused(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="more than 4194304 residual subspaces"):
+        with pytest.raises(dm.errors.InvalidInputError, match="more than 4194304 residual subspaces"):
             dm.workloads.marginals([2] * 30, ways=30).lattice  # noqa: B018
         large = dm.workloads.marginals([10] * 60, ways=(1, 2))
         for problem in (dm.FitnessForUse, dm.TotalVariance):
             with pytest.raises(
-                dm.InvalidInputError, match="too large to write out.*geometry='blocks' needs no matrix"
+                dm.errors.InvalidInputError, match="too large to write out.*geometry='blocks' needs no matrix"
             ):
                 problem(large, 1.0, geometry="dense")
 
@@ -285,7 +287,7 @@ class TestRelease:
     )
     def test_what_a_sampler_may_not_return(self, message: str, sampler: Any) -> None:
         mechanism = fast.solve(dm.FitnessForUse(self.WORKLOAD)).mechanism
-        with pytest.raises(dm.DualmechError, match=message):
+        with pytest.raises(dm.errors.DualmechError, match=message):
             mechanism.measure(dm.records.count([[1, 2, 0]], self.WORKLOAD), sampler=sampler)
 
     def test_what_is_not_measured_is_refused(self) -> None:
@@ -295,9 +297,9 @@ class TestRelease:
             lambda: mechanism.recombine({}, ["a", "b", "c"]),
             lambda: mechanism.variance_of({"a": [1, 0], "b": [1, 0, 0], "c": [1, 0]}),
         ):
-            with pytest.raises(dm.InvalidInputError, match="a x b x c is not answered"):
+            with pytest.raises(dm.errors.InvalidInputError, match="a x b x c is not answered"):
                 call()
-        with pytest.raises(dm.InvalidInputError, match="tables must cover"):
+        with pytest.raises(dm.errors.InvalidInputError, match="tables must cover"):
             mechanism.measure({(0, 1): np.zeros((2, 3))})
         assert mechanism.variance_of({"a": [1, 1], "b": [1, 0, 0], "c": [1, 0]}) > 0
 

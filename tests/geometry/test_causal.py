@@ -133,7 +133,7 @@ class TestForms:
         if kind is Banded:
             strategy = S.banded(np.repeat([[1.0], [2.0]], 3000, axis=1))._strategy  # type: ignore[assignment]
         assert np.isinf(strategy.variances(1.0)[1][-1])
-        with pytest.raises(dm.InvalidInputError, match="whose entries stay small enough"):
+        with pytest.raises(dm.errors.InvalidInputError, match="whose entries stay small enough"):
             dm.CausalMechanism(strategy).variances(dm.workloads.prefix(3000))
 
 
@@ -167,13 +167,13 @@ class TestMechanism:
         np.testing.assert_allclose(drawn.var(axis=0), mechanism.scaled(4.0).variances(asked), rtol=0.2)
 
     def test_a_tree_has_no_matrix(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="not by least squares"):
+        with pytest.raises(dm.errors.InvalidInputError, match="not by least squares"):
             S.tree(8).dense()
-        with pytest.raises(dm.InvalidInputError, match="not those with decay 0.5"):
+        with pytest.raises(dm.errors.InvalidInputError, match="not those with decay 0.5"):
             S.tree(8).variances(dm.workloads.decayed_sums(8, 0.5))
 
     def test_many_steps_are_not_written_out(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="too large to write out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
             S.sqrt_toeplitz(100_000).dense()
 
     @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ class TestMechanism:
         ],
     )
     def test_bad_input_is_refused_by_name(self, name: str, arguments: Any, words: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=words):
+        with pytest.raises(dm.errors.InvalidInputError, match=words):
             getattr(S, name)(*arguments)
-        with pytest.raises(dm.InputTypeError):
+        with pytest.raises(dm.errors.InputTypeError):
             dm.CausalMechanism(np.eye(3))  # type: ignore[arg-type]
 
 
@@ -239,9 +239,9 @@ class TestJudge:
         assert verdict.lower_bound == bound.lower_bound and verdict.scaled.gap == pytest.approx(
             0.197, abs=1e-3
         )
-        with pytest.raises(dm.InvalidInputError, match="a solution of the same problem"):
+        with pytest.raises(dm.errors.InvalidInputError, match="a solution of the same problem"):
             crosscheck.judge(dm.FitnessForUse(dm.workloads.prefix(4096), 2.0), S.tree(4096), bound=bound)
-        with pytest.raises(dm.InvalidInputError, match="answers as many running sums"):
+        with pytest.raises(dm.errors.InvalidInputError, match="answers as many running sums"):
             crosscheck.judge(problem, S.tree(2048), bound=bound)
 
     def test_published_figures(self) -> None:

@@ -225,9 +225,9 @@ class TestContributions:
         two = fast.solve(dm.FitnessForUse(asked, 1.0, neighbours=moves), tol=1e-4)
         anywhere = fast.solve(dm.FitnessForUse(asked, 1.0, neighbours="add-remove:2"), tol=1e-4)
         assert two.status is dm.Status.CERTIFIED and two.objective < anywhere.lower_bound
-        with pytest.raises(dm.InvalidInputError, match="add-remove:60 bounds"):
+        with pytest.raises(dm.errors.InvalidInputError, match="add-remove:60 bounds"):
             dm.neighbours.contributions(400, np.arange(400) % 100, 2, 30)
-        with pytest.raises(dm.InvalidInputError, match="groups must have 3"):
+        with pytest.raises(dm.errors.InvalidInputError, match="groups must have 3"):
             dm.neighbours.contributions(3, [0, 1], 1, 1)
 
 
@@ -272,7 +272,7 @@ class TestWhereContributionsAreTaken:
     )
     def test_other_geometries_refuse_them_with_a_bound(self, geometry: str, told: str) -> None:
         moves = neighbours.contributions(4, [0, 0, 1, 1], records=2, most=2)
-        with pytest.raises(dm.InvalidInputError, match=told):
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
             dm.FitnessForUse(dm.workloads.prefix(4), neighbours=moves, geometry=geometry)
 
     @pytest.mark.parametrize(
@@ -287,5 +287,5 @@ class TestWhereContributionsAreTaken:
         ],
     )
     def test_large_ones_are_refused_before_any_work(self, workload: Any, moves: Any, told: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=told):
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
             dm.FitnessForUse(workload, neighbours=moves)

@@ -75,7 +75,7 @@ class TestNeighbours:
         ],
     )
     def test_bad_input_is_refused_by_name(self, arguments: Any, words: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=words):
+        with pytest.raises(dm.errors.InvalidInputError, match=words):
             dm.neighbours.participation(*arguments)
 
 

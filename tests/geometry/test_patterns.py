@@ -48,7 +48,7 @@ class TestPatterns:
         assert np.linalg.eigvalsh(difference)[0] >= -1e-12 * row.sum()
 
     def test_too_many_are_not_listed(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="size must be at most 20"):
+        with pytest.raises(dm.errors.InvalidInputError, match="size must be at most 20"):
             local.all_sets(21)
 
 
@@ -87,7 +87,7 @@ class TestPricing:
             assert abs(worst[count] - exact) <= allowance
 
     def test_too_many_are_not_priced(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="up to 32 user types"):
+        with pytest.raises(dm.errors.InvalidInputError, match="up to 32 user types"):
             local.worst_by_size(np.eye(33), 1.0)
 
 
@@ -118,7 +118,7 @@ class TestRelaxation:
 
     def test_bad_multipliers_are_refused_or_cut(self) -> None:
         assert Relaxation.of(3, both=-np.ones((3, 3))).both.max() == 0
-        with pytest.raises(dm.InvalidInputError, match=r"both must have shape \(3, 3\)"):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"both must have shape \(3, 3\)"):
             Relaxation.of(3, both=np.ones((2, 2)))
-        with pytest.raises(dm.InvalidInputError, match="squares must be finite"):
+        with pytest.raises(dm.errors.InvalidInputError, match="squares must be finite"):
             Relaxation.of(2, np.array([np.nan, 0]))

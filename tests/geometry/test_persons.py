@@ -69,7 +69,7 @@ def test_of_marginal_tables_no_person_costs_more_and_one_as_much(
     )
     try:
         found = dm.BlockMechanism.of_levels(domain, levels, rule)
-    except dm.LittleSymmetryError as error:
+    except dm.errors.LittleSymmetryError as error:
         bounds = re.findall(r"'((?:contributions|add-remove)[^']*)'", str(error))
         assert len(bounds) == 2
         exact = most_in_months(cost, domain, axis, records, groups)
@@ -196,7 +196,7 @@ def test_words_and_rules_are_the_same(members: int, attribute: str, groups: int)
      "contributions:month:x:2", "contribution:month:2:2"],
 )  # fmt: skip
 def test_other_words_are_refused(text: str) -> None:
-    with pytest.raises(dm.InvalidInputError, match="contributions:ATTRIBUTE:RECORDS:GROUPS"):
+    with pytest.raises(dm.errors.InvalidInputError, match="contributions:ATTRIBUTE:RECORDS:GROUPS"):
         dm.FitnessForUse(PAIRS, neighbours=text)
 
 
@@ -204,7 +204,9 @@ def test_other_words_are_refused(text: str) -> None:
     "given", [{"attribute": ""}, {"attribute": 3}, {"groups": 0}, {"groups": 2.5}, {"members": -1}]
 )
 def test_other_rules_are_refused(given: Any) -> None:
-    with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=f"{next(iter(given))} must"):
+    with pytest.raises(
+        (dm.errors.InvalidInputError, dm.errors.InputTypeError), match=f"{next(iter(given))} must"
+    ):
         Contributions(**{"members": 1, "attribute": "month", "groups": 2, **given})
 
 
@@ -228,7 +230,7 @@ def test_other_rules_are_refused(given: Any) -> None:
 def test_what_does_not_hold_them_says_so_with_a_bound(
     workload: Any, geometry: str, neighbours: str, told: str
 ) -> None:
-    with pytest.raises(dm.InvalidInputError, match=told):
+    with pytest.raises(dm.errors.InvalidInputError, match=told):
         dm.FitnessForUse(workload, neighbours=neighbours, geometry=geometry)
 
 

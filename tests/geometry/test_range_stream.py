@@ -44,7 +44,7 @@ class TestWorkloads:
         first, last = asked.ends(np.array(numbers))
         assert first.tolist() == [0, 0, 1, 2**22 - 1, 2**22 - 2, 2**22 - 2]
         assert last.tolist() == [0, 2**22 - 1, 1, 2**22 - 1, 2**22 - 1, 2**22 - 2]
-        with pytest.raises(dm.InvalidInputError, match="at most"):
+        with pytest.raises(dm.errors.InvalidInputError, match="at most"):
             dm.workloads.all_range(2**22 + 1)
 
 
@@ -66,7 +66,9 @@ class TestJudge:
     def test_says_what_a_matrix_says(self, cells: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
         problem, dense = stated(cells, weights=2.0), stated(cells, "dense", 2.0)
-        point = dm.StreamPoint(10.0 ** rng.uniform(-1, 1, cells), 10.0 ** rng.uniform(-1, 1, cells), 1.5)
+        point = dm.duals.StreamPoint(
+            10.0 ** rng.uniform(-1, 1, cells), 10.0 ** rng.uniform(-1, 1, cells), 1.5
+        )
         point, dual = problem.feasible(point), rng.uniform(0, 1, cells) + 1e-3
         ours = problem.certify(point, dual)
         theirs = dense.certify(problem.geometry.covariance(point), dual)
@@ -125,7 +127,7 @@ class TestMechanism:
         some = mechanism.variances(asked.select([0, 19_999, 20_000]))
         assert some.shape == (3,) and some[0] < some[2] < some[1]
         for ask in (mechanism.variances, mechanism.dense):
-            with pytest.raises(dm.InvalidInputError, match="too"):
+            with pytest.raises(dm.errors.InvalidInputError, match="too"):
                 ask()
         assert mechanism.simulate_cells(np.ones(20_000), rng=0).shape == (20_000,)
 
@@ -147,14 +149,14 @@ class TestFilesAndRefusals:
 
     def test_what_a_stream_of_ranges_cannot_hold(self) -> None:
         ranges = dm.workloads.all_range(4)
-        with pytest.raises(dm.InvalidInputError, match="for total variance alone"):
+        with pytest.raises(dm.errors.InvalidInputError, match="for total variance alone"):
             dm.FitnessForUse(ranges, geometry="stream")
-        with pytest.raises(dm.InvalidInputError, match="equal for all ranges"):
+        with pytest.raises(dm.errors.InvalidInputError, match="equal for all ranges"):
             dm.TotalVariance(ranges, np.arange(1.0, 11.0), geometry="stream")
         for weights in (np.full(10, 3.0), {"ranges": 3.0}, 3.0, [3.0]):
             assert dm.TotalVariance(ranges, weights, geometry="stream").weights.tolist() == [3.0]
         for wrong in (0.0, -1.0, np.nan, [1.0, 2.0], {"prefixes": 1.0}):
-            with pytest.raises(dm.DualmechError):
+            with pytest.raises(dm.errors.DualmechError):
                 dm.TotalVariance(ranges, wrong, geometry="stream")
 
     def test_auto_takes_a_matrix_for_what_only_that_holds(self) -> None:

@@ -23,7 +23,7 @@ PREFIXES = dm.workloads.query_tables(
 )
 
 
-def random_workload(seed: int) -> dm.TableWorkload:
+def random_workload(seed: int) -> dm.workloads.TableWorkload:
     """Up to three attributes of 1 to 4 values, each asked for its values, prefixes, ranges or anything at random."""
     rng = np.random.default_rng(seed)
     sizes = [int(size) for size in rng.integers(1, 5, int(rng.integers(1, 4)))]
@@ -42,7 +42,7 @@ def random_workload(seed: int) -> dm.TableWorkload:
     return dm.workloads.query_tables(sizes, queries, ways=chosen)
 
 
-def split(workload: dm.TableWorkload, targets: Any = 1.0) -> dm.FitnessForUse:
+def split(workload: dm.workloads.TableWorkload, targets: Any = 1.0) -> dm.FitnessForUse:
     return dm.FitnessForUse(workload, targets, geometry="split")
 
 
@@ -56,17 +56,17 @@ def written_out(problem: Any) -> Any:
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 
-def random_point(workload: Any, rng: np.random.Generator) -> dm.SplitPoint:
+def random_point(workload: Any, rng: np.random.Generator) -> dm.duals.SplitPoint:
     roots = [rng.standard_normal((size, size)) for size in workload.sizes]
     shapes = tuple(root @ root.T + 0.3 * np.eye(len(root)) for root in roots)
-    return dm.SplitPoint(shapes, rng.uniform(0.1, 5, len(workload.tables.lattice.axes)))
+    return dm.duals.SplitPoint(shapes, rng.uniform(0.1, 5, len(workload.tables.lattice.axes)))
 
 
-def random_dual(workload: Any, rng: np.random.Generator) -> dm.FitnessDual:
+def random_dual(workload: Any, rng: np.random.Generator) -> dm.duals.FitnessDual:
     shapes = [workload.matrix_of(axis).shape for axis in range(len(workload.sizes))]
-    return dm.FitnessDual(
+    return dm.duals.FitnessDual(
         tuple(np.asarray(rng.uniform(0, 1, columns)) for _, columns in shapes),
-        dm.SplitWeights(
+        dm.duals.SplitWeights(
             tuple(np.asarray(rng.uniform(0, 1, rows)) for rows, _ in shapes),
             rng.uniform(0, 1, len(workload.tables.axes)),
         ),
@@ -103,11 +103,11 @@ class TestJudge:
         point = problem.feasible(random_point(asked, rng))
         dense = problem.mechanism(point).dense()
         assert dense.squared_privacy_cost == pytest.approx(1, rel=1e-8)
-        dual = dm.VarianceDual(random_dual(asked, rng).neighbour_weights)
+        dual = dm.duals.VarianceDual(random_dual(asked, rng).neighbour_weights)
         judged, total = problem.certify(point, dual), dense.variances(asked) @ problem.per_query()
         assert judged.feasible and judged.objective == pytest.approx(total, rel=1e-7)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
             best = fast.solve(written_out(problem), tol=1e-5)
             ours = fast.solve(problem, tol=0.1)
         assert judged.lower_bound <= best.objective * (1 + 1e-9)
@@ -121,7 +121,7 @@ class TestJudge:
     def test_any_weights_bound_the_dense_optimum(self, seed: int) -> None:
         problem, rng = random_problem(seed), np.random.default_rng(seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
             best = fast.solve(written_out(problem), tol=1e-5).objective
             ours = fast.solve(problem, tol=1e-6)
         for _ in range(5):
@@ -137,13 +137,15 @@ class TestJudge:
         problem, rng = split(PREFIXES), np.random.default_rng(0)
         point, dual = random_point(problem.workload, rng), random_dual(problem.workload, rng)
         asked = dual.query_weights
-        scaled = dm.FitnessDual(
+        scaled = dm.duals.FitnessDual(
             tuple(1e6 * each for each in dual.neighbour_weights),
-            dm.SplitWeights(tuple(1e-6 * each for each in asked.queries), 1e6 * asked.tables),
+            dm.duals.SplitWeights(tuple(1e-6 * each for each in asked.queries), 1e6 * asked.tables),
         )
         first, second = problem.certify(point, dual), problem.certify(point, scaled)
         assert first.lower_bound == pytest.approx(second.lower_bound, rel=1e-9)
-        larger = problem.feasible(dm.SplitPoint(tuple(1e6 * shape for shape in point.shapes), point.levels))
+        larger = problem.feasible(
+            dm.duals.SplitPoint(tuple(1e6 * shape for shape in point.shapes), point.levels)
+        )
         assert problem.certify(larger, dual).feasible
 
     def test_lies_are_not_certified(self) -> None:
@@ -158,7 +160,7 @@ class TestJudge:
             (point.levels, (np.nan * point.shapes[0], point.shapes[1])),
             (point.levels, (np.triu(point.shapes[0]), point.shapes[1])),
         ):
-            judged = problem.certify(dm.SplitPoint(shapes, levels), dual)
+            judged = problem.certify(dm.duals.SplitPoint(shapes, levels), dual)
             assert not judged.certifies(1e-6) and judged.lower_bound <= answer.objective
         asked = dual.query_weights
         for neighbours, queries, tables in (
@@ -166,37 +168,39 @@ class TestJudge:
             (dual.neighbour_weights, (-asked.queries[0], asked.queries[1]), asked.tables),
             ((np.nan * np.ones(4), np.ones(3)), asked.queries, asked.tables),
         ):
-            judged = problem.certify(point, dm.FitnessDual(neighbours, dm.SplitWeights(queries, tables)))
+            judged = problem.certify(
+                point, dm.duals.FitnessDual(neighbours, dm.duals.SplitWeights(queries, tables))
+            )
             assert not judged.certifies(1e-6) and judged.lower_bound <= answer.objective
 
     @pytest.mark.parametrize(
         ("message", "dual"),
         [
             (
-                "dualmech.FitnessDual with dualmech.SplitWeights",
-                dm.FitnessDual((np.ones(6),) * 3, np.ones(6)),
+                "FitnessDual of dualmech with dualmech.duals.SplitWeights",
+                dm.duals.FitnessDual((np.ones(6),) * 3, np.ones(6)),
             ),
-            ("dualmech.FitnessDual with dualmech.SplitWeights", np.ones(3)),
+            ("FitnessDual of dualmech with dualmech.duals.SplitWeights", np.ones(3)),
             (
                 "neighbour_weights must be a sequence of 3 arrays",
-                dm.FitnessDual(np.ones(11), dm.SplitWeights((np.ones(6),) * 3, np.ones(6))),
+                dm.duals.FitnessDual(np.ones(11), dm.duals.SplitWeights((np.ones(6),) * 3, np.ones(6))),
             ),
             (
                 r"neighbour_weights\[1\] must be 2, one per value, got 6",
-                dm.FitnessDual((np.ones(6),) * 3, dm.SplitWeights((np.ones(6),) * 3, np.ones(6))),
+                dm.duals.FitnessDual((np.ones(6),) * 3, dm.duals.SplitWeights((np.ones(6),) * 3, np.ones(6))),
             ),
             (
                 "table_weights must be 6",
-                dm.FitnessDual(
+                dm.duals.FitnessDual(
                     tuple(map(np.ones, (6, 2, 3))),
-                    dm.SplitWeights(tuple(map(np.ones, (6, 2, 3))), np.ones(5)),
+                    dm.duals.SplitWeights(tuple(map(np.ones, (6, 2, 3))), np.ones(5)),
                 ),
             ),
         ],
     )
     def test_weights_of_other_shapes_are_refused(self, message: str, dual: Any) -> None:
         point = random_point(PREFIXES, np.random.default_rng(0))
-        with pytest.raises(dm.DualmechError, match=message):
+        with pytest.raises(dm.errors.DualmechError, match=message):
             split(PREFIXES).certify(point, dual)
 
 
@@ -231,17 +235,17 @@ class TestSolver:
         assert answer.mechanism.scaled(2.0).squared_privacy_cost == pytest.approx(0.15, rel=1e-9)
 
     def test_has_no_one_program_and_takes_no_orbits_start_or_method(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="split noise has no one program"):
+        with pytest.raises(dm.errors.InvalidInputError, match="split noise has no one program"):
             reference.formulate(split(PREFIXES))
-        with pytest.raises(dm.InvalidInputError, match="orbits are for geometry 'dense'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="orbits are for geometry 'dense'"):
             fast.solve(split(PREFIXES), orbits=[[*range(36)]])
-        with pytest.raises(dm.InvalidInputError, match="start is not for geometry 'split'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="start is not for geometry 'split'"):
             fast.solve(split(PREFIXES), start=fast.solve(split(PREFIXES), tol=0.1))
-        with pytest.raises(dm.InvalidInputError, match="method must be one of auto"):
+        with pytest.raises(dm.errors.InvalidInputError, match="method must be one of auto"):
             fast.solve(split(PREFIXES), method="newton")
 
     def test_what_is_left_open_is_said(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="interval is honest"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="interval is honest"):
             answer = fast.solve(split(PREFIXES))
         assert answer.status is dm.Status.STALLED and answer.gap < 0.01
 
@@ -268,7 +272,9 @@ class TestMechanism:
     def test_the_budgets_of_too_many_cells_are_not_written_out(self) -> None:
         asked = dm.workloads.query_tables([10] * 30, {"a0": dm.workloads.prefix(10)}, ways=1)
         made = fast.solve(split(asked), tol=0.01).mechanism
-        with pytest.raises(dm.InvalidInputError, match=r"costs of 1e\+30 cells are too many to write out"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match=r"costs of 1e\+30 cells are too many to write out"
+        ):
             made.free_budget()
 
     def test_answers_are_unbiased_consistent_and_as_noisy_as_stated(self) -> None:
@@ -314,8 +320,8 @@ class TestMechanism:
         self, message: str, call: Callable[[dm.SplitMechanism], object]
     ) -> None:
         problem = split(PREFIXES)
-        with pytest.raises(dm.DualmechError, match=message):
-            call(problem.mechanism(dm.SplitPoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7))))
+        with pytest.raises(dm.errors.DualmechError, match=message):
+            call(problem.mechanism(dm.duals.SplitPoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7))))
 
 
 class TestWorkload:
@@ -343,7 +349,7 @@ class TestWorkload:
             ),
             ("must be over 3 values, got 6", lambda: dm.workloads.query_tables([3], {"a0": PREFIX}, ways=1)),
             (
-                "must be a dualmech.Workload",
+                "must be a Workload of dualmech",
                 lambda: dm.workloads.query_tables([3], {"a0": cast(Any, 3)}, ways=1),
             ),
             ("queries must map", lambda: dm.workloads.query_tables([3], cast(Any, [PREFIX]), ways=1)),
@@ -356,14 +362,14 @@ class TestWorkload:
         ],
     )
     def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[], object]) -> None:
-        with pytest.raises(dm.DualmechError, match=message):
+        with pytest.raises(dm.errors.DualmechError, match=message):
             call()
 
 
 PREFIX: dm.Workload = dm.workloads.prefix(6)
 
 
-def wide() -> dm.TableWorkload:
+def wide() -> dm.workloads.TableWorkload:
     """A table of seven attributes asked by prefixes, each with several queries that may be the worst."""
     names = [f"a{axis}" for axis in range(7)]
     queries = {name: dm.workloads.prefix(24) for name in names}

@@ -122,10 +122,10 @@ class TestMany:
         mechanism = answer.mechanism
         assert isinstance(mechanism, dm.StreamMechanism) and mechanism.variances().max() <= 1 + 1e-9
         assert mechanism.rho == pytest.approx(answer.objective / 2, rel=1e-6)
-        with pytest.raises(dm.InvalidInputError, match="geometry='stream' needs no matrix"):
+        with pytest.raises(dm.errors.InvalidInputError, match="geometry='stream' needs no matrix"):
             mechanism.dense()
         for options in ({"geometry": "dense"}, {"neighbours": "replace"}):
-            with pytest.raises(dm.InvalidInputError, match=r"too many"):
+            with pytest.raises(dm.errors.InvalidInputError, match=r"too many"):
                 dm.FitnessForUse(problem.workload, **options)
 
     def test_up_to_1024_a_matrix_is_taken(self) -> None:
@@ -142,7 +142,9 @@ class TestMany:
         first = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2000)), tol=1e-6)
         again = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2000), 1.001), tol=1e-6, start=first)
         assert again.iterations < first.iterations / 2
-        with pytest.raises(dm.InvalidInputError, match="start must be a solution over 2001 running sums"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="start must be a solution over 2001 running sums"
+        ):
             fast.solve(dm.FitnessForUse(dm.workloads.prefix(2001)), start=first)
 
 
@@ -180,15 +182,15 @@ class TestMechanism:
         ],
     )
     def test_what_is_no_noise(self, weights: tuple[Any, ...], words: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=words):
+        with pytest.raises(dm.errors.InvalidInputError, match=words):
             dm.StreamMechanism(dm.workloads.prefix(4), *weights)
 
     def test_it_answers_its_own_sums_alone(self) -> None:
         mechanism = dm.StreamMechanism(dm.workloads.prefix(4), np.ones(4), np.ones(4))
         other = dm.FitnessForUse(dm.workloads.prefix(5), geometry="stream")
-        with pytest.raises(dm.InvalidInputError, match="its own workload"):
+        with pytest.raises(dm.errors.InvalidInputError, match="its own workload"):
             mechanism.point_on(other.geometry)
-        with pytest.raises(dm.InputTypeError, match="workload must be made by"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload must be made by"):
             dm.StreamMechanism(dm.workloads.identity(4), np.ones(4), np.ones(4))  # type: ignore[arg-type]
 
 
@@ -229,15 +231,15 @@ class TestWorkload:
 
     @pytest.mark.parametrize("decay", [0.0, -1.0, 1.5, np.nan])
     def test_decay_is_a_share(self, decay: float) -> None:
-        with pytest.raises(dm.InvalidInputError, match="decay"):
+        with pytest.raises(dm.errors.InvalidInputError, match="decay"):
             dm.workloads.decayed_sums(3, decay)
 
     def test_too_many_steps(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="steps must be at most"):
+        with pytest.raises(dm.errors.InvalidInputError, match="steps must be at most"):
             dm.workloads.prefix(10**9)
 
     def test_weights_of_no_sum(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="weights must be positive"):
+        with pytest.raises(dm.errors.InvalidInputError, match="weights must be positive"):
             dm.TotalVariance(dm.workloads.prefix(3), [1.0, 0.0, 1.0], geometry="stream")
-        with pytest.raises(dm.InvalidInputError, match="takes workloads made by"):
+        with pytest.raises(dm.errors.InvalidInputError, match="takes workloads made by"):
             dm.TotalVariance(dm.workloads.identity(3), geometry="stream")

@@ -60,7 +60,7 @@ def same(one: Any, other: Any) -> bool:
     return np.array_equal(one, other)
 
 
-@pytest.mark.filterwarnings("ignore::dualmech.SamplingWarning")
+@pytest.mark.filterwarnings("ignore::dualmech.errors.SamplingWarning")
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=[*DRAWS])
 def test_a_draw_repeats_itself_only_with_a_seed(draw: Callable[..., Any]) -> None:
     assert same(draw(rng=7), draw(rng=7)) and not same(draw(), draw())

@@ -28,7 +28,7 @@ class TestAgreement:
         assert comparison.lower_bound <= comparison.objective * (1 + 1e-12)
 
     def test_meeting_alone_is_not_agreement(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             loose = fast.solve(prefix(8), max_iterations=1)
         assert crosscheck.compare([fast.solve(prefix(8)), loose]).outcome is Agreement.WIDE
 
@@ -45,7 +45,7 @@ class TestAgreement:
         assert crosscheck.compare([answer, forged]).outcome is Agreement.WIDE
 
     def test_different_problems_are_refused(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="same problem"):
+        with pytest.raises(dm.errors.InvalidInputError, match="same problem"):
             crosscheck.compare([fast.solve(prefix(4)), fast.solve(prefix(5))])
 
     def test_nothing_to_compare_is_refused(self) -> None:
@@ -84,7 +84,7 @@ class TestJudge:
         [np.eye(3), [[1, 2], [2, 1]], [[1, 0], [0.5, 1]], [[np.nan, 0], [0, 1]], [["a", "b"], ["c", "d"]]],
     )
     def test_what_is_no_covariance_is_refused_by_name(self, covariance: object) -> None:
-        with pytest.raises(dm.DualmechError, match="covariance"):
+        with pytest.raises(dm.errors.DualmechError, match="covariance"):
             crosscheck.judge(prefix(2), covariance)
 
     def test_privacy_first_is_judged_too(self) -> None:
@@ -101,9 +101,9 @@ class TestJudge:
         np.testing.assert_allclose(np.linalg.inv(covariance), tree.T @ tree, rtol=1e-12, atol=1e-12)
 
     def test_a_strategy_that_cannot_answer_is_refused(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="cannot answer"):
+        with pytest.raises(dm.errors.InvalidInputError, match="cannot answer"):
             crosscheck.covariance_of_strategy(prefix(4), np.eye(4)[:3])
-        with pytest.raises(dm.InvalidInputError, match="4 columns"):
+        with pytest.raises(dm.errors.InvalidInputError, match="4 columns"):
             crosscheck.covariance_of_strategy(prefix(4), np.eye(3))
 
 
@@ -144,7 +144,7 @@ class TestBlackboard:
 
     def test_weights_that_lose_something_prove_nothing(self) -> None:
         answer = fast.solve(prefix(2), tol=1e-11)
-        even = dm.FitnessDual(np.ones(2) / 2, np.ones(2) / 2)
+        even = dm.duals.FitnessDual(np.ones(2) / 2, np.ones(2) / 2)
         assert rationals.prove(retold(answer, dual=even)) is None
 
     def test_noise_follows_from_the_weights_and_not_from_a_point_nearby(self) -> None:

@@ -45,7 +45,7 @@ class TestQueryWeights:
         "weights", [[1.0] * 4, [1, 1, -1, 1, 1], [1, 1, np.nan, 1, 1], np.eye(5), "many"]
     )
     def test_what_is_none_is_refused(self, weights: object) -> None:
-        with pytest.raises(dm.DualmechError, match="weights"):
+        with pytest.raises(dm.errors.DualmechError, match="weights"):
             crosscheck.judge(WEIGHTINGS["approximate"], weights)
 
     def test_nothing_for_what_is_needed_is_infinitely_bad(self) -> None:
@@ -101,7 +101,7 @@ class TestCommonMechanisms:
             problem, np.diag([1.0, 4.0]) if np.allclose(problem.basis, np.eye(2)) else np.eye(2)
         )
         assert not lie.feasible and lie.maximality is None and lie.scaled.feasible
-        with pytest.raises(dm.InvalidInputError, match="the rival must answer all 2 queries"):
+        with pytest.raises(dm.errors.InvalidInputError, match="the rival must answer all 2 queries"):
             crosscheck.judge(problem, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
 
 
@@ -227,14 +227,16 @@ class TestInWords:
     )
     def test_other_shapes_are_recognised(self, shape: tuple[int, int], words: str) -> None:
         problem = dm.FitnessForUse(dm.workloads.all_range(8))
-        with pytest.raises(dm.InvalidInputError, match=words):
+        with pytest.raises(dm.errors.InvalidInputError, match=words):
             crosscheck.judge(problem, np.eye(*shape))
-        with pytest.raises(dm.InvalidInputError, match="a Cholesky factor"):
+        with pytest.raises(dm.errors.InvalidInputError, match="a Cholesky factor"):
             crosscheck.judge(problem, np.tri(8))
         deficient = dm.FitnessForUse(dm.workloads.marginals([2, 2], ways=1), geometry="dense")
-        with pytest.raises(dm.InvalidInputError, match="the noise on the 4 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="the noise on the 4 cells"):
             crosscheck.judge(deficient, np.eye(4))
-        with pytest.raises(dm.InvalidInputError, match="columns, one per cell, got 3; its transpose has 8"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="columns, one per cell, got 3; its transpose has 8"
+        ):
             crosscheck.covariance_of_strategy(problem, np.ones((8, 3)))
 
     def test_what_is_no_problem_and_no_answer(self) -> None:
@@ -255,7 +257,7 @@ class TestInWords:
             (problem, dm.workloads.identity(2), "primal must be a point or a mechanism, got Workload"),
             (problem, None, "covariance must be"),
         ):
-            with pytest.raises(dm.InputTypeError, match=words):
+            with pytest.raises(dm.errors.InputTypeError, match=words):
                 crosscheck.judge(first, second)
 
 
@@ -307,9 +309,9 @@ class TestBlocks:
     def test_other_blocks_are_refused(self, message: str, given: dict[str, dm.Workload | None]) -> None:
         size = given["age"].shape[1]  # type: ignore[union-attr]
         other = dm.workloads.union({"age": size, "sex": 2, "one": 1}, {"ages": given})
-        with pytest.raises(dm.InvalidInputError, match=message):
+        with pytest.raises(dm.errors.InvalidInputError, match=message):
             crosscheck.judge(dm.FitnessForUse(self.ASKED), dm.BlockMechanism.of_tables(other))
-        with pytest.raises(dm.InputTypeError, match="noise on blocks, a dualmech.BlockPoint"):
+        with pytest.raises(dm.errors.InputTypeError, match="noise on blocks, a dualmech.duals.BlockPoint"):
             crosscheck.judge(dm.FitnessForUse(self.ASKED), np.eye(3))
 
     @pytest.mark.parametrize(
@@ -345,7 +347,7 @@ class TestBlocks:
     )
     def test_what_is_no_noise_is_refused(self, message: str, problem: Any, given: Any) -> None:
         point = fast.solve(problem, tol=0.5).primal
-        with pytest.raises(dm.InvalidInputError, match=message):
+        with pytest.raises(dm.errors.InvalidInputError, match=message):
             crosscheck.judge(problem, given(point))
 
 
@@ -354,9 +356,9 @@ def test_what_is_nearly_symmetric_is_no_strategy(asymmetry: float) -> None:
     problem = dm.FitnessForUse(dm.workloads.prefix(4))
     given = np.array(fast.solve(problem).covariance)
     given[0, 1] += asymmetry
-    with pytest.raises(dm.InvalidInputError, match=rf"differs from its transpose by {asymmetry:g}$"):
+    with pytest.raises(dm.errors.InvalidInputError, match=rf"differs from its transpose by {asymmetry:g}$"):
         crosscheck.judge(problem, given)
-    with pytest.raises(dm.InvalidInputError, match=rf"differs from its transpose by {asymmetry:g}$"):
+    with pytest.raises(dm.errors.InvalidInputError, match=rf"differs from its transpose by {asymmetry:g}$"):
         dm.judged(problem, given)
     assert problem.certify(given, fast.solve(problem).dual).remarks
     given[0, 1] += 1e-8 - asymmetry

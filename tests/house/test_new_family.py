@@ -19,8 +19,7 @@ from dualmech.crosscheck import families
 from dualmech.geometry.base import shares, valid_weights
 from dualmech.problems.base import Problem
 from dualmech.progress import Status
-from dualmech.reference import attempts
-from dualmech.reference.formulas import choice
+from dualmech.reference import attempts, formulas
 from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
 from dualmech.solution import Solution, judged_solution
 from dualmech.storage import codec, schemas
@@ -134,7 +133,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family, for as long as a test lasts."""
     monkeypatch.setitem(fast.SOLVERS, PlainNoise, solve_fast)
     monkeypatch.setitem(reference.STATEMENTS, PlainNoise, (formulate, solve_reference))
-    monkeypatch.setitem(choice.STATED, PlainNoise, plain_statement)
+    monkeypatch.setitem(formulas.STATED, PlainNoise, plain_statement)
     monkeypatch.setitem(schemas.PROBLEMS, "PlainNoise", PlainNoise)
     monkeypatch.setitem(codec.KINDS, "PlainDual", codec.of_fields(PlainDual))
     monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, PLAIN))

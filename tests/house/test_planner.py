@@ -58,13 +58,13 @@ class TestCurve:
 
     def test_bad_input(self) -> None:
         made = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
-        with pytest.raises(dm.InvalidInputError, match="either rhos or epsilons"):
+        with pytest.raises(dm.errors.InvalidInputError, match="either rhos or epsilons"):
             crosscheck.curve(made, dm.workloads.prefix(2), rhos=[1], epsilons=[1])
-        with pytest.raises(dm.InvalidInputError, match="workload must be given"):
+        with pytest.raises(dm.errors.InvalidInputError, match="workload must be given"):
             crosscheck.curve(made)
-        with pytest.raises(dm.InvalidInputError, match="rhos must be positive"):
+        with pytest.raises(dm.errors.InvalidInputError, match="rhos must be positive"):
             crosscheck.curve(made, dm.workloads.prefix(2), rhos=[0.0])
-        with pytest.raises(dm.InputTypeError, match="answer must be a Solution or a mechanism"):
+        with pytest.raises(dm.errors.InputTypeError, match="answer must be a Solution or a mechanism"):
             crosscheck.curve(3, dm.workloads.prefix(2))
 
 
@@ -110,5 +110,5 @@ class TestPricesInWords:
             fast.solve(dm.FitnessForUse(PRODUCT, geometry="product")),
             fast.solve(dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3))),
         ):
-            with pytest.raises(dm.InvalidInputError, match="prices in words"):
+            with pytest.raises(dm.errors.InvalidInputError, match="prices in words"):
                 answer.prices_in_words()

@@ -44,7 +44,7 @@ class TestCertificate:
         for entries in itertools.product([NAN, INF, -INF, 0.0, 1.0], repeat=4):
             try:
                 judged = dm.Certificate.of(*entries)
-            except dm.CertificateError:
+            except dm.errors.CertificateError:
                 assert entries[0] == 0 and entries[1] == 1.0  # a value of 0 below a bound of 1
                 continue
             assert not any(math.isnan(each) for each in dataclasses.astuple(judged)[:6]), entries
@@ -53,7 +53,7 @@ class TestCertificate:
 
     @pytest.mark.parametrize("tol", [NAN, INF, -1.0])
     def test_no_tolerance_that_is_negative_or_not_finite_is_met(self, tol: float) -> None:
-        with pytest.raises(dm.InvalidInputError, match="tol"):
+        with pytest.raises(dm.errors.InvalidInputError, match="tol"):
             dm.Certificate.of(1.0, 1.0, 0.0, 0.0).certifies(tol)
 
     @pytest.mark.parametrize("excess", [1.1 * FEASIBLE, 1e-6, 1.0])
@@ -69,9 +69,9 @@ class TestCertificate:
         assert judged.lower_bound == 0 and judged.gap == INF and judged.feasible
 
     def test_a_point_below_the_bound_is_an_error(self) -> None:
-        with pytest.raises(dm.CertificateError, match="below the proven bound"):
+        with pytest.raises(dm.errors.CertificateError, match="below the proven bound"):
             dm.Certificate.of(1 - 1e-9, 1.0, 0.0, 1e-10)
-        with pytest.raises(dm.CertificateError):
+        with pytest.raises(dm.errors.CertificateError):
             dm.Certificate.of(0.0, 1.0, 0.0, 1e-10)
 
     def test_unless_rounding_explains_it(self) -> None:
@@ -133,7 +133,9 @@ class TestConclude:
 
     @pytest.mark.parametrize("otherwise", [each for each in dm.Status if each is not dm.Status.CERTIFIED])
     def test_else_it_warns_and_says_why(self, otherwise: dm.Status) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match=f"stub: gap 1.0e-01 .*{otherwise.name}") as caught:
+        with pytest.warns(
+            dm.errors.UncertifiedWarning, match=f"stub: gap 1.0e-01 .*{otherwise.name}"
+        ) as caught:
             answer = concluded(dm.Certificate.of(1.1, 1.0, 0.0, 1e-14), 1e-6, otherwise)
         assert answer.status is otherwise
         assert caught[0].filename != dm.solution.__file__
@@ -154,14 +156,14 @@ class TestConclude:
             concluded(dm.Certificate.of(1.1, 1.0, 0.0, 1e-14), 1e-6, dm.Status.CERTIFIED)
 
     def test_rounding_is_no_proof(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="ROUNDING"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="ROUNDING"):
             answer = concluded(dm.Certificate.of(1.0, 1.0, 0.0, 1e-5), 1e-6)
         assert answer.status is dm.Status.ROUNDING and answer.gap == 0
 
     def test_rounding_on_a_real_problem(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(2), 1.0)
-        dual = dm.FitnessDual(np.array([2, 1]) / 3, np.array([1, 2]) / 3)
-        with pytest.warns(dm.UncertifiedWarning, match="ROUNDING"):
+        dual = dm.duals.FitnessDual(np.array([2, 1]) / 3, np.array([1, 2]) / 3)
+        with pytest.warns(dm.errors.UncertifiedWarning, match="ROUNDING"):
             answer = conclude(
                 problem, np.array([[1, -0.5], [-0.5, 1]]), dual, tol=1e-15, otherwise=dm.Status.STALLED
             )
@@ -169,17 +171,19 @@ class TestConclude:
 
     @pytest.mark.parametrize("violation", [1e-8, NAN, INF])
     def test_an_infeasible_answer_yields_no_mechanism(self, violation: float) -> None:
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = concluded(dm.Certificate.of(1.0, 1.0, violation, 0.0), 1e300)
         assert answer.status is not dm.Status.CERTIFIED and answer.gap == INF
-        with pytest.raises(dm.InfeasibleAnswerError, match="STALLED.*: query 'all' has 2 times its target"):
+        with pytest.raises(
+            dm.errors.InfeasibleAnswerError, match="STALLED.*: query 'all' has 2 times its target"
+        ):
             _ = answer.mechanism
 
     @pytest.mark.parametrize("objective", [NAN, INF])
     def test_an_answer_outside_the_domain_yields_no_mechanism(self, objective: float) -> None:
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = concluded(dm.Certificate.of(objective, 1.0, 0.0, 0.0), 1e-6, dm.Status.NON_FINITE)
-        with pytest.raises(dm.InfeasibleAnswerError):
+        with pytest.raises(dm.errors.InfeasibleAnswerError):
             _ = answer.mechanism
 
     @pytest.mark.parametrize(
@@ -187,12 +191,16 @@ class TestConclude:
     )
     def test_nor_does_a_lie_to_a_real_problem(self, lie: Array) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(2), 1.0)
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = conclude(
-                problem, lie, dm.FitnessDual(np.ones(2), np.ones(2)), tol=1.0, otherwise=dm.Status.BACKEND
+                problem,
+                lie,
+                dm.duals.FitnessDual(np.ones(2), np.ones(2)),
+                tol=1.0,
+                otherwise=dm.Status.BACKEND,
             )
         assert answer.status is dm.Status.BACKEND
-        with pytest.raises(dm.InfeasibleAnswerError):
+        with pytest.raises(dm.errors.InfeasibleAnswerError):
             _ = answer.mechanism
 
     def test_binding_allows_for_the_gap(self) -> None:
@@ -220,9 +228,9 @@ class TestJudged:
 
     def test_nothing_else_makes_a_solution(self) -> None:
         ok = fast.solve(self.PROBLEM)
-        with pytest.raises(dm.InputTypeError, match=r"made by a solver or by dualmech\.judged"):
+        with pytest.raises(dm.errors.InputTypeError, match=r"made by a solver or by dualmech\.judged"):
             dm.Solution(self.PROBLEM, ok.primal * 3, ok.dual, ok.certificate, 1e-6, ok.status)
-        with pytest.raises(dm.InputTypeError, match="made by a solver"):
+        with pytest.raises(dm.errors.InputTypeError, match="made by a solver"):
             replace(ok, primal=3 * ok.primal)
 
     def test_forged_parts_do_not_agree(self) -> None:
@@ -273,11 +281,11 @@ class TestJudged:
         problem = dm.FitnessForUse(dm.workloads.prefix(3), geometry=geometry)
         answer = fast.solve(problem, tol=1e-9)
         first, last = np.array(answer.dual.neighbour_weights), answer.dual.query_weights
-        nothing = dm.judged(problem, answer.primal, dm.FitnessDual(0 * first, last))
-        with pytest.raises(dm.CertificateError, match="the dual weights prove nothing"):
+        nothing = dm.judged(problem, answer.primal, dm.duals.FitnessDual(0 * first, last))
+        with pytest.raises(dm.errors.CertificateError, match="the dual weights prove nothing"):
             dm.prove(nothing)
         first[0] = -1e-17
-        rounded = dm.judged(problem, answer.primal, dm.FitnessDual(first, last))
+        rounded = dm.judged(problem, answer.primal, dm.duals.FitnessDual(first, last))
         low, high = rounded.certificate.interval
         assert low * (1 - 1e-6) <= dm.prove(rounded).lower <= high
 

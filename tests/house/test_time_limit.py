@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def quietly(run: Any, *arguments: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
         return run(*arguments)
 
 

@@ -16,23 +16,23 @@ SMALL = dm.workloads.prefix(2)
 
 def test_dual_and_mechanism_are_known() -> None:
     answer = fast.solve(dm.FitnessForUse(SMALL), tol=1e-3)
-    assert_type(answer.dual, dm.FitnessDual)
+    assert_type(answer.dual, dm.duals.FitnessDual)
     assert_type(answer.mechanism, GaussianMechanism)
-    assert_type(reference.solve(dm.TotalVariance(SMALL)).dual, dm.VarianceDual)
+    assert_type(reference.solve(dm.TotalVariance(SMALL)).dual, dm.duals.VarianceDual)
     local = fast.solve(dm.LocalStrategy(SMALL, 1.0))
     assert_type(local.mechanism, dm.LocalMechanism)
     problem, start = dm.LocalStrategy(SMALL, 1.0), local.mechanism
     own = fast.solve(problem, tol=1.0, method="gradient", start=start, step_size=1e-3, iterations=2)
-    assert_type(own.dual, dm.LocalDual)
+    assert_type(own.dual, dm.duals.LocalDual)
     assert_type(fast.solve(dm.QueryWeighting(SMALL, SMALL)).mechanism, dm.LinearGaussianMechanism)
 
 
 def test_a_misspelt_option_is_seen() -> None:
-    with pytest.raises(dm.InputTypeError, match="did you mean 'tol'"):
+    with pytest.raises(dm.errors.InputTypeError, match="did you mean 'tol'"):
         fast.solve(dm.FitnessForUse(SMALL), tool=1e-3)  # type: ignore[call-overload]
-    with pytest.raises(dm.InputTypeError, match="option 'start' is not for QueryWeighting"):
+    with pytest.raises(dm.errors.InputTypeError, match="option 'start' is not for QueryWeighting"):
         fast.solve(dm.QueryWeighting(SMALL, SMALL), start=None)  # type: ignore[call-overload]
-    with pytest.raises(dm.InputTypeError, match="start must be an array of real numbers"):
+    with pytest.raises(dm.errors.InputTypeError, match="start must be an array of real numbers"):
         fast.solve(dm.LocalStrategy(SMALL, 1.0), method="gradient", start={1})  # type: ignore[call-overload]
 
 

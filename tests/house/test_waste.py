@@ -51,9 +51,9 @@ class TestAsTargets:
     def test_what_is_not_answered_is_refused(self) -> None:
         ages = dm.BlockMechanism.of_tables(dm.workloads.marginals(DOMAIN, sets=[["age"]]))
         for asked in (dm.workloads.marginals(DOMAIN, sets=[["sex"]]), dm.workloads.prefix(16)):
-            with pytest.raises(dm.InvalidInputError, match="not answered|row space"):
+            with pytest.raises(dm.errors.InvalidInputError, match="not answered|row space"):
                 ages.as_targets(asked)
-        with pytest.raises(dm.InvalidInputError, match="attributes of the mechanism"):
+        with pytest.raises(dm.errors.InvalidInputError, match="attributes of the mechanism"):
             ages.as_targets(dm.workloads.marginals({"age": 8, "cut": 2}, ways=1))
 
 
@@ -138,12 +138,12 @@ class TestWaste:
         assert np.all(found.better.variances(asked) <= made.variances(asked) * (1 + 2e-9))
 
     def test_bad_input(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="mechanism must be one of Gaussian noise"):
+        with pytest.raises(dm.errors.InputTypeError, match="mechanism must be one of Gaussian noise"):
             crosscheck.waste(np.eye(3), dm.workloads.prefix(3))
         exact = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 1.0, 0.0]))
-        with pytest.raises(dm.InvalidInputError, match="positive and finite"):
+        with pytest.raises(dm.errors.InvalidInputError, match="positive and finite"):
             crosscheck.waste(exact, dm.workloads.prefix(3))
-        with pytest.raises(dm.InvalidInputError, match="too large to write out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
             huge = dm.BlockMechanism.of_tables(dm.workloads.marginals([10] * 10, ways=1))
             crosscheck.waste(huge, dm.workloads.prefix(4))
 

@@ -110,9 +110,9 @@ class TestStandardForm:
         factor = np.random.default_rng(seed).standard_normal((4, 3))
         mechanism = dm.LinearGaussianMechanism(np.eye(4), factor @ factor.T)
         assert mechanism.releases_exactly and np.isinf(mechanism.rho)
-        with pytest.raises(dm.InvalidInputError, match="released exactly"):
+        with pytest.raises(dm.errors.InvalidInputError, match="released exactly"):
             mechanism.standardize()
-        with pytest.raises(dm.InvalidInputError, match="released exactly"):
+        with pytest.raises(dm.errors.InvalidInputError, match="released exactly"):
             mechanism.is_answerable_from(dm.LinearGaussianMechanism(np.eye(4), np.eye(4)))
 
     def test_no_variance_is_negative(self) -> None:
@@ -132,7 +132,7 @@ class TestStandardForm:
         assert cells.is_equivalent_to(cells.stack(nothing))
         assert nothing.simulate([1, 2, 3]).shape == (0,)
         assert nothing.cost_matrix.shape == (3, 3) and not nothing.cost_matrix.any()
-        with pytest.raises(dm.InvalidInputError, match="outside the row space"):
+        with pytest.raises(dm.errors.InvalidInputError, match="outside the row space"):
             nothing.variances(dm.workloads.total(3))
 
 
@@ -203,9 +203,9 @@ class TestAnswerability:
     )
     def test_what_cannot_be_compared_is_refused(self, message: str, other: Any) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
-        with pytest.raises(dm.DualmechError, match=message):
+        with pytest.raises(dm.errors.DualmechError, match=message):
             mechanism.is_answerable_from(other)
-        with pytest.raises(dm.DualmechError, match=message):
+        with pytest.raises(dm.errors.DualmechError, match=message):
             mechanism.compose(other)
 
 
@@ -257,9 +257,9 @@ class TestDecomposition:
 
     def test_a_part_that_is_none_is_refused(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
-        with pytest.raises(dm.InvalidInputError, match="common must be answerable"):
+        with pytest.raises(dm.errors.InvalidInputError, match="common must be answerable"):
             dm.decomposition(cells, dm.LinearGaussianMechanism(np.eye(2), 0.9 * np.eye(2)))
-        with pytest.raises(dm.InputTypeError, match="common must be a LinearGaussianMechanism"):
+        with pytest.raises(dm.errors.InputTypeError, match="common must be a LinearGaussianMechanism"):
             dm.decomposition(cells, np.eye(2))
 
     @pytest.mark.parametrize("dependent", [False, True])
@@ -291,5 +291,5 @@ class TestDecomposition:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
         parts = dm.decomposition(cells, dm.LinearGaussianMechanism([[1, 1]], [[2]]))
         for first, second in (([1, 2], [0]), ([1], [0, 0]), ([[1]], [0]), ([np.nan], [0])):
-            with pytest.raises(dm.DualmechError, match="answers"):
+            with pytest.raises(dm.errors.DualmechError, match="answers"):
                 parts.combine(first, second)

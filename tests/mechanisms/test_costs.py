@@ -94,7 +94,7 @@ def wrong(seed: int) -> str:
     asked[~np.any(asked, axis=1)] = rows[0]
     try:
         found = mechanism.variances(dm.Workload(asked))
-    except dm.InvalidInputError:
+    except dm.errors.InvalidInputError:
         return ""
     for query, said in zip(asked, found.tolist(), strict=True):
         variance = exact_variance(noise, rows, query)

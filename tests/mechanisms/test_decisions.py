@@ -142,32 +142,34 @@ class TestSignalToNoise:
 
     def test_what_is_not_nested_is_refused_by_name(self) -> None:
         common = common_of(ROWS, COLUMNS)
-        with pytest.raises(dm.InvalidInputError, match=r"secondary must answer .*'q0'"):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"secondary must answer .*'q0'"):
             SignalToNoise(ROWS, COLUMNS, common, 0.5, 5)
-        with pytest.raises(dm.InvalidInputError, match=r"common must answer .*'q0'"):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"common must answer .*'q0'"):
             SignalToNoise(ROWS, CELLS, TOTAL, 0.5, 5)
         nothing = dm.LinearGaussianMechanism(np.zeros((0, 4)), np.zeros((0, 0)))
-        with pytest.raises(dm.InvalidInputError, match="common must answer .* releases nothing"):
+        with pytest.raises(dm.errors.InvalidInputError, match="common must answer .* releases nothing"):
             SignalToNoise(ROWS, CELLS, nothing, 0.5, 5)
 
     def test_bad_input_is_refused_by_name(self) -> None:
         common = common_of(ROWS, CELLS)
         for share in (0, -1, 1.5, np.nan):
-            with pytest.raises(dm.InvalidInputError, match="share"):
+            with pytest.raises(dm.errors.InvalidInputError, match="share"):
                 SignalToNoise(ROWS, CELLS, common, share, 5)
-        with pytest.raises(dm.InvalidInputError, match="level"):
+        with pytest.raises(dm.errors.InvalidInputError, match="level"):
             SignalToNoise(ROWS, CELLS, common, 0.5, 0)
-        with pytest.raises(dm.InvalidInputError, match="confidence"):
+        with pytest.raises(dm.errors.InvalidInputError, match="confidence"):
             SignalToNoise(ROWS, CELLS, common, 0.5, 5, confidence=-1)
-        with pytest.raises(dm.InputTypeError, match="secondary must be a dualmech.LinearGaussianMechanism"):
+        with pytest.raises(
+            dm.errors.InputTypeError, match="secondary must be a LinearGaussianMechanism of dualmech"
+        ):
             SignalToNoise(ROWS, np.eye(4), common, 0.5, 5)  # type: ignore[arg-type]
-        with pytest.raises(dm.InvalidInputError, match="secondary must have 4 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="secondary must have 4 cells"):
             SignalToNoise(ROWS, dm.LinearGaussianMechanism(np.eye(3), np.eye(3)), common, 0.5, 5)
         rule = SignalToNoise(ROWS, CELLS, common, 0.5, 5)
         for answers in ([1, 2, 3], np.zeros((1, 1, 2)), [1, np.nan]):
-            with pytest.raises(dm.InvalidInputError, match="answers must"):
+            with pytest.raises(dm.errors.InvalidInputError, match="answers must"):
                 rule.choose(answers)
-        with pytest.raises(dm.InvalidInputError, match="x must have 4 entries"):
+        with pytest.raises(dm.errors.InvalidInputError, match="x must have 4 entries"):
             rule.true_verdict([1, 2])
 
 
@@ -198,9 +200,9 @@ class TestAlongAChain:
         assert rule.stages[1].primary is ROWS and rule.stages[1].common is chain.stages[1].known
 
     def test_chains_that_are_not_nested_are_refused(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="secondary must answer"):
+        with pytest.raises(dm.errors.InvalidInputError, match="secondary must answer"):
             SignalToNoiseRule(fast.chain([ROWS, COLUMNS]), 0.5, 5)
-        with pytest.raises(dm.InputTypeError, match="chain must be"):
+        with pytest.raises(dm.errors.InputTypeError, match="chain must be"):
             SignalToNoiseRule([ROWS, CELLS], 0.5, 5)  # type: ignore[arg-type]
 
 
@@ -256,14 +258,14 @@ class TestPosterior:
     def test_bad_input_is_refused_by_name(self) -> None:
         queries = dm.workloads.identity(4)
         for prior in (-1.0, [1, 2], np.ones((3, 3)), np.diag([1, 1, 1, -1])):
-            with pytest.raises(dm.InvalidInputError, match="prior"):
+            with pytest.raises(dm.errors.InvalidInputError, match="prior"):
                 posterior_variances(queries, ROWS, prior)
-        with pytest.raises(dm.InvalidInputError, match="workload must have 4 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="workload must have 4 cells"):
             posterior_variances(dm.workloads.identity(3), ROWS)
-        with pytest.raises(dm.InputTypeError, match="workload must be"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload must be"):
             posterior_variances(np.eye(4), ROWS)  # type: ignore[arg-type]
         exact = dm.LinearGaussianMechanism(np.eye(4), np.diag([0.0, 1, 1, 1]))
-        with pytest.raises(dm.InvalidInputError, match="exactly"):
+        with pytest.raises(dm.errors.InvalidInputError, match="exactly"):
             posterior_variances(queries, exact, prior=1.0)
 
 
@@ -285,7 +287,7 @@ class TestReduction:
         assert found.best == 1 and found.totals[1] == np.inf
         np.testing.assert_allclose(found.before[0], 2)
         crossed = variance_reduction([ROWS, COLUMNS], common_of(ROWS, COLUMNS))
-        with pytest.raises(dm.InvalidInputError, match=r"mechanisms \[0, 1\] .* state a prior"):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"mechanisms \[0, 1\] .* state a prior"):
             _ = crossed.best
 
     def test_a_prior_can_turn_the_choice(self) -> None:
@@ -297,7 +299,7 @@ class TestReduction:
 
     def test_what_is_known_must_be_common(self) -> None:
         with pytest.raises(
-            dm.InvalidInputError, match="known must be answerable from every mechanism, .* from 1"
+            dm.errors.InvalidInputError, match="known must be answerable from every mechanism, .* from 1"
         ):
             variance_reduction([ROWS, COLUMNS], ROWS)
 

@@ -196,13 +196,13 @@ class TestParts:
     def test_bad_input_is_refused_by_name(
         self, message: str, call: Callable[[dm.BlockMechanism, dm.BlockMechanism], object]
     ) -> None:
-        with pytest.raises(dm.DualmechError, match=message):
+        with pytest.raises(dm.errors.DualmechError, match=message):
             call(*self.mechanisms())
 
     def test_too_large_to_write_out(self) -> None:
         domain = dm.Domain([(f"a{axis}", 10) for axis in range(60)])
         large = dm.BlockMechanism.of_levels(domain, {(): 1.0})
-        with pytest.raises(dm.InvalidInputError, match="1 rows and 1e\\+60 cells is too large"):
+        with pytest.raises(dm.errors.InvalidInputError, match="1 rows and 1e\\+60 cells is too large"):
             large.dense()
 
 
@@ -243,7 +243,7 @@ class TestFiles:
             "levels": np.ones(4),
         }
         dm.files.write_npz(path, "dualmech.marginal_mechanism", 1, **(arrays | changed))
-        with pytest.raises(dm.FileFormatError, match=message):
+        with pytest.raises(dm.errors.FileFormatError, match=message):
             dm.BlockMechanism.load(path)
 
 

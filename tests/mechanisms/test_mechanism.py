@@ -119,12 +119,12 @@ class TestTheorem2Rebase:
         ids=str,
     )
     def test_other_rows_must_have_the_same_span(self, rows: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="query_matrix"):
+        with pytest.raises(dm.errors.DualmechError, match="query_matrix"):
             dm.LinearGaussianMechanism(np.eye(2), CORRELATED).rebase(rows)
 
     def test_another_span_is_refused(self) -> None:
         mechanism = dm.LinearGaussianMechanism([[1, 0, 0], [0, 1, 0]], CORRELATED)
-        with pytest.raises(dm.InvalidInputError, match="row space"):
+        with pytest.raises(dm.errors.InvalidInputError, match="row space"):
             mechanism.rebase([[1, 0, 0], [0, 0, 1]])
 
 
@@ -164,12 +164,12 @@ class TestSimulate:
         "x", [[1.0], [1, 2, 3], [[1, 2, 3]], [[[1, 2]]], 1.0, [np.nan, 1], "x", None], ids=str
     )
     def test_bad_data(self, x: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="x"):
+        with pytest.raises(dm.errors.DualmechError, match="x"):
             dm.LinearGaussianMechanism(np.eye(2), CORRELATED).simulate(x)
 
     @pytest.mark.parametrize("rng", ["seed", -1, 1.5, True], ids=str)
     def test_bad_seed(self, rng: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="rng"):
+        with pytest.raises(dm.errors.DualmechError, match="rng"):
             dm.LinearGaussianMechanism(np.eye(2), CORRELATED).simulate([1, 2], rng)
 
 
@@ -183,7 +183,7 @@ class TestSingularCovariance:
         np.testing.assert_allclose(mechanism.profile, [1.0], rtol=1e-12)
         np.testing.assert_allclose(mechanism.variances(dm.workloads.total(2)), [0], atol=1e-15)
         assert mechanism.simulate([3, 4], rng=0, workload=dm.workloads.total(2)) == pytest.approx([7])
-        with pytest.raises(dm.InvalidInputError, match="cost_matrix"):
+        with pytest.raises(dm.errors.InvalidInputError, match="cost_matrix"):
             _ = mechanism.cost_matrix
 
     def test_costs_infinity_where_something_does(self) -> None:
@@ -223,7 +223,7 @@ class TestFiles:
         text.write_text("no archive")
         np.savez(other, query_matrix=np.eye(2), covariance=np.eye(2))
         for path in (text, other, tmp_path / "missing.npz", tmp_path):
-            with pytest.raises(dm.FileFormatError, match=path.name):
+            with pytest.raises(dm.errors.FileFormatError, match=path.name):
                 dm.LinearGaussianMechanism.load(path)
 
     def test_contents_that_are_no_mechanism_are_refused(self, tmp_path: Path) -> None:
@@ -235,15 +235,15 @@ class TestFiles:
             {"query_matrix": np.eye(2), "covariance": np.full((2, 2), np.nan)},
         ):
             dm.files.write_npz(path, "dualmech.mechanism", 1, **arrays)
-            with pytest.raises(dm.FileFormatError, match=r"bad\.npz"):
+            with pytest.raises(dm.errors.FileFormatError, match=r"bad\.npz"):
                 dm.LinearGaussianMechanism.load(path)
         dm.files.write_npz(path, "dualmech.mechanism", 99, query_matrix=np.eye(2), covariance=np.eye(2))
-        with pytest.raises(dm.FileFormatError, match="version"):
+        with pytest.raises(dm.errors.FileFormatError, match="version"):
             dm.LinearGaussianMechanism.load(path)
 
     def test_a_path_that_cannot_be_written_leaves_nothing(self, tmp_path: Path) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), CORRELATED)
-        with pytest.raises(dm.FileFormatError):
+        with pytest.raises(dm.errors.FileFormatError):
             mechanism.save(tmp_path / "no such folder" / "mechanism.npz")
         assert not list(tmp_path.iterdir())
 
@@ -273,7 +273,7 @@ class TestBadInput:
     @pytest.mark.parametrize("case", CASES)
     def test_is_refused_by_name(self, case: str) -> None:
         name, given = self.CASES[case]
-        with pytest.raises(dm.DualmechError, match=name) as error:
+        with pytest.raises(dm.errors.DualmechError, match=name) as error:
             dm.LinearGaussianMechanism(*given)
         assert isinstance(error.value, ValueError | TypeError) and "\n" not in str(error.value)
 
@@ -281,12 +281,12 @@ class TestBadInput:
         mechanism = dm.LinearGaussianMechanism([[1, 0, 0], [0, 1, 0]], CORRELATED)
         workload = dm.Workload([[1, 1, 0], [0, 1, 1]], names=["inside", "outside"])
         for ask in (mechanism.variances, mechanism.covariance, lambda w: mechanism.simulate([1, 2, 3], 0, w)):
-            with pytest.raises(dm.InvalidInputError, match="'outside'"):
+            with pytest.raises(dm.errors.InvalidInputError, match="'outside'"):
                 ask(workload)
 
     def test_a_workload_over_other_cells_is_refused(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), CORRELATED)
-        with pytest.raises(dm.InvalidInputError, match="workload must have 2 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="workload must have 2 cells"):
             mechanism.variances(dm.workloads.prefix(3))
-        with pytest.raises(dm.InputTypeError, match="workload"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload"):
             mechanism.variances(np.eye(2))  # type: ignore[arg-type]

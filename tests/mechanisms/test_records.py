@@ -75,7 +75,7 @@ class TestFiles:
         text = 'a,"b, or\nso",c\n1,1,1\n' + "".join(f"{','.join(row)}\n" for row in fields)
         try:
             table = count(path, text)
-        except dm.FileFormatError as error:
+        except dm.errors.FileFormatError as error:
             assert "line " in str(error) and str(error).startswith(str(path))
         else:
             assert table.sum() == 1 + len(fields)
@@ -111,13 +111,13 @@ class TestFiles:
     def test_what_is_no_record_is_refused_with_its_line(self, path: Path, row: str, told: str) -> None:
         text = f'a,"b, or\nso",c\n1,1,1\n{row}\n0,0,0\n'
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        with pytest.raises(dm.FileFormatError) as caught:
+        with pytest.raises(dm.errors.FileFormatError) as caught:
             dm.records.count(path, EVERYTHING)
         assert told in str(caught.value) and str(caught.value).startswith(str(path))
 
     def test_the_first_line_at_fault_is_named(self, path: Path) -> None:
         good = "1,1,1\n" * 1000
-        with pytest.raises(dm.FileFormatError, match=r"line 1004: 'c' must be .*, got '3'"):
+        with pytest.raises(dm.errors.FileFormatError, match=r"line 1004: 'c' must be .*, got '3'"):
             count(path, f'a,"b, or\nso",c\n{good}\n1,1,3\n1,1\n')
 
     @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ class TestFiles:
         ],
     )
     def test_the_first_line_names_every_attribute_once(self, path: Path, header: str, told: str) -> None:
-        with pytest.raises(dm.FileFormatError) as caught:
+        with pytest.raises(dm.errors.FileFormatError) as caught:
             count(path, f"{header}\n0,0,0\n")
         assert told in str(caught.value)
 
@@ -143,7 +143,7 @@ class TestFiles:
         assert dm.records.count(path, asked)[0,].tolist() == [1, 2]
         path.write_text('a\n1\n""\n0\n')
         with pytest.raises(
-            dm.FileFormatError, match="line 3: 'a' must be a whole number from 0 to 1, got ''"
+            dm.errors.FileFormatError, match="line 3: 'a' must be a whole number from 0 to 1, got ''"
         ):
             dm.records.count(path, asked)
 
@@ -152,9 +152,11 @@ class TestFiles:
         path.write_text("a,b\n9007199254740991,1\n")
         assert dm.records.count(path, asked)[1,].tolist() == [0, 1]
         path.write_text("a,b\n9007199254740992,1\n")
-        with pytest.raises(dm.FileFormatError, match="from 0 to 9007199254740991, got"):
+        with pytest.raises(dm.errors.FileFormatError, match="from 0 to 9007199254740991, got"):
             dm.records.count(path, asked)
-        with pytest.raises(dm.InvalidInputError, match="record 1: 'a' must be .* got 9007199254740992$"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="record 1: 'a' must be .* got 9007199254740992$"
+        ):
             dm.records.count([[2**53, 1]], asked)
 
 
@@ -165,9 +167,9 @@ class TestArrays:
         wrong: Any = ((0.5, "0.5"), (-1, "-1"), (12, "12"), (1234567, "1234567"), (1e300, "1e+300"))
         for code, shown in wrong:
             told = f"record 2: 'b, or\\\\nso' must be a whole number from 0 to 11, got {shown.replace('+', '.')}$"
-            with pytest.raises(dm.InvalidInputError, match=told):
+            with pytest.raises(dm.errors.InvalidInputError, match=told):
                 dm.records.count([[0, 0, 0], [0, code, 0]], EVERYTHING)
-        with pytest.raises(dm.InvalidInputError, match="3 whole numbers each"):
+        with pytest.raises(dm.errors.InvalidInputError, match="3 whole numbers each"):
             dm.records.count([[0, 0]], EVERYTHING)
 
     def test_columns_of_a_frame_are_known_by_their_names(self) -> None:
@@ -196,7 +198,7 @@ class TestArrays:
             (named.assign(c=[0, None, 0]), "record 2: 'c' must be a whole number from 0 to 2, got nan"),
             (named.assign(c=["0", "x", "0"]), "record 2: 'c' must be a whole number from 0 to 2, got 'x'"),
         ):
-            with pytest.raises(dm.DualmechError) as caught:
+            with pytest.raises(dm.errors.DualmechError) as caught:
                 dm.records.count(frame, EVERYTHING)
             assert told in str(caught.value)
 
@@ -208,8 +210,8 @@ class TestNobody:
         pandas = pytest.importorskip("pandas")
         nobody: Any = (path, [], np.zeros((0, 3)), pandas.DataFrame(columns=[*DOMAIN.names]))
         for source in nobody:
-            with pytest.raises(dm.InvalidInputError, match="no records; allow_empty=True"):
+            with pytest.raises(dm.errors.InvalidInputError, match="no records; allow_empty=True"):
                 dm.records.count(source, EVERYTHING)
             assert not dm.records.count(source, EVERYTHING, allow_empty=True)[0, 1, 2].any()
-        with pytest.raises(dm.InvalidInputError, match="must name the attribute"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must name the attribute"):
             dm.records.count(pandas.DataFrame(columns=["a"]), EVERYTHING, allow_empty=True)

@@ -135,7 +135,7 @@ def test_circles_meet_whole_attributes_and_nothing_else() -> None:
     assert covariance is not None
     assert written.certify(covariance, fast.solve(written).dual).gap < 1e-6
     halves = dm.workloads.union(sizes, {"halves": {"hour": dm.Workload(np.kron(np.eye(2), np.ones(4)))}})
-    with pytest.raises(dm.InvalidInputError, match="turn 'hour'"):
+    with pytest.raises(dm.errors.InvalidInputError, match="turn 'hour'"):
         dm.CommonMechanism([circle, dm.BlockMechanism.of_tables(halves)])
 
 
@@ -173,7 +173,7 @@ def test_replaced_records() -> None:
     ],
 )
 def test_bad_input_is_refused_by_name(message: str, call) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(dm.DualmechError, match=message):
+    with pytest.raises(dm.errors.DualmechError, match=message):
         call(
             dm.BlockMechanism.of_tables(dm.workloads.union({"age": 5, "sex": 2, "region": 3}, {"a": ["sex"]}))
         )

@@ -120,11 +120,11 @@ class TestLaws:
         numbers = data.draw(st.lists(NUMBERS, min_size=len(rows), max_size=len(rows)))
         try:
             problem = posed(kind, rows, numbers, neighbours)
-        except dm.InvalidInputError:
+        except dm.errors.InvalidInputError:
             return  # no neighbour changes any answer
         try:
             found = dm.exact(problem)
-        except dm.InvalidInputError as error:
+        except dm.errors.InvalidInputError as error:
             assert "problem has no optimum in a field of square roots" in str(error)
             return
         assert found.certificate.feasible and found.certificate.gap < 1e-9
@@ -186,12 +186,12 @@ class TestRefused:
     )
     def test_by_name_before_any_work(self, problem: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(finding.fast, "solve", None)
-        with pytest.raises(dm.InvalidInputError, match=f"^problem must .*{words}"):
+        with pytest.raises(dm.errors.InvalidInputError, match=f"^problem must .*{words}"):
             dm.exact(problem)
 
     @pytest.mark.parametrize("value", [3, None, "prefix:3", np.eye(3)])
     def test_what_is_no_problem(self, value: Any) -> None:
-        with pytest.raises(dm.InputTypeError, match="problem"):
+        with pytest.raises(dm.errors.InputTypeError, match="problem"):
             dm.exact(value)
 
     @pytest.mark.parametrize(
@@ -199,5 +199,7 @@ class TestRefused:
     )
     def test_optima_of_other_fields(self, problem: Any) -> None:
         """Roots of cubics, and of an equation of degree eight."""
-        with pytest.raises(dm.InvalidInputError, match="problem has no optimum in a field of square roots"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="problem has no optimum in a field of square roots"
+        ):
             dm.exact(problem)

@@ -35,7 +35,7 @@ def posed(kind: str, rows: list[list[int]], numbers: list[float]) -> Any:
 
 def solved(problem: Any) -> dm.Solution:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
         return fast.solve(problem, tol=1e-12)
 
 

@@ -98,7 +98,7 @@ def test_a_value_that_is_too_low_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_backend_that_fails_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> None:
-        raise dm.BackendError("no licence")
+        raise dm.errors.BackendError("no licence")
 
     monkeypatch.setattr(backends, "run", fails)
     found = claims.claim("fitness-prefix-2", "CLARABEL", {})

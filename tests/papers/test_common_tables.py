@@ -271,11 +271,11 @@ class TestPopulation:
     def test_files_are_checked(self, tmp_path: Path) -> None:
         np.save(tmp_path / "few.npy", np.ones((2, 7)))
         np.save(tmp_path / "low.npy", -np.ones((2, 206)))
-        with pytest.raises(dm.InvalidInputError, match=r"206 cells per block, .*few\.npy has 7"):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"206 cells per block, .*few\.npy has 7"):
             common_census.read_counts(str(tmp_path / "few.npy"), 206)
-        with pytest.raises(dm.InvalidInputError, match="must be counts"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must be counts"):
             common_census.read_counts(str(tmp_path / "low.npy"), 206)
-        with pytest.raises(dm.FileFormatError):
+        with pytest.raises(dm.errors.FileFormatError):
             common_census.read_counts(str(tmp_path / "none.npy"), 206)
 
 
@@ -416,14 +416,14 @@ class TestThresholds:
         self, counts: list[float], choices: list[float], options: int, words: str
     ) -> None:
         for fit in (census.logistic_thresholds, census.best_thresholds):
-            with pytest.raises(dm.InvalidInputError, match=words):
+            with pytest.raises(dm.errors.InvalidInputError, match=words):
                 fit(counts, choices, options)
 
     def test_thresholds_cannot_follow_choices_that_fall_with_counts(self) -> None:
         counts, choices = np.arange(20.0), (np.arange(20) < 12).astype(int)
         for fit in (census.logistic_thresholds, census.best_thresholds):
             assert set(fit(counts, choices, 2).choose(counts)) == {1}
-        with pytest.raises(dm.InvalidInputError, match="increasing"):
+        with pytest.raises(dm.errors.InvalidInputError, match="increasing"):
             census.Thresholds([2.0, 1.0])
 
     def test_right_choices_stop_at_the_first_histogram_that_cannot_be_refined(self) -> None:
@@ -506,7 +506,7 @@ class TestGrid:
     )
     def test_what_is_no_grid_is_refused_by_name(self, lines: list[str], words: str, tmp_path: Path) -> None:
         path = self.write(tmp_path, *lines)
-        with pytest.raises(dm.FileFormatError, match=words):
+        with pytest.raises(dm.errors.FileFormatError, match=words):
             decisions.read_grid(path, ACCURACY[0].fixed, 7.0)
         refused = run("crosscheck", "common/thresholds", "--grid", path)
         assert words in str(refused.exception)
@@ -571,7 +571,7 @@ class TestCommand:
         (row,) = (task() for task in sheets["common/thresholds"].tasks(True)[:1])
         assert isinstance(row, ThresholdRow)
         assert (row.blocks, row.number, row.real) == (path, 30, True)
-        with pytest.raises(dm.InvalidInputError, match=re.escape("128 cells per block")):
+        with pytest.raises(dm.errors.InvalidInputError, match=re.escape("128 cells per block")):
             tables.with_data(tables.select_sheets(["common/hisrace"]), path)
 
     @pytest.mark.parametrize(

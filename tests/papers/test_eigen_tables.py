@@ -412,7 +412,7 @@ class TestRelativeErrors:
     def test_a_table_of_something_else_is_refused(
         self, records: list[tuple[object, ...]], columns: tuple[str, ...], words: str, tmp_path: Path
     ) -> None:
-        with pytest.raises(dm.InvalidInputError, match=re.escape(words)):
+        with pytest.raises(dm.errors.InvalidInputError, match=re.escape(words)):
             relative.histogram(table(tmp_path / "t.csv", records, columns))
 
     def test_errors_are_over_those_of_the_design_for_them(self) -> None:
@@ -546,7 +546,7 @@ class TestCommand:
             "fitness/table4",
         ]
         assert list(sheets.select_sheets(["eigen/reductions8192"])) == ["eigen/reductions8192"]
-        with pytest.raises(dm.InvalidInputError, match="eigen/all"):
+        with pytest.raises(dm.errors.InvalidInputError, match="eigen/all"):
             sheets.select_sheets(["eigen"])
 
     def test_all_of_them_quickly(

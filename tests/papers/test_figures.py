@@ -88,7 +88,7 @@ class TestClosedForms:
     @pytest.mark.parametrize(("cells", "target"), [(1, 1.0), (4, 0.0), (4, -1.0), (4, math.nan)])
     def test_bad_input_is_refused_by_name(self, cells: int, target: float) -> None:
         for function in (fitness_noise, variance_noise):
-            with pytest.raises(dm.InvalidInputError, match="cells|total_"):
+            with pytest.raises(dm.errors.InvalidInputError, match="cells|total_"):
                 function(cells, target)
 
 
@@ -244,13 +244,13 @@ class TestPictures:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-        with pytest.raises(dm.BackendError, match=r"dualmech\[plots\]"):
+        with pytest.raises(dm.errors.BackendError, match=r"dualmech\[plots\]"):
             printing.check_drawable(str(tmp_path))
 
     @drawn
     def test_a_folder_that_cannot_be_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(dm.FileFormatError, match="file"):
+        with pytest.raises(dm.errors.FileFormatError, match="file"):
             printing.check_drawable(str(tmp_path / "file"))
 
     def test_a_table_has_no_picture(self, tmp_path: Path) -> None:

@@ -227,10 +227,10 @@ class TestConsistency:
     def test_what_is_no_histogram_is_refused(self, text: str, tmp_path: Path) -> None:
         path = tmp_path / "counts.csv"
         path.write_text(text)
-        with pytest.raises(dm.InvalidInputError, match="counts must be"):
+        with pytest.raises(dm.errors.InvalidInputError, match="counts must be"):
             local_descent.read_histogram(str(path))
         result = run("local/consistency", "--data", str(path), "--quick")
-        assert isinstance(result.exception, dm.InvalidInputError)
+        assert isinstance(result.exception, dm.errors.InvalidInputError)
 
 
 class TestTables:

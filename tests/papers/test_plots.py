@@ -80,14 +80,14 @@ class TestWhatIsDrawn:
     ],
 )
 def test_what_cannot_be_drawn_is_refused_by_name(draw: Any, words: str, answer: Any) -> None:
-    with pytest.raises(dm.InvalidInputError, match=words):
+    with pytest.raises(dm.errors.InvalidInputError, match=words):
         draw(answer)
 
 
 def test_what_is_no_answer_is_refused(answer: Any) -> None:
-    with pytest.raises(dm.InputTypeError, match="answer must be a Solution or a mechanism"):
+    with pytest.raises(dm.errors.InputTypeError, match="answer must be a Solution or a mechanism"):
         dm.plots.profile(np.eye(3))
-    with pytest.raises(dm.InputTypeError, match="axes must be those of matplotlib"):
+    with pytest.raises(dm.errors.InputTypeError, match="axes must be those of matplotlib"):
         dm.plots.profile(answer, axes=3)
 
 
@@ -102,5 +102,6 @@ def test_the_command_draws_what_a_file_holds(tmp_path: Path) -> None:
     assert result.exit_code == 0 and "not drawn: variances" in result.output
     for given in (["--only", "variances"], ["--only", "cube"]):
         assert isinstance(
-            CliRunner().invoke(app, ["plot", path, "-o", str(folder), *given]).exception, dm.InvalidInputError
+            CliRunner().invoke(app, ["plot", path, "-o", str(folder), *given]).exception,
+            dm.errors.InvalidInputError,
         )

@@ -128,7 +128,7 @@ class TestJudge:
     )
     def test_what_is_no_answer_is_refused(self, message: str, noise: Any) -> None:
         given = dm.BlockMechanism.of_levels(domain(), noise) if isinstance(noise, dict) else noise
-        with pytest.raises(dm.InvalidInputError, match=message):
+        with pytest.raises(dm.errors.InvalidInputError, match=message):
             crosscheck.judge(dm.FitnessForUse(self.TABLES), given)
 
     def test_answers_to_problems_stated_twice_are_compared(self) -> None:
@@ -141,7 +141,7 @@ class TestJudge:
             for each in (first, second)
         ]
         assert crosscheck.compare(products).outcome is Agreement.AGREE
-        with pytest.raises(dm.InvalidInputError, match="same problem"):
+        with pytest.raises(dm.errors.InvalidInputError, match="same problem"):
             crosscheck.compare([one, other])
 
 

@@ -44,7 +44,7 @@ def _row() -> str:
         dm.LocalStrategy(dm.workloads.identity(21), 1.0),
     ):
         fast.solve(problem, tol=1e-3)
-    with pytest.warns(dm.UncertifiedWarning):  # proves no optimum, and has no file
+    with pytest.warns(dm.errors.UncertifiedWarning):  # proves no optimum, and has no file
         fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)), tol=1e-9, max_iterations=1)
     return "row"
 
@@ -52,7 +52,7 @@ def _row() -> str:
 def test_a_folder_that_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "inside"):
-        with pytest.raises(dm.FileFormatError):
+        with pytest.raises(dm.errors.FileFormatError):
             verdicts.with_proofs(sheets.select_sheets([]), str(folder))
 
 

@@ -205,7 +205,7 @@ class TestMechanisms:
         goals = np.broadcast_to(targets, workload.shape[:1])
         weights, found = goals**-2.0, []
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
             for tol in (1e-11, 1e-3, 1e-5, 1e-7):
                 answer = fast.solve(dm.TotalVariance(workload, weights), tol=tol, method="fixed_point")
                 variances = answer.mechanism.variances(workload)
@@ -389,7 +389,7 @@ def run(*arguments: str) -> Result:
 
 class TestCommand:
     def test_names_are_checked_before_any_work(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="fitness/table11"):
+        with pytest.raises(dm.errors.InvalidInputError, match="fitness/table11"):
             sheets.select_sheets(["fitness/2"])
         assert list(sheets.select_sheets([])) == ["fitness/table2"]
         assert len(sheets.select_sheets(["fitness/all"])) == 13

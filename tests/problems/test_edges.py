@@ -26,7 +26,7 @@ W = dm.workloads
 @pytest.mark.parametrize("tol", [1e-9, 1e-4])
 def test_local_strategies_of_the_least_epsilon_end_with_an_answer(prior: Any, tol: float) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
         answer = fast.solve(dm.LocalStrategy(W.prefix(3), 1e-6, prior=np.array(prior) / sum(prior)), tol=tol)
     assert answer.certificate.lower_bound <= answer.certificate.objective
 
@@ -44,7 +44,7 @@ def test_a_query_of_nothing_beside_a_release_of_one_cell(neighbours: Any) -> Non
 )
 def test_what_no_neighbour_moves_is_refused(geometry: str, family: Any) -> None:
     for asked in (W.marginals([3, 2], ways=0), W.union({"a": 3, "b": 2}, {"all": []})):
-        with pytest.raises(dm.InvalidInputError, match="neighbours must change at least one query"):
+        with pytest.raises(dm.errors.InvalidInputError, match="neighbours must change at least one query"):
             family(asked, neighbours="replace", geometry=geometry)
 
 

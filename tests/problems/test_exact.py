@@ -87,14 +87,14 @@ def test_what_no_multipliers_prove_is_not_certified(
     matrix: Any, answers: Any, estimate: Any, multipliers: Any
 ) -> None:
     problem = dm.NonnegativeEstimate(dm.Workload(matrix), answers)
-    judged = problem.certify(estimate, dm.EstimateDual(np.array(multipliers, dtype=float)))
+    judged = problem.certify(estimate, dm.duals.EstimateDual(np.array(multipliers, dtype=float)))
     assert holds(judged, least_distance(problem))
 
 
 def test_columns_that_cancel_exactly_still_prove_what_is_left() -> None:
     """Orthogonal to both columns of the first pair, (1, 1, 1) sees the answers from √3 away."""
     problem = dm.NonnegativeEstimate(dm.Workload([[1, -1, 0], [-1, 1, 1], [0, 0, -1]]), [1.0, 1.0, 1.0])
-    judged = problem.certify([0, 0, 0], dm.EstimateDual(np.full(3, -1.0)))
+    judged = problem.certify([0, 0, 0], dm.duals.EstimateDual(np.full(3, -1.0)))
     assert least_distance(problem) == Fraction(3, 2)
     assert judged.objective == 1.5 and judged.lower_bound == pytest.approx(1.5, rel=1e-12)
 
@@ -121,7 +121,7 @@ def test_intervals_hold_the_exact_optimum(
     optimum = least_distance(problem)
     answer = fast.solve(problem, tol=0.5)
     assert holds(answer.certificate, optimum)
-    rough = dm.EstimateDual(answer.dual.residual * (1 + 1e-6 * rng.standard_normal(queries)))
+    rough = dm.duals.EstimateDual(answer.dual.residual * (1 + 1e-6 * rng.standard_normal(queries)))
     nudged = answer.primal - 1e-10 * answer.primal.sum() * (rng.random(len(answer.primal)) < 0.5)
     assert holds(problem.certify(nudged, rough), optimum)
 
@@ -320,7 +320,7 @@ def test_ratios_above_their_limit_are_no_better_than_the_optimum(
         truth = max(abs(mp.log(columns[0] / columns[1])), abs(mp.log((1 - columns[0]) / (1 - columns[1]))))
         try:
             mechanism = dm.LocalMechanism(strategy, epsilon, problem.workload)
-        except dm.InvalidInputError:
+        except dm.errors.InvalidInputError:
             assert over + abs(off) > 1e-10 * min(epsilon, 1)
         else:
             assert mechanism.epsilon >= truth * (1 - mp.mpf(1e-14)) - len(strategy) * mp.mpf(2) ** -51
@@ -380,9 +380,9 @@ def test_nothing_that_was_judged_can_be_written_to(make: Any) -> None:
 def test_masks_are_not_dropped() -> None:
     row = np.ma.masked_array([1.0, 2.0], mask=[False, True])
     for given_rows in (np.ma.masked_array([row, row]), [row, np.ones(2)]):
-        with pytest.raises(dm.InputTypeError, match="workload must be an array of real numbers"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload must be an array of real numbers"):
             dm.Workload(given_rows)
-    with pytest.raises(dm.InputTypeError, match="targets"):
+    with pytest.raises(dm.errors.InputTypeError, match="targets"):
         dm.FitnessForUse(dm.workloads.identity(2), row)
     assert dm.Workload(np.ma.masked_array([[1.0, 2.0]])).shape == (1, 2)
 
@@ -402,7 +402,7 @@ def test_what_rounding_hides_of_queries_counts_against_their_targets(monkeypatch
     excess = float((answer.mechanism.variances(workload) / targets).max()) - 1
     assert answer.certificate.violation + answer.certificate.resolution >= excess > 1e-9
     hidden = retold(answer, certificate=dataclasses.replace(answer.certificate, resolution=895.0))
-    with pytest.raises(dm.InfeasibleAnswerError, match="rounding may hide"):
+    with pytest.raises(dm.errors.InfeasibleAnswerError, match="rounding may hide"):
         _ = hidden.mechanism
 
 

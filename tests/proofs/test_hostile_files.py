@@ -54,7 +54,9 @@ PROOFS: dict[str, bytes] = {
 def test_a_proof_that_is_none_is_refused_in_a_line(label: str, tmp_path: Path) -> None:
     path = tmp_path / "proof.json"
     path.write_bytes(PROOFS[label])
-    with pytest.raises((dm.CertificateError, dm.FileFormatError), match=r"proof\.json") as raised:
+    with pytest.raises(
+        (dm.errors.CertificateError, dm.errors.FileFormatError), match=r"proof\.json"
+    ) as raised:
         dm.verify(path)
     assert len(str(raised.value)) < 500
     result = CliRunner().invoke(app, ["verify", str(path)])
@@ -101,10 +103,10 @@ INDEXES: dict[str, Callable[[], str]] = {
 @pytest.mark.parametrize("label", INDEXES)
 def test_an_index_that_is_none_is_refused(label: str, tmp_path: Path) -> None:
     (tmp_path / library.INDEX).write_text(INDEXES[label]())
-    with pytest.raises(dm.FileFormatError, match=r"index\.json"):
+    with pytest.raises(dm.errors.FileFormatError, match=r"index\.json"):
         library.read(tmp_path)
     result = CliRunner().invoke(app, ["leaderboard", str(tmp_path), str(tmp_path)])
-    assert isinstance(result.exception, dm.FileFormatError)
+    assert isinstance(result.exception, dm.errors.FileFormatError)
 
 
 def test_names_out_of_the_folder_are_passed_over(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_a_damaged_program_is_read_or_refused(
     path.write_bytes(bytes(damaged[:cut]))
     try:
         read = sdpa.read(path)
-    except dm.FileFormatError as error:
+    except dm.errors.FileFormatError as error:
         assert "damaged.dat-s" in str(error) and "\n" not in str(error)
     else:
         assert all(abs(size) > 0 for size in read.blocks)
@@ -149,7 +151,7 @@ def test_a_damaged_program_is_read_or_refused(
 )
 def test_a_program_that_lies_about_its_size_is_refused(head: bytes, tmp_path: Path) -> None:
     (tmp_path / "p.dat-s").write_bytes(head)
-    with pytest.raises(dm.FileFormatError, match=r"p\.dat-s"):
+    with pytest.raises(dm.errors.FileFormatError, match=r"p\.dat-s"):
         sdpa.read(tmp_path / "p.dat-s")
 
 

@@ -178,7 +178,7 @@ def test_solvers_are_ranked_and_no_file_ends_it(folder: Path, tmp_path: Path) ->
     )
     assert result.exit_code == 3 and "4 of 5 answers are not within 1e-06" in result.output
     assert CliRunner().invoke(app, ["leaderboard", str(folder), str(good)]).exit_code == 0
-    with pytest.raises(dm.FileFormatError, match="no folder of answers"):
+    with pytest.raises(dm.errors.FileFormatError, match="no folder of answers"):
         list(leaderboard.entries(folder, [tmp_path / "none"]))
 
 
@@ -201,15 +201,15 @@ def test_the_command_builds_and_continues(tmp_path: Path) -> None:
 
 
 def test_what_is_no_library_or_no_answer_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(dm.FileFormatError):
+    with pytest.raises(dm.errors.FileFormatError):
         library.read(tmp_path)
-    with pytest.raises(dm.InvalidInputError, match="of the library"):
+    with pytest.raises(dm.errors.InvalidInputError, match="of the library"):
         next(library.build(tmp_path, ["nothing"]))
     (tmp_path / "file").write_text("")
-    with pytest.raises(dm.FileFormatError, match="cannot be written"):
+    with pytest.raises(dm.errors.FileFormatError, match="cannot be written"):
         next(library.build(tmp_path / "file" / "folder"))
     (tmp_path / "index.json").write_text("[3]")
-    with pytest.raises(dm.FileFormatError, match="library"):
+    with pytest.raises(dm.errors.FileFormatError, match="library"):
         library.read(tmp_path)
     np.save(tmp_path / "fitness-prefix-4.npy", np.ones((1, 4)))
     (found,) = leaderboard.entries(folder, [tmp_path])

@@ -75,9 +75,10 @@ def test_who_solves_the_file_finds_the_optimum(name: str, tmp_path: Path) -> Non
     )  # solvers leave the cone a little
     multipliers = np.maximum(program.constraints[1].dual_value, 0)
     pairs = problem.geometry.moves.shape[1]
-    weights = dm.FitnessDual(multipliers[:pairs], multipliers[pairs:])
+    weights = dm.duals.FitnessDual(multipliers[:pairs], multipliers[pairs:])
     achieved = problem.certify(
-        noise, dm.VarianceDual(multipliers[:pairs]) if isinstance(problem, dm.TotalVariance) else weights
+        noise,
+        dm.duals.VarianceDual(multipliers[:pairs]) if isinstance(problem, dm.TotalVariance) else weights,
     )
     assert achieved.feasible and achieved.gap < 1e-3
 
@@ -168,7 +169,7 @@ def test_the_weighted_sum_is_rounded_once() -> None:
 def test_what_is_no_such_file_is_refused(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "p.dat-s"
     path.write_text(text)
-    with pytest.raises(dm.FileFormatError, match=words):
+    with pytest.raises(dm.errors.FileFormatError, match=words):
         sdpa.read(path)
 
 
@@ -183,10 +184,10 @@ def test_files_of_others_are_read(tmp_path: Path) -> None:
 
 
 def test_other_families_and_geometries_are_refused() -> None:
-    with pytest.raises(dm.InputTypeError, match="problem must be one of FitnessForUse"):
+    with pytest.raises(dm.errors.InputTypeError, match="problem must be one of FitnessForUse"):
         sdpa.sparse_program(dm.SoftmaxFitness(dm.workloads.prefix(2), 1.0, t1=5.0, t2=5.0))  # type: ignore[arg-type]
     tables = dm.FitnessForUse(dm.workloads.marginals([2, 2], ways=1), geometry="blocks")
-    with pytest.raises(dm.InvalidInputError, match="geometry 'dense'"):
+    with pytest.raises(dm.errors.InvalidInputError, match="geometry 'dense'"):
         sdpa.sparse_program(tables)
     assert sdpa.variables(tables) == np.inf
 

@@ -143,7 +143,7 @@ class TestAgreement:
         tables = SPLIT["one query set"]
         answer = fast.solve(dm.FitnessForUse(tables, geometry="split"), tol=0.5)
         shapes = (answer.primal.shapes[0], 2 * np.eye(3) + 0.5)
-        point = answer.problem.feasible(dm.SplitPoint(shapes, answer.primal.levels))
+        point = answer.problem.feasible(dm.duals.SplitPoint(shapes, answer.primal.levels))
         other = dm.judged(answer.problem, point, answer.dual)
         assert float(dm.prove(other).upper) == pytest.approx(other.certificate.objective, rel=1e-9)
 
@@ -531,7 +531,7 @@ class TestFiles:
     ) -> None:
         path = tmp_path / "proof.json"
         path.write_text(json.dumps(changed(proof, *place, value=value)))
-        with pytest.raises(dm.CertificateError, match=words):
+        with pytest.raises(dm.errors.CertificateError, match=words):
             dm.verify(path)
 
     def test_no_change_of_a_number_makes_a_wrong_claim_pass(self, proof: dm.Proof) -> None:
@@ -582,16 +582,16 @@ class TestFiles:
     def test_what_has_no_proof_is_refused_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(noise, "LARGEST", 2**28)
         replaced = dm.FitnessForUse(W.marginals([3, 2], ways=1), neighbours="replace")
-        with pytest.raises(dm.InvalidInputError, match="replaced"):
+        with pytest.raises(dm.errors.InvalidInputError, match="replaced"):
             dm.prove(fast.solve(replaced))
         large = W.union({"a": 700, "b": 2}, {"1": {"a": W.prefix(700)}, "2": ["b"]})
         answer = fast.solve(dm.FitnessForUse(W.prefix(2)))
-        with pytest.raises(dm.InvalidInputError, match="2 tables on 700 kinds of records"):
+        with pytest.raises(dm.errors.InvalidInputError, match="2 tables on 700 kinds of records"):
             provable(dm.FitnessForUse(large, geometry="blocks"))
         split_large = W.query_tables({"a": 700, "b": 2}, {"a": W.prefix(700)}, ways=1)
-        with pytest.raises(dm.InvalidInputError, match="702 queries split by attribute"):
+        with pytest.raises(dm.errors.InvalidInputError, match="702 queries split by attribute"):
             provable(dm.FitnessForUse(split_large, geometry="split"))
-        with pytest.raises(dm.InvalidInputError, match="700 queries on 700 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="700 queries on 700 cells"):
             provable(dm.FitnessForUse(W.kron(W.prefix(700), W.prefix(2))))
         assert not dm.prove(answer).is_of(dm.FitnessForUse(W.marginals([10] * 60, ways=1)))
 

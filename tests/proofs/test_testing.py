@@ -112,7 +112,7 @@ def test_what_is_not_fails_with_both_bounds(known: testing.KnownProblem) -> None
 @pytest.mark.parametrize("point", [np.zeros((4, 4)), -np.eye(4)])
 def test_what_is_no_noise_says_so(point: np.ndarray) -> None:
     (known,) = testing.problems(["fitness-prefix-4"])
-    with pytest.raises((AssertionError, dm.InvalidInputError), match="fitness-prefix-4"):
+    with pytest.raises((AssertionError, dm.errors.InvalidInputError), match="fitness-prefix-4"):
         testing.check(known, point)
 
 
@@ -136,30 +136,30 @@ def test_arrays_pose_the_problem() -> None:
 
 def test_bad_arguments_are_refused_by_name() -> None:
     (known,) = testing.problems(["fitness-prefix-4"])
-    with pytest.raises(dm.InvalidInputError, match="did you mean fitness-prefix-4"):
+    with pytest.raises(dm.errors.InvalidInputError, match="did you mean fitness-prefix-4"):
         testing.problems(["fitness-prefix4"])
-    with pytest.raises(dm.InvalidInputError, match="most_cells"):
+    with pytest.raises(dm.errors.InvalidInputError, match="most_cells"):
         testing.problems(most_cells=0)
-    with pytest.raises(dm.InvalidInputError, match="primal is no answer to fitness-prefix-4"):
+    with pytest.raises(dm.errors.InvalidInputError, match="primal is no answer to fitness-prefix-4"):
         testing.check(known, np.eye(3))
-    with pytest.raises(dm.InvalidInputError, match="primal, dual or value must be given"):
+    with pytest.raises(dm.errors.InvalidInputError, match="primal, dual or value must be given"):
         testing.check(known)
-    with pytest.raises(dm.InvalidInputError, match="tol"):
+    with pytest.raises(dm.errors.InvalidInputError, match="tol"):
         testing.check(known, value=2.0, tol=-1.0)
-    with pytest.raises(dm.DualmechError, match="known"):
+    with pytest.raises(dm.errors.DualmechError, match="known"):
         testing.check("fitness-prefix-4", value=2.0)  # type: ignore[arg-type]
 
 
 def test_what_a_family_has_not_is_refused_by_name() -> None:
     known = {name: testing.problems([name])[0] for name in ("estimate-prefix-16", "fitness-tables-sixty")}
-    with pytest.raises(dm.InvalidInputError, match="it has no workload"):
+    with pytest.raises(dm.errors.InvalidInputError, match="it has no workload"):
         _ = known["fitness-tables-sixty"].workload
     with pytest.raises(
-        dm.InvalidInputError, match="fitness-tables-sixty, a FitnessForUse, .* it has no weights"
+        dm.errors.InvalidInputError, match="fitness-tables-sixty, a FitnessForUse, .* it has no weights"
     ):
         _ = known["fitness-tables-sixty"].weights
     assert [each.name for each in testing.problems([*known], matrix=True)] == ["estimate-prefix-16"]
-    with pytest.raises(dm.InvalidInputError, match="it has no basis"):
+    with pytest.raises(dm.errors.InvalidInputError, match="it has no basis"):
         _ = known["estimate-prefix-16"].basis
     with pytest.raises(AssertionError, match="the answer achieves"):
         testing.check(known["estimate-prefix-16"], np.ones(16), scaled=True)

@@ -57,7 +57,7 @@ def test_its_cost_is_the_largest_over_the_branches(neighbours: str | None) -> No
 
 def test_tables_by_name_after_every_stage(records: Path, tmp_path: Path) -> None:
     release = dm.release_chain(chain_of(), records, rho="1")  # type: ignore[arg-type]
-    with pytest.raises(dm.ReleaseOrderError, match="advance before"):
+    with pytest.raises(dm.errors.ReleaseOrderError, match="advance before"):
         release.publication()
     assert repr(release).startswith("ExactAdaptiveRelease(0 steps run, rho=")
     seen = release.advance()
@@ -80,7 +80,7 @@ def test_tables_by_name_after_every_stage(records: Path, tmp_path: Path) -> None
 def test_another_workload_must_be_answered(records: Path) -> None:
     release = dm.release_chain(chain_of(), records)  # type: ignore[arg-type]
     release.advance()
-    with pytest.raises(dm.InvalidInputError, match="not answered"):
+    with pytest.raises(dm.errors.InvalidInputError, match="not answered"):
         release.publication(ASKED[0])
     total = dm.workloads.union(PEOPLE, {"all": {"age": dm.workloads.total(12)}})
     assert release.publication(total).estimates("all").shape == (1,)
@@ -98,7 +98,7 @@ def test_on_cells_common_parts_need_no_whole_rows(branch: int) -> None:
     release = dm.release_chain(chain, np.arange(8.0), rho="1/4")
     for _ in range(min(branch + 1, 2)):
         release.advance()
-    with pytest.raises(dm.InputTypeError, match="workload must say what to publish"):
+    with pytest.raises(dm.errors.InputTypeError, match="workload must say what to publish"):
         release.publication()
     answer = release.choose(branch)
     published = release.publication(asked[branch])
@@ -120,14 +120,14 @@ def test_on_cells_common_parts_need_no_whole_rows(branch: int) -> None:
     ],
 )
 def test_bad_input_is_refused_before_records_are_read(message: str, options: dict[str, object]) -> None:
-    with pytest.raises(dm.DualmechError, match=message):
+    with pytest.raises(dm.errors.DualmechError, match=message):
         dm.release_chain(chain_of(), "no-such-file.csv", **options)  # type: ignore[arg-type]
 
 
 def test_circles_are_refused_by_name() -> None:
     runs = dm.workloads.union({"hour": 8, "day": 2}, {"runs": {"hour": dm.workloads.circular_ranges(8)}})
     pair = [dm.BlockMechanism.of_tables(runs, variance) for variance in (1.0, 2.0)]
-    with pytest.raises(dm.InvalidInputError, match="not its waves"):
+    with pytest.raises(dm.errors.InvalidInputError, match="not its waves"):
         dm.release_chain(fast.chain(pair), {(0,): np.ones(8)})
 
 

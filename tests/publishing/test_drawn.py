@@ -65,7 +65,7 @@ class TestRows:
         targets = 1e6 if name == "scaled" else 1.0
         try:
             mechanism = solved(dm.FitnessForUse(asked, targets, neighbours=neighbours), 1e-3)
-        except dm.InvalidInputError:  # nothing that replacing changes
+        except dm.errors.InvalidInputError:  # nothing that replacing changes
             return
         drawn = DrawnRows(mechanism)
         assert Fraction(mechanism.squared_privacy_cost) >= drawn.squared_privacy_cost
@@ -105,7 +105,7 @@ class TestRows:
         found = drawn.estimate(drawn.draw(x, seeded(0)), asked)
         assert abs(found[-1] - 12) < 1e-9 and abs(found[0] - 5) > 1e-6
         exact = dm.LinearGaussianMechanism([[1, 0], [0, 1]], [[1, 0], [0, 0]])
-        with pytest.raises(dm.InvalidInputError, match="some it releases exactly"):
+        with pytest.raises(dm.errors.InvalidInputError, match="some it releases exactly"):
             DrawnRows(exact)
 
     def test_counts_beyond_64_bits_are_added_without_wrapping(self) -> None:
@@ -114,7 +114,7 @@ class TestRows:
         found = drawn.draw(x, silent)
         assert np.allclose(found, x, rtol=1e-15)
         for wrong in ([0.5, 1], [2.0**54, 0], [np.nan, 0], [1, 2, 3]):
-            with pytest.raises(dm.DualmechError, match="records must"):
+            with pytest.raises(dm.errors.DualmechError, match="records must"):
                 drawn.draw(wrong, silent)
 
     def test_noise_has_the_covariance_that_is_said(self) -> None:
@@ -165,7 +165,7 @@ class TestTables:
     def test_waves_are_refused_or_drawn_on_the_matrix(self) -> None:
         hours = dm.workloads.union({"hour": 6}, {"runs": {"hour": dm.workloads.circular_ranges(6)}})
         mechanism = solved(dm.FitnessForUse(hours, 1.0))
-        with pytest.raises(dm.InvalidInputError, match="not its waves"):
+        with pytest.raises(dm.errors.InvalidInputError, match="not its waves"):
             DrawnTables(mechanism)
         assert isinstance(as_drawn(mechanism), DrawnRows)
 
@@ -201,7 +201,7 @@ class TestProductsAndSplits:
 
     def test_too_many_factors_for_64_bits_are_refused(self) -> None:
         factors = [dm.LinearGaussianMechanism(np.eye(2), [[1, 0.3], [0.3, 1]])] * 12
-        with pytest.raises(dm.InvalidInputError, match="grids has only"):
+        with pytest.raises(dm.errors.InvalidInputError, match="grids has only"):
             DrawnProduct(dm.ProductMechanism(factors))
 
 
@@ -217,7 +217,7 @@ class TestSampler:
     def test_no_deviation_publishes_the_data_or_leaves_64_bits(self) -> None:
         draw = self.draw()
         for wrong in (0.0, -1.0, 2.0**57, float("inf"), float("nan")):
-            with pytest.raises(dm.InvalidInputError, match="noise must have a deviation above 0"):
+            with pytest.raises(dm.errors.InvalidInputError, match="noise must have a deviation above 0"):
                 draw(wrong, 3)
         largest = draw(2.0**56, 1000)
         assert max(abs(each) for each in largest.tolist()) < 2**62

@@ -177,9 +177,9 @@ class TestAtScale:
         for one, two in itertools.pairwise(tables):
             np.testing.assert_allclose(one.sum(axis=0), two.sum(axis=1), rtol=1e-9, atol=1e-9)
         assert half_distance(fitted, released) > 10  # as many counts are 0, not because there is no noise
-        with pytest.raises(dm.InvalidInputError, match="too large to write out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
             _ = fitted.data
-        with pytest.raises(dm.InvalidInputError, match="integer=True"):
+        with pytest.raises(dm.errors.InvalidInputError, match="integer=True"):
             fitted.records()
 
     def test_records_and_files(self, tmp_path: Path) -> None:
@@ -200,10 +200,10 @@ class TestAtScale:
 
     def test_what_hangs_together_is_named(self) -> None:
         large = dm.Domain({"a": 600, "b": 700})
-        with pytest.raises(dm.InvalidInputError, match="2 attributes together, 'a', 'b', of 4.2e"):
+        with pytest.raises(dm.errors.InvalidInputError, match="2 attributes together, 'a', 'b', of 4.2e"):
             layouts_of(dm.workloads.marginals(large, ways=2))
         singles = {f"a{each}": [f"a{each}"] for each in range(17)}
-        with pytest.raises(dm.InvalidInputError, match="in all"):
+        with pytest.raises(dm.errors.InvalidInputError, match="in all"):
             layouts_of(dm.workloads.union(dict.fromkeys(singles, 2**16), singles))
 
     def test_labels(self) -> None:
@@ -298,5 +298,5 @@ class TestOthers:
 
     def test_a_release_that_does_not_tell_the_total(self) -> None:
         released = published(dm.FitnessForUse(dm.Workload([[1.0, -1.0]]), 4.0), np.array([3.0, 4.0]))
-        with pytest.raises(dm.InvalidInputError):
+        with pytest.raises(dm.errors.InvalidInputError):
             released.fitted()

@@ -45,7 +45,7 @@ def test_solved_strategies_are_drawn_and_refusals() -> None:
     assert far.epsilon < 40 and np.all(far.mechanism.user_variances < 1e-4)
     wrong: Any
     for wrong in ([0, 9], [0.5], "x"):
-        with pytest.raises(dm.DualmechError, match="users"):
+        with pytest.raises(dm.errors.DualmechError, match="users"):
             found.reports(wrong)
 
 
@@ -72,5 +72,5 @@ def test_margins_hold_as_often_as_they_say() -> None:
         )
     assert np.all(np.mean(inside, axis=0) > 0.86)
     assert np.all(mechanism.margins(responses, 0.99) >= mechanism.margins(responses, 0.9))
-    with pytest.raises(dm.InvalidInputError, match="responses"):
+    with pytest.raises(dm.errors.InvalidInputError, match="responses"):
         mechanism.margins([0, 0, 0, 0])

@@ -39,7 +39,7 @@ class TestPlan:
         ]
         for problem, data in cases:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", dm.UncertifiedWarning)
+                warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
                 answer = fast.solve(problem, tol=1e-3)
             with monkeypatch.context() as patched:
                 patched.setattr(releasing, "require_sampler", no_sampler)
@@ -58,11 +58,11 @@ class TestPlan:
 
     def test_it_refuses_what_a_release_refuses(self) -> None:
         answer = fast.solve(dm.FitnessForUse(ASKED, 4.0))
-        with pytest.raises(dm.InvalidInputError, match="more than"):
+        with pytest.raises(dm.errors.InvalidInputError, match="more than"):
             dm.plan_release(answer, rho="1/1000")
-        with pytest.raises(dm.InvalidInputError, match="under this name"):
+        with pytest.raises(dm.errors.InvalidInputError, match="under this name"):
             dm.plan_release(answer, workload=dm.workloads.union(PEOPLE, {"years": ["age"]}))
-        with pytest.raises(dm.InputTypeError, match="drawn must be"):
+        with pytest.raises(dm.errors.InputTypeError, match="drawn must be"):
             dm.ReleasePlan(np.eye(2), ASKED)  # type: ignore[arg-type]
 
     def test_columns_are_looked_for_and_no_record_is_read(self, tmp_path: Path) -> None:
@@ -72,16 +72,16 @@ class TestPlan:
         planned.check_columns(path)
         planned.check_columns(np.ones(4))
         path.write_text("sex,years\nf,17\n")
-        with pytest.raises(dm.FileFormatError, match="line 1: .*'age'"):
+        with pytest.raises(dm.errors.FileFormatError, match="line 1: .*'age'"):
             planned.check_columns(path)
         path.write_text("")
-        with pytest.raises(dm.FileFormatError, match="is empty"):
+        with pytest.raises(dm.errors.FileFormatError, match="is empty"):
             planned.check_columns(path)
         pandas = pytest.importorskip("pandas")
-        with pytest.raises(dm.InvalidInputError, match="'age'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="'age'"):
             planned.check_columns(pandas.DataFrame({"sex": ["f"]}))
         nameless = dm.plan_release(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 4.0)))
-        with pytest.raises(dm.InputTypeError, match="no domain"):
+        with pytest.raises(dm.errors.InputTypeError, match="no domain"):
             nameless.check_columns(path)
 
 
@@ -99,23 +99,23 @@ class TestCounts:
     )
     def test_vectors_hold_counts(self, problem: Any, wrong: float, told: str) -> None:
         pytest.importorskip("opendp")
-        with pytest.raises(dm.InvalidInputError, match=told):
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
             dm.release(fast.solve(problem), [3, wrong, 2, 4])
 
     def test_tables_hold_counts_even_where_their_sums_would(self) -> None:
         pytest.importorskip("opendp")
         for problem in (dm.FitnessForUse(ASKED, 4.0, geometry="blocks"), SPLIT):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", dm.UncertifiedWarning)
+                warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
                 answer = fast.solve(problem, tol=1e-1)
-            with pytest.raises(dm.InvalidInputError, match=r"records\[\(0,\)\] must hold counts"):
+            with pytest.raises(dm.errors.InvalidInputError, match=r"records\[\(0,\)\] must hold counts"):
                 dm.release(answer, {(0,): np.array([5, -1, 0, 0, 0, 0]), (1,): np.array([2, 2])})
 
     def test_chains_refuse_before_they_begin(self) -> None:
         pytest.importorskip("opendp")
         cells = dm.LinearGaussianMechanism(np.eye(4), 25 * np.eye(4))
         rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], 25 * np.eye(2))
-        with pytest.raises(dm.InvalidInputError, match="negative"):
+        with pytest.raises(dm.errors.InvalidInputError, match="negative"):
             dm.release_chain(fast.chain([rows, cells]), [1, -2, 3, 4])
 
 
@@ -123,7 +123,7 @@ class TestUnbounded:
     def test_a_large_rho_that_nobody_allowed_is_refused(self) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1e-4))
         with pytest.raises(
-            dm.InvalidInputError, match=r"costs rho = \d+.*no more than 100 .*rho=… \(--rho …\)"
+            dm.errors.InvalidInputError, match=r"costs rho = \d+.*no more than 100 .*rho=… \(--rho …\)"
         ):
             dm.plan_release(answer)
         with warnings.catch_warnings():
@@ -133,9 +133,13 @@ class TestUnbounded:
 
     def test_releases_and_chains_are_refused_before_records_are_read(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(4), 1e-4 * np.eye(4))
-        with pytest.raises(dm.InvalidInputError, match="no more than 100 is released unless rho says so"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"
+        ):
             dm.release(cells, "no such file.csv", workload=dm.workloads.identity(4))
-        with pytest.raises(dm.InvalidInputError, match="no more than 100 is released unless rho says so"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"
+        ):
             dm.release_chain(fast.chain([cells, cells]), "no such file.csv")
 
     def test_they_run_where_the_limit_allows_it(self) -> None:
@@ -195,10 +199,10 @@ class TestDryRun:
 
     def test_a_large_rho_is_one_line_on_standard_error(self, folder: Path) -> None:
         found = self.run(folder / "records.csv", folder / "sharp.npz", "--dry-run")
-        assert isinstance(found.exception, dm.InvalidInputError) and "\n" not in str(found.exception)
+        assert isinstance(found.exception, dm.errors.InvalidInputError) and "\n" not in str(found.exception)
         assert "protects next to nothing" in str(found.exception) and "--rho" in str(found.exception)
         (folder / "few.csv").write_text("sex,age\nf,1\n")
         found = self.run(folder / "few.csv", folder / "sharp.npz", "-o", folder / "out")
-        assert isinstance(found.exception, dm.InvalidInputError) and not (folder / "out").exists()
+        assert isinstance(found.exception, dm.errors.InvalidInputError) and not (folder / "out").exists()
         bounded = self.run(folder / "records.csv", folder / "sharp.npz", "--dry-run", "--rho", "1e9")
         assert bounded.exit_code == 0 and "next to nothing" not in bounded.stderr

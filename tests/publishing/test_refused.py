@@ -44,10 +44,10 @@ def on_tables() -> Chain:
 class TestCopies:
     def test_of_what_is_simulated(self, copied: str, on_cells: Chain) -> None:
         release = dm.AdaptiveRelease(on_cells, [5, 3, 4, 2], rng=0)
-        with pytest.raises(dm.InputTypeError, match="AdaptiveRelease must not be copied"):
+        with pytest.raises(dm.errors.InputTypeError, match="AdaptiveRelease must not be copied"):
             COPIES[copied](release)
         release.advance()
-        with pytest.raises(dm.InputTypeError, match="AdaptiveRelease must not be copied"):
+        with pytest.raises(dm.errors.InputTypeError, match="AdaptiveRelease must not be copied"):
             COPIES[copied](release)
         assert release.choose(1).values.shape == (4,)
 
@@ -60,7 +60,7 @@ class TestCopies:
             release = dm.release_chain(chain, data)
             release.advance()
             for each in (release, release._drawn):
-                with pytest.raises(dm.InputTypeError, match="must not be copied"):
+                with pytest.raises(dm.errors.InputTypeError, match="must not be copied"):
                     COPIES[copied](each)
             release.choose(0)
 
@@ -121,7 +121,7 @@ def test_tables_that_no_records_have_are_refused(
     released = dm.release(mechanism, tables(AGES, SEXES))
     kind = type(released.drawn)
     monkeypatch.setattr(kind, "draw", lambda *_: pytest.fail("it was drawn"))
-    with pytest.raises(dm.InvalidInputError, match=words):
+    with pytest.raises(dm.errors.InvalidInputError, match=words):
         dm.release(mechanism, given)
 
 
@@ -130,7 +130,7 @@ def test_chains_refuse_them_too(on_tables: Chain) -> None:
     counts = dm.records.count([[0, 0, 1], [2, 1, 1]], W.marginals([3, 2, 3], ways=2))
     assert dm.release_chain(on_tables, counts).advance()
     with pytest.raises(
-        dm.InvalidInputError, match=r"records\[\(0, 1\)\] and records\[\(0, 2\)\] .*differ on age"
+        dm.errors.InvalidInputError, match=r"records\[\(0, 1\)\] and records\[\(0, 2\)\] .*differ on age"
     ):
         dm.release_chain(on_tables, {**counts, (0, 2): np.roll(counts[0, 2], 1, axis=0)})
 
@@ -144,7 +144,9 @@ def test_many_tables_of_the_same_records_agree() -> None:
     assert dm.release(mechanism, counts).tables
     wrong = counts[4, 5, 6].copy()
     wrong[0, 0, 0], wrong[1, 1, 1] = wrong[0, 0, 0] + 1, wrong[1, 1, 1] + 1
-    with pytest.raises(dm.InvalidInputError, match=r"records\[\(4, 5, 6\)\] must be of the same records"):
+    with pytest.raises(
+        dm.errors.InvalidInputError, match=r"records\[\(4, 5, 6\)\] must be of the same records"
+    ):
         dm.release(mechanism, {**counts, (4, 5, 6): wrong})
 
 
@@ -154,19 +156,21 @@ class TestWeights:
         path = tmp_path / "records.csv"
         path.write_text(f"age,sex,region,{label}\n1,f,n,17\n")
         asked = W.marginals(PEOPLE, ways=1)
-        with pytest.raises(dm.FileFormatError, match=r"records\.csv: line 1: .*every record counts once"):
+        with pytest.raises(
+            dm.errors.FileFormatError, match=r"records\.csv: line 1: .*every record counts once"
+        ):
             dm.records.count(path, asked)
         answer = fast.solve(dm.FitnessForUse(asked, 9.0))
-        with pytest.raises(dm.FileFormatError, match="every record counts once"):
+        with pytest.raises(dm.errors.FileFormatError, match="every record counts once"):
             dm.plan_release(answer).check_columns(path)
         answer.save(tmp_path / "plan.npz")
         found = CliRunner().invoke(app, ["release", str(path), str(tmp_path / "plan.npz"), "--dry-run"])
-        assert isinstance(found.exception, dm.FileFormatError)
+        assert isinstance(found.exception, dm.errors.FileFormatError)
 
     def test_of_a_frame(self) -> None:
         pandas = pytest.importorskip("pandas")
         frame = pandas.DataFrame({"age": [1], "sex": ["f"], "region": ["n"], "weight": [2.5]})
-        with pytest.raises(dm.InvalidInputError, match="'weight' that is no attribute"):
+        with pytest.raises(dm.errors.InvalidInputError, match="'weight' that is no attribute"):
             dm.records.count(frame, W.marginals(PEOPLE, ways=1))
 
     def test_an_attribute_may_be_called_so(self, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class TestWhatIsAsked:
             ),
         ]
         for mechanism, workload, told in cases:
-            with pytest.raises(dm.InvalidInputError, match=told):
+            with pytest.raises(dm.errors.InvalidInputError, match=told):
                 dm.release(mechanism, "no such file.csv", workload=workload)
 
     def test_some_of_the_tables_are_published(self) -> None:
@@ -67,13 +67,13 @@ class TestWhatIsAsked:
 
     def test_what_has_no_workload_or_takes_no_argument_says_so(self) -> None:
         pair = fast.solve(dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), np.eye(2))] * 2))
-        with pytest.raises(dm.InputTypeError, match="workload must say"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload must say"):
             dm.release(pair, [1, 2])
         matrix: Any = np.eye(2)
-        with pytest.raises(dm.InputTypeError, match="mechanism must be"):
+        with pytest.raises(dm.errors.InputTypeError, match="mechanism must be"):
             dm.release(matrix, [1, 2])
         unknown: Any = {"epsilon": 1.0}
-        with pytest.raises(dm.InputTypeError, match="takes no epsilon: what it costs is settled"):
+        with pytest.raises(dm.errors.InputTypeError, match="takes no epsilon: what it costs is settled"):
             dm.release(pair, [1, 2], **unknown)
 
 
@@ -94,13 +94,13 @@ class TestCodes:
         [({}, "one or more"), ({0: "a", "0": "b"}, "distinct"), (["missing"], "names missing values")],
     )
     def test_refusals(self, labels: Any, told: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=told):
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
             dm.Schema({"race": {"labels": labels, "missing": "?"}})
 
     def test_what_is_missing_has_a_hint(self) -> None:
         pandas = pytest.importorskip("pandas")
         sexes = dm.workloads.marginals(dm.Schema({"sex": ["f", "m"]}), ways=1)
-        with pytest.raises(dm.InvalidInputError, match='missing = ""'):
+        with pytest.raises(dm.errors.InvalidInputError, match='missing = ""'):
             dm.records.count(pandas.DataFrame({"sex": ["f", None]}), sexes)
         allowed = dm.workloads.marginals(dm.Schema({"sex": {"labels": ["f", "m"], "missing": ""}}), ways=1)
         found = dm.records.count(pandas.DataFrame({"sex": ["f", None]}), allowed)
@@ -108,7 +108,7 @@ class TestCodes:
 
     def test_an_empty_file_is_called_empty(self, tmp_path: Path) -> None:
         (tmp_path / "empty.csv").write_text("")
-        with pytest.raises(dm.FileFormatError, match="is empty"):
+        with pytest.raises(dm.errors.FileFormatError, match="is empty"):
             dm.records.count(tmp_path / "empty.csv", dm.workloads.marginals(dm.Schema({"sex": 2}), ways=1))
 
 
@@ -160,7 +160,7 @@ class TestCommand:
 
     def test_a_plan_that_is_not_certified_says_so(self, plan: Path) -> None:
         asked = dm.workloads.union(dm.Schema({"age": range(6)}), {"ages": {"age": dm.workloads.prefix(6)}})
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             rough = fast.solve(dm.FitnessForUse(asked, 4.0), tol=1e-15)
         rough.save(plan / "rough.npz")
         (plan / "ages.csv").write_text("age\n0\n1\n")

@@ -64,11 +64,11 @@ class TestWhatIsAsked:
         ],
     )
     def test_refusals(self, tables: Any, others: Any, told: str) -> None:
-        with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=told):
+        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=told):
             specified(*tables, **others)
 
     def test_caps_at_a_privacy_are_no_one_problem(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match=r"crosscheck\.capped"):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"crosscheck\.capped"):
             specified(AGES | {"hard": True}, SEXES, rho=1).problem()
 
 
@@ -97,13 +97,13 @@ def test_what_is_drawn_at_a_privacy_keeps_it(rho: str, tmp_path: Path) -> None:
 
 
 def test_what_a_specification_lacks_is_named() -> None:
-    with pytest.raises(dm.InvalidInputError, match="^a specification needs attributes"):
+    with pytest.raises(dm.errors.InvalidInputError, match="^a specification needs attributes"):
         dm.Specification.of({})
 
 
 def test_ranges_of_bins_go_from_edge_to_edge() -> None:
     table = {"ask": {"hours": ["0..30"]}, "margin": 5}
-    with pytest.raises(dm.InvalidInputError, match="each an edge of its bins, got 0..30"):
+    with pytest.raises(dm.errors.InvalidInputError, match="each an edge of its bins, got 0..30"):
         dm.Specification.of({"attributes": {"hours": {"bins": [0, 20, 40]}}, "tables": [table]})
 
 
@@ -111,7 +111,7 @@ def test_two_records_of_a_person_hide_one_that_is_replaced() -> None:
     """As is said where the tables have too little symmetry for `replace`."""
     ages = dm.workloads.prefix(300)
     asked = dm.workloads.union({"age": 300, "sex": 2}, {"ages by sex": {"age": ages, "sex": None}})
-    with pytest.raises(dm.LittleSymmetryError, match="add-remove:2 protects a replaced one too"):
+    with pytest.raises(dm.errors.LittleSymmetryError, match="add-remove:2 protects a replaced one too"):
         dm.FitnessForUse(asked, 9.0, neighbours="replace", geometry="blocks")
     noise = fast.solve(dm.FitnessForUse(dm.workloads.prefix(5), 9.0, neighbours="add-remove:2")).mechanism
     replaced = dm.LinearGaussianMechanism(

@@ -66,7 +66,7 @@ class TestWholeBasis:
             assert linalg.rank(np.vstack([found, basis])) == len(found)
 
     def test_a_span_without_one_is_refused(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="basis of whole numbers"):
+        with pytest.raises(dm.errors.InvalidInputError, match="basis of whole numbers"):
             drawing.whole_basis(np.array([[1.0, np.sqrt(2), np.pi]]))
 
 
@@ -86,5 +86,5 @@ class TestCosts:
     def test_differences_that_are_no_whole_numbers(self) -> None:
         whole, exponents = np.array([[4, 0]]), np.array([1])
         assert drawing.squared_costs(whole, exponents, np.array([[0.5], [0.25]])).tolist() == [1]
-        with pytest.raises(dm.InvalidInputError, match="multiples of 2"):
+        with pytest.raises(dm.errors.InvalidInputError, match="multiples of 2"):
             drawing.squared_costs(whole, exponents, np.array([[0.1], [0.0]]))

@@ -49,7 +49,7 @@ def test_its_failure_leaves_nothing_behind() -> None:
     """An option of one run is not another's, not even after an error: CVXOPT's are a module's own."""
     need("CVXOPT")
     problem = PROBLEMS["prefix"]()
-    with pytest.raises(dm.BackendError, match="CVXOPT failed"):
+    with pytest.raises(dm.errors.BackendError, match="CVXOPT failed"):
         reference.solve(problem, backend="CVXOPT", maxiters="many")
     assert reference.solve(problem, backend="CVXOPT").status is dm.Status.CERTIFIED
 
@@ -84,8 +84,8 @@ def test_a_solver_object_goes_by_its_own_name() -> None:
     assert found.status is dm.Status.CERTIFIED and found.solver == "reference:MINE:matrix_frac"
     linear = Mine()
     linear.SUPPORTED_CONSTRAINTS = []
-    with pytest.raises(dm.BackendError, match="'MINE' cannot do the cones PSD"):
+    with pytest.raises(dm.errors.BackendError, match="'MINE' cannot do the cones PSD"):
         reference.solve(problem, backend=linear)
     assert reference.solve(problem, backend=Mine()).solver == "reference:MINE:schur"  # again, another object
-    with pytest.raises(dm.InputTypeError, match="backend must be a text"):
+    with pytest.raises(dm.errors.InputTypeError, match="backend must be a text"):
         reference.solve(problem, backend=Mine)

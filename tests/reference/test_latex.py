@@ -16,8 +16,9 @@ import dualmech as dm
 from dualmech import reference
 from dualmech.command import explanation
 from dualmech.errors import DualmechError, InvalidInputError
+from dualmech.reference import formulas
 from dualmech.reference.blocks import Stated
-from dualmech.reference.formulas import choice, writing
+from dualmech.reference.formulas import writing
 from dualmech.reference.formulas.records import Statement
 from dualmech.validate import Array
 
@@ -28,7 +29,7 @@ ENGINES = ("pdflatex", "tectonic", "xelatex", "lualatex")
 COMPILE = {"tectonic": ["tectonic", "--untrusted"]}
 
 DIRECT: dict[str, Any] = {
-    "stage": lambda: dm.RefinementStage(dm.FitnessForUse(SMALL), np.zeros((4, 0)), np.eye(4)),
+    "stage": lambda: dm.results.RefinementStage(dm.FitnessForUse(SMALL), np.zeros((4, 0)), np.eye(4)),
     "pure": lambda: dm.QueryWeighting(SMALL, np.eye(4), privacy="pure"),
     "floor": lambda: dm.LocalProjection([[0.9, 0.1], [0.3, 0.5]], 1.0, floor=[0.3, 0.3]),
     "total": lambda: dm.NonnegativeEstimate(SMALL, [3.0, 2.0, 5.0, 4.0], total=4.0),
@@ -55,7 +56,7 @@ def drawn(seed: int) -> Any:
 
 
 def sections(problem: Any) -> list[writing.Section]:
-    statement = choice.statement(problem)
+    statement = formulas.statement(problem)
     why = writing.Section("Why.", (writing.proof_part(statement.proof),))
     return [writing.program_section("The program.", statement), writing.dual_section(statement), why]
 
@@ -92,7 +93,7 @@ def test_variables_of_the_program_are_defined(problem: Any) -> None:
 def test_random_problems_are_stated_in_text_and_in_latex(seed: int) -> None:
     if (problem := drawn(seed)) is None:
         return
-    for formula in formulas_of(choice.statement(problem)):
+    for formula in formulas_of(formulas.statement(problem)):
         assert not set("\\{}") & set(writing.plain_formula(formula))
     assert not writing.unbalanced(writing.latex_document(sections(problem)))
     for section in sections(problem):
@@ -102,7 +103,7 @@ def test_random_problems_are_stated_in_text_and_in_latex(seed: int) -> None:
 def test_formulas_are_mathematics_on_the_site() -> None:
     converter = pytest.importorskip("latex2mathml.converter", reason="needs the extra site")
     for problem in filter(None, [drawn(seed) for seed in SEEDS] + [state() for state in DIRECT.values()]):
-        for formula in formulas_of(choice.statement(problem)):
+        for formula in formulas_of(formulas.statement(problem)):
             assert "<math" in converter.convert(formula)
 
 
@@ -134,7 +135,7 @@ def test_the_dual_on_blocks_is_what_the_judge_evaluates(name: str, neighbours: s
     lam, mu = rng.random(kinds), rng.random(queries)
     lam, mu = lam / lam.sum(), mu / (mu @ problem.targets[problem.geometry.tables])
     answer = dm.fast.solve(problem, tol=1e-4)
-    judged = problem.certify(answer.primal, dm.FitnessDual(lam, mu))
+    judged = problem.certify(answer.primal, dm.duals.FitnessDual(lam, mu))
     assert np.isclose(judged.lower_bound, dual_on_blocks(problem, lam, mu), rtol=1e-9)
 
 

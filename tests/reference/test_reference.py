@@ -153,7 +153,7 @@ def test_every_statement_with_every_backend_is_certified(case: Case, formulation
         least, most = case.known
     else:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
             least, most = fast.solve(problem).certificate.interval
     assert low <= most * (1 + 1e-9) and least * (1 - 1e-9) <= high
 
@@ -286,7 +286,7 @@ class TestCentralPath:
         assert answer.objective - answer.lower_bound <= bound <= 1e-4
 
     def test_time_runs_out_on_the_path(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = reference.solve(prefix(6)(), formulation="logdet", time_limit=1e-6)
         assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.certificate.feasible
 
@@ -316,25 +316,25 @@ class TestBackends:
         ("name", "fault"), [("NOPE", "is not installed"), ("SCIPY", "cannot do the cone")]
     )
     def test_one_that_will_not_do_is_refused_with_those_that_do(self, name: str, fault: str) -> None:
-        with pytest.raises(dm.BackendError, match=rf"'{name}' {fault}.*CLARABEL, .*SCS"):
+        with pytest.raises(dm.errors.BackendError, match=rf"'{name}' {fault}.*CLARABEL, .*SCS"):
             reference.solve(prefix(2)(), backend=name)
 
     def test_names_in_any_case(self) -> None:
         assert reference.solve(prefix(2)(), backend="scs").solver == "reference:SCS:schur"
 
     def test_what_is_not_a_name(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="backend must be a text"):
+        with pytest.raises(dm.errors.InputTypeError, match="backend must be a text"):
             reference.solve(prefix(2)(), backend=3)
 
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_an_option_it_does_not_know(self, backend: str) -> None:
-        with pytest.raises(dm.BackendError, match=f"{backend} failed: (Type|Value)Error: ") as raised:
+        with pytest.raises(dm.errors.BackendError, match=f"{backend} failed: (Type|Value)Error: ") as raised:
             reference.solve(prefix(2)(), backend=backend, nonsense=1)
         assert isinstance(raised.value.__cause__, TypeError | ValueError)
 
     def test_a_limit_on_time_that_it_does_not_have(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backends, "TIME_LIMITS", {"CLARABEL": "time_limit"})
-        with pytest.raises(dm.BackendError, match="time_limit is known for CLARABEL, not for SCS"):
+        with pytest.raises(dm.errors.BackendError, match="time_limit is known for CLARABEL, not for SCS"):
             reference.solve(prefix(2)(), backend="SCS", time_limit=1.0)
 
     @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ class TestBackends:
         ],
     )
     def test_options_out_of_range(self, options: dict[str, Any], named: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=named):
+        with pytest.raises(dm.errors.InvalidInputError, match=named):
             reference.solve(prefix(2)(), **options)
 
     @pytest.mark.parametrize(
@@ -358,12 +358,12 @@ class TestBackends:
         ],
     )
     def test_sharpness_out_of_place(self, options: dict[str, Any], named: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=named):
+        with pytest.raises(dm.errors.InvalidInputError, match=named):
             reference.formulate(prefix(2)(), **options)
 
     @pytest.mark.parametrize("function", [reference.formulate, reference.solve])
     def test_what_is_not_a_problem(self, function: Callable[..., Any]) -> None:
-        with pytest.raises(dm.InputTypeError, match="problem must be one that the reference layer"):
+        with pytest.raises(dm.errors.InputTypeError, match="problem must be one that the reference layer"):
             function(dm.workloads.prefix(2))
 
 
@@ -383,7 +383,7 @@ class TestHonesty:
     def test_a_limit_leaves_a_judged_answer_and_one_warning(
         self, backend: str, limits: dict[str, Any]
     ) -> None:
-        with pytest.warns(dm.UncertifiedWarning) as caught:
+        with pytest.warns(dm.errors.UncertifiedWarning) as caught:
             answer = reference.solve(prefix(4)(), backend=backend, **limits)
         assert len(caught) == 1 and answer.status is dm.Status.STEPS_EXHAUSTED
         assert backend in answer.message and answer.gap > answer.tol
@@ -391,7 +391,7 @@ class TestHonesty:
         assert low <= 1.75861 and high >= 1.75860 and answer.certificate.feasible
 
     def test_an_inaccurate_ending_is_judged(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="BACKEND"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="BACKEND"):
             answer = reference.solve(prefix(4)(), tol=1e-9, tol_gap_rel=1e-4, tol_gap_abs=1e-4, tol_feas=1e-4)
         assert answer.status is dm.Status.BACKEND and 1e-9 < answer.gap < 1e-2
 
@@ -424,7 +424,7 @@ class TestHonesty:
 
         self.lying(monkeypatch, lie)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
             answer = reference.solve(prefix(4)())
         assert answer.certificate.interval[1] >= 1.75860
         assert (answer.status is dm.Status.CERTIFIED) == (answer.objective <= 1.75862)
@@ -435,20 +435,20 @@ class TestHonesty:
                 constraint.save_dual_value(-1e6 * constraint.dual_value + np.array([0, 0, 0, 1e7]))
 
         self.lying(monkeypatch, lie)
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = reference.solve(prefix(4)())
         assert answer.lower_bound <= 1.75861 and answer.status is dm.Status.BACKEND
 
     @pytest.mark.parametrize("answer", [None, np.full((4, 4), math.nan), np.zeros((4, 4)), -np.eye(4)])
     def test_no_covariance_at_all(self, monkeypatch: pytest.MonkeyPatch, answer: Array | None) -> None:
         self.lying(monkeypatch, lambda program: program.var_dict["Sigma"].save_value(answer))
-        with pytest.raises(dm.BackendError, match="no covariance to judge.*CLARABEL, status optimal"):
+        with pytest.raises(dm.errors.BackendError, match="no covariance to judge.*CLARABEL, status optimal"):
             reference.solve(prefix(4)())
 
     @pytest.mark.parametrize("answer", [None, np.full(4, math.nan), -np.ones(4)])
     def test_no_multipliers_at_all(self, monkeypatch: pytest.MonkeyPatch, answer: Array | None) -> None:
         self.lying(monkeypatch, lambda program: program.constraints[1].save_dual_value(answer))
-        with pytest.raises(dm.BackendError, match="no multipliers to judge.*CLARABEL, status optimal"):
+        with pytest.raises(dm.errors.BackendError, match="no multipliers to judge.*CLARABEL, status optimal"):
             reference.solve(prefix(4)())
 
     def test_a_failure_late_on_the_path_is_no_loss(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,7 +457,7 @@ class TestHonesty:
                 raise cp.error.SolverError("gave up")
 
         self.lying(monkeypatch, lie)
-        with pytest.warns(dm.UncertifiedWarning, match="BACKEND"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="BACKEND"):
             answer = reference.solve(prefix(4)(), formulation="logdet")
         assert 1e-4 < answer.gap < 1e-1 and "sharpness" in answer.message
 
@@ -466,7 +466,7 @@ class TestHonesty:
             raise cp.error.SolverError("gave up")
 
         self.lying(monkeypatch, lie)
-        with pytest.raises(dm.BackendError, match="CLARABEL failed: SolverError: gave up"):
+        with pytest.raises(dm.errors.BackendError, match="CLARABEL failed: SolverError: gave up"):
             reference.solve(prefix(4)(), formulation="logdet")
 
 
@@ -479,7 +479,7 @@ class TestInterruption:
         with pytest.raises(KeyboardInterrupt):
             reference.solve(prefix(2)())
 
-    @pytest.mark.parametrize(("status", "raised"), [(-5, KeyboardInterrupt), (-4, dm.BackendError)])
+    @pytest.mark.parametrize(("status", "raised"), [(-5, KeyboardInterrupt), (-4, dm.errors.BackendError)])
     def test_control_c_that_scs_caught_is_told_from_a_failure(
         self, monkeypatch: pytest.MonkeyPatch, status: int, raised: type[BaseException]
     ) -> None:

@@ -71,11 +71,11 @@ class TestEveryRival:
     @pytest.mark.parametrize("name", sorted(RIVALS))
     def test_refuses_what_is_no_workload_or_no_cost(self, name: str) -> None:
         for cost in (0.0, -1.0, np.inf, np.nan):
-            with pytest.raises(dm.InvalidInputError, match="cost"):
+            with pytest.raises(dm.errors.InvalidInputError, match="cost"):
                 RIVALS[name](dm.workloads.prefix(3), cost)
-        with pytest.raises(dm.InputTypeError, match="workload"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload"):
             RIVALS[name](np.eye(3), 1.0)  # type: ignore[arg-type]
-        with pytest.raises(dm.InputTypeError, match="cost"):
+        with pytest.raises(dm.errors.InputTypeError, match="cost"):
             RIVALS[name](dm.workloads.prefix(3), "much")  # type: ignore[arg-type]
 
 
@@ -106,7 +106,7 @@ class TestGaussianMechanism:
         np.testing.assert_allclose(variances, rivals.raw_gaussian_variance(workload, 3.0))
 
     def test_refuses_a_workload_of_zeros(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="zero"):
+        with pytest.raises(dm.errors.InvalidInputError, match="zero"):
             rivals.gaussian_mechanism(dm.Workload(np.zeros((2, 2))), 1.0)
 
 
@@ -165,11 +165,11 @@ class TestIntervalTree:
         ids=str,
     )
     def test_refuses_what_is_no_tree(self, intervals: Any, words: str) -> None:
-        with pytest.raises(dm.DualmechError, match=words):
+        with pytest.raises(dm.errors.DualmechError, match=words):
             rivals.IntervalTree(4, intervals)
 
     def test_refuses_a_workload_over_other_cells(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="4 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="4 cells"):
             rivals.square_root_tree(4).variances(dm.workloads.prefix(5))
 
 
@@ -205,19 +205,19 @@ class TestHierarchical:
 
     def test_choice_among_given_factors(self) -> None:
         assert rivals.best_branching(dm.workloads.all_range(30), among=[30, 3]) == 3
-        with pytest.raises(dm.InvalidInputError, match="among"):
+        with pytest.raises(dm.errors.InvalidInputError, match="among"):
             rivals.best_branching(dm.workloads.prefix(4), among=[])
 
     def test_refuses_what_contradicts_itself(self) -> None:
         workload, tree = dm.workloads.prefix(4), rivals.square_root_tree(4)
-        with pytest.raises(dm.InvalidInputError, match="both"):
+        with pytest.raises(dm.errors.InvalidInputError, match="both"):
             rivals.hierarchical(workload, 1.0, branching=2, tree=tree)
-        with pytest.raises(dm.InvalidInputError, match="4 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="4 cells"):
             rivals.hierarchical(workload, 1.0, tree=rivals.square_root_tree(5))
-        with pytest.raises(dm.InputTypeError, match="IntervalTree"):
+        with pytest.raises(dm.errors.InputTypeError, match="IntervalTree"):
             rivals.hierarchical(workload, 1.0, tree=np.eye(4))  # type: ignore[arg-type]
         for branching in (1, 0, 2.0, True):
-            with pytest.raises(dm.DualmechError, match="branching"):
+            with pytest.raises(dm.errors.DualmechError, match="branching"):
                 rivals.hierarchical(workload, 1.0, branching=branching)  # type: ignore[arg-type]
 
 
@@ -248,9 +248,9 @@ class TestTotalVariance:
         ):
             np.testing.assert_allclose(rivals.target_weights(targets, variant, reading), targets**power)
         for variant, reading in (("CA", "code"), ("wCA-I", "paper")):
-            with pytest.raises(dm.InvalidInputError, match="variant and reading"):
+            with pytest.raises(dm.errors.InvalidInputError, match="variant and reading"):
                 rivals.target_weights(targets, variant, reading)
-        with pytest.raises(dm.InvalidInputError, match="targets"):
+        with pytest.raises(dm.errors.InvalidInputError, match="targets"):
             rivals.target_weights([1.0, 0.0], "wCA-I")
 
 

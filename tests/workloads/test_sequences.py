@@ -33,7 +33,7 @@ def test_answers_are_a_product(asked: dm.Workload) -> None:
     np.testing.assert_allclose(asked @ x, asked.dense() @ x)
     np.testing.assert_allclose(asked @ np.eye(4), asked.dense(), atol=1e-15)
     np.testing.assert_array_equal(np.asarray(asked), asked.dense())
-    with pytest.raises(dm.InvalidInputError, match="x must have 4 entries"):
+    with pytest.raises(dm.errors.InvalidInputError, match="x must have 4 entries"):
         asked @ np.ones(3)
 
 
@@ -47,7 +47,7 @@ def test_queries_are_numbered_and_sliced(asked: dm.Workload) -> None:
     assert [each.names for each in asked] == [(name,) for name in asked.names]
     for wrong in (count, "a", 1.5, [count]):
         given: Any = wrong
-        with pytest.raises(dm.InvalidInputError, match="queries must be numbers from 0"):
+        with pytest.raises(dm.errors.InvalidInputError, match="queries must be numbers from 0"):
             asked[given]
 
 

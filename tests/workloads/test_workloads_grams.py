@@ -62,7 +62,7 @@ class TestClosedForms:
         np.testing.assert_array_equal(workloads.range_marginals_gram([3, 4], ways=2), product)
 
     def test_more_queries_than_can_be_written_out(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="too large"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large"):
             workloads.all_range(2048).dense()
         gram = workloads.all_range_gram(2048)
         assert gram[0, 0] == 2048 and gram[1023, 1024] == 1024 * 1024
@@ -70,13 +70,13 @@ class TestClosedForms:
     def test_refuses(self) -> None:
         for builder in (workloads.all_range_gram, workloads.prefix_gram):
             for wrong in (0, -1, 2.0, "4", None, True):
-                with pytest.raises(dm.DualmechError, match="d must"):
+                with pytest.raises(dm.errors.DualmechError, match="d must"):
                     builder(wrong)  # type: ignore[arg-type]
-            with pytest.raises(dm.InvalidInputError, match="too large"):
+            with pytest.raises(dm.errors.InvalidInputError, match="too large"):
                 builder(10**9)
-        with pytest.raises(dm.InvalidInputError, match="exactly one"):
+        with pytest.raises(dm.errors.InvalidInputError, match="exactly one"):
             workloads.marginals_gram([2, 2])
-        with pytest.raises(dm.InvalidInputError, match="too large"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large"):
             workloads.range_marginals_gram([2] * 40, ways=1)
 
 
@@ -143,9 +143,9 @@ class TestFromGram:
         ids=str,
     )
     def test_refuses(self, gram: object, match: str) -> None:
-        with pytest.raises(dm.DualmechError, match=match):
+        with pytest.raises(dm.errors.DualmechError, match=match):
             workloads.from_gram(gram)  # type: ignore[arg-type]
 
     def test_refuses_a_domain_of_another_size(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="domain must have 2 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="domain must have 2 cells"):
             workloads.from_gram(np.eye(2), domain=[3])

@@ -87,13 +87,13 @@ class TestRangeMarginals:
         [({}, "exactly one"), ({"ways": 1, "sets": ["a"]}, "exactly one"), ({"ways": 3}, "ways")],
     )
     def test_refuses(self, keywords: dict, match: str) -> None:
-        with pytest.raises(dm.DualmechError, match=match):
+        with pytest.raises(dm.errors.DualmechError, match=match):
             workloads.range_marginals({"a": 2, "b": 2}, **keywords)
-        with pytest.raises(dm.DualmechError, match="domain"):
+        with pytest.raises(dm.errors.DualmechError, match="domain"):
             workloads.range_marginals([], ways=1)
 
     def test_refuses_what_is_too_large_before_listing_it(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="too large"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large"):
             workloads.range_marginals([2048], ways=1)
 
 
@@ -128,9 +128,9 @@ class TestRandomRange:
 
     def test_refuses(self) -> None:
         for wrong in ([], [2, 0], [2.5], {"a": -1}):
-            with pytest.raises(dm.DualmechError, match="domain"):
+            with pytest.raises(dm.errors.DualmechError, match="domain"):
                 workloads.random_range(wrong, 2, 0)  # type: ignore[arg-type]
-        with pytest.raises(dm.InvalidInputError, match="too large"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large"):
             workloads.random_range([2] * 60, 2, 0)
 
 
@@ -151,13 +151,13 @@ class TestRandomMarginals:
         assert all(abs(count - 300) < 5 * math.sqrt(200) for count in seen.values())
 
     def test_refuses(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="tables must be at most 3"):
+        with pytest.raises(dm.errors.InvalidInputError, match="tables must be at most 3"):
             workloads.random_marginals([2, 2], 4, 0)
-        with pytest.raises(dm.DualmechError, match="tables"):
+        with pytest.raises(dm.errors.DualmechError, match="tables"):
             workloads.random_marginals([2, 2], 0, 0)
-        with pytest.raises(dm.DualmechError, match="rng"):
+        with pytest.raises(dm.errors.DualmechError, match="rng"):
             workloads.random_marginals([2, 2], 1, -1)
-        with pytest.raises(dm.InvalidInputError, match="too large"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large"):
             workloads.random_marginals([2] * 60, 3, 0).matrix  # noqa: B018
 
 
@@ -174,9 +174,9 @@ class TestPredicates:
         first = workloads.predicates(5, 4, 3).dense()
         np.testing.assert_array_equal(first, workloads.predicates(5, 4, np.random.default_rng(3)).dense())
         for wrong in (0, 1.0, -0.1, np.nan):
-            with pytest.raises(dm.InvalidInputError, match="probability"):
+            with pytest.raises(dm.errors.InvalidInputError, match="probability"):
                 workloads.predicates(5, 4, 0, wrong)
-        with pytest.raises(dm.DualmechError, match="d must|workload of shape"):
+        with pytest.raises(dm.errors.DualmechError, match="d must|workload of shape"):
             workloads.predicates(0, 4, 0)
 
 
@@ -207,7 +207,7 @@ class TestPermuted:
         assert max(one.lower_bound, other.lower_bound) <= min(one.objective, other.objective) * (1 + 1e-12)
 
     def test_refuses(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="workload"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload"):
             workloads.permuted(sp.eye_array(3), 0)
-        with pytest.raises(dm.DualmechError, match="rng"):
+        with pytest.raises(dm.errors.DualmechError, match="rng"):
             workloads.permuted(workloads.prefix(3), "0")  # type: ignore[arg-type]

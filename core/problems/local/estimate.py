@@ -71,11 +71,11 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
     --------
     >>> import dualmech as dm
     >>> problem = dm.NonnegativeEstimate(dm.workloads.identity(3), [5.0, 4.0, -3.0])
-    >>> judged = problem.certify([5, 4, 0], dm.EstimateDual([0, 0, 3]))
+    >>> judged = problem.certify([5, 4, 0], dm.duals.EstimateDual([0, 0, 3]))
     >>> judged.objective, round(judged.lower_bound, 12)
     (4.5, 4.5)
     >>> problem = dm.NonnegativeEstimate(dm.workloads.identity(3), [5.0, 4.0, -3.0], total=6)
-    >>> problem.certify([3.5, 2.5, 0], dm.EstimateDual([-1.5, -1.5, 3])).objective
+    >>> problem.certify([3.5, 2.5, 0], dm.duals.EstimateDual([-1.5, -1.5, 3])).objective
     6.75
     """
 

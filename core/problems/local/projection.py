@@ -74,7 +74,7 @@ class LocalProjection(Problem[ProjectionDual, Never]):
     >>> import numpy as np
     >>> import dualmech as dm
     >>> problem = dm.LocalProjection(np.eye(2), epsilon=np.log(3))
-    >>> dual = dm.ProjectionDual([-1 / 8, -1 / 8], [[-1 / 8, 3 / 8], [3 / 8, -1 / 8]])
+    >>> dual = dm.duals.ProjectionDual([-1 / 8, -1 / 8], [[-1 / 8, 3 / 8], [3 / 8, -1 / 8]])
     >>> judged = problem.certify([[0.75, 0.25], [0.25, 0.75]], dual)
     >>> round(judged.objective, 6), round(judged.lower_bound, 6)
     (0.125, 0.125)

@@ -111,12 +111,12 @@ def test_caps_that_follow_one_factor_of_a_product(cap: float) -> None:
 
 
 def test_a_cap_holds_for_all_that_it_names() -> None:
-    with pytest.raises(dm.InvalidInputError, match="name some of it more closely"):
+    with pytest.raises(dm.errors.InvalidInputError, match="name some of it more closely"):
         capped(TABLES, {"hour x day": 1.0, 1: 1.0}, {2: 4.0}, cost=5.0)
-    with pytest.raises(dm.InvalidInputError, match="name some of it more closely"):
+    with pytest.raises(dm.errors.InvalidInputError, match="name some of it more closely"):
         capped(dm.workloads.prefix(3), {"cell 0": 1.0}, {"prefixes": 1.0}, cost=5.0)
     for caps in ({1: 1.0, 2: 1.0}, {"hour": 1.0, "day": 1.0, "hour x day": 1.0}):
-        with pytest.raises(dm.InvalidInputError, match="targets"):
+        with pytest.raises(dm.errors.InvalidInputError, match="targets"):
             capped(TABLES, 1.0, caps, cost=50.0)
 
 
@@ -136,7 +136,7 @@ def test_next_to_what_the_caps_alone_take_is_refused_as_well() -> None:
     alone = dm.fast.solve(dm.FitnessForUse(asked, {"ages": 1e12, "by sex": 2.3})).objective
     for room in (1 - 1e-3, 1 - 1e-8):
         with pytest.raises(
-            dm.InvalidInputError, match="cost must be more than 0.43478. .rho 0.217391.: the caps"
+            dm.errors.InvalidInputError, match="cost must be more than 0.43478. .rho 0.217391.: the caps"
         ):
             capped(asked, {"ages": 234.0}, {"by sex": 2.3}, alone * room)
 
@@ -152,5 +152,5 @@ def test_refusals_name_what_is_wrong() -> None:
         (ASKED, {"cells": 1.0}, {"sums": 1.0}, 0.0, "cost"),
         (product, {"prefixes": 1.0}, {"sums": 1.0}, 1.0, "target"),
     ):
-        with pytest.raises(dm.DualmechError, match=told):
+        with pytest.raises(dm.errors.DualmechError, match=told):
             capped(asked, targets, caps, cost)

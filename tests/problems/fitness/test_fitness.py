@@ -47,7 +47,7 @@ class TestWorkedExamplePrefix2:
         assert judged.objective == pytest.approx(4 / 3, rel=1e-14)
         assert judged.lower_bound == pytest.approx(4 / 3, rel=1e-14)
         assert judged.gap <= 1e-14 and judged.certifies(1e-13)
-        np.testing.assert_allclose(problem.prices(dm.FitnessDual(*dual)), [1 / 3, 2 / 3])
+        np.testing.assert_allclose(problem.prices(dm.duals.FitnessDual(*dual)), [1 / 3, 2 / 3])
 
 
 class TestTheorem7IdentityAndTotal:

@@ -14,7 +14,7 @@ WORKLOAD = dm.Workload([[1, 0, 0], [1, 1, 0], [2, 1, 0]])
 NAN, INF = np.nan, np.inf
 
 
-def refused(error: pytest.ExceptionInfo[dm.DualmechError], name: str) -> None:
+def refused(error: pytest.ExceptionInfo[dm.errors.DualmechError], name: str) -> None:
     assert isinstance(error.value, ValueError | TypeError)
     assert name in str(error.value) and "\n" not in str(error.value)
 
@@ -41,10 +41,10 @@ NUMBERS_NO_ONE_MAY_GIVE: dict[str, Any] = {
     ids=repr,
 )
 def test_targets(targets: Any) -> None:
-    with pytest.raises(dm.DualmechError) as error:
+    with pytest.raises(dm.errors.DualmechError) as error:
         dm.FitnessForUse(WORKLOAD, targets)
     refused(error, "targets")
-    with pytest.raises(dm.DualmechError) as error:
+    with pytest.raises(dm.errors.DualmechError) as error:
         dm.PrivacyFirst(WORKLOAD, targets, cost=1.0)
     refused(error, "targets")
 
@@ -53,11 +53,11 @@ def test_targets(targets: Any) -> None:
 @pytest.mark.parametrize("targets", [None, "one"])
 def test_what_is_no_number_is_answered_with_what_targets_may_be(workload: dm.Workload, targets: Any) -> None:
     said = "targets must be a number or an array of numbers, got (None|text)"
-    with pytest.raises(dm.InputTypeError, match=said):
+    with pytest.raises(dm.errors.InputTypeError, match=said):
         dm.FitnessForUse(workload, targets)
-    with pytest.raises(dm.InputTypeError, match=said):
+    with pytest.raises(dm.errors.InputTypeError, match=said):
         dm.SoftmaxFitness(workload, targets, 5.0, 5.0)
-    with pytest.raises(dm.InputTypeError, match="targets must be an array of real numbers"):
+    with pytest.raises(dm.errors.InputTypeError, match="targets must be an array of real numbers"):
         dm.FitnessForUse(WORKLOAD, [1.0, None, 1.0])
 
 
@@ -65,7 +65,7 @@ def test_what_is_no_number_is_answered_with_what_targets_may_be(workload: dm.Wor
     "cost", [*NUMBERS_NO_ONE_MAY_GIVE.values(), 0, -1, NAN, INF, [1.0], [[1.0]]], ids=repr
 )
 def test_cost(cost: Any) -> None:
-    with pytest.raises(dm.DualmechError) as error:
+    with pytest.raises(dm.errors.DualmechError) as error:
         dm.PrivacyFirst(WORKLOAD, 1.0, cost=cost)
     refused(error, "cost")
 
@@ -79,7 +79,7 @@ def test_workload(workload: Any) -> None:
     for targets in (1.0, [1.0, 1.0, 1.0]):
         if isinstance(workload, dm.Workload) and targets != 1.0:
             continue
-        with pytest.raises(dm.DualmechError) as error:
+        with pytest.raises(dm.errors.DualmechError) as error:
             dm.FitnessForUse(workload, targets)
         refused(error, "workload")
 
@@ -105,21 +105,21 @@ BASES: dict[str, Any] = {
 
 @pytest.mark.parametrize("case", BASES)
 def test_basis(case: str) -> None:
-    with pytest.raises(dm.DualmechError) as error:
+    with pytest.raises(dm.errors.DualmechError) as error:
         dm.FitnessForUse(WORKLOAD, 1.0, basis=BASES[case])
     refused(error, "basis")
 
 
 def test_a_basis_that_misses_a_query_names_it() -> None:
     workload = dm.Workload([[1, 0], [1, 0], [0, 1]], names=["left", "left again", "right"])
-    with pytest.raises(dm.InvalidInputError, match="'right'"):
+    with pytest.raises(dm.errors.InvalidInputError, match="'right'"):
         dm.FitnessForUse(workload, 1.0, basis=[[1, 0]])
 
 
 def test_a_basis_of_fewer_rows_than_the_rank_never_spans() -> None:
     workload = dm.Workload([[1, 0], [1, 1e-10]])
     assert dm.FitnessForUse(workload, 1.0).geometry.rank == 2
-    with pytest.raises(dm.InvalidInputError, match="basis"):
+    with pytest.raises(dm.errors.InvalidInputError, match="basis"):
         dm.FitnessForUse(workload, 1.0, basis=[[1, 0]])
 
 
@@ -142,13 +142,13 @@ MOVES: dict[str, Any] = {
 
 @pytest.mark.parametrize("case", MOVES)
 def test_neighbours(case: str) -> None:
-    with pytest.raises(dm.DualmechError) as error:
+    with pytest.raises(dm.errors.DualmechError) as error:
         dm.FitnessForUse(WORKLOAD, 1.0, neighbours=MOVES[case])
     refused(error, "neighbours")
 
 
 def test_the_total_alone_under_replacement_is_refused() -> None:
-    with pytest.raises(dm.InvalidInputError, match="released exactly"):
+    with pytest.raises(dm.errors.InvalidInputError, match="released exactly"):
         dm.FitnessForUse(dm.workloads.total(5), 1.0, neighbours=dm.neighbours.replace_one(5))
 
 
@@ -169,7 +169,7 @@ POINTS: dict[str, Any] = {
 @pytest.mark.parametrize("case", POINTS)
 def test_covariance(case: str) -> None:
     problem = dm.FitnessForUse(WORKLOAD, 1.0)
-    with pytest.raises(dm.DualmechError) as error:
+    with pytest.raises(dm.errors.DualmechError) as error:
         problem.certify(POINTS[case], (np.ones(3), np.ones(3)))
     refused(error, "covariance")
 
@@ -177,7 +177,7 @@ def test_covariance(case: str) -> None:
 @pytest.mark.parametrize("case", POINTS)
 def test_covariance_to_be_scaled(case: str) -> None:
     for problem in (dm.FitnessForUse(WORKLOAD, 1.0), dm.PrivacyFirst(WORKLOAD, 1.0, cost=1.0)):
-        with pytest.raises(dm.DualmechError) as error:
+        with pytest.raises(dm.errors.DualmechError) as error:
             problem.feasible(POINTS[case])
         refused(error, "covariance")
 
@@ -207,7 +207,7 @@ WEIGHTS: dict[str, Any] = {
 @pytest.mark.parametrize("case", WEIGHTS)
 def test_dual(case: str) -> None:
     problem = dm.FitnessForUse(WORKLOAD, 1.0)
-    with pytest.raises(dm.DualmechError) as error:
+    with pytest.raises(dm.errors.DualmechError) as error:
         problem.certify(np.eye(2), WEIGHTS[case])
     refused(error, "dual")
 

@@ -129,11 +129,11 @@ class TestLyingSolvers:
         self, answer: dm.Solution, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(Dense, "bound", lambda *given: (1e6, 1e-15))
-        with pytest.raises(dm.CertificateError, match="below the proven bound"):
+        with pytest.raises(dm.errors.CertificateError, match="below the proven bound"):
             answer.problem.certify(answer.primal, answer.dual)
 
     def test_weights_that_prove_nothing_have_no_prices(self, answer: dm.Solution) -> None:
-        nothing = dm.FitnessDual(0 * answer.dual.neighbour_weights, 0 * answer.dual.query_weights)
+        nothing = dm.duals.FitnessDual(0 * answer.dual.neighbour_weights, 0 * answer.dual.query_weights)
         assert not np.any(np.isfinite(answer.problem.prices(nothing)) & (answer.problem.prices(nothing) != 0))
 
 
@@ -277,7 +277,7 @@ class TestReleasedExactly:
         problem = dm.FitnessForUse(workload, [0.01, 1.0], neighbours=dm.neighbours.replace_one(2))
         np.testing.assert_array_equal(problem.geometry.free_queries, [1])
 
-    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
     @pytest.mark.parametrize("size", [1e8, 1e10])
     def test_what_double_precision_cannot_tell_is_not_certified(self, size: float) -> None:
         workload = dm.Workload([[size + 1, size], [1, 1]])

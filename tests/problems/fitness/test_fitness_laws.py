@@ -347,7 +347,7 @@ class TestRedundantBasis:
 
     def test_what_needs_a_minimum_refuses_it(self) -> None:
         workload = dm.Workload([[1, 1]])
-        with pytest.raises(dm.InvalidInputError, match="basis has 1 rows more than the rank"):
+        with pytest.raises(dm.errors.InvalidInputError, match="basis has 1 rows more than the rank"):
             fast.refine(dm.FitnessForUse(workload, 1.0, basis=np.eye(2)))
-        with pytest.raises(dm.InvalidInputError, match="basis must have 1 rows"):
+        with pytest.raises(dm.errors.InvalidInputError, match="basis must have 1 rows"):
             dm.TotalVariance(workload, basis=np.eye(2))

@@ -52,15 +52,15 @@ class TestBudget:
 
     def test_rounding_of_the_cost_is_forgiven_and_no_more(self) -> None:
         assert EXAMPLE.free_budget(alpha=2 * (1 - 1e-12))[1] == 0
-        with pytest.raises(dm.InvalidInputError, match="alpha must be at least 2"):
+        with pytest.raises(dm.errors.InvalidInputError, match="alpha must be at least 2"):
             EXAMPLE.free_budget(alpha=2 * (1 - 1e-6))
         for alpha in (0.0, -1.0, np.nan, np.inf):
-            with pytest.raises(dm.InvalidInputError, match="alpha"):
+            with pytest.raises(dm.errors.InvalidInputError, match="alpha"):
                 EXAMPLE.free_budget(alpha=alpha)
 
     def test_refuses_an_exact_release(self) -> None:
         exact = dm.LinearGaussianMechanism(np.eye(2), np.diag([1.0, 0.0]))
-        with pytest.raises(dm.InvalidInputError, match="finite"):
+        with pytest.raises(dm.errors.InvalidInputError, match="finite"):
             exact.free_budget(alpha=9.0)
 
 
@@ -135,31 +135,31 @@ class TestRefusals:
     def test_a_query_that_changes_where_nothing_is_left(self) -> None:
         workload = dm.Workload([[1, 0, 1], [0, 0, 1], [0, 2, 1]], names=["ends", "last", "last two"])
         for each in (workload, dm.Workload(sp.csr_array(workload.matrix), names=workload.names)):
-            with pytest.raises(dm.InvalidInputError, match="'last two' changes between neighbours 1"):
+            with pytest.raises(dm.errors.InvalidInputError, match="'last two' changes between neighbours 1"):
                 dm.extra_for_free(EXAMPLE, each)
         answer = fast.solve(dm.extra_for_free(EXAMPLE, workload, alpha=3.0))
         assert answer.status is dm.Status.CERTIFIED
 
     def test_nothing_left_at_all(self) -> None:
         spent = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
-        with pytest.raises(dm.InvalidInputError, match="whose free budget is spent"):
+        with pytest.raises(dm.errors.InvalidInputError, match="whose free budget is spent"):
             dm.extra_for_free(spent, dm.workloads.prefix(3))
 
     def test_what_no_neighbour_changes_needs_no_noise(self) -> None:
         swaps = dm.neighbours.replace_one(3)
         for alpha in (None, 5.0):
             even = dm.LinearGaussianMechanism(np.eye(3), np.eye(3), swaps)
-            with pytest.raises(dm.InvalidInputError, match="released exactly"):
+            with pytest.raises(dm.errors.InvalidInputError, match="released exactly"):
                 dm.extra_for_free(even, dm.workloads.total(3), alpha=alpha)
 
     def test_bad_arguments(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="workload"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload"):
             dm.extra_for_free(EXAMPLE, np.eye(3))  # type: ignore[arg-type]
-        with pytest.raises(dm.InvalidInputError, match="3 cells"):
+        with pytest.raises(dm.errors.InvalidInputError, match="3 cells"):
             dm.extra_for_free(EXAMPLE, dm.workloads.prefix(2), alpha=3.0)
-        with pytest.raises(dm.InvalidInputError, match="targets"):
+        with pytest.raises(dm.errors.InvalidInputError, match="targets"):
             dm.extra_for_free(EXAMPLE, dm.Workload([[1, 0, 1]]), targets=0.0)
-        with pytest.raises(dm.InvalidInputError, match="alpha"):
+        with pytest.raises(dm.errors.InvalidInputError, match="alpha"):
             dm.extra_for_free(EXAMPLE, dm.Workload([[1, 0, 1]]), alpha=1.0)
 
 

@@ -94,21 +94,21 @@ class TestArguments:
     def test_other_neighbours_make_other_lengths(self) -> None:
         swapped = dm.LinearGaussianMechanism(np.eye(3), np.eye(3), dm.neighbours.household(3, 2))
         assert dm.compare_privacy(swapped, [4, 4, 4]) == 0
-        with pytest.raises(dm.InvalidInputError, match="same length, got 3 and 2"):
+        with pytest.raises(dm.errors.InvalidInputError, match="same length, got 3 and 2"):
             dm.compare_privacy(swapped, [1, 2])
 
     @pytest.mark.parametrize("profile", [[1, np.nan], [1, -1], [[1, 2]], []], ids=str)
     def test_refuses_what_is_no_profile(self, profile: object) -> None:
-        with pytest.raises(dm.InvalidInputError, match="b "):
+        with pytest.raises(dm.errors.InvalidInputError, match="b "):
             dm.compare_privacy([1, 1], profile)  # type: ignore[arg-type]
 
     def test_refuses_other_arguments(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="a "):
+        with pytest.raises(dm.errors.InputTypeError, match="a "):
             dm.compare_privacy("profile", [1])
-        with pytest.raises(dm.InvalidInputError, match="tol"):
+        with pytest.raises(dm.errors.InvalidInputError, match="tol"):
             dm.compare_privacy([1], [1], tol=-1)
         problem = dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0)
         answer = fast.solve(problem)
         infeasible = dm.judged(problem, 2 * answer.primal, answer.dual)
-        with pytest.raises(dm.InfeasibleAnswerError):
+        with pytest.raises(dm.errors.InfeasibleAnswerError):
             dm.compare_privacy(infeasible, answer)

@@ -297,7 +297,9 @@ class TestCertificates:
         problem = dm.FitnessForUse(dm.Workload(np.eye(3)), [2.0, 1.0, 1.0])
         for epsilon in (1e-3, 1e-5, 1e-7, 1e-9):
             open_direction = np.array([[1.0], [0.0], [epsilon]])
-            stage = dm.RefinementStage(problem, np.eye(3)[:, :2], open_direction, neighbours=np.array([2]))
+            stage = dm.results.RefinementStage(
+                problem, np.eye(3)[:, :2], open_direction, neighbours=np.array([2])
+            )
             lie = stage.covariance()
             lie[1, 1] = 0.5
             judged = stage.certify(lie, ([0, 0, 1.0], [1.0, 0, 0]))
@@ -313,18 +315,18 @@ class TestCertificates:
     def test_what_is_no_dual_or_no_stage_is_refused(self) -> None:
         answer = refined(3)
         stage, ones = answer.stages[0].problem, np.ones(5)
-        with pytest.raises(dm.InvalidInputError, match="must be 5, one per pair of neighbours, got 1"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must be 5, one per pair of neighbours, got 1"):
             stage.certify(answer.covariance, (np.ones(1), np.ones(1)))
         for bad in ("text", (ones, ones, ones), (ones, ["a"] * 5), 3.0):
-            with pytest.raises((dm.InputTypeError, dm.InvalidInputError)):
+            with pytest.raises((dm.errors.InputTypeError, dm.errors.InvalidInputError)):
                 stage.certify(answer.covariance, bad)
-        with pytest.raises(dm.InvalidInputError, match="neighbours must be integers"):
-            dm.RefinementStage(stage.problem, stage.settled, stage.open, neighbours=np.array([7]))
-        with pytest.raises(dm.InvalidInputError, match="settled must have"):
-            dm.RefinementStage(stage.problem, np.ones((1, 1)), stage.open)
+        with pytest.raises(dm.errors.InvalidInputError, match="neighbours must be integers"):
+            dm.results.RefinementStage(stage.problem, stage.settled, stage.open, neighbours=np.array([7]))
+        with pytest.raises(dm.errors.InvalidInputError, match="settled must have"):
+            dm.results.RefinementStage(stage.problem, np.ones((1, 1)), stage.open)
 
     def test_says_so_where_a_stage_is_not_proven(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="a stage is proven to"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="a stage is proven to"):
             answer = fast.refine(dm.FitnessForUse(dm.workloads.prefix(6), 1.0), tol=1e-16)
         assert not answer.certified
 
@@ -339,7 +341,7 @@ class TestHardStages:
         assert answer.certified
         assert answer.solution.objective == pytest.approx(fast.solve(problem, tol=1e-9).objective, rel=1e-8)
 
-    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
     @pytest.mark.parametrize("layer", [fast, reference])
     def test_units_worlds_apart_end_honestly(self, layer: object) -> None:
         matrix = np.diag(10.0 ** np.linspace(-6, 6, 6)) @ np.tril(np.ones((6, 6)))
@@ -367,7 +369,7 @@ def test_a_stage_that_cannot_be_held_stays_open(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(fast.refinement, "solve_stage", once)
     problem = dm.FitnessForUse(dm.workloads.prefix(6), [1, 1, 1, 4, 4, 4])
-    with pytest.warns(dm.UncertifiedWarning):
+    with pytest.warns(dm.errors.UncertifiedWarning):
         answer = fast.refine(problem)
     assert not answer.certified and answer.solution.certificate.feasible and len(answer.stages) == 1
 
@@ -389,22 +391,22 @@ class TestInput:
     @pytest.mark.parametrize("layer", [fast, reference])
     def test_bad_input_is_refused_by_name(self, layer: object) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(3), 1.0)
-        with pytest.raises(dm.InputTypeError, match="problem must be FitnessForUse or PrivacyFirst"):
+        with pytest.raises(dm.errors.InputTypeError, match="problem must be FitnessForUse or PrivacyFirst"):
             layer.refine("prefix")  # type: ignore[attr-defined]
-        with pytest.raises(dm.InvalidInputError, match="tol"):
+        with pytest.raises(dm.errors.InvalidInputError, match="tol"):
             layer.refine(problem, tol=0.0)  # type: ignore[attr-defined]
 
     def test_backends_are_checked(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(3), 1.0)
-        with pytest.raises(dm.BackendError, match="NOPE"):
+        with pytest.raises(dm.errors.BackendError, match="NOPE"):
             reference.refine(problem, backend="NOPE")
-        with pytest.raises(dm.InvalidInputError, match="formulation"):
+        with pytest.raises(dm.errors.InvalidInputError, match="formulation"):
             reference.formulate(fast.refine(problem).stages[0].problem, formulation="logdet")
 
     def test_extreme_units_end_honestly(self) -> None:
         matrix = (np.eye(6) + np.tril(np.ones((6, 6)))) * 10.0 ** np.arange(-4, 2)[:, None]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
             answer = fast.refine(dm.FitnessForUse(dm.Workload(matrix), 1.0))
         assert answer.certified == (answer.gap <= 1e-9 and answer.solution.certificate.resolution <= 1e-9)
 

@@ -157,7 +157,7 @@ class TestJudge:
             dm.Workload(matrix), rng.standard_normal(shape[0]), 2.0 if known else None
         )
         estimate = problem.feasible(rng.standard_normal(shape[1]))
-        judged = problem.certify(estimate, dm.EstimateDual(rng.standard_normal(shape[0])))
+        judged = problem.certify(estimate, dm.duals.EstimateDual(rng.standard_normal(shape[0])))
         best = fast.solve(problem)
         assert judged.feasible and judged.lower_bound <= judged.objective
         assert judged.lower_bound <= best.objective + 1e-13 * problem.scale
@@ -168,14 +168,14 @@ class TestJudge:
         problem = asked("prefix", total)
         answer = fast.solve(problem)
         for factor in (1e-8, 3.0, 1e8):
-            scaled = problem.certify(answer.primal, dm.EstimateDual(factor * answer.dual.residual))
+            scaled = problem.certify(answer.primal, dm.duals.EstimateDual(factor * answer.dual.residual))
             assert scaled.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12)
 
     def test_multipliers_that_miss_their_sign_are_lifted(self) -> None:
         problem = asked("tall", None)
         answer = fast.solve(problem, tol=1e-10)
         for size in (1e-8, 1e-4):
-            nudged = dm.EstimateDual(answer.dual.residual + size * normal(12))
+            nudged = dm.duals.EstimateDual(answer.dual.residual + size * normal(12))
             bound = problem.certify(answer.primal, nudged).lower_bound
             assert 0.9 * answer.lower_bound <= bound <= answer.objective
 
@@ -183,12 +183,12 @@ class TestJudge:
     def test_nonsense_proves_nothing(self, value: float) -> None:
         problem = asked("prefix", None)
         answer = fast.solve(problem)
-        assert problem.certify(answer.primal, dm.EstimateDual(np.full(8, value))).lower_bound == 0
+        assert problem.certify(answer.primal, dm.duals.EstimateDual(np.full(8, value))).lower_bound == 0
 
     @pytest.mark.parametrize("estimate", [[1.0, 2, -1e-3], [1.0, 1, 1.01], [math.nan, 1, 1]])
     def test_what_is_not_feasible(self, estimate: list[float]) -> None:
         problem = dm.NonnegativeEstimate(dm.workloads.identity(3), [1.0, 1, 1], total=3)
-        judged = problem.certify(estimate, dm.EstimateDual(np.ones(3)))
+        judged = problem.certify(estimate, dm.duals.EstimateDual(np.ones(3)))
         assert not judged.feasible and judged.gap == math.inf
 
     def test_cells_at_zero_bind(self) -> None:
@@ -200,10 +200,10 @@ class TestRuns:
     @pytest.mark.parametrize("total", [None, 12.0])
     def test_a_limit_leaves_a_judged_answer(self, total: float | None) -> None:
         problem = asked("ranges", total, 0.3)
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = fast.solve(problem, max_iterations=1)
         assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.certificate.feasible
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             stated = reference.solve(problem, max_iter=1)
         assert stated.status is dm.Status.STEPS_EXHAUSTED and stated.certificate.feasible
 
@@ -222,7 +222,7 @@ class TestRuns:
     @pytest.mark.parametrize("name", ["mechanism", "prices"])
     def test_there_is_nothing_to_release(self, name: str) -> None:
         answer = fast.solve(asked("prefix", None))
-        with pytest.raises(dm.InvalidInputError, match="a NonnegativeEstimate has no"):
+        with pytest.raises(dm.errors.InvalidInputError, match="a NonnegativeEstimate has no"):
             getattr(answer, name)
 
 
@@ -239,22 +239,22 @@ class TestInput:
         ],
     )
     def test_what_is_refused(self, answers: Any, total: float | None, named: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=named):
+        with pytest.raises(dm.errors.InvalidInputError, match=named):
             dm.NonnegativeEstimate(dm.workloads.identity(3), answers, total)
 
     def test_workloads_that_are_refused(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="workload must be a dualmech.Workload"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload must be a Workload of dualmech"):
             dm.NonnegativeEstimate(np.eye(2), [1.0, 2.0])  # type: ignore[arg-type]
-        with pytest.raises(dm.InvalidInputError, match="a query that is not all zero"):
+        with pytest.raises(dm.errors.InvalidInputError, match="a query that is not all zero"):
             dm.NonnegativeEstimate(dm.Workload(np.zeros((2, 2))), [1.0, 2.0])
 
     def test_answers_of_another_shape(self) -> None:
         problem = dm.NonnegativeEstimate(dm.workloads.identity(2), [1.0, 2.0])
-        with pytest.raises(dm.InvalidInputError, match="estimate must have 2 entries"):
+        with pytest.raises(dm.errors.InvalidInputError, match="estimate must have 2 entries"):
             problem.feasible([1.0])
-        with pytest.raises(dm.InvalidInputError, match="dual must hold 2 residuals"):
-            problem.certify([1.0, 2.0], dm.EstimateDual(np.ones(1)))
-        with pytest.raises(dm.InputTypeError, match="dual must be a dualmech.EstimateDual"):
+        with pytest.raises(dm.errors.InvalidInputError, match="dual must hold 2 residuals"):
+            problem.certify([1.0, 2.0], dm.duals.EstimateDual(np.ones(1)))
+        with pytest.raises(dm.errors.InputTypeError, match="dual must be a EstimateDual of dualmech"):
             problem.certify([1.0, 2.0], np.zeros(2))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
@@ -266,5 +266,5 @@ class TestInput:
         ],
     )
     def test_options(self, layer: Any, options: dict[str, Any], named: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=named):
+        with pytest.raises(dm.errors.InvalidInputError, match=named):
             layer.solve(asked("identity", None), **options)

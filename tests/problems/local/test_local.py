@@ -37,7 +37,7 @@ def subset_selection(size: int, epsilon: float) -> tuple[Array, float]:
     return local.rows(sets, epsilon) * (size / len(sets)), float(1 + (size - 1) ** 2 / traces.max())
 
 
-def random_problem(seed: int) -> tuple[dm.LocalStrategy, dm.LocalPoint]:
+def random_problem(seed: int) -> tuple[dm.LocalStrategy, dm.duals.LocalPoint]:
     """Any criterion, prior, and rank, with a strategy that can answer it."""
     rng = np.random.default_rng(seed)
     size, epsilon = int(rng.integers(2, 7)), float(rng.choice([0.05, 1, 3]))
@@ -46,7 +46,7 @@ def random_problem(seed: int) -> tuple[dm.LocalStrategy, dm.LocalPoint]:
     prior = rng.dirichlet(np.ones(size)) if criterion == "average" and rng.random() < 0.5 else None
     problem = dm.LocalStrategy(workload, epsilon, criterion, prior)
     rows = np.vstack([rng.random((12, size)), randomised_response(size, epsilon)])
-    return problem, problem.feasible(dm.LocalPoint(rows, problem.prior))
+    return problem, problem.feasible(dm.duals.LocalPoint(rows, problem.prior))
 
 
 class TestJudge:
@@ -68,14 +68,14 @@ class TestJudge:
         rng = np.random.default_rng(seed + 1)
         size, rank = problem.user_types, len(problem.root)
         suggested = problem.dual_at(point)
-        random = dm.LocalDual(
+        random = dm.duals.LocalDual(
             rng.standard_normal((size, rank)), rng.standard_normal(size), rng.dirichlet(np.ones(size))
         )
         for dual in (suggested, random):
             judged = problem.certify(point, dual)
             assert judged.feasible and judged.gap >= 0
             assert judged.lower_bound <= judged.objective * (1 + judged.resolution)
-        scaled = dm.LocalDual(1e3 * suggested.matrix, 1e6 * suggested.costs, suggested.prior)
+        scaled = dm.duals.LocalDual(1e3 * suggested.matrix, 1e6 * suggested.costs, suggested.prior)
         bounds = [problem.certify(point, dual).lower_bound for dual in (suggested, scaled)]
         assert bounds[0] == pytest.approx(bounds[1], rel=1e-9, abs=1e-9 * np.abs(problem.root).max() ** 2)
 
@@ -98,7 +98,7 @@ class TestJudge:
         rng = np.random.default_rng(seed)
         size = int(rng.integers(2, 7))
         problem = dm.LocalStrategy(dm.Workload(rng.standard_normal((4, size))), epsilon)
-        nothing = dm.LocalDual(np.zeros((size, len(problem.root))), np.zeros(size))
+        nothing = dm.duals.LocalDual(np.zeros((size, len(problem.root))), np.zeros(size))
         judged = problem.certify(randomised_response(size, epsilon), nothing)
         nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
         assert (
@@ -119,14 +119,17 @@ class TestJudge:
         strategy, _ = subset_selection(8, 1.0)
         problem = dm.LocalStrategy(HISTOGRAM(8), 1.0)
         honest = problem.dual_at(strategy)
-        lies: dict[str, tuple[Any, dm.LocalDual]] = {
+        lies: dict[str, tuple[Any, dm.duals.LocalDual]] = {
             "less private": (randomised_response(8, 1.1), honest),
             "scaled": (1.01 * strategy, honest),
             "negative": (strategy - 0.1, honest),
             "NaN": (strategy * np.nan, honest),
             "cannot answer": (np.full((3, 8), 1 / 3), honest),
-            "raised dual": (randomised_response(8, 1.0), dm.LocalDual(honest.matrix, honest.costs / 2)),
-            "NaN dual": (randomised_response(8, 1.0), dm.LocalDual(honest.matrix * np.nan, honest.costs)),
+            "raised dual": (randomised_response(8, 1.0), dm.duals.LocalDual(honest.matrix, honest.costs / 2)),
+            "NaN dual": (
+                randomised_response(8, 1.0),
+                dm.duals.LocalDual(honest.matrix * np.nan, honest.costs),
+            ),
         }
         for strategy, dual in lies.values():
             judged = problem.certify(strategy, dual)
@@ -148,7 +151,7 @@ class TestJudge:
     @pytest.mark.parametrize(
         ("message", "arguments"),
         [
-            ("must be a dualmech.Workload", {"workload": np.eye(2)}),
+            ("must be a Workload of dualmech", {"workload": np.eye(2)}),
             ("at least two cells", {"workload": HISTOGRAM(1)}),
             ("not all zero", {"workload": dm.Workload(np.zeros((2, 2)))}),
             ("epsilon must be positive", {"epsilon": 0.0}),
@@ -161,7 +164,7 @@ class TestJudge:
         ],
     )
     def test_bad_input_is_refused_by_name(self, message: str, arguments: dict[str, Any]) -> None:
-        with pytest.raises(dm.DualmechError, match=message):
+        with pytest.raises(dm.errors.DualmechError, match=message):
             dm.LocalStrategy(**{"workload": HISTOGRAM(2), "epsilon": 1.0, **arguments})
 
 
@@ -197,7 +200,11 @@ class TestMechanism:
         reports = np.bincount([mechanism.respond(2, rng) for _ in range(4000)], minlength=4)
         assert abs(reports[2] / 4000 - mechanism.strategy[2, 2]) < 0.04
         assert mechanism.respond(1, rng=5) == mechanism.respond(1, rng=5)
-        for user, error in ((4, dm.InvalidInputError), (-1, dm.InvalidInputError), (True, dm.InputTypeError)):
+        for user, error in (
+            (4, dm.errors.InvalidInputError),
+            (-1, dm.errors.InvalidInputError),
+            (True, dm.errors.InputTypeError),
+        ):
             with pytest.raises(error, match="user must be an integer from 0 to 3"):
                 mechanism.respond(user)
 
@@ -232,13 +239,13 @@ class TestMechanism:
             "workload": HISTOGRAM(3),
             **arguments,
         }
-        with pytest.raises(dm.DualmechError, match=message):
+        with pytest.raises(dm.errors.DualmechError, match=message):
             dm.LocalMechanism(**given)
 
     @pytest.mark.parametrize("x", [[1, 2], [1, 2, -3], [1.5, 0, 0], [np.nan, 0, 0]])
     def test_bad_data_are_refused(self, x: Any) -> None:
         mechanism = dm.LocalMechanism(randomised_response(3, 1.0), 1.0, HISTOGRAM(3))
-        with pytest.raises(dm.DualmechError, match="x must"):
+        with pytest.raises(dm.errors.DualmechError, match="x must"):
             mechanism.simulate(x)
 
 
@@ -266,5 +273,5 @@ class TestSmallVariances:
     def test_a_reconstruction_of_its_own_is_checked_too(self) -> None:
         honest = randomised_response(4, 1.0)
         blurred = (1 - 1e-12) * honest.mean(axis=1, keepdims=True) + 1e-12 * honest
-        with pytest.raises(dm.InvalidInputError, match="V Q = W|cannot answer"):
+        with pytest.raises(dm.errors.InvalidInputError, match="V Q = W|cannot answer"):
             dm.LocalMechanism(blurred, 1.0, dm.workloads.prefix(4))

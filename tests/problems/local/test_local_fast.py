@@ -66,7 +66,7 @@ def random_problem(seed: int) -> dm.LocalStrategy:
 
 
 def uncertified(problem: dm.LocalStrategy, **options: Any) -> dm.Solution:
-    with pytest.warns(dm.UncertifiedWarning):
+    with pytest.warns(dm.errors.UncertifiedWarning):
         return fast.solve(problem, **options)
 
 
@@ -252,10 +252,10 @@ class TestGradient:
         size, most = problem.user_types, np.exp(problem.epsilon)
         raw = rng.uniform(1, most, (3 * size, size)) ** rng.integers(0, 2, (3 * size, 1))
         own = local.repair(raw, problem.epsilon)
-        begun = problem.certify(dm.LocalPoint(own, problem.prior), problem.dual_at(own)).objective
+        begun = problem.certify(dm.duals.LocalPoint(own, problem.prior), problem.dual_at(own)).objective
         limits: dict[str, Any] = {"step_size": step_size, "max_iterations": 20}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
             answer = fast.solve(problem, method=method, start=own, **limits)
             again = fast.solve(problem, method=method, start=answer, **limits)
         assert answer.certificate.feasible and answer.objective <= begun * (1 + 1e-9)
@@ -267,7 +267,7 @@ class TestGradient:
         tree: Any = rivals.hierarchical_response(16, 1.0)
         answer = uncertified(problem, method="gradient", start=tree.mechanism(problem.workload))
         assert 1332.93 < answer.objective < 0.9 * tree.objective(problem.workload)
-        with pytest.raises(dm.InvalidInputError, match="start: strategy is not 0.5-LDP"):
+        with pytest.raises(dm.errors.InvalidInputError, match="start: strategy is not 0.5-LDP"):
             fast.solve(dm.LocalStrategy(problem.workload, 0.5), method="gradient", start=tree.strategy)
 
 
@@ -294,7 +294,7 @@ class TestManyUserTypes:
     def test_a_search_finds_the_optimum_where_it_is_known(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(12), 1.0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
             answer = fast.solve(problem, method="restart", tol=1e-5)
         assert answer.gap <= 1e-3 and answer.solver == "fast:restart"
         assert answer.lower_bound <= 637.55633 * (1 + 1e-6) and answer.objective >= 637.55632
@@ -432,11 +432,11 @@ class TestAnswers:
     )
     def test_bad_options_are_named(self, options: dict[str, Any], named: str) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0)
-        with pytest.raises(dm.InvalidInputError, match=named):
+        with pytest.raises(dm.errors.InvalidInputError, match=named):
             fast.solve(problem, **options)
 
     def test_exact_pricing_is_refused_for_too_many_user_types(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="24 user types"):
+        with pytest.raises(dm.errors.InvalidInputError, match="24 user types"):
             fast.solve(dm.LocalStrategy(dm.workloads.prefix(25), 1.0), method="exact")
 
     def test_nothing_warns_on_the_way(self) -> None:

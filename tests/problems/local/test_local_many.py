@@ -110,7 +110,7 @@ def test_a_workload_that_leaves_most_types_out_is_no_worse_than_by_descent() -> 
     matrix[:, :5] = np.random.default_rng(1).standard_normal((3, 5))
     problem = dm.LocalStrategy(dm.Workload(matrix), 1.0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
         descent = fast.solve(problem, method="gradient")
         found = fast.solve(problem, max_iterations=60)
     assert found.solver == "fast:restart" and found.objective < descent.objective
@@ -127,7 +127,7 @@ def test_a_climb_begins_near_the_closed_form_and_ends_above(epsilon: float) -> N
     matrix, costs, relaxation = bound.best_multipliers(problem.root, np.ones(size), epsilon)
     judged = problem.certify(
         problem.feasible(1 + np.eye(size)),
-        dm.LocalDual(matrix, costs, relaxation=relaxation),
+        dm.duals.LocalDual(matrix, costs, relaxation=relaxation),
     )
     assert judged.lower_bound > local.trace_bound(problem.root, epsilon) * 1.01
 
@@ -138,7 +138,7 @@ def test_a_limit_holds_and_the_answer_is_good(name: str, size: int) -> None:
     problem = dm.LocalStrategy(dm.workloads.prefix(size), 1.0)
     began = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.UncertifiedWarning)
+        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
         answer = fast.solve(problem, method=name, time_limit=4.0)
     # Judging, too, is within the limit.
     assert time.perf_counter() - began < 2 * 4.0
@@ -170,7 +170,7 @@ def test_in_the_worst_case_the_even_prior_proves_more_than_the_closed_form() -> 
     problem = dm.LocalStrategy(dm.workloads.prefix(20), 1.0, "worst")
     size, gain = problem.user_types, np.exp(1.0) - 1
     strategy = (1 + gain * np.eye(size)) / (size + gain)
-    blank = dm.LocalDual(
+    blank = dm.duals.LocalDual(
         np.zeros((size, len(problem.root))), np.zeros(size), np.full(size, 1 / size), Relaxation.of(size)
     )
     even = bound.improve_even_bound(problem, blank)

@@ -171,7 +171,7 @@ class TestHonesty:
         problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, criterion)
         best = reference.solve(problem)
         for limit in ({"max_iter": 2}, {"time_limit": 1e-9}):
-            with pytest.warns(dm.UncertifiedWarning):
+            with pytest.warns(dm.errors.UncertifiedWarning):
                 answer = reference.solve(problem, formulation=name, **limit)
             assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.certificate.feasible
             assert agree(answer.certificate, best.certificate)
@@ -186,7 +186,7 @@ class TestHonesty:
             return result
 
         monkeypatch.setattr(cp.Problem, "solve", solve)
-        with pytest.raises(dm.BackendError, match="no weights to judge.*CLARABEL"):
+        with pytest.raises(dm.errors.BackendError, match="no weights to judge.*CLARABEL"):
             reference.solve(dm.LocalStrategy(dm.workloads.prefix(4), 1.0))
 
     def test_false_weights_and_multipliers(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ class TestHonesty:
             return result
 
         monkeypatch.setattr(cp.Problem, "solve", solve)
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = reference.solve(problem)
         assert answer.certificate.feasible and agree(answer.certificate, best.certificate)
 
@@ -258,7 +258,7 @@ class TestRelaxation:
         dual = reference.lower_bound(problem)
         anything = np.full((1, size), 1.0)
         relaxed = problem.certify(anything, dual).lower_bound
-        exact = problem.certify(anything, dm.LocalDual(dual.matrix, dual.costs)).lower_bound
+        exact = problem.certify(anything, dm.duals.LocalDual(dual.matrix, dual.costs)).lower_bound
         assert exact * (1 - 1e-4) <= relaxed <= exact * (1 + 1e-12)
         if share:
             assert share <= relaxed / 397.95116 <= 1
@@ -285,7 +285,7 @@ class TestRelaxation:
             relaxation = dual.relaxation
             assert relaxation is not None
             lying = replace(relaxation, one=factor * relaxation.one, sizes=factor * relaxation.sizes)
-            changed = dm.LocalDual(dual.matrix, dual.costs, dual.prior, lying)
+            changed = dm.duals.LocalDual(dual.matrix, dual.costs, dual.prior, lying)
             assert problem.certify(best.primal, changed).lower_bound <= honest * (1 + 1e-6)
 
 
@@ -304,7 +304,7 @@ class TestReconstruction:
         assert variances[0] == pytest.approx(variances[1], rel=1e-7)
 
     def test_a_strategy_that_cannot_answer(self) -> None:
-        with pytest.raises(dm.BackendError, match="no reconstruction"):
+        with pytest.raises(dm.errors.BackendError, match="no reconstruction"):
             reference.reconstruct(dm.workloads.identity(2), [[0.5, 0.5], [0.5, 0.5]])
 
     @pytest.mark.parametrize(
@@ -312,39 +312,39 @@ class TestReconstruction:
         [([[1.0, 1.0, 1.0]], "2 columns"), ([[-1.0, 1.0]], "no negative entry"), ([[np.nan, 1.0]], "finite")],
     )
     def test_what_is_no_strategy(self, strategy: Any, named: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=named):
+        with pytest.raises(dm.errors.InvalidInputError, match=named):
             reference.reconstruct(dm.workloads.identity(2), strategy)
 
     def test_what_is_no_workload(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="workload"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload"):
             reference.reconstruct(np.eye(2), np.eye(2))  # type: ignore[arg-type]
 
 
 class TestInput:
     @pytest.mark.parametrize("function", [reference.solve, reference.formulate])
     def test_more_user_types_than_are_listed(self, function: Any) -> None:
-        with pytest.raises(dm.InvalidInputError, match="at most 10 user types.*got 11"):
+        with pytest.raises(dm.errors.InvalidInputError, match="at most 10 user types.*got 11"):
             function(dm.LocalStrategy(dm.workloads.prefix(11), 1.0))
 
     def test_more_user_types_than_are_relaxed(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="at most 32 user types, got 33"):
+        with pytest.raises(dm.errors.InvalidInputError, match="at most 32 user types, got 33"):
             reference.lower_bound(dm.LocalStrategy(dm.workloads.prefix(33), 1.0))
 
     @pytest.mark.parametrize(("criterion", "name"), [("worst", "sdp"), ("average", "qp"), ("average", 3)])
     def test_a_statement_that_is_none(self, criterion: str, name: Any) -> None:
-        with pytest.raises(dm.InvalidInputError, match="formulation must be one of .*dual"):
+        with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of .*dual"):
             reference.solve(dm.LocalStrategy(dm.workloads.prefix(3), 1.0, criterion), formulation=name)
 
     def test_a_prior_that_is_not_for_the_average_case(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="prior is for the worst case"):
+        with pytest.raises(dm.errors.InvalidInputError, match="prior is for the worst case"):
             reference.lower_bound(dm.LocalStrategy(dm.workloads.prefix(3), 1.0), prior=np.ones(3) / 3)
 
     def test_what_is_no_problem(self) -> None:
-        with pytest.raises(dm.InputTypeError, match="problem must be a LocalStrategy"):
+        with pytest.raises(dm.errors.InputTypeError, match="problem must be a LocalStrategy"):
             reference.lower_bound(dm.workloads.prefix(3))  # type: ignore[arg-type]
 
     def test_a_backend_without_the_cone(self) -> None:
-        with pytest.raises(dm.BackendError, match="cannot do the cones"):
+        with pytest.raises(dm.errors.BackendError, match="cannot do the cones"):
             reference.lower_bound(dm.LocalStrategy(dm.workloads.prefix(3), 1.0), backend="SCIPY")
 
 

@@ -158,7 +158,7 @@ class TestJudge:
         floor = floor_for(shape[0], epsilon, seed) if fixed else None
         problem = dm.LocalProjection(rng.standard_normal(shape), epsilon, floor)
         strategy = problem.feasible(rng.standard_normal(shape))
-        dual = dm.ProjectionDual(rng.standard_normal(shape[1]), rng.standard_normal(shape))
+        dual = dm.duals.ProjectionDual(rng.standard_normal(shape[1]), rng.standard_normal(shape))
         best = fast.solve(problem)
         judged = problem.certify(strategy, dual)
         assert judged.feasible and judged.lower_bound <= judged.objective
@@ -170,12 +170,12 @@ class TestJudge:
         problem = dm.LocalProjection(normal(6, 3), 1.0)
         answer: dm.Solution = fast.solve(problem, tol=1e-10)
         for sums, ratios in ((factor, 1.0), (1.0, factor), (factor, factor)):
-            dual = dm.ProjectionDual(sums * answer.dual.sums, ratios * answer.dual.ratios)
+            dual = dm.duals.ProjectionDual(sums * answer.dual.sums, ratios * answer.dual.ratios)
             assert problem.certify(answer.primal, dual).lower_bound < answer.lower_bound
 
     def test_multipliers_of_the_wrong_sign_are_shrunk(self) -> None:
         problem = dm.LocalProjection(normal(4, 3), 1.0)
-        dual = dm.ProjectionDual(np.zeros(3), -np.ones((4, 3)))
+        dual = dm.duals.ProjectionDual(np.zeros(3), -np.ones((4, 3)))
         assert problem.certify(problem.feasible(np.ones((4, 3))), dual).lower_bound == 0
 
     @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -183,7 +183,7 @@ class TestJudge:
         problem = dm.LocalProjection(normal(3, 3), 1.0)
         answer = fast.solve(problem)
         sums, strategy = np.full(3, value), np.full((3, 3), value)
-        assert problem.certify(answer.primal, dm.ProjectionDual(sums)).lower_bound == 0
+        assert problem.certify(answer.primal, dm.duals.ProjectionDual(sums)).lower_bound == 0
         assert not problem.certify(strategy, answer.dual).feasible
         assert problem.certify(strategy, answer.dual).gap == math.inf
 
@@ -198,7 +198,7 @@ class TestJudge:
         ids=["ratio", "sum", "zeros", "negative"],
     )
     def test_what_is_no_strategy_is_not_feasible(self, strategy: list[list[float]]) -> None:
-        dual = dm.ProjectionDual(np.zeros(2))
+        dual = dm.duals.ProjectionDual(np.zeros(2))
         for floor in (None, [0.25, 0.25]):
             problem = dm.LocalProjection(np.eye(2), np.log(3), floor)
             judged = problem.certify(strategy, dual)
@@ -212,7 +212,7 @@ class TestJudge:
             for floor in (None, floor_for(shape[0], epsilon)):
                 problem = dm.LocalProjection(normal(*shape), epsilon, floor)
                 judged = problem.certify(
-                    problem.feasible(given_matrix), dm.ProjectionDual(np.zeros(shape[1]))
+                    problem.feasible(given_matrix), dm.duals.ProjectionDual(np.zeros(shape[1]))
                 )
                 assert judged.violation <= 1e-12
 
@@ -224,10 +224,10 @@ class TestJudge:
 class TestRuns:
     def test_a_limit_leaves_a_judged_answer(self) -> None:
         problem = dm.LocalProjection(normal(64, 16), 0.01)
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = fast.solve(problem, max_iterations=2)
         assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.certificate.feasible
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             stated = reference.solve(problem, max_iter=1)
         assert stated.status is dm.Status.STEPS_EXHAUSTED and stated.certificate.feasible
         assert agree(answer.certificate, stated.certificate)
@@ -246,7 +246,7 @@ class TestRuns:
     @pytest.mark.parametrize("name", ["mechanism", "prices"])
     def test_there_is_nothing_to_release(self, name: str) -> None:
         answer = fast.solve(dm.LocalProjection(np.eye(2), 1.0))
-        with pytest.raises(dm.InvalidInputError, match="a LocalProjection has no"):
+        with pytest.raises(dm.errors.InvalidInputError, match="a LocalProjection has no"):
             getattr(answer, name)
 
 
@@ -266,16 +266,16 @@ class TestInput:
         ],
     )
     def test_what_is_refused(self, arguments: tuple[Any, ...], named: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=named):
+        with pytest.raises(dm.errors.InvalidInputError, match=named):
             dm.LocalProjection(*arguments)
 
     def test_answers_of_another_shape(self) -> None:
         problem = dm.LocalProjection(np.eye(2), 1.0)
-        with pytest.raises(dm.InvalidInputError, match="strategy must have shape"):
+        with pytest.raises(dm.errors.InvalidInputError, match="strategy must have shape"):
             problem.feasible(np.ones((3, 2)))
-        with pytest.raises(dm.InvalidInputError, match="dual must hold 2 sums"):
-            problem.certify(np.ones((2, 2)) / 2, dm.ProjectionDual(np.ones(1)))
-        with pytest.raises(dm.InputTypeError, match="dual must be a dualmech.ProjectionDual"):
+        with pytest.raises(dm.errors.InvalidInputError, match="dual must hold 2 sums"):
+            problem.certify(np.ones((2, 2)) / 2, dm.duals.ProjectionDual(np.ones(1)))
+        with pytest.raises(dm.errors.InputTypeError, match="dual must be a ProjectionDual of dualmech"):
             problem.certify(np.ones((2, 2)) / 2, np.zeros(2))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
@@ -287,5 +287,5 @@ class TestInput:
         ],
     )
     def test_options(self, layer: Any, options: dict[str, Any], named: str) -> None:
-        with pytest.raises(dm.InvalidInputError, match=named):
+        with pytest.raises(dm.errors.InvalidInputError, match=named):
             layer.solve(dm.LocalProjection(np.eye(2), 1.0), **options)

@@ -132,14 +132,14 @@ class TestBothLayers:
     def test_a_program_of_ones_own(self) -> None:
         program = reference.formulate(instances()["plain"])
         assert [each.label for each in program.constraints] == ["schur", "privacy", "accuracy", "released"]
-        with pytest.raises(dm.InvalidInputError, match="formulation must be one of schur"):
+        with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of schur"):
             reference.formulate(instances()["plain"], formulation="sum")
 
     def test_far_below_the_default_tolerance(self) -> None:
         assert fast.solve(instances()["plain"], tol=1e-9).status is dm.Status.CERTIFIED
 
     def test_steps_that_run_out_are_said(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
             early = fast.solve(instances()["plain"], max_iterations=3)
         assert early.certificate.feasible and 1e-6 < early.gap < 10
 
@@ -309,7 +309,7 @@ class TestLies:
         if lie not in ("scaled up", "a little up", "scaled down", "overflow", "underflow"):
             assert judged.objective == np.inf
         if not judged.feasible:
-            with pytest.raises(dm.InfeasibleAnswerError):
+            with pytest.raises(dm.errors.InfeasibleAnswerError):
                 honest.problem.new_mechanism(covariance)
 
     def test_one_that_forgets_the_release(self, honest: dm.Solution) -> None:
@@ -335,7 +335,7 @@ class TestLies:
 
     def test_a_false_bound_is_an_error(self, honest: dm.Solution, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reuse, "dual_bound", lambda *given: (1e6, 1e-15))
-        with pytest.raises(dm.CertificateError, match="below the proven bound"):
+        with pytest.raises(dm.errors.CertificateError, match="below the proven bound"):
             honest.problem.certify(honest.primal, honest.dual)
 
 
@@ -344,14 +344,16 @@ class TestInput:
 
     def test_what_is_refused_is_named(self) -> None:
         cells, other = unit(np.eye(3)), unit(np.eye(4))
-        with pytest.raises(dm.InputTypeError, match="released must be a LinearGaussianMechanism"):
+        with pytest.raises(dm.errors.InputTypeError, match="released must be a LinearGaussianMechanism"):
             dm.ReuseFitness(self.WISH, 1.0, np.eye(3))  # type: ignore[arg-type]
-        with pytest.raises(dm.InvalidInputError, match="released must have 3 cells, as the workload, got 4"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="released must have 3 cells, as the workload, got 4"
+        ):
             dm.ReuseFitness(self.WISH, 1.0, other)
-        with pytest.raises(dm.InvalidInputError, match="targets must be positive"):
+        with pytest.raises(dm.errors.InvalidInputError, match="targets must be positive"):
             dm.ReuseFitness(self.WISH, 0.0, cells)
         exact = dm.LinearGaussianMechanism(np.eye(3), np.diag([1, 1, 0]))
-        with pytest.raises(dm.InvalidInputError, match="must not be exact in any query that differs"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must not be exact in any query that differs"):
             dm.ReuseFitness(self.WISH, 1.0, exact)
 
     @pytest.mark.parametrize(
@@ -365,7 +367,7 @@ class TestInput:
     )
     def test_duals_of_another_shape(self, dual: object, message: str) -> None:
         problem = dm.ReuseFitness(self.WISH, 1.0, unit(np.eye(3) / 9))
-        with pytest.raises((dm.InvalidInputError, dm.InputTypeError), match=message):
+        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
             problem.certify(np.eye(3) / 9, dual)  # type: ignore[arg-type]
 
     def test_what_no_neighbour_changes_may_be_exact(self) -> None:

@@ -352,13 +352,13 @@ class TestFastLayer:
         check(answer, tol)
         assert answer.iterations <= most
 
-    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
     @pytest.mark.parametrize("ratio", [1e12, 1e20, 1e40])
     def test_targets_worlds_apart_end_with_an_honest_status(self, ratio: float) -> None:
         answer = fast.solve(dm.SoftmaxFitness(dm.workloads.prefix(2), [ratio, 1 / ratio], 5, 5))
         assert answer.certificate.certifies(1e-6) is (answer.status is dm.Status.CERTIFIED)
 
-    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
     @pytest.mark.parametrize("t", [1e-30, 1e30])
     def test_sharpness_beyond_all_reason_ends_honestly(self, t: float) -> None:
         for workload in (dm.workloads.identity(3), dm.workloads.prefix(3)):
@@ -388,7 +388,7 @@ class TestFastLayer:
         answer = fast.solve(problem, callback=news.append)
         assert tuple(news) == answer.history and news[-1].iteration == answer.iterations
         assert answer.solver == "fast:auto"
-        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
             short = fast.solve(problem, max_iterations=2)
         assert short.iterations == 2 and 0 < short.gap < np.inf
         again = fast.solve(problem)
@@ -400,13 +400,13 @@ class TestFastLayer:
         ids=str,
     )
     def test_options_out_of_range(self, options: dict[str, Any]) -> None:
-        with pytest.raises(dm.DualmechError, match=next(iter(options))):
+        with pytest.raises(dm.errors.DualmechError, match=next(iter(options))):
             fast.solve(dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 5, 5), **options)
 
     def test_a_start_of_another_size(self) -> None:
         other = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0))
         for start in (other, fast.solve(dm.TotalVariance(dm.workloads.prefix(3)))):
-            with pytest.raises(dm.InvalidInputError, match="start"):
+            with pytest.raises(dm.errors.InvalidInputError, match="start"):
                 fast.solve(dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 5, 5), start=start)
 
 
@@ -454,12 +454,12 @@ class TestReferenceLayer:
     def test_unknown_formulation(self) -> None:
         problem = dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 5, 5)
         for layer in (reference.formulate, reference.solve):
-            with pytest.raises(dm.InvalidInputError, match="formulation"):
+            with pytest.raises(dm.errors.InvalidInputError, match="formulation"):
                 layer(problem, formulation="sum")
 
     def test_a_limit_before_there_is_an_answer(self) -> None:
         problem = dm.SoftmaxFitness(dm.workloads.prefix(12), 1.0, 20, 20)
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = reference.solve(problem, backend="SCS", max_iters=1)
         assert answer.certificate.feasible and answer.gap < np.inf
 
@@ -469,29 +469,29 @@ class TestInput:
     @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, "5", None, [1, 2], 1e50])
     def test_numbers_out_of_range(self, name: str, value: Any) -> None:
         numbers: dict[str, Any] = {"t1": 1.0, "t2": 1.0, "total_weight": 0.0} | {name: value}
-        with pytest.raises(dm.DualmechError, match=name):
+        with pytest.raises(dm.errors.DualmechError, match=name):
             dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, **numbers)
 
     def test_a_sharpness_of_zero(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="t2 must be positive"):
+        with pytest.raises(dm.errors.InvalidInputError, match="t2 must be positive"):
             dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 1, 0)
 
     def test_what_fitness_for_use_refuses(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="targets"):
+        with pytest.raises(dm.errors.InvalidInputError, match="targets"):
             dm.SoftmaxFitness(dm.workloads.prefix(3), -1.0, 1, 1)
-        with pytest.raises(dm.InputTypeError, match="workload"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload"):
             dm.SoftmaxFitness(np.eye(3), 1.0, 1, 1)  # type: ignore[arg-type]
 
     def test_shapes(self) -> None:
         problem = dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 1, 1)
-        with pytest.raises(dm.InvalidInputError, match="covariance"):
+        with pytest.raises(dm.errors.InvalidInputError, match="covariance"):
             problem.certify(np.eye(2), (np.ones(3), np.ones(3)))
-        with pytest.raises(dm.InvalidInputError, match="dual"):
+        with pytest.raises(dm.errors.InvalidInputError, match="dual"):
             problem.certify(np.eye(3), (np.ones(2), np.ones(3)))
-        with pytest.raises(dm.InputTypeError, match="dual"):
+        with pytest.raises(dm.errors.InputTypeError, match="dual"):
             problem.certify(np.eye(3), 3)  # type: ignore[arg-type]
 
     def test_other_sharpness_is_another_problem(self) -> None:
         answers = [fast.solve(dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 5, t2)) for t2 in (5, 6)]
-        with pytest.raises(dm.InvalidInputError, match="same problem"):
+        with pytest.raises(dm.errors.InvalidInputError, match="same problem"):
             compare(answers)

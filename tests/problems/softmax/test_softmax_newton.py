@@ -256,7 +256,7 @@ def prefix(d: int, **options: Any) -> dm.FitnessForUse:
 class TestSection63:
     """The start: noise of ``σ² B Q⁺(B Q⁺)'`` on B x, 0.99 of what the tightest target allows."""
 
-    @pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+    @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
     @pytest.mark.parametrize("strategy", [None, np.tril(np.ones((6, 6))), np.eye(6)[::-1] * 3])
     @pytest.mark.parametrize("basis", [None, np.triu(np.ones((6, 6)))])
     def test_is_the_mechanism_that_q_names(self, basis: Array | None, strategy: Array | None) -> None:
@@ -274,11 +274,11 @@ class TestSection63:
             (np.ones((1, 6)), "span"),
             (np.full((6, 6), np.nan), "finite"),
         ):
-            with pytest.raises(dm.InvalidInputError, match=f"strategy must .*{what}"):
+            with pytest.raises(dm.errors.InvalidInputError, match=f"strategy must .*{what}"):
                 run(prefix(6), strategy=strategy)
 
 
-@pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+@pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
 class TestTable2:
     """How far SM-II gets on the sizes of Table 2; what stops it is its own rule, (s + m)/t < TOL = 1e-3."""
 
@@ -316,7 +316,7 @@ class TestTable2:
         assert descent.solver == "fast:softmax_gradient"
 
 
-@pytest.mark.filterwarnings("ignore::dualmech.UncertifiedWarning")
+@pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
 class TestAnswers:
     def test_status_and_message_are_honest(self) -> None:
         assert run(prefix(4), tol=1e-3).status is dm.Status.CERTIFIED
@@ -390,7 +390,7 @@ class TestAnswers:
             basis = sides * 10.0 ** -np.linspace(0, 10, 4) @ sides.T
             try:
                 answer = run(prefix(4, basis=basis), most=5)
-            except dm.InvalidInputError as error:
+            except dm.errors.InvalidInputError as error:
                 assert "basis and strategy must be so well conditioned" in str(error)
                 refused += 1
             else:
@@ -423,21 +423,21 @@ class TestOptions:
         ],
     )
     def test_out_of_range(self, name: str, value: Any) -> None:
-        with pytest.raises(dm.DualmechError, match=name):
+        with pytest.raises(dm.errors.DualmechError, match=name):
             fast.SoftmaxOptions(**{name: value})
 
     def test_belong_to_their_methods(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="options are for softmax_newton"):
+        with pytest.raises(dm.errors.InvalidInputError, match="options are for softmax_newton"):
             fast.solve(prefix(3), options=fast.SoftmaxOptions())
-        with pytest.raises(dm.InputTypeError, match="options must be"):
+        with pytest.raises(dm.errors.InputTypeError, match="options must be"):
             fast.solve(prefix(3), method="softmax_newton", options={"growth": 2})  # type: ignore[call-overload]
-        with pytest.raises(dm.InvalidInputError, match="method must be one of .*softmax_newton"):
+        with pytest.raises(dm.errors.InvalidInputError, match="method must be one of .*softmax_newton"):
             fast.solve(prefix(3), method="softmax")
-        with pytest.raises(dm.InvalidInputError, match="start"):
+        with pytest.raises(dm.errors.InvalidInputError, match="start"):
             fast.solve(prefix(3), method="softmax_newton", start=fast.solve(prefix(3)))
 
     def test_time_is_limited(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="softmax_newton"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="softmax_newton"):
             answer = fast.solve(prefix(16), method="softmax_newton", time_limit=1e-9)
         assert answer.iterations == 1 and answer.status is dm.Status.STEPS_EXHAUSTED
 
@@ -472,9 +472,11 @@ class TestProblem4:
 
     def test_options_are_for_these_methods(self) -> None:
         problem = dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 2.0, 2.0)
-        with pytest.raises(dm.InvalidInputError, match="options are for softmax_newton, softmax_gradient"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="options are for softmax_newton, softmax_gradient"
+        ):
             fast.solve(problem, options=fast.SoftmaxOptions())
-        with pytest.raises(dm.InvalidInputError, match="start is not for method 'softmax_newton'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="start is not for method 'softmax_newton'"):
             fast.solve(problem, method="softmax_newton", start=fast.solve(problem))
 
 
@@ -501,6 +503,6 @@ class TestPublishedCode:
 
     def test_a_run_that_is_stopped_says_so(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(8))
-        with pytest.warns(dm.UncertifiedWarning):
+        with pytest.warns(dm.errors.UncertifiedWarning):
             answer = fast.solve(problem, method="softmax_newton", max_iterations=3)
         assert answer.status is dm.Status.STEPS_EXHAUSTED and "it was stopped after 3 steps" in answer.message

@@ -72,18 +72,18 @@ class TestErrors:
         "strategy", [np.ones(3), np.ones((2, 2)), np.zeros((2, 3)), [[1, np.nan, 0]], "I", None], ids=str
     )
     def test_no_strategy(self, strategy: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="strategy"):
+        with pytest.raises(dm.errors.DualmechError, match="strategy"):
             strategies.total_variance(strategy, dm.workloads.prefix(3))
 
     def test_a_query_that_the_strategy_cannot_answer_is_named(self) -> None:
         with pytest.raises(
-            dm.InvalidInputError, match="'cells 0..1' lies outside the row space of the strategy"
+            dm.errors.InvalidInputError, match="'cells 0..1' lies outside the row space of the strategy"
         ):
             strategies.total_variance([[1, 0, 0], [1, 1, 1]], dm.workloads.prefix(3))
 
     @pytest.mark.parametrize(("epsilon", "delta"), [(0, 0.1), (1, 0), (1, 1), (np.nan, 0.1), ("a", 0.1)])
     def test_no_privacy_parameters(self, epsilon: Any, delta: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="epsilon|delta"):
+        with pytest.raises(dm.errors.DualmechError, match="epsilon|delta"):
             strategies.noise_factor(epsilon, delta)
 
     @pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0])
@@ -123,11 +123,11 @@ class TestRelativeWeights:
 
     @pytest.mark.parametrize("distribution", [[1, 1], [1, -1, 1], [0, 0, 0], [1, np.nan, 1], "even"], ids=str)
     def test_no_distribution(self, distribution: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="distribution"):
+        with pytest.raises(dm.errors.DualmechError, match="distribution"):
             strategies.relative_weights(dm.workloads.prefix(3), distribution)
 
     def test_a_query_that_meets_no_record_is_named(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="'cell 0' meets no record"):
+        with pytest.raises(dm.errors.InvalidInputError, match="'cell 0' meets no record"):
             strategies.relative_weights(dm.workloads.prefix(3), [0, 1, 1])
 
 
@@ -159,9 +159,11 @@ class TestCausal:
             np.testing.assert_allclose((strategy**2).sum(axis=0), mechanism.profile, rtol=1e-6)
 
     def test_fewer_queries_than_cells_have_none(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="as many independent queries as cells, got 1 for 2"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="as many independent queries as cells, got 1 for 2"
+        ):
             dm.LinearGaussianMechanism([[1, 1]], [[1]]).causal_strategy()
 
     def test_exact_answers_have_none(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="not finite"):
+        with pytest.raises(dm.errors.InvalidInputError, match="not finite"):
             dm.LinearGaussianMechanism(np.eye(2), np.diag([1.0, 0])).causal_strategy()

@@ -240,14 +240,14 @@ class TestBothLayers:
             for weights in (1.0, [1, 1, 1], [1, 1, 2])
         )
         assert crosscheck.compare([one, same]).outcome is crosscheck.Agreement.AGREE
-        with pytest.raises(dm.InvalidInputError, match="same problem"):
+        with pytest.raises(dm.errors.InvalidInputError, match="same problem"):
             crosscheck.compare([one, other])
 
     @pytest.mark.parametrize("case", CASES)
     def test_answers_of_one_method_never_beat_bounds_of_another(self, case: str) -> None:
         problem = stated(CASES[case])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.UncertifiedWarning)
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
             answers = [
                 fast.solve(problem, tol=tol, method=name)
                 for name, tol in (("auto", 1e-7), ("newton", 1e-2), ("fixed_point", 1e-7))
@@ -340,7 +340,7 @@ class TestFast:
     def test_when_steps_or_time_run_out_the_gap_is_honest(self, method: str) -> None:
         optimum = fast.solve(self.problem, tol=1e-8).objective
         for limit in ({"max_iterations": 2}, {"time_limit": 1e-9}):
-            with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
+            with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
                 answer = fast.solve(self.problem, method=method, **limit)
             assert caught[0].filename == __file__
             assert answer.lower_bound <= optimum <= answer.objective and answer.gap > answer.tol
@@ -359,7 +359,9 @@ class TestFast:
             dm.TotalVariance(dm.workloads.prefix(4)),
             dm.FitnessForUse(self.problem.workload, 1.0),
         ):
-            with pytest.raises(dm.InvalidInputError, match="start must be a solution over 10 neighbours"):
+            with pytest.raises(
+                dm.errors.InvalidInputError, match="start must be a solution over 10 neighbours"
+            ):
                 fast.solve(self.problem, start=fast.solve(problem))
 
     def test_two_runs_are_identical(self) -> None:
@@ -424,13 +426,13 @@ class TestLies:
         )
         honest = dearer.certify(answer.primal, answer.dual)
         assert honest.lower_bound == pytest.approx(4 * answer.lower_bound, rel=1e-9)
-        with pytest.raises(dm.CertificateError, match="below the proven bound"):
+        with pytest.raises(dm.errors.CertificateError, match="below the proven bound"):
             dm.Certificate.of(answer.objective, honest.lower_bound, 0.0, honest.resolution)
 
     def test_no_mechanism_of_an_infeasible_answer(self, answer: dm.Solution) -> None:
         certificate = answer.problem.certify(answer.primal / 2, answer.dual)
         lying = retold(answer, primal=answer.primal / 2, certificate=certificate)
-        with pytest.raises(dm.InfeasibleAnswerError):
+        with pytest.raises(dm.errors.InfeasibleAnswerError):
             _ = lying.mechanism
 
     @pytest.mark.parametrize(
@@ -440,7 +442,7 @@ class TestLies:
     )
     def test_a_backend_that_returns_nothing(self, monkeypatch: pytest.MonkeyPatch, lie: Array | None) -> None:
         self.lying(monkeypatch, lambda program: program.var_dict["X"].save_value(lie))
-        with pytest.raises(dm.BackendError, match="no covariance to judge.*CLARABEL, status optimal"):
+        with pytest.raises(dm.errors.BackendError, match="no covariance to judge.*CLARABEL, status optimal"):
             reference.solve(dm.TotalVariance(dm.workloads.prefix(6)))
 
     def test_a_backend_that_lies(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,7 +452,7 @@ class TestLies:
             program.constraints[-1].save_dual_value(np.arange(6.0) - 1)
 
         self.lying(monkeypatch, lie)
-        with pytest.warns(dm.UncertifiedWarning, match="BACKEND"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="BACKEND"):
             answer = reference.solve(dm.TotalVariance(dm.workloads.prefix(6)))
         optimum = fast.solve(dm.TotalVariance(dm.workloads.prefix(6))).objective
         assert answer.certificate.feasible and contains(answer.certificate, optimum)
@@ -467,7 +469,7 @@ class TestLies:
         monkeypatch.setattr(cp.Problem, "solve", solve)
 
     def test_a_backend_stopped_at_once_leaves_a_judged_answer(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
+        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
             answer = reference.solve(dm.TotalVariance(dm.workloads.prefix(6)), time_limit=1e-9)
         assert len(caught) == 1 and caught[0].filename == __file__
         assert answer.certificate.feasible and answer.gap > answer.tol and "CLARABEL" in answer.message
@@ -482,12 +484,12 @@ class TestQueriesOfWeightZero:
         np.testing.assert_allclose(mechanism.variances(self.workload.select([0, 1, 2])), [1, 1, 2], rtol=1e-6)
 
     def test_and_refuses_the_rest_by_name(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="'c' lies outside"):
+        with pytest.raises(dm.errors.InvalidInputError, match="'c' lies outside"):
             fast.solve(self.problem).mechanism.variances(self.workload)
 
     def test_a_basis_spans_the_others_alone(self) -> None:
         assert self.problem.geometry.rank == 2
-        with pytest.raises(dm.InvalidInputError, match="basis"):
+        with pytest.raises(dm.errors.InvalidInputError, match="basis"):
             dm.TotalVariance(self.workload, weights=[1, 1, 0, 0], basis=np.eye(3))
 
     def test_prices(self) -> None:
@@ -514,7 +516,7 @@ class TestReading:
         assert list(verdict.binding) == [0, 1, 2, 3]
         assert contains(fast.solve(problem).certificate, verdict.lower_bound, 1e-9)
 
-    @pytest.mark.parametrize("dual", [np.ones(3), dm.VarianceDual(np.ones(3)), [1, 1, 1]])
+    @pytest.mark.parametrize("dual", [np.ones(3), dm.duals.VarianceDual(np.ones(3)), [1, 1, 1]])
     def test_dual_weights_come_bare_or_wrapped(self, dual: Any) -> None:
         assert dm.TotalVariance(dm.workloads.identity(3)).certify(np.eye(3), dual).gap <= 1e-14
 
@@ -541,42 +543,44 @@ class TestInput:
         ids=str,
     )
     def test_weights(self, weights: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="weights") as error:
+        with pytest.raises(dm.errors.DualmechError, match="weights") as error:
             dm.TotalVariance(self.workload, weights)
         assert isinstance(error.value, ValueError | TypeError) and "\n" not in str(error.value)
 
     def test_weights_on_queries_that_ask_nothing(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="weights must be positive on at least one query"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="weights must be positive on at least one query"
+        ):
             dm.TotalVariance(dm.Workload([[0, 0], [1, 1]]), [1, 0])
 
     @pytest.mark.parametrize(
         "workload", [np.eye(3), None, dm.Workload(np.zeros((2, 2)))], ids=["array", "None", "0"]
     )
     def test_workload(self, workload: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="workload"):
+        with pytest.raises(dm.errors.DualmechError, match="workload"):
             dm.TotalVariance(workload)
 
     @pytest.mark.parametrize(
-        "dual", [np.ones(2), np.ones((3, 1)), "uniform", dm.VarianceDual(np.ones(4)), []]
+        "dual", [np.ones(2), np.ones((3, 1)), "uniform", dm.duals.VarianceDual(np.ones(4)), []]
     )
     def test_dual(self, dual: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="dual"):
+        with pytest.raises(dm.errors.DualmechError, match="dual"):
             dm.TotalVariance(self.workload).certify(np.eye(3), dual)
 
     @pytest.mark.parametrize("primal", [np.eye(2), np.ones(3), "I", np.ones((3, 2))], ids=str)
     def test_primal(self, primal: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="covariance"):
+        with pytest.raises(dm.errors.DualmechError, match="covariance"):
             dm.TotalVariance(self.workload).certify(primal, np.ones(3))
 
     @pytest.mark.parametrize("cost", [0, -1.0, np.nan, np.inf, "low"])
     def test_cost(self, cost: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="cost"):
+        with pytest.raises(dm.errors.DualmechError, match="cost"):
             dm.TotalVariance(self.workload).mechanism(np.eye(3), cost)
 
     @pytest.mark.parametrize("formulation", ["logdet", "sum", "", 3])
     def test_formulation(self, formulation: Any) -> None:
         for function in (reference.formulate, reference.solve):
-            with pytest.raises(dm.InvalidInputError, match="formulation must be one of gram"):
+            with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of gram"):
                 function(dm.TotalVariance(self.workload), formulation=formulation)
 
     def test_a_problem_is_frozen(self) -> None:
@@ -607,5 +611,5 @@ class TestFiles:
         with np.load(path) as archive:
             arrays = {key: value for key, value in archive.items() if key not in ("weights", "digest")}
         np.savez(path, **arrays)
-        with pytest.raises(dm.FileFormatError, match="weights"):
+        with pytest.raises(dm.errors.FileFormatError, match="weights"):
             dm.load(path)

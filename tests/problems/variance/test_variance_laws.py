@@ -100,7 +100,7 @@ class TestDefinition:
         cells = len(point.dual)
         eigenvalues = np.linalg.eigvalsh(point.matrix.T * point.weights @ point.matrix)
         bound = np.sqrt(np.maximum(eigenvalues, 0)).sum() ** 2 / cells
-        judged = point.problem.certify(point.covariance, dm.VarianceDual(np.ones(cells)))
+        judged = point.problem.certify(point.covariance, dm.duals.VarianceDual(np.ones(cells)))
         assert judged.lower_bound == pytest.approx(bound, rel=1e-6)
         assert judged.lower_bound <= optimum(point.problem) * (1 + ROUNDING)
 
@@ -274,7 +274,7 @@ class TestPrices:
     @quick
     @given(points(), seeds)
     def test_they_are_the_derivatives_of_the_bound(self, point: Point, seed: int) -> None:
-        prices, h = point.problem.prices(dm.VarianceDual(point.dual)), 1e-5
+        prices, h = point.problem.prices(dm.duals.VarianceDual(point.dual)), 1e-5
         assert prices.sum() == pytest.approx(1) and prices.min() >= 0
         assume(np.linalg.cond((point.matrix * np.sqrt(point.weights)[:, None])[point.weights > 0]) < 1e3)
         for j in np.flatnonzero(point.weights):

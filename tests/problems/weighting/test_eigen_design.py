@@ -315,7 +315,7 @@ class TestInput:
         ids=str,
     )
     def test_options(self, option: dict[str, Any]) -> None:
-        with pytest.raises(dm.DualmechError, match=next(iter(option))):
+        with pytest.raises(dm.errors.DualmechError, match=next(iter(option))):
             fast.eigen_design(self.workload, **option)
 
     @pytest.mark.parametrize(
@@ -323,10 +323,10 @@ class TestInput:
     )
     def test_options_for_eigen_queries_at_hand(self, option: dict[str, Any]) -> None:
         program = dm.QueryWeighting(self.workload, dm.designs.eigen_queries(self.workload))
-        with pytest.raises(dm.DualmechError, match=next(iter(option))):
+        with pytest.raises(dm.errors.DualmechError, match=next(iter(option))):
             fast.eigen_weights(program, **option)
         with pytest.raises(
-            dm.InputTypeError, match="program must be a dualmech.QueryWeighting, got StreamWorkload"
+            dm.errors.InputTypeError, match="program must be a QueryWeighting of dualmech, got StreamWorkload"
         ):
             fast.eigen_weights(self.workload)  # type: ignore[arg-type]
 
@@ -335,7 +335,7 @@ class TestInput:
     )
     def test_workload(self, workload: Any) -> None:
         for function in (fast.eigen_design, dm.designs.eigen_queries):
-            with pytest.raises(dm.DualmechError, match="workload"):
+            with pytest.raises(dm.errors.DualmechError, match="workload"):
                 function(workload)
 
 

@@ -98,7 +98,7 @@ class TestKnownOptima:
         mechanism = answer.mechanism
         assert mechanism.squared_privacy_cost == pytest.approx(1, rel=1e-9)
         np.testing.assert_allclose(mechanism.variances(problem.workload), [1.6] * 5 + [0], atol=1e-12)
-        with pytest.raises(dm.InvalidInputError, match="finite for a strategy"):
+        with pytest.raises(dm.errors.InvalidInputError, match="finite for a strategy"):
             problem.strategy(answer.primal)
 
 
@@ -217,7 +217,7 @@ class TestBothLayers:
         one = answer(np.tri(3))
         assert crosscheck.compare([one, answer(np.tri(3))]).outcome is crosscheck.Agreement.AGREE
         for other in (answer(np.eye(3)), answer(np.tri(3), "pure")):
-            with pytest.raises(dm.InvalidInputError, match="same problem"):
+            with pytest.raises(dm.errors.InvalidInputError, match="same problem"):
                 crosscheck.compare([one, other])
 
 
@@ -241,7 +241,7 @@ class TestFast:
 
     def test_when_steps_run_out_the_gap_is_honest(self) -> None:
         optimum = fast.solve(self.problem, tol=1e-9).objective
-        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
+        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
             answer = fast.solve(self.problem, max_iterations=1)
         assert caught[0].filename == __file__
         assert answer.lower_bound <= optimum <= answer.objective and answer.gap > answer.tol
@@ -304,7 +304,7 @@ class TestLies:
     def test_no_mechanism_of_an_infeasible_answer(self, answer: dm.Solution) -> None:
         certificate = answer.problem.certify(2 * answer.primal, answer.dual)
         lying = retold(answer, primal=2 * answer.primal, certificate=certificate)
-        with pytest.raises(dm.InfeasibleAnswerError):
+        with pytest.raises(dm.errors.InfeasibleAnswerError):
             _ = lying.mechanism
 
     def test_what_cannot_be_scaled_is_left_alone(self, answer: dm.Solution) -> None:
@@ -321,11 +321,11 @@ class TestLies:
             return result
 
         monkeypatch.setattr(cp.Problem, "solve", solve)
-        with pytest.raises(dm.BackendError, match="no weights to judge.*CLARABEL, status optimal"):
+        with pytest.raises(dm.errors.BackendError, match="no weights to judge.*CLARABEL, status optimal"):
             reference.solve(stated(CASES["wavelet"], "approximate"))
 
     def test_a_backend_stopped_at_once_leaves_a_judged_answer(self) -> None:
-        with pytest.warns(dm.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
             answer = reference.solve(TestFast.problem, time_limit=1e-9)
         assert answer.certificate.feasible and answer.gap > answer.tol
 
@@ -352,7 +352,7 @@ class TestReading:
         np.testing.assert_allclose(one.covariance(), 4 * four.covariance())
 
     def test_pure_privacy_has_no_gaussian_mechanism(self) -> None:
-        with pytest.raises(dm.InvalidInputError, match="Gaussian mechanism, got 'pure'.*Laplace"):
+        with pytest.raises(dm.errors.InvalidInputError, match="Gaussian mechanism, got 'pure'.*Laplace"):
             _ = fast.solve(stated(CASES["wavelet"], "pure")).mechanism
 
     def test_binding_cells(self) -> None:
@@ -361,7 +361,7 @@ class TestReading:
 
     def test_dual_weights_come_bare_or_wrapped(self) -> None:
         problem = dm.QueryWeighting(dm.workloads.identity(3), np.eye(3))
-        for dual in (np.ones(3), dm.WeightingDual(np.ones(3)), [1, 1, 1]):
+        for dual in (np.ones(3), dm.duals.WeightingDual(np.ones(3)), [1, 1, 1]):
             assert problem.certify(np.ones(3), dual).gap <= 1e-14
 
 
@@ -374,14 +374,14 @@ class TestInput:
         ids=str,
     )
     def test_design(self, design: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="design") as error:
+        with pytest.raises(dm.errors.DualmechError, match="design") as error:
             dm.QueryWeighting(self.workload, design)
         assert isinstance(error.value, ValueError | TypeError) and "\n" not in str(error.value)
 
     def test_a_query_outside_the_row_space_is_named(self) -> None:
         for design in ([[1, 1, 0], [0, 0, 1]], [[1, 1, 0], [0, 0, 1], [1, 1, 1]]):
             with pytest.raises(
-                dm.InvalidInputError, match="'right' lies outside the row space of the design"
+                dm.errors.InvalidInputError, match="'right' lies outside the row space of the design"
             ):
                 dm.QueryWeighting(self.workload, design)
 
@@ -389,50 +389,52 @@ class TestInput:
         "workload", [np.eye(3), None, dm.Workload(np.zeros((2, 3)))], ids=["array", "None", "0"]
     )
     def test_workload(self, workload: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="workload"):
+        with pytest.raises(dm.errors.DualmechError, match="workload"):
             dm.QueryWeighting(workload, np.eye(3))
 
     @pytest.mark.parametrize("privacy", ["gaussian", "", None, 1])
     def test_privacy(self, privacy: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="privacy must be one of approximate, pure"):
+        with pytest.raises(dm.errors.DualmechError, match="privacy must be one of approximate, pure"):
             dm.QueryWeighting(self.workload, np.eye(3), privacy)
 
     @pytest.mark.parametrize("neighbours", [np.eye(2), np.zeros((3, 2)), "all"], ids=str)
     def test_neighbours(self, neighbours: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="neighbours"):
+        with pytest.raises(dm.errors.DualmechError, match="neighbours"):
             dm.QueryWeighting(self.workload, np.eye(3), neighbours=neighbours)
 
     @pytest.mark.parametrize("primal", [np.ones(2), np.ones((3, 1)), "equal", []], ids=str)
     def test_primal(self, primal: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="weights"):
+        with pytest.raises(dm.errors.DualmechError, match="weights"):
             dm.QueryWeighting(self.workload, np.eye(3)).certify(primal, np.ones(3))
 
-    @pytest.mark.parametrize("dual", [np.ones(2), np.ones((3, 1)), "uniform", dm.WeightingDual(np.ones(4))])
+    @pytest.mark.parametrize(
+        "dual", [np.ones(2), np.ones((3, 1)), "uniform", dm.duals.WeightingDual(np.ones(4))]
+    )
     def test_dual(self, dual: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="dual"):
+        with pytest.raises(dm.errors.DualmechError, match="dual"):
             dm.QueryWeighting(self.workload, np.eye(3)).certify(np.ones(3), dual)
 
     @pytest.mark.parametrize("weights", [[1, -1, 1], [0, 1, 1], [1, np.nan, 1], [np.inf, 1, 1]], ids=str)
     def test_weights_that_are_no_solution(self, weights: Any) -> None:
         problem = dm.QueryWeighting(self.workload, np.eye(3))
         for method in (problem.strategy, problem.strategy_error, problem.mechanism):
-            with pytest.raises(dm.InvalidInputError, match="weights must"):
+            with pytest.raises(dm.errors.InvalidInputError, match="weights must"):
                 method(weights)
 
     @pytest.mark.parametrize("cost", [0, -1.0, np.nan, "low"])
     def test_cost(self, cost: Any) -> None:
-        with pytest.raises(dm.DualmechError, match="cost"):
+        with pytest.raises(dm.errors.DualmechError, match="cost"):
             dm.QueryWeighting(self.workload, np.eye(3)).mechanism(np.ones(3), cost)
 
     @pytest.mark.parametrize("formulation", ["schur", "power", "", 1])
     def test_formulation(self, formulation: Any) -> None:
         for function in (reference.formulate, reference.solve):
-            with pytest.raises(dm.InvalidInputError, match="formulation must be one of inv_pos, sdp"):
+            with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of inv_pos, sdp"):
                 function(dm.QueryWeighting(self.workload, np.eye(3)), formulation=formulation)
 
     @pytest.mark.parametrize("option", [{"method": "fixed_point"}, {"tol": 0.0}, {"max_iterations": 0}])
     def test_options(self, option: dict[str, Any]) -> None:
-        with pytest.raises(dm.InvalidInputError, match=next(iter(option))):
+        with pytest.raises(dm.errors.InvalidInputError, match=next(iter(option))):
             fast.solve(dm.QueryWeighting(self.workload, np.eye(3)), **option)
 
     def test_a_problem_is_frozen(self) -> None:
@@ -461,7 +463,7 @@ class TestFiles:
         with np.load(path) as archive:
             arrays = {name: value for name, value in archive.items() if name not in (key, "digest")}
         np.savez(path, **arrays)
-        with pytest.raises(dm.FileFormatError, match=key):
+        with pytest.raises(dm.errors.FileFormatError, match=key):
             dm.load(path)
 
 

@@ -127,7 +127,7 @@ def wrong(seed: int) -> str:
     workload, design, privacy, neighbours = attacked(seed)
     try:
         problem = dm.QueryWeighting(dm.Workload(workload), design, privacy, neighbours)
-    except dm.InvalidInputError:
+    except dm.errors.InvalidInputError:
         return ""  # a query outside the span of the design, or neighbours that change nothing that is needed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -150,7 +150,10 @@ def wrong(seed: int) -> str:
                 return f"seed {seed}: cost {float(cost)} is not {root}² within {off}"
         guesses = [(answer.primal, answer.dual)]
         guesses.append(
-            (answer.primal * (1 + 1e-3 * rng.random(len(design))), dm.WeightingDual(rng.random(len(moved.T))))
+            (
+                answer.primal * (1 + 1e-3 * rng.random(len(design))),
+                dm.duals.WeightingDual(rng.random(len(moved.T))),
+            )
         )
         for primal, dual in guesses:
             low, high = problem.certify(primal, dual).interval

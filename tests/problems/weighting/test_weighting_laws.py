@@ -239,7 +239,7 @@ class TestPrices:
     @quick
     @given(points())
     def test_they_are_the_derivatives_of_the_bound(self, point: Point) -> None:
-        prices, h = point.problem.prices(dm.WeightingDual(point.dual)), 1e-5
+        prices, h = point.problem.prices(dm.duals.WeightingDual(point.dual)), 1e-5
         assert prices.sum() == pytest.approx(1) and prices.min() >= 0
         columns = point.matrix @ np.linalg.pinv(point.problem.design)
         assume(point.problem.geometry.independent)

@@ -1,0 +1,21 @@
+"""What methods of mechanisms, problems and releases return: classes that nobody needs to make."""
+
+from dualmech.adaptive.chain import ChainOutcome, ChainStage, ChosenAnswers, Guarantee
+from dualmech.adaptive.release import ReleasedAnswer
+from dualmech.mechanisms.frames import Decomposition
+from dualmech.mechanisms.gaussian import Answerability, Equivalence
+from dualmech.problems.common import Maximality
+from dualmech.problems.refinement import RefinementStage
+
+__all__ = [
+    "Answerability",
+    "ChainOutcome",
+    "ChainStage",
+    "ChosenAnswers",
+    "Decomposition",
+    "Equivalence",
+    "Guarantee",
+    "Maximality",
+    "RefinementStage",
+    "ReleasedAnswer",
+]
