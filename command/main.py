@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.command import commands, sweeping
+from dualmech.command import commands, sweep
 from dualmech.command.commands import explain, leaderboard, library, plot, verify
 from dualmech.command.options import UsageError
 from dualmech.command.releasing import release
@@ -66,8 +66,8 @@ for posed in (
     plot,
     library,
     leaderboard,
-    sweeping.sweep,
-    sweeping.report,
+    sweep.sweep,
+    sweep.report,
 ):
     app.command()(posed)
 

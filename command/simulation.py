@@ -33,7 +33,7 @@ can subtract it. tables.csv lists the tables, with the variance of their noise.
 )
 Mechanism: TypeAlias = SplitMechanism | BlockMechanism
 
-Asked: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
+AskedTables: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
 
 
 def simulate(data: str, source: str, output: str, rng: int | None, allow_empty: bool = False) -> list[str]:
@@ -62,7 +62,7 @@ def simulate(data: str, source: str, output: str, rng: int | None, allow_empty: 
     ]
 
 
-def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
+def read_mechanism(path: str) -> tuple[Mechanism, AskedTables]:
     """Return the mechanism in a file and the tables to make of it: a solution's own, else the largest it answers.
 
     Raises `FileFormatError`, `InvalidInputError` or `InfeasibleAnswerError` for a file of another schema, a
@@ -87,7 +87,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
     mechanism, workload = solution.mechanism, solution.problem.workload
     if isinstance(mechanism, BlockMechanism) and mechanism.workload is not None:
         workload = mechanism.workload
-    if not isinstance(mechanism, Mechanism) or not isinstance(workload, Asked):
+    if not isinstance(mechanism, Mechanism) or not isinstance(workload, AskedTables):
         raise InvalidInputError(
             f"{path}: must be a solution of marginal or query tables or of a union, "
             f"got that of a {type(solution.problem).__name__} with geometry {solution.problem.geometry.name!r}"
@@ -95,7 +95,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, Asked]:
     return mechanism, workload
 
 
-def _counted_tables(mechanism: Mechanism, workload: Asked) -> MarginalWorkload:
+def _counted_tables(mechanism: Mechanism, workload: AskedTables) -> MarginalWorkload:
     """Return the marginal tables of the records that the mechanism adds its noise to."""
     if isinstance(mechanism, BlockMechanism):
         return mechanism.needed_tables

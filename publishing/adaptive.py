@@ -75,7 +75,7 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         if not self._drawn.ran:
             raise ReleaseOrderError("advance before anything is published: no stage has run")
         asked = workload if workload is not None else self._default_workload()
-        gathered = Gathered.of(self._drawn, self.chain.of_tables, check_workload(asked))
+        gathered = CombinedRelease.of(self._drawn, self.chain.of_tables, check_workload(asked))
         require_answered(gathered, asked)
         return Publication(gathered, gathered.measured, asked)
 
@@ -88,7 +88,7 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         asked = tables if rows is None else Workload(rows) if len(rows) else None
         if asked is None:
             return super()._shown(mechanism, tables, answers)
-        gathered = Gathered.of(self._drawn, self.chain.of_tables, asked)
+        gathered = CombinedRelease.of(self._drawn, self.chain.of_tables, asked)
         if tables is None:
             return gathered.estimate(gathered.measured, asked)
         return {name: gathered.estimate(gathered.measured, name) for name in tables.table_names}
@@ -104,7 +104,7 @@ class ExactAdaptiveRelease(AdaptiveRelease):
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class CombinedRelease:
     """All that has been drawn so far, as a publication reads it: the mechanism that it amounts to, and estimates."""
 
     mechanism: Any
@@ -115,7 +115,7 @@ class Gathered:
     adaptive: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, drawn: DrawnChain, by_table: bool, workload: Workload) -> Gathered:
+    def of(cls, drawn: DrawnChain, by_table: bool, workload: Workload) -> CombinedRelease:
         """Return what was drawn as it answers a workload."""
         together, measured = drawn.together()
         tabular = workload.tabular() if by_table else None

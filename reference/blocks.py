@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from dualmech import linalg
 from dualmech.errors import BackendError
 from dualmech.geometry.base import FitnessDual, VarianceDual
-from dualmech.geometry.block_rows import STILL, with_still
+from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
@@ -172,7 +172,7 @@ class BlockUnits:
 
     def _everywhere(self, levels: Array, covariances: Iterator[Array]) -> BlockPoint:
         """Return noise on all blocks, next to none on what no neighbour moves."""
-        spread = np.full(len(self.problem.geometry.keys), STILL * max(levels, default=1.0))
+        spread = np.full(len(self.problem.geometry.keys), UNMOVED_TOLERANCE * max(levels, default=1.0))
         spread[self.stated.live] = levels
         raised = [
             with_still(next(covariances) if own is None or own.size else None, own)

@@ -33,7 +33,7 @@ MOST_REPLACED = 8  # cells of which records are replaced on a matrix: pairs grow
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RandomProblem:
     """A random problem: how to state it, and what it is made of, in words."""
 
     label: str
@@ -43,7 +43,7 @@ class Asked:
     )
 
 
-def asked(seed: int) -> Asked:
+def asked(seed: int) -> RandomProblem:
     """Return the problem of a seed; the same one each time.
 
     Examples
@@ -169,7 +169,7 @@ def _structured(rng: Rng) -> tuple[str, Workload, tuple[str, ...]]:
     return f"parities {len(sizes) + 1}", workloads.parity(len(sizes) + 1, int(rng.integers(1, 3))), ("dense",)
 
 
-def _on_geometry(rng: Rng, family: str) -> Asked:
+def _on_geometry(rng: Rng, family: str) -> RandomProblem:
     """Return fitness for use, privacy first or total variance, on a matrix or on a structure."""
     if rng.random() < 0.5:
         label, workload = _workload(rng)
@@ -192,27 +192,27 @@ def _on_geometry(rng: Rng, family: str) -> Asked:
         "variance": lambda on: TotalVariance(workload, numbers, neighbours=moves, geometry=on),
     }
     state = states[family]
-    return Asked(
+    return RandomProblem(
         f"{family} on {geometry}: {label}; {words}; {relation}",
         lambda: state(geometry),
         None if geometry == "dense" else lambda: state("dense"),
     )
 
 
-def _softmax(rng: Rng, family: str) -> Asked:
+def _softmax(rng: Rng, family: str) -> RandomProblem:
     label, workload = _workload(rng)
     words, targets = _numbers(rng, workload.shape[0])
     t1, t2 = (float(10.0**each) for each in rng.uniform(-1, 2, 2))
     total = float(rng.choice([0.0, 10.0 ** rng.uniform(-2, 1)]))
     relation, moves = _neighbours(rng, workload.shape[1])
     moves = None if isinstance(moves, str) else moves
-    return Asked(
+    return RandomProblem(
         f"{family}: {label}; {words}; t {t1:.3g}, {t2:.3g}; total {total:.3g}; {relation}",
         lambda: SoftmaxFitness(workload, targets, t1, t2, total, neighbours=moves),
     )
 
 
-def _weighting(rng: Rng, family: str) -> Asked:
+def _weighting(rng: Rng, family: str) -> RandomProblem:
     label, workload = _workload(rng)
     cells, privacy = workload.shape[1], _one_of(rng, ("approximate", "pure"))
     design = _one_of(rng, ("eigen", "identity", "own", "random"))
@@ -227,16 +227,16 @@ def _weighting(rng: Rng, family: str) -> Asked:
         }[design]()
         return QueryWeighting(workload, queries, privacy)
 
-    return Asked(f"{family}: {label}; design {design}, {privacy}", state)
+    return RandomProblem(f"{family}: {label}; design {design}, {privacy}", state)
 
 
-def _common(rng: Rng, family: str) -> Asked:
+def _common(rng: Rng, family: str) -> RandomProblem:
     cells, count, size = int(rng.integers(1, 6)), int(rng.integers(2, 5)), int(rng.integers(1, 3))
     shared = rng.standard_normal((min(size, cells), cells))
     state = np.random.default_rng(int(rng.integers(2**32)))
     words = f"{family}: {count} mechanisms on {cells} cells, {len(shared)} rows shared"
     drawn = [_parts(state, cells, shared) for _ in range(count)]
-    return Asked(words, lambda: CommonMechanism([LinearGaussianMechanism(*each) for each in drawn]))
+    return RandomProblem(words, lambda: CommonMechanism([LinearGaussianMechanism(*each) for each in drawn]))
 
 
 def _parts(rng: Rng, cells: int, shared: Array) -> tuple[Array, Array]:
@@ -246,48 +246,50 @@ def _parts(rng: Rng, cells: int, shared: Array) -> tuple[Array, Array]:
     return matrix, root @ root.T
 
 
-def _reuse(rng: Rng, family: str) -> Asked:
+def _reuse(rng: Rng, family: str) -> RandomProblem:
     label, workload = _workload(rng)
     words, targets = _numbers(rng, workload.shape[0])
     matrix, covariance = _parts(rng, workload.shape[1], rng.standard_normal((1, workload.shape[1])))
-    return Asked(
+    return RandomProblem(
         f"{family}: {label}; {words}; released {len(matrix)} rows",
         lambda: ReuseFitness(workload, targets, LinearGaussianMechanism(matrix, covariance)),
     )
 
 
-def _local(rng: Rng, family: str) -> Asked:
+def _local(rng: Rng, family: str) -> RandomProblem:
     label, workload = _workload(rng, MOST_TYPES)
     types, epsilon = workload.shape[1], float(10.0 ** rng.uniform(-2, 1))
     kind = _one_of(rng, ("average", "worst", "prior"))
     weights = rng.random(types)
     prior = weights / weights.sum() if kind == "prior" else None
     criterion = "average" if kind == "prior" else kind
-    return Asked(
+    return RandomProblem(
         f"{family}: {label}; epsilon {epsilon:.3g}, {kind}",
         lambda: LocalStrategy(workload, epsilon, criterion, prior),
     )
 
 
-def _projection(rng: Rng, family: str) -> Asked:
+def _projection(rng: Rng, family: str) -> RandomProblem:
     label, matrix = _matrix(rng, int(rng.integers(1, 7)), int(rng.integers(1, 6)))
     epsilon = float(10.0 ** rng.uniform(-2, 1))
     share = float(rng.random())
     floor = np.full(len(matrix), share / len(matrix)) if rng.random() < 0.3 else None
     words = "" if floor is None else f", floors of {share:.3g} in all"
-    return Asked(
+    return RandomProblem(
         f"{family}: {label}; epsilon {epsilon:.3g}{words}", lambda: LocalProjection(matrix, epsilon, floor)
     )
 
 
-def _estimate(rng: Rng, family: str) -> Asked:
+def _estimate(rng: Rng, family: str) -> RandomProblem:
     label, workload = _workload(rng)
     answers = rng.standard_normal(workload.shape[0]) * 10.0 ** rng.uniform(-3, 3)
     total = float(10.0 ** rng.uniform(-2, 3)) if rng.random() < 0.5 else None
-    return Asked(f"{family}: {label}; total {total}", lambda: NonnegativeEstimate(workload, answers, total))
+    return RandomProblem(
+        f"{family}: {label}; total {total}", lambda: NonnegativeEstimate(workload, answers, total)
+    )
 
 
-FAMILIES: dict[str, Callable[[Rng, str], Asked]] = {
+FAMILIES: dict[str, Callable[[Rng, str], RandomProblem]] = {
     "fitness": _on_geometry,
     "privacy first": _on_geometry,
     "variance": _on_geometry,

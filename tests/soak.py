@@ -62,7 +62,7 @@ def outcome(seed: int) -> Outcome:
         )
 
 
-def _run(asked: random_problems.Asked) -> tuple[str, tuple[str, ...]]:
+def _run(asked: random_problems.RandomProblem) -> tuple[str, tuple[str, ...]]:
     """Return what is wrong, and how each layer ended."""
     try:
         problem = asked.state()

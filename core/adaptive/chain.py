@@ -15,9 +15,9 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.block import OrderedBlocks
-from dualmech.mechanisms.decomposition import MEETING, decomposition
+from dualmech.mechanisms.decomposition import SHARED_TOLERANCE, decomposition
 from dualmech.mechanisms.frames import Decomposition, frame_of
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism, coordinates, without_dust
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism, coordinates, without_tiny_entries
 from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems.common import CommonMechanism, Maximality
 from dualmech.progress import Status
@@ -454,8 +454,8 @@ def _empty_mechanism(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
 def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
     """Extend the orthonormal rows of a span by the directions of more rows that lie clearly outside it.
 
-    What lies within `MEETING` of the span belongs to it, as in the intersection from which the rows came: a rank
-    decided to the last digit would take their rounding for new queries. Cells that one of the mechanisms does not
+    What lies within `SHARED_TOLERANCE` of the span belongs to it, as in the intersection from which the rows came: a
+    rank decided to the last digit would take their rounding for new queries. Cells that one of the mechanisms does not
     see, no common mechanism sees.
     """
     if not len(rows):
@@ -464,7 +464,7 @@ def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMecha
     for _ in range(2):
         outside = outside - (outside @ span.T) @ span
     _, sines, directions = linalg.svd(outside)
-    further = directions[: len(sines)][sines > MEETING]
+    further = directions[: len(sines)][sines > SHARED_TOLERANCE]
     unseen = [~np.any(each.query_matrix, axis=0) for each in mechanisms if len(each.query_matrix)]
     further = np.where(np.any(unseen, axis=0), 0.0, further)
     return np.vstack([span, further])
@@ -472,7 +472,7 @@ def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMecha
 
 def _on_span(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianMechanism:
     """Project a mechanism's rows onto a span that contains them up to rounding."""
-    rows = without_dust((mechanism.query_matrix @ span.T) @ span)
+    rows = without_tiny_entries((mechanism.query_matrix @ span.T) @ span)
     return LinearGaussianMechanism(rows, mechanism.covariance(), mechanism.neighbours)
 
 
@@ -489,7 +489,9 @@ def _compose(
     orthogonal, triangle = scipy.linalg.qr(rows @ span.T, mode="economic", check_finite=False)
     said = scipy.linalg.block_diag(np.eye(count), form.estimate)[: len(rows)]
     update = orthogonal.T @ said
-    together = LinearGaussianMechanism(without_dust(triangle @ span), np.eye(len(span)), known.neighbours)
+    together = LinearGaussianMechanism(
+        without_tiny_entries(triangle @ span), np.eye(len(span)), known.neighbours
+    )
     nothing = np.zeros((len(span), len(span)))
     return Decomposition(together, known, increment, update[:, :count], update[:, count:], nothing)
 

@@ -285,7 +285,7 @@ def moved_by(
 
     Raises `LittleSymmetryError` for too many kinds of pairs, `InvalidInputError` where no neighbour moves any block.
     """
-    moved = Moved.of(relation, domain, symmetries, rows, [*keys, *(block.key for block in blocks)])
+    moved = NeighbourMoves.of(relation, domain, symmetries, rows, [*keys, *(block.key for block in blocks)])
     if moved.pairs is not None:
         columns = [_single(moved.pairs, rows, key) for key in keys]
         reach = sp.csr_array(np.column_stack([np.zeros((moved.count, 0)), *columns]))
@@ -299,7 +299,7 @@ def moved_by(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moved:
+class NeighbourMoves:
     """How neighbours move blocks: orbits of cells where records are added or removed, else kinds of pairs of cells."""
 
     rows: BlockRows  # which blocks a record in a cell reaches
@@ -315,7 +315,7 @@ class Moved:
         symmetries: tuple[AttributeSymmetry, ...],
         rows: BlockRows,
         keys: Iterable[Key],
-    ) -> Moved:
+    ) -> NeighbourMoves:
         """Find the orbits of neighbours of blocks under a relation, None for one record added or removed."""
         scale = 1.0 if relation is None else float(relation.members)
         if relation is None or not relation.several_cells:

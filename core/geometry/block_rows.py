@@ -27,7 +27,7 @@ MAX_CHOICES = 2**20  # largest number of blocks, counted once for every table th
 
 MAX_ENTRIES = 2**26  # largest number of entries of the blocks' rows, all together
 
-STILL = 1e-10
+UNMOVED_TOLERANCE = 1e-10
 """Noise on what no neighbour moves, relative to the rest: it could be none, and costs nothing as it is."""
 
 
@@ -85,8 +85,8 @@ def with_still(noise: Array | None, moved: Array | None) -> Array:
         assert noise is not None
         return noise
     if noise is None:
-        return STILL * np.eye(len(moved))
-    still = STILL * float(np.trace(noise)) / len(noise)
+        return UNMOVED_TOLERANCE * np.eye(len(moved))
+    still = UNMOVED_TOLERANCE * float(np.trace(noise)) / len(noise)
     return moved @ noise @ moved.T + still * (np.eye(len(moved)) - moved @ moved.T)
 
 

@@ -15,7 +15,7 @@ from dualmech import files, linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.files import domains
 from dualmech.files.archives import Arrays
-from dualmech.geometry.block_neighbours import Moved
+from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, check_key, key_of, symmetries_of
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.geometry.choice import relation_of, tabular
@@ -499,7 +499,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             domain,
             symmetries,
             relation,
-            Moved.of(relation, domain, symmetries, BlockRows(symmetries, ()), levels),
+            NeighbourMoves.of(relation, domain, symmetries, BlockRows(symmetries, ()), levels),
             {},
         )
         one = np.ones((1, 1))
@@ -661,7 +661,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         if math.prod(len(symmetries[axis].sizes) for axis in wide) > MAX_ORBITS:
             raise InvalidInputError(f"workload must have at most {MAX_ORBITS} kinds of records")
         rows = BlockRows(symmetries, wide)
-        moved, pieces = Moved.of(relation, domain, symmetries, rows, noise), {}
+        moved, pieces = NeighbourMoves.of(relation, domain, symmetries, rows, noise), {}
         for key, (moves, covariance) in noise.items():
             check_key(key, symmetries)
             if moves.shape[1] != len(rows.cells_of(key)):

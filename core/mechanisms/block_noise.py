@@ -17,7 +17,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import Index
-from dualmech.geometry.block_neighbours import Moved
+from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.choice import tabular
@@ -201,7 +201,7 @@ class Piece:
     def of(
         cls,
         symmetries: Sequence[AttributeSymmetry],
-        neighbours: Moved,
+        neighbours: NeighbourMoves,
         key: Key,
         moves: Array,
         covariance: Array,
@@ -251,7 +251,7 @@ def axes_of(key: Key) -> Axes:
     return tuple(axis for axis, _ in key)
 
 
-Look = Mapping[int, tuple[Array, Array]]
+ProductQuery = Mapping[int, tuple[Array, Array]]
 """Of a product query: the class means and the parts of each attribute's factor, by position."""
 
 
@@ -273,7 +273,7 @@ class BlockNoise:
     domain: Domain
     symmetries: tuple[AttributeSymmetry, ...]
     neighbours: Relation | None  # None for one record added or removed
-    moved: Moved
+    moved: NeighbourMoves
     pieces: dict[Key, Piece]
     costs: Array  # of each orbit of neighbours
     workload: UnionWorkload | MarginalWorkload | None
@@ -289,7 +289,7 @@ class BlockNoise:
             [*blocks.keys, *(block.key for block in blocks.matrix_blocks)],
             BlockRows(symmetries, blocks.wide),
         )
-        moved = Moved.of(blocks.neighbours, workload.domain, symmetries, rows, keys)
+        moved = NeighbourMoves.of(blocks.neighbours, workload.domain, symmetries, rows, keys)
         one = np.ones((1, 1))
         levels = zip(blocks.keys, (checked.levels * blocks.copies).tolist(), strict=True)
         pieces = {key: Piece.of(symmetries, moved, key, one, one * level) for key, level in levels}
@@ -304,7 +304,7 @@ class BlockNoise:
         domain: Domain,
         symmetries: tuple[AttributeSymmetry, ...],
         neighbours: Relation | None,
-        moved: Moved,
+        moved: NeighbourMoves,
         pieces: dict[Key, Piece],
         workload: UnionWorkload | MarginalWorkload | None = None,
         known: Mapping[str, tuple[Parts, ...]] | None = None,
@@ -406,8 +406,8 @@ class BlockNoise:
 
     def variance_of(self, query: Mapping[str, npt.ArrayLike]) -> float:
         """Return the variance of a product query: one factor an attribute, ones for those that are not named."""
-        look = self._look(query)
-        return self._covariance(look, look)
+        query_parts = self._product_query(query)
+        return self._covariance(query_parts, query_parts)
 
     def covariance_of(self, first: Mapping[str, npt.ArrayLike], second: Mapping[str, npt.ArrayLike]) -> float:
         """Return the covariance of two product queries, ``x ↦ Σ_cells Π_i f_i(cell_i) x_cell``.
@@ -418,7 +418,7 @@ class BlockNoise:
 
         With `first`, `second`, the factors f_i; an attribute that is not named has the factor 1 for all its values.
         """
-        return self._covariance(self._look(first, "first"), self._look(second, "second"))
+        return self._covariance(self._product_query(first, "first"), self._product_query(second, "second"))
 
     def _table(self, asked: str | Iterable[str]) -> Table:
         """Return a table of the union by name, or a marginal table by its attributes."""
@@ -476,27 +476,27 @@ class BlockNoise:
             found[orbits] += np.einsum("jk,jk->j", moved @ piece.covariance, moved) / piece.copies
         return found
 
-    def _look(self, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> Look:
+    def _product_query(self, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> ProductQuery:
         """Return what a query is made of; refuse it where a part is not measured."""
         factors = factors_of(self.domain, query, argument)
-        look = {axis: of_query(self.symmetries[axis], factor) for axis, factor in factors.items()}
-        shown = self._shown(sorted(look))
-        for key in self._sought(look):
+        query_parts = {axis: of_query(self.symmetries[axis], factor) for axis, factor in factors.items()}
+        shown = self._shown(sorted(query_parts))
+        for key in self._sought(query_parts):
             piece = self.pieces.get(key)
             if piece is None:
                 raise InvalidInputError(
                     f"query of {shown} is not answered: no table asks for {self._named(key)}"
                 )
-            vector = self._vector(look, key)
+            vector = self._vector(query_parts, key)
             if not piece.covers(vector, piece.moves @ vector):
                 others = self._shown(axis for axis in self.wide if axis not in dict(key))
                 raise InvalidInputError(
                     f"query of {shown} is not answered: of {self._named(key)} only other sums over {others} are "
                     f"asked for"
                 )
-        return look
+        return query_parts
 
-    def _covariance(self, first: Look, second: Look) -> float:
+    def _covariance(self, first: ProductQuery, second: ProductQuery) -> float:
         total = 0.0
         products = {
             axis: inner_products(self.symmetries[axis], first[axis][1], second[axis][1])
@@ -509,25 +509,27 @@ class BlockNoise:
                 products[axis][component] if axis in products else 0.0 for axis, component in key
             )
             if share:
-                ours, theirs = (piece.moves @ self._vector(look, key) for look in (first, second))
+                ours, theirs = (
+                    piece.moves @ self._vector(query_parts, key) for query_parts in (first, second)
+                )
                 total += share * float(ours @ piece.covariance @ theirs)
         return float(total)
 
-    def _sought(self, look: Look) -> Iterator[Key]:
+    def _sought(self, query_parts: ProductQuery) -> Iterator[Key]:
         """Yield the blocks in which a query has a part."""
         choices: list[list[Key]] = []
-        for axis, (means, parts) in sorted(look.items()):
+        for axis, (means, parts) in sorted(query_parts.items()):
             symmetry = self.symmetries[axis]
             found = (each for each in range(len(symmetry.classes)) if np.any(parts[places(symmetry, each)]))
             choices.append([*([()] if np.any(means) else []), *(((axis, each),) for each in found)])
         for chosen in itertools.product(*choices):
             yield tuple(pair for own in chosen for pair in own)
 
-    def _vector(self, look: Look, key: Key) -> Array:
+    def _vector(self, query_parts: ProductQuery, key: Key) -> Array:
         """Return a query's coordinates in a block, but for what it has in the components of the key."""
         vector = np.ones((1, 1))
-        for axis in sorted({*look, *self.wide} - dict(key).keys()):
-            means = look[axis][0] if axis in look else np.ones(len(self.symmetries[axis].sizes))
+        for axis in sorted({*query_parts, *self.wide} - dict(key).keys()):
+            means = query_parts[axis][0] if axis in query_parts else np.ones(len(self.symmetries[axis].sizes))
             vector = linalg.kronecker([vector, means[None, :]])
         return vector[0]
 

@@ -18,7 +18,7 @@ from dualmech.mechanisms.gaussian import (
     LinearGaussianMechanism,
     coordinate_rounding,
     coordinates,
-    without_dust,
+    without_tiny_entries,
 )
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -77,7 +77,7 @@ def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) 
     form, known = mechanism.standard_form, common.standard_form
     shares = coordinates(known.queries, form.queries)
     directions, left = _remaining_directions(shares)
-    rows = without_dust(np.sqrt(left)[:, None] * directions @ form.queries)
+    rows = without_tiny_entries(np.sqrt(left)[:, None] * directions @ form.queries)
     residual = LinearGaussianMechanism(rows, np.eye(len(left)), mechanism.neighbours)
     return Decomposition(
         mechanism,
@@ -129,7 +129,7 @@ def _leftover(mechanism: LinearGaussianMechanism) -> Array:
 # What several row spaces have in common, and the angles at which they meet.
 
 
-MEETING = linalg.SPAN_TOLERANCE
+SHARED_TOLERANCE = linalg.SPAN_TOLERANCE
 """Sine of the largest angle, 1e-9, up to which directions of several spaces count as one and the same."""
 
 UNASKED = 1e-3
@@ -212,7 +212,7 @@ def intersection(spaces: Sequence[Array]) -> Intersection:
     ]
     _, sines, directions = linalg.svd(np.hstack(residuals).T)
     sines = np.minimum(sines / np.sqrt(len(others)), 1.0)[::-1]
-    meeting = directions[::-1][: int(np.sum(sines <= MEETING))]
+    meeting = directions[::-1][: int(np.sum(sines <= SHARED_TOLERANCE))]
     rows = meeting @ smallest
     leading = rows[np.arange(len(rows)), np.argmax(np.abs(rows), axis=1)] if len(rows) else np.zeros(0)
     return Intersection(np.asarray(rows * np.sign(leading)[:, None]), np.arcsin(sines))
@@ -240,7 +240,9 @@ def decision_rows(decisions: Workload, rows: Array) -> Array:
         )
     queries = decisions.dense()
     asked = queries @ rows.T
-    outside = np.linalg.norm(queries - asked @ rows, axis=1) > MEETING * np.linalg.norm(queries, axis=1)
+    outside = np.linalg.norm(queries - asked @ rows, axis=1) > SHARED_TOLERANCE * np.linalg.norm(
+        queries, axis=1
+    )
     if np.any(outside):
         raise InvalidInputError(
             f"decisions: query {decisions.names[int(np.argmax(outside))]!r} lies outside the intersection "

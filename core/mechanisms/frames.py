@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.block_neighbours import Moved
+from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, symmetries_of
 from dualmech.mechanisms.block_noise import BlockNoise, Piece, RefinedAttribute, refined_noise, same_symmetry
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable, without_dust
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable, without_tiny_entries
 from dualmech.mechanisms.records import Tables
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes
@@ -108,7 +108,7 @@ class TableBlocks:
             )
         self._rows = BlockRows(symmetries, wide)
         keys = [key for each in mechanisms for key in each.pieces]
-        moved = Moved.of(first.neighbours, first.domain, symmetries, self._rows, keys)
+        moved = NeighbourMoves.of(first.neighbours, first.domain, symmetries, self._rows, keys)
         self._blank = object.__new__(type(first))
         self._blank._hold(first.domain, symmetries, first.neighbours, moved, {}, self.workload)
         self.keys = (*dict.fromkeys(key for each in mechanisms for key in self.refined(each).pieces),)
@@ -193,7 +193,7 @@ def _orthonormal(rows: Array) -> tuple[Array, Array]:
     if len(rows) == rows.shape[1]:
         return np.eye(len(rows)), rows
     orthonormal, triangle = np.linalg.qr(rows.T)
-    return without_dust(orthonormal.T), triangle.T
+    return without_tiny_entries(orthonormal.T), triangle.T
 
 
 def _check(first: BlockNoise, other: Any, name: str) -> None:

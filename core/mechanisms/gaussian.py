@@ -102,7 +102,7 @@ def coordinates(queries: Array, rows: Array) -> Array:
     return np.ascontiguousarray(solved.T)
 
 
-def without_dust(rows: Array) -> Array:
+def without_tiny_entries(rows: Array) -> Array:
     """Return rows without entries far below their last digit: what rounding leaves of zeros."""
     largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
     return np.where(np.abs(rows) < linalg.EPS**2 * largest, 0.0, rows)
@@ -285,7 +285,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         a factor of Σ gives keep the digits that forming C would lose.
         Raises `InvalidInputError` where something is released exactly, at a cost that is not finite.
         """
-        rows = without_dust(self.standard_form.queries)
+        rows = without_tiny_entries(self.standard_form.queries)
         return LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
 
     def stack(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:

@@ -63,7 +63,7 @@ class RefinementStage:
     ----------
     problem : FitnessForUse
         What all stages refine.
-    settled : (k, q) array
+    fixed : (k, q) array
         S: independent unit noise in these directions is common to all optima of the earlier stages.
     open : (k, r) array
         O: the directions whose noise is still free.
@@ -73,7 +73,7 @@ class RefinementStage:
     """
 
     problem: FitnessForUse
-    settled: Array
+    fixed: Array
     open: Array
     neighbours: Indices
     queries: Indices
@@ -88,17 +88,17 @@ class RefinementStage:
     def __init__(
         self,
         problem: FitnessForUse,
-        settled: Array,
+        fixed: Array,
         open: Array,
         neighbours: Indices | None = None,
         queries: Indices | None = None,
     ) -> None:
         geometry = validate.instance(FitnessForUse, problem=problem).dense
-        settled = _directions(geometry.rank, settled=settled)
+        fixed = _directions(geometry.rank, fixed=fixed)
         open = _directions(geometry.rank, open=open)
-        directions, count = np.hstack([settled, open]), settled.shape[1]
+        directions, count = np.hstack([fixed, open]), fixed.shape[1]
         if linalg.rank(directions.T) < directions.shape[1]:
-            raise InvalidInputError("settled and open must be independent directions")
+            raise InvalidInputError("fixed and open must be independent directions")
         frame = _Frame(directions)
         coordinates = frame.coordinates(geometry.moves)
         coefficients = geometry.representation @ directions
@@ -111,7 +111,7 @@ class RefinementStage:
         queries = validate.indices(len(rows), queries=queries)
         for name, value in {
             "problem": problem,
-            "settled": settled,
+            "fixed": fixed,
             "open": open,
             "neighbours": neighbours,
             "queries": queries,
@@ -131,15 +131,15 @@ class RefinementStage:
 
     @property
     def slack(self) -> Array:
-        """What the settled noise leaves of the targets, ``c_j - a_j`` (m,)."""
+        """What the fixed noise leaves of the targets, ``c_j - a_j`` (m,)."""
         return self.problem.targets - self.variances
 
     @property
     def slack_rounding(self) -> Array:
         """Allowance for the rounding of `slack` (m,), absolute: the difference may be all rounding."""
-        settled = self.magnitudes[:, : self.settled.shape[1]]
-        size = np.einsum("jk,jk->j", settled, settled) + self.problem.targets
-        return 4 * (len(self.settled) + 2) * linalg.EPS * size
+        fixed = self.magnitudes[:, : self.fixed.shape[1]]
+        size = np.einsum("jk,jk->j", fixed, fixed) + self.problem.targets
+        return 4 * (len(self.fixed) + 2) * linalg.EPS * size
 
     def covariance(self, inner: Array | None = None) -> Array:
         """Return ``S S' + O M O'`` (k, k); by default with M = I, the optimum of the stage before."""
@@ -148,7 +148,7 @@ class RefinementStage:
         if given.shape != (size, size):
             raise InvalidInputError(f"inner must have shape ({size}, {size}), got {given.shape}")
         free = self.open @ given @ self.open.T
-        product = self.settled @ self.settled.T + free
+        product = self.fixed @ self.fixed.T + free
         return np.asarray((product + product.T) / 2)
 
     def certify(
@@ -157,7 +157,7 @@ class RefinementStage:
         """Judge a covariance on B x (k, k), which must lie on the face, and weights (s,) and (m,).
 
         What is evaluated is the nearest point of the face. How far the covariance is from it, relative to its
-        own standard deviations, counts as violation. By how much M may have to shrink to keep to what settled noise
+        own standard deviations, counts as violation. By how much M may have to shrink to keep to what fixed noise
         leaves of the targets, which may be next to nothing, counts as rounding. Weights on closed neighbours and
         queries are left out.
         """
@@ -205,9 +205,7 @@ class RefinementStage:
         between, costs = self.rows[self.queries] @ self.moves[:, self.neighbours], self.costs[self.neighbours]
         # Coordinates of a move are known to `rounding`, relative to all of them together.
         lengths = np.sqrt(costs + np.einsum("ki,ki->i", *2 * (self.moves[:, self.neighbours],)))
-        reach = np.linalg.norm(
-            np.sqrt(last)[:, None] * self.magnitudes[self.queries, self.settled.shape[1] :]
-        )
+        reach = np.linalg.norm(np.sqrt(last)[:, None] * self.magnitudes[self.queries, self.fixed.shape[1] :])
         missed = self.rounding * reach * np.sqrt(first @ lengths**2)
         missed += np.linalg.norm(np.sqrt(last) * dense.mismatch[self.queries]) * np.sqrt(
             first @ dense.reach[self.neighbours] ** 2
@@ -219,10 +217,10 @@ class RefinementStage:
 
     def _nearest(self, covariance: Array) -> tuple[Array, float, float]:
         """Return a point of the face near a covariance, how far that is, in standard deviations, and `_excess`."""
-        count, units = self.settled.shape[1], np.sqrt(np.abs(np.diagonal(covariance)))
+        count, units = self.fixed.shape[1], np.sqrt(np.abs(np.diagonal(covariance)))
         if not count or not np.all(np.isfinite(covariance)):
             return covariance, 0.0, 0.0
-        frame = _Frame(np.hstack([self.settled, self.open]))
+        frame = _Frame(np.hstack([self.fixed, self.open]))
         coordinates = frame.coordinates(frame.coordinates((covariance + covariance.T) / 2).T)
         inner = coordinates[count:, count:]
         face = self.covariance(inner)
@@ -230,10 +228,10 @@ class RefinementStage:
         return face, float(apart.max()), self._excess(inner)
 
     def _excess(self, inner: Array) -> float:
-        """Return a t for which ``M / (1 + t)`` keeps to what settled noise leaves of the targets for certain."""
-        rows, sizes = self.rows[self.queries], self.magnitudes[self.queries, self.settled.shape[1] :]
+        """Return a t for which ``M / (1 + t)`` keeps to what fixed noise leaves of the targets for certain."""
+        rows, sizes = self.rows[self.queries], self.magnitudes[self.queries, self.fixed.shape[1] :]
         size = np.einsum("jk,jk->j", sizes @ np.abs(inner), sizes)
-        reach = np.einsum("jk,jk->j", rows @ inner, rows) + 4 * (len(self.settled) + 2) * linalg.EPS * size
+        reach = np.einsum("jk,jk->j", rows @ inner, rows) + 4 * (len(self.fixed) + 2) * linalg.EPS * size
         left = (self.slack - self.slack_rounding)[self.queries]
         ratios = np.divide(reach, left, out=np.where(size > 0, np.inf, 0.0), where=left > 0)
         return max(float(ratios.max(initial=0.0)) - 1, 0.0)
@@ -290,11 +288,11 @@ def relative(part: Array, whole: Array) -> Array:
 # Not part of any judge: a stage is judged on the face that it names, wherever that came from.
 
 
-SETTLED, PER_ROOT_OF_GAP = 1e-5, 30.0
+FIXED, PER_ROOT_OF_GAP = 1e-5, 30.0
 """Least eigenvalue of P, relative to the largest, that counts as range: 1e-5, or so many roots of the gap.
 
 Where complementarity is not strict, an eigenvalue that vanishes at the optimum is still of the order of the root
-of the gap. A direction left open by mistake is settled by the next stage; one settled by mistake is lost."""
+of the gap. A direction left open by mistake is fixed by the next stage; one fixed by mistake is lost."""
 
 MOST_LEFT = 0.5
 """The largest eigenvalues are always range, however badly a stage was solved: every stage settles something."""
@@ -312,17 +310,17 @@ def next_stage(stage: RefinementStage, inner: Array, dual: FitnessDual, gap: flo
     """Return the next stage, from an optimal M (r, r) and weights that prove it to the relative `gap`.
 
     In coordinates in which M is the identity, P and Q are proportional up to the gap. Their common range is
-    settled; neighbours and queries that no open direction reaches any more are closed.
+    fixed; neighbours and queries that no open direction reaches any more are closed.
     """
     factor = np.linalg.cholesky((inner + inner.T) / 2)
     moves = scipy.linalg.solve_triangular(factor, stage.moves, lower=True, check_finite=False)
     rows = stage.rows @ factor
     values, vectors = np.linalg.eigh(_common(moves, rows, dual))
-    settled = values > min(max(SETTLED, PER_ROOT_OF_GAP * np.sqrt(max(gap, 0.0))), MOST_LEFT) * values[-1]
-    shares, left = _shares(dual.neighbour_weights), vectors[:, ~settled]
+    fixed = values > min(max(FIXED, PER_ROOT_OF_GAP * np.sqrt(max(gap, 0.0))), MOST_LEFT) * values[-1]
+    shares, left = _shares(dual.neighbour_weights), vectors[:, ~fixed]
     reach, costs = _norms(left.T @ moves), stage.costs + _norms(moves)
     if shares @ (costs - stage.costs) <= SUPPORTED_CLOSED * costs[stage.neighbours].max():
-        # The worst neighbours cost what they cost, whatever M is: they close, and no direction is settled.
+        # The worst neighbours cost what they cost, whatever M is: they close, and no direction is fixed.
         left, reach = vectors, np.where(shares > SUPPORTED * shares.max(), 0.0, _norms(moves))
     neighbours = _still_open(stage.neighbours, relative(reach, costs), shares)
     reach, full = _norms((rows @ left).T), stage.variances + _norms(rows.T)
@@ -335,7 +333,7 @@ def next_stage(stage: RefinementStage, inner: Array, dual: FitnessDual, gap: flo
         done = np.hstack([done, unseen])
     return RefinementStage(
         stage.problem,
-        np.hstack([stage.settled, stage.open @ (factor @ done)]),
+        np.hstack([stage.fixed, stage.open @ (factor @ done)]),
         stage.open @ (factor @ left),
         neighbours,
         queries,

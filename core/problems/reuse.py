@@ -417,18 +417,18 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         """Evaluate all constraints; the last ratio is the largest eigenvalue of ``K Σ K'``."""
         sides, coordinates = evaluate(self.row_by_row, primal), self.release_coordinates
         covariance = self.geometry.point(primal)
-        settled = (
+        fixed = (
             linalg.regularised_covariance((covariance + covariance.T) / 2)
             if np.isfinite(sides.excess)
             else None
         )
-        if settled is None or not len(coordinates):
+        if fixed is None or not len(coordinates):
             return sides
         with np.errstate(over="ignore", invalid="ignore"):
-            product = coordinates @ settled @ coordinates.T
-            magnitude = np.linalg.norm(np.abs(coordinates) @ np.abs(settled) @ np.abs(coordinates).T)
+            product = coordinates @ fixed @ coordinates.T
+            magnitude = np.linalg.norm(np.abs(coordinates) @ np.abs(fixed) @ np.abs(coordinates).T)
         largest = np.linalg.eigvalsh((product + product.T) / 2)[-1] if np.isfinite(magnitude) else np.inf
-        rounding = 4 * len(settled) * linalg.EPS * float(magnitude)
+        rounding = 4 * len(fixed) * linalg.EPS * float(magnitude)
         return Sides(sides.profile, np.append(sides.ratios, largest), sides.rounding + rounding)
 
     def _weights(

@@ -223,7 +223,7 @@ def _algebraic(answer: Solution, denominator: int) -> ExactProof | None:
     return None
 
 
-def _recognised(asked: rationals.Asked, found: recognition.Digits) -> ExactProof | None:
+def _recognised(asked: rationals.FractionProblem, found: recognition.Digits) -> ExactProof | None:
     """Return the proof of the numbers that digits are of, where they are of one field and prove something."""
     size, count = len(found.covariance), len(found.neighbour_weights)
     known = [*found.covariance.ravel(), *found.neighbour_weights]

@@ -46,7 +46,7 @@ class ExactProof:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FractionProblem:
     """A problem in fractions, in coordinates of what neighbours move: there Σ is not singular."""
 
     moves: Rows  # (r, s) neighbours
@@ -112,7 +112,7 @@ def prove(solution: Solution, denominator: int = exact.LARGEST_DENOMINATOR) -> E
     return None
 
 
-def in_fractions(problem: Any, denominator: int = exact.LARGEST_DENOMINATOR) -> Asked | None:
+def in_fractions(problem: Any, denominator: int = exact.LARGEST_DENOMINATOR) -> FractionProblem | None:
     """Return a problem in fractions, None where its numbers are none with denominators up to a largest."""
     geometry, variance = problem.geometry, isinstance(problem, TotalVariance)
     numbers = problem.asked_weights if variance else problem.targets
@@ -133,16 +133,16 @@ def in_fractions(problem: Any, denominator: int = exact.LARGEST_DENOMINATOR) -> 
     none: list[Number] = [Fraction(0)] * len(given)
     limits, weights = (None, given) if variance else (given, none)
     inside = exact.product(queries, spanning)
-    return Asked(reduced[: len(chosen)], inside, spanning, limits, weights, cost if first else None)
+    return FractionProblem(reduced[: len(chosen)], inside, spanning, limits, weights, cost if first else None)
 
 
-def inner_noise(asked: Asked, sigma: Array) -> Array:
+def inner_noise(asked: FractionProblem, sigma: Array) -> Array:
     """Return a solver's Σ in the coordinates of what neighbours move."""
     left = np.linalg.pinv(exact.floats(asked.spanning))
     return np.asarray(left @ sigma @ left.T)
 
 
-def _weights(asked: Asked, solution: Solution) -> Iterator[tuple[list[Number], list[Number]]]:
+def _weights(asked: FractionProblem, solution: Solution) -> Iterator[tuple[list[Number], list[Number]]]:
     """Yield weights in fractions that lose next to nothing of the optimum, the simplest first."""
     lam = np.asarray(solution.dual.neighbour_weights)
     tried: set[tuple[Number, ...]] = set()
@@ -157,7 +157,7 @@ def _weights(asked: Asked, solution: Solution) -> Iterator[tuple[list[Number], l
                 yield [each / sum(found[0]) for each in found[0]], shares
 
 
-def _shares(asked: Asked, solution: Solution, within: float) -> list[Number] | None:
+def _shares(asked: FractionProblem, solution: Solution, within: float) -> list[Number] | None:
     """Return weights on queries in fractions, rounded as shares of the bill; those of total variance are given."""
     if asked.limits is None:
         return asked.weights
@@ -168,7 +168,7 @@ def _shares(asked: Asked, solution: Solution, within: float) -> list[Number] | N
     return [share / sum(found[0]) / limit for share, limit in zip(found[0], asked.limits, strict=True)]
 
 
-def _value(asked: Asked, lam: list[Number], mu: list[Number]) -> float:
+def _value(asked: FractionProblem, lam: list[Number], mu: list[Number]) -> float:
     """Return the bound that weights prove, in doubles."""
     moves, queries = exact.floats(asked.moves), exact.floats(asked.queries)
     roots = [np.sqrt([float(each) for each in weights]) for weights in (mu, lam)]
@@ -176,7 +176,9 @@ def _value(asked: Asked, lam: list[Number], mu: list[Number]) -> float:
     return float(norm**2 / float(sum(lam) * asked.shares(mu)))
 
 
-def _from_weights(asked: Asked, lam: list[Number], mu: list[Number], noise: Array) -> ExactProof | None:
+def _from_weights(
+    asked: FractionProblem, lam: list[Number], mu: list[Number], noise: Array
+) -> ExactProof | None:
     """Return the proof that weights and the noise that follows from them make, if they make one."""
     p, q = exact.weighted_gram(exact.transpose(asked.moves), lam), exact.weighted_gram(asked.queries, mu)
     mean = _geometric_mean(exact.floats(p), exact.floats(q))
@@ -215,7 +217,7 @@ def _geometric_mean(p: Array, q: Array) -> Array:
     return np.asarray((mean + mean.T) / 2 / np.sqrt(inner[kept]).sum())
 
 
-def verified(asked: Asked, sigma: Rows, lam: list[Number], mu: list[Number]) -> ExactProof | None:
+def verified(asked: FractionProblem, sigma: Rows, lam: list[Number], mu: list[Number]) -> ExactProof | None:
     """Return the proof, if both of its sides meet; every comparison is exact."""
     inverse = exact.inverse(sigma)
     if inverse is None or sigma != exact.transpose(sigma) or min(*lam, *mu) < 0:

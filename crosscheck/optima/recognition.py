@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.crosscheck.optima import surds
-from dualmech.crosscheck.optima.rationals import Asked
+from dualmech.crosscheck.optima.rationals import FractionProblem
 from dualmech.crosscheck.optima.surds import Surd, square_root
 from dualmech.validate import Array
 
@@ -53,7 +53,7 @@ class Digits:
     query_weights: Units | None  # (m,)
 
 
-def solutions(asked: Asked, sigma: Array, lam: Array, mu: Array) -> Iterator[Digits]:
+def solutions(asked: FractionProblem, sigma: Array, lam: Array, mu: Array) -> Iterator[Digits]:
     """Yield optima to hundreds of digits near one in doubles: one where it is unique, else a few simple ones.
 
     Parameters
@@ -86,7 +86,7 @@ def solutions(asked: Asked, sigma: Array, lam: Array, mu: Array) -> Iterator[Dig
 class _Conditions:
     """The conditions of an optimum at which given neighbours and queries carry weight."""
 
-    def __init__(self, asked: Asked, neighbours: Any, queries: Any) -> None:
+    def __init__(self, asked: FractionProblem, neighbours: Any, queries: Any) -> None:
         self.asked, self.of_variance = asked, asked.limits is None
         self.size, self.neighbours = len(asked.moves), neighbours
         self.seen = queries[:0] if self.of_variance else queries  # those whose weights are unknown

@@ -13,7 +13,7 @@ import scipy.linalg
 
 from dualmech import linalg
 from dualmech.crosscheck.proofs import noise
-from dualmech.crosscheck.proofs.checker.tables import Asked, Classes, Part, by_block, shared_weights
+from dualmech.crosscheck.proofs.checker.tables import AskedTables, Classes, Part, by_block, shared_weights
 from dualmech.crosscheck.proofs.noise import inverse, limited, polar_factor, square_strategy
 from dualmech.crosscheck.proofs.texts import as_read
 from dualmech.errors import CertificateError
@@ -83,7 +83,7 @@ class Form:
             labels = np.arange(len(symmetry.labels)) if symmetry.turning else symmetry.labels
             if labels.max() > 0:
                 attributes[str(axis)] = {"classes": labels}
-        asked = Asked(as_read(stated))
+        asked = AskedTables(as_read(stated))
         return cls(blocks, Classes(asked, as_read({"attributes": attributes})), tuple(turning), attributes)
 
     def add(self, pieces: dict[Key, list[tuple[Array, Array]]], key: Key, basis: Array, noise: Array) -> None:

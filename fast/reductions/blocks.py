@@ -23,7 +23,7 @@ from dualmech.fast.engine import ascent, interior_point, loop
 from dualmech.fast.engine.fidelity import FidelityProgram
 from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, Part
 from dualmech.geometry.base import FitnessDual, VarianceDual
-from dualmech.geometry.block_rows import STILL, Block, with_still
+from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, Block, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -173,7 +173,7 @@ class BlockReduction:
 
     def _all_levels(self, levels: Array) -> Array:
         """Return levels of all blocks of rank one, next to none where no neighbour moves anything."""
-        found = np.full(self.rank_one, STILL * (levels.max() if len(levels) else 1.0))
+        found = np.full(self.rank_one, UNMOVED_TOLERANCE * (levels.max() if len(levels) else 1.0))
         found[self.live] = levels
         return found
 

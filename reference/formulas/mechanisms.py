@@ -156,11 +156,11 @@ def stage(problem: RefinementStage) -> Statement:
 
 
 def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
-    """Return what is settled, and what neighbours and queries have to do with what is free."""
+    """Return what is fixed, and what neighbours and queries have to do with what is free."""
     free, moves = problem.moves.shape
     queries, face = len(problem.rows), r"$\Sigma = S S^{\top} + O M O^{\top}$"
     return (
-        Symbol("S", "directions whose noise is settled, unit noise in each", tuple(problem.settled.shape)),
+        Symbol("S", "directions whose noise is fixed, unit noise in each", tuple(problem.fixed.shape)),
         Symbol("O", f"directions whose noise is still free: {face}", tuple(problem.open.shape)),
         Symbol(
             r"\beta",

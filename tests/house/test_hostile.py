@@ -187,7 +187,7 @@ class World:
             **{"common": self.common, "known": self.cells, "other": self.cells, "others": (self.cells,)},
             **{"a": self.cells, "b": self.rows, "primary": self.rows, "secondary": self.cells},
             **{"query_matrix": np.eye(4), "covariance": np.eye(4), "matrix": np.eye(4), "gram": np.eye(4)},
-            **{"strategy": np.eye(4), "criterion": "average", "settled": np.zeros((4, 0)), "open": np.eye(4)},
+            **{"strategy": np.eye(4), "criterion": "average", "fixed": np.zeros((4, 0)), "open": np.eye(4)},
             **{"x": np.ones(4), "answer": [50.0], "answers": [3.0, 2.0, 5.0, 4.0], "rng": 1},
             **{"epsilon": 1.2, "delta": 1e-6, "log_delta": -10.0, "rho": 0.5, "mu": 0.7, "alpha": 5.0},
             **{"privacy_cost": 0.7, "squared_cost": 0.7, "margin": 5.0, "variance": 5.0, "factor": 2.0},

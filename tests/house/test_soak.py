@@ -61,8 +61,8 @@ def test_a_seed_is_the_same_problem_each_time(seed: int) -> None:
     assert one.label == other.label and one.state().same_as(other.state())
 
 
-def made(state: Callable[[], Any]) -> Callable[[int], random_problems.Asked]:
-    return lambda seed: random_problems.Asked("made", state)
+def made(state: Callable[[], Any]) -> Callable[[int], random_problems.RandomProblem]:
+    return lambda seed: random_problems.RandomProblem("made", state)
 
 
 def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

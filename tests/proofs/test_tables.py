@@ -24,7 +24,7 @@ from dualmech import fast
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker import check, tables
 from dualmech.crosscheck.proofs.checker.exact import Refused
-from dualmech.crosscheck.proofs.checker.tables import Asked, Classes
+from dualmech.crosscheck.proofs.checker.tables import AskedTables, Classes
 from dualmech.crosscheck.proofs.prove import provable
 from dualmech.crosscheck.proofs.texts import as_read, written
 from dualmech.linalg import kronecker
@@ -261,7 +261,7 @@ class TestBlocks:
     @given(st.data())
     def test_any_noise_achieves_what_its_matrix_does_and_any_weights_prove_less(self, data: Any) -> None:
         problem, attributes = data.draw(problems(True))
-        asked = Asked(as_read(problem))
+        asked = AskedTables(as_read(problem))
         classes = Classes(asked, as_read({"attributes": attributes}))
         upper, lower, measured = self.file(data, problem, attributes, classes)
         document = {"problem": problem, "upper": upper, "lower": lower, "schema": check.SCHEMA}
@@ -372,7 +372,7 @@ class TestSplit:
     @given(st.data())
     def test_any_noise_achieves_what_its_matrix_does_and_any_weights_prove_less(self, data: Any) -> None:
         problem, _ = data.draw(problems(False))
-        sizes, asked = problem["sizes"], Asked(as_read(problem))
+        sizes, asked = problem["sizes"], AskedTables(as_read(problem))
         sets = {axis: {name for a, name in asked.used() if a == axis} for axis in range(len(sizes))}
         noise, roots, strategies, weights = {}, {}, [], []
         for axis, size in enumerate(sizes):

@@ -28,7 +28,7 @@ MOST = 2**22  # values of an attribute, and subsets of the attributes of all tab
 POSITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)  # so that no two texts are the same number
 
 
-class Asked:
+class AskedTables:
     """The tables of a problem, with their numbers."""
 
     def __init__(self, problem: Given) -> None:
@@ -139,7 +139,7 @@ class Group:
 class Classes:
     """The classes of every attribute's values, one where a file names none, and the groups of every set of queries."""
 
-    def __init__(self, asked: Asked, given: Given) -> None:
+    def __init__(self, asked: AskedTables, given: Given) -> None:
         self.asked, named = asked, by_attribute(given, len(asked.sizes))
         self.labels = {axis: _labels(said, asked.sizes[axis]) for axis, said in named.items()}
         self.sizes = [[size] for size in asked.sizes]
@@ -302,7 +302,7 @@ def _labels(given: Given, size: int) -> list[int]:
 Rows = dict[Part, Fraction]  # s, and φ
 
 
-def blocks_upper(asked: Asked, given: Given) -> Fraction:
+def blocks_upper(asked: AskedTables, given: Given) -> Fraction:
     """Return what noise in blocks achieves: the largest cost, times the largest variance or their sum."""
     classes = Classes(asked, given)
     blocks = {
@@ -354,7 +354,7 @@ class _Noise:
         return self.known[seen]
 
 
-def blocks_lower(asked: Asked, given: Given) -> Fraction:
+def blocks_lower(asked: AskedTables, given: Given) -> Fraction:
     """Return what weights of groups of queries and of orbits of cells prove."""
     classes = Classes(asked, given)
     classes.require_symmetry()
@@ -452,7 +452,7 @@ def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
 Pair = tuple[Fraction, Fraction]  # of what lies along the total, and across it, squared
 
 
-def split_upper(asked: Asked, given: Given) -> Fraction:
+def split_upper(asked: AskedTables, given: Given) -> Fraction:
     """Return what noise in products achieves: the largest cost, times the largest variance or their sum."""
     sizes = asked.sizes
     strategies = {axis: _Strategy(own, sizes[axis]) for axis, own in by_attribute(given, len(sizes)).items()}
@@ -493,7 +493,7 @@ class _Strategy:
         return found
 
 
-def _looks(asked: Asked, axis: int, name: str, strategy: _Strategy | None) -> list[Pair]:
+def _looks(asked: AskedTables, axis: int, name: str, strategy: _Strategy | None) -> list[Pair]:
     """Return the pairs of queries that may be the worst, with targets; all added up, with weights."""
     queries, size = asked.matrix_of(axis, name), asked.sizes[axis]
     if strategy is None:
@@ -532,7 +532,7 @@ def _products(table: dict[int, str], pairs: tuple[Pair, ...]) -> list[tuple[Key,
     return found
 
 
-def split_lower(asked: Asked, given: Given) -> Fraction:
+def split_lower(asked: AskedTables, given: Given) -> Fraction:
     """Return what products of weights prove."""
     named, sums = by_attribute(given, len(asked.sizes)), dict[Key, Fraction]()
     looks = {pair: _trace(asked, *pair, named.get(pair[0])) for pair in asked.used()}
@@ -546,7 +546,7 @@ def split_lower(asked: Asked, given: Given) -> Fraction:
     return proven / sum(weight * target for weight, target in zip(weights, asked.numbers, strict=True))
 
 
-def _trace(asked: Asked, axis: int, name: str, given: Given | None) -> Pair:
+def _trace(asked: AskedTables, axis: int, name: str, given: Given | None) -> Pair:
     """Return ``β²`` and ``α²`` of a set of queries, over the weights; 0 where there are none."""
     queries, size = asked.matrix_of(axis, name), asked.sizes[axis]
     if given is None:
@@ -585,7 +585,7 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
 
     Noise on r records costs r² times what it does on one; of what is asked at a cost, that is a share.
     """
-    asked, allowed = Asked(problem), problem.number("allowed")
+    asked, allowed = AskedTables(problem), problem.number("allowed")
     expect(allowed > 0, "allowed must be positive")
     _, above = FORMS[upper.word("form", FORMS)]
     below, _ = FORMS[lower.word("form", FORMS)]

@@ -57,8 +57,8 @@ def other_optimum(answer: dm.Refinement) -> Array | None:
     shrink = (1 + second.objective / first.objective) / 2
     if shrink > 0.99:
         return None
-    settled = second.problem.settled @ second.problem.settled.T
-    return np.asarray(settled + shrink * (answer.covariance - settled))
+    fixed = second.problem.fixed @ second.problem.fixed.T
+    return np.asarray(fixed + shrink * (answer.covariance - fixed))
 
 
 INSTANCES = {
@@ -276,7 +276,7 @@ class TestCertificates:
                 "indefinite": answer.covariance
                 - 2 * np.trace(answer.covariance) * np.eye(len(answer.covariance)),
                 "not a number": np.full_like(answer.covariance, np.nan),
-                "off the face": away if stage.settled.shape[1] else answer.covariance * 1.01,
+                "off the face": away if stage.fixed.shape[1] else answer.covariance * 1.01,
             }
             for name, lie in lies.items():
                 assert not stage.certify(lie, dual).certifies(1e-6), name
@@ -321,8 +321,8 @@ class TestCertificates:
             with pytest.raises((dm.errors.InputTypeError, dm.errors.InvalidInputError)):
                 stage.certify(answer.covariance, bad)
         with pytest.raises(dm.errors.InvalidInputError, match="neighbours must be integers"):
-            dm.results.RefinementStage(stage.problem, stage.settled, stage.open, neighbours=np.array([7]))
-        with pytest.raises(dm.errors.InvalidInputError, match="settled must have"):
+            dm.results.RefinementStage(stage.problem, stage.fixed, stage.open, neighbours=np.array([7]))
+        with pytest.raises(dm.errors.InvalidInputError, match="fixed must have"):
             dm.results.RefinementStage(stage.problem, np.ones((1, 1)), stage.open)
 
     def test_says_so_where_a_stage_is_not_proven(self) -> None:
@@ -413,7 +413,7 @@ class TestInput:
 
 def optimum_of_two(stage: RefinementStage, reach: float) -> Fraction:
     """Return the optimum of the stage of `spent`, whose move e_2 costs ``(reach / s)² + 1 / M``, exactly."""
-    noise, seen = Fraction(float(stage.settled[0, 0])) ** 2, Fraction(reach) ** 2
+    noise, seen = Fraction(float(stage.fixed[0, 0])) ** 2, Fraction(reach) ** 2
     return seen / noise + max(Fraction(1), seen / (1 - noise))
 
 
@@ -425,7 +425,7 @@ def optimum_of_two(stage: RefinementStage, reach: float) -> Fraction:
 def test_what_settled_noise_leaves_of_a_target_may_be_rounding(
     left: float, reach: float, weight: float
 ) -> None:
-    """Two cells with targets of 1: settled noise spends all but `left` of the first, which open noise reaches."""
+    """Two cells with targets of 1: fixed noise spends all but `left` of the first, which open noise reaches."""
     problem, seen = dm.FitnessForUse(dm.workloads.identity(2), 1.0), reach * left**0.5
     root = np.nextafter(np.sqrt(1 - left), 0)
     stage = RefinementStage(problem, np.array([[root], [0.0]]), np.array([[seen], [1.0]]), np.array([1]))
