@@ -41,12 +41,13 @@ class MarginalWorkload(Workload):
     (1830, 177600, True)
     """
 
-    __slots__ = ("_lattice", "_names", "_table_cells", "_written", "axes")
+    __slots__ = ("_lattice", "_names", "_table_cells", "_table_names", "_written", "axes")
 
     axes: tuple[Axes, ...]
     _lattice: Lattice | None
     _names: tuple[str, ...] | None
     _table_cells: Array | None
+    _table_names: tuple[str, ...] | None
     _written: Matrix | None
 
     def __init__(self, domain: Domain, axes: Iterable[Axes]) -> None:
@@ -63,7 +64,7 @@ class MarginalWorkload(Workload):
         sizes = domain.shape
         queries = sum(math.prod(sizes[axis] for axis in each) for each in chosen)
         object.__setattr__(self, "shape", (queries, domain.cells))
-        for cached in ("_lattice", "_names", "_table_cells", "_written"):
+        for cached in ("_lattice", "_names", "_table_cells", "_table_names", "_written"):
             object.__setattr__(self, cached, None)
 
     @property
@@ -75,7 +76,10 @@ class MarginalWorkload(Workload):
     @property
     def table_names(self) -> tuple[str, ...]:
         """The name of each table, such as ``age x sex``."""
-        return tuple(" x ".join(names) or "total" for names in self.sets)
+        if self._table_names is None:
+            found = tuple(" x ".join(names) or "total" for names in self.sets)
+            object.__setattr__(self, "_table_names", found)
+        return cast(tuple[str, ...], self._table_names)
 
     @property
     def table_counts(self) -> tuple[int, ...]:

@@ -64,11 +64,17 @@ class UnionWorkload(Workload):
     pieces : tuple of pairs
         The workloads that it is a stack of, after which its queries are named, with the group that each gives to all of
         its queries, or None for their own; () where the tables name them.
+
+    Attributes
+    ----------
+    table_names : tuple of str
+        The name of each table.
     """
 
-    __slots__ = ("_written", "pieces", "tables")
+    __slots__ = ("_written", "pieces", "table_names", "tables")
 
     tables: tuple[Table, ...]
+    table_names: tuple[str, ...]
     pieces: tuple[tuple[Workload, str | None], ...]
     _written: Matrix | None
 
@@ -81,6 +87,7 @@ class UnionWorkload(Workload):
         object.__setattr__(self, "tables", _as_tables(domain, tables))
         object.__setattr__(self, "pieces", _as_pieces(pieces))
         object.__setattr__(self, "_written", None)
+        object.__setattr__(self, "table_names", tuple(table.name for table in self.tables))
         object.__setattr__(self, "shape", (sum(self.table_counts), domain.cells))
 
     def tabular(self) -> UnionWorkload:
@@ -104,11 +111,6 @@ class UnionWorkload(Workload):
         Raises `InvalidInputError` for no table of that name.
         """
         return self.tables[self.table_names.index(validate.choice(self.table_names, table=name))]
-
-    @property
-    def table_names(self) -> tuple[str, ...]:
-        """The name of each table."""
-        return tuple(table.name for table in self.tables)
 
     @property
     def table_counts(self) -> tuple[int, ...]:
