@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,15 @@ import scipy.sparse as sp
 
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array, Matrix
+from dualmech.verified import (
+    CONTRACTED,
+    UPWARDS,
+    Enclosure,
+    gram_defect,
+    inverse_near_identity,
+    spectral_norm,
+    sum_rounding,
+)
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -21,6 +31,9 @@ SPAN_TOLERANCE = 1e-9
 UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
 CLEARLY = 1e-6  # reciprocal condition above which columns are independent without a closer look
+
+FROM_GRAM = 1e-8
+"""Share of the largest eigenvalue of ``A A'`` above which the least tells its singular value to half the digits."""
 
 
 def to_dense(matrix: Matrix) -> Array:
@@ -295,23 +308,79 @@ def inverse_forms(
 
 
 def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
-    """Return the forms on the noisy coordinates and their allowance for rounding.
+    """Return the forms on the noisy coordinates and what they are proven to be off by at most; ``inf`` if by nothing.
 
-    With a Cholesky factor R of Σ and ``y = Σ⁻¹ b``, a backward error of componentwise size
-    ``3 (k + 2) eps |R|'|R|`` moves ``b' y`` by at most ``3 (k + 2) eps ‖ |R||y| ‖²``.
+    For any y, with ``r = b - Σ y``: ``b' Σ⁻¹ b = b'y + y'r + r' Σ⁻¹ r``, and the last term is at most ``‖r‖² ‖Σ⁻¹‖``.
     """
     noisy = np.diagonal(covariance) > 0
-    factor = cholesky(covariance[np.ix_(noisy, noisy)])
+    own, units = in_powers_of_two(covariance[np.ix_(noisy, noisy)])
+    factor, moved = cholesky(own), vectors[noisy] * units[:, None]
     if factor is None:
         return np.full(vectors.shape[1], np.inf), np.zeros(vectors.shape[1])
-    half = scipy.linalg.solve_triangular(factor, vectors[noisy], trans="T", check_finite=False)
-    solved = scipy.linalg.solve_triangular(factor, half, check_finite=False)
-    magnitudes = np.abs(factor) @ np.abs(solved)
-    allowance = 3 * (len(covariance) + 2) * EPS * np.einsum("ki,ki->i", magnitudes, magnitudes)
+    half = scipy.linalg.solve_triangular(factor, moved, trans="T", check_finite=False)
     forms = np.einsum("ki,ki->i", half, half)
-    if is_identity(factor) and np.all(half == np.rint(half)):
-        allowance = np.where(forms <= 2**53, 0.0, allowance)  # sums of whole squares are exact
-    return forms, allowance
+    exact = is_identity(factor) and bool(np.all(half == np.rint(half)))
+    if exact and np.all(forms <= 2**53):
+        return forms, np.zeros(len(forms))  # sums of whole squares are exact
+    if (proven := inverse_root(own, factor)) is None:
+        return forms, np.full(len(forms), np.inf)
+    root, reach = proven
+    solved = scipy.linalg.solve_triangular(factor, half, check_finite=False)
+    left, sizes = moved - own @ solved, np.abs(solved)
+    rounding = sum_rounding(len(own) + 1) * (np.abs(own) @ sizes + np.abs(moved))
+    once, again = np.einsum("ki,ki->i", moved, solved), np.einsum("ki,ki->i", solved, left)
+    off = np.abs(once + again - forms) + 4 * EPS * forms + np.einsum("ki,ki->i", sizes, rounding)
+    off += sum_rounding(len(own)) * np.einsum("ki,ki->i", sizes, np.abs(moved) + np.abs(left))
+    rest = np.abs(left) + rounding
+    off += np.einsum("ki,ki->i", rest, rest) * reach * spectral_norm(np.abs(root)) ** 2
+    return forms, np.where(exact & (forms <= 2**53), 0.0, off * UPWARDS)
+
+
+def in_powers_of_two(covariance: Array) -> tuple[Array, Array]:
+    """Return ``u_i Σ_ij u_j`` with a diagonal between 1/2 and 4, and the units u, powers of 2: nothing is rounded."""
+    units = np.ldexp(1.0, -(np.frexp(np.diagonal(covariance))[1] // 2))
+    return np.asarray(covariance * units * units[:, None]), units
+
+
+def inverse_root(covariance: Array, factor: Array) -> tuple[Array, float] | None:
+    """Return T and a bound of ``‖(T' Σ T)⁻¹‖``, which proves Σ positive definite; None where no T is found.
+
+    T is the inverse of a Cholesky factor. Where rounding may have moved ``T' Σ T`` by a quarter, it is computed in
+    twice the precision, and T is improved.
+    """
+    root = np.asarray(scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False))
+    if not np.all(np.isfinite(root)):
+        return None
+    sizes = np.abs(root)
+    defect = spectral_norm(np.abs(root.T @ (covariance @ root) - np.eye(len(root))))
+    # |T'||Σ||T| is symmetric and not negative: no row sum is below its norm.
+    magnitude = float((sizes.T @ (np.abs(covariance) @ sizes.sum(axis=1))).max())
+    defect = (defect + 3 * sum_rounding(len(root) + 1) * (magnitude + 1)) * UPWARDS
+    if defect <= CONTRACTED:
+        return root, 1 / (1 - defect) * (1 + 4 * EPS)
+    found = whitened(Enclosure.of(covariance))
+    return None if found is None else (found[0], found[1].norm())
+
+
+STEPS = 3
+"""How often a factor of a covariance is improved by one of what it leaves of the covariance."""
+
+
+def whitened(covariance: Enclosure) -> tuple[Array, Enclosure] | None:
+    """Return T and the inverse of ``T' Σ T``, which is close to the identity; None where no T is found."""
+    root, current = np.eye(len(covariance.high)), covariance
+    for _ in range(STEPS):
+        factor = cholesky(current.high)
+        if factor is None:
+            return None
+        root = root @ scipy.linalg.solve_triangular(factor, np.eye(len(root)), check_finite=False)
+        if not np.all(np.isfinite(root)):
+            return None
+        current = Enclosure.of(root.T) @ (covariance @ Enclosure.of(root))
+        inverse = inverse_near_identity(current)
+        if inverse is not None:
+            return root, inverse
+    return None
 
 
 def _whitener(covariance: Array, judged: Array) -> Array:
@@ -329,14 +398,71 @@ def _whitener(covariance: Array, judged: Array) -> Array:
 
 
 def trace_norm(matrix: Array, missed: float = 0.0) -> tuple[float, float]:
-    """Return the sum of the singular values and an allowance for its rounding, absolute.
+    """Return the sum of the singular values and by how much the trace norm may be less, absolute.
 
     `missed` is how far the matrix itself may be off, in the Frobenius norm.
 
-    The computed values are the exact ones of ``matrix + E`` with ``‖E‖_F`` a modest multiple of
-    ``√max(m, n) · eps · ‖matrix‖_F`` (backward stability), and a trace norm moves by at most
-    ``‖E‖_* ≤ √min(m, n) ‖E‖_F``. All values are summed: none is dropped that could only be rounding.
+    Whatever G is, ``‖A‖_* ≥ tr(A'G) / ‖G‖``, and both numbers are bounded by what came out. No singular value is
+    dropped that could only be rounding.
     """
-    values = singular_values(matrix)
-    backward = 4 * np.sqrt(max(matrix.shape)) * EPS * np.linalg.norm(values)
-    return float(values.sum()), float(np.sqrt(len(values)) * (backward + missed))
+    if not matrix.size:
+        return 0.0, 0.0
+    polar, longest = nearly_orthonormal(matrix)
+    products = matrix * polar
+    trace = math.fsum(products.sum(axis=1).tolist())
+    rounding = sum_rounding(matrix.shape[1] + 1) * math.fsum(np.abs(products).sum(axis=1).tolist())
+    off = rounding + trace * (longest - 1) + math.sqrt(min(matrix.shape)) * longest * missed + 4 * EPS * trace
+    return trace, off * UPWARDS
+
+
+def nearly_orthonormal(matrix: Array) -> tuple[Array, float]:
+    """Return G, nearly the polar factor of a matrix, and what its norm does not exceed."""
+    if len(matrix) > matrix.shape[1]:
+        polar, longest = nearly_orthonormal(matrix.T)
+        return polar.T, longest
+    polar = _polar_factor(matrix)
+    defect, error = gram_defect(polar)
+    # ‖G‖² is at most 1 + ‖G G' - I‖.
+    return polar, 1 + (spectral_norm(np.abs(defect)) + len(defect) * error) / 2
+
+
+def _polar_factor(matrix: Array) -> Array:
+    """Return G with nearly orthonormal rows and ``A = H G``, H symmetric, for a matrix of no more rows than columns.
+
+    The eigenvectors of ``A A'`` are the quicker way. Where they lose the small singular values, these are computed.
+    """
+    largest = np.abs(matrix).max()
+    scaled = matrix / (largest if largest > 0 else 1.0)
+    values, vectors = np.linalg.eigh(scaled @ scaled.T)
+    if values[0] > FROM_GRAM * values[-1]:
+        found = (vectors / np.sqrt(values)) @ (vectors.T @ scaled)
+        # A step of Newton's and Schulz' iteration squares what rounding leaves of G G' - I.
+        return np.asarray(1.5 * found - 0.5 * (found @ found.T) @ found)
+    left, _, right = svd(matrix)
+    return np.asarray(left @ right)
+
+
+def extreme_eigenvalues(matrix: Array, rounding: float = 0.0) -> tuple[float, float]:
+    """Return a lower bound of the least and an upper bound of the largest eigenvalue of a symmetric matrix.
+
+    `rounding` is what the matrix itself may be off by, in the spectral norm.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    off = eigen_residual(matrix, values, vectors) + rounding
+    return float(values[0]) - off, float(values[-1]) + off
+
+
+def eigen_residual(matrix: Array, values: Array, vectors: Array) -> float:
+    """Return a bound of ``‖A - V D V'‖``, and of how far an eigenvalue is from the nearest of the computed ones.
+
+    With ``A V = V D + R`` the matrix is similar to ``D + V⁻¹ R``, so that each eigenvalue is at most
+    ``‖R‖ / σ_min(V)`` from one in D (Bauer and Fike).
+    """
+    sizes = np.abs(vectors)
+    left = np.abs(matrix @ vectors - vectors * values)
+    left += sum_rounding(len(matrix) + 2) * (np.abs(matrix) @ sizes + sizes * np.abs(values))
+    defect, error = gram_defect(vectors.T)
+    spread = spectral_norm(np.abs(defect)) + len(defect) * error
+    if not spread < CONTRACTED:
+        return math.inf
+    return 2 * (spectral_norm(left) + spread * float(np.abs(values).max())) * UPWARDS

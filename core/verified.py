@@ -101,9 +101,7 @@ class Enclosure:
 
     def norm(self) -> float:
         """Return what the spectral norm does not exceed."""
-        size = self.magnitude()
-        sides = float(size.sum(axis=0).max()) * float(size.sum(axis=1).max())
-        return float(np.sqrt(min(sides, float(np.vdot(size, size))))) * UPWARDS
+        return spectral_norm(self.magnitude())
 
     def widened(self, more: float) -> Enclosure:
         """Return the enclosure of all matrices whose entries differ from those in this one by no more."""
@@ -129,6 +127,12 @@ def inverse_near_identity(matrix: Enclosure) -> Enclosure | None:
         power = power @ power
         total, reach, rest = total + total @ power, power.norm(), rest**2
     return total.widened(rest / (1 - distance) * UPWARDS)
+
+
+def spectral_norm(sizes: Array) -> float:
+    """Return what the spectral norm of a matrix whose entries have at most these sizes does not exceed."""
+    sides = float(sizes.sum(axis=0).max()) * float(sizes.sum(axis=1).max())
+    return float(np.sqrt(min(sides, float(np.vdot(sizes, sizes))))) * UPWARDS
 
 
 def sum_rounding(terms: T) -> T:

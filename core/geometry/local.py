@@ -15,6 +15,7 @@ from dualmech.certificate import FEASIBLE
 from dualmech.errors import InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.validate import Array
+from dualmech.verified import UNIT, spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
 # Extremal patterns of local privacy, and the pricing oracle: which pattern breaks a dual constraint the most.
@@ -218,22 +219,31 @@ class Relaxation:
         matrix[1:, 1:] = quadratic
         return matrix
 
-    def excess(self, form: Array, epsilon: float, divisors: Array) -> float:
+    def excess(self, form: Array, epsilon: float, divisors: Array, hidden: Array | float = 0.0) -> float:
         """Return δ ≥ 0 with ``v_S' K v_S ≤ δ · divisors[|S|]`` for all S, by one eigenvalue.
 
         ``v = T [1; s]`` with ``T = [1, c I]``. Where ``-T'KT - A`` has no eigenvalue below -η, the form is at most
-        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``.
+        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``. Entries of K may be off by those of `hidden`.
         """
         size = len(form)
         lift = np.hstack([np.ones((size, 1)), gain(epsilon) * np.eye(size)])
-        negated = -(lift.T @ form @ lift)
-        certified = negated - self.matrix()
-        magnitude = float(
-            np.linalg.norm(np.abs(lift.T) @ np.abs(form) @ np.abs(lift)) + np.linalg.norm(self.matrix())
-        )
-        least = float(np.linalg.eigvalsh((certified + certified.T) / 2)[0]) - 8 * (size + 1) * EPS * magnitude
+        implied = self.matrix()
+        certified = -(lift.T @ form @ lift) - implied
+        rounding = lift.T @ (hidden + 2 * sum_rounding(size + 1) * np.abs(form)) @ lift
+        off = spectral_norm(rounding + 2 * UNIT * (np.abs(certified) + np.abs(implied)))
+        least = linalg.extreme_eigenvalues((certified + certified.T) / 2, off + self._rounding())[0]
         counts = np.arange(size + 1)
         return float((max(-least, 0.0) * (1 + counts) / divisors)[1:-1].max())
+
+    def _rounding(self) -> float:
+        """Return what `matrix` may be off by, in the Frobenius norm: its sums have at most (n + 2)² terms.
+
+        The factors are what the matrices of single multipliers do not exceed in that norm.
+        """
+        size = len(self.squares)
+        total = 2 * np.abs(self.squares).sum() + self.both.sum() + self.one.sum() + 2 * self.neither.sum()
+        total += 4 * size**2 * self.sizes.sum() + 4 * size * self.products.sum()
+        return sum_rounding((size + 2) ** 2) * float(total)
 
 
 def _mean(matrix: Array) -> Array:
@@ -247,23 +257,14 @@ CANCELLED = 0.1  # a variance below this share of the parts that it is a differe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reconstruction:
-    """The best reconstruction V for a prior, and what rounding may do to it, relative."""
-
-    matrix: Array  # (k, m) V, with ``V Q = R``
-    rounding: float  # of the expected second moment ``Σ_o (Q π)_o ‖V_o‖²``, to first order
-    each_rounding: float  # of a single user type's second moment
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """Each user type's second moment ``Σ_o Q_ou ‖V_o‖²`` and variance (n,), the violation, and the rounding of V."""
+    """Each user type's second moment ``Σ_o Q_ou ‖V_o‖²`` and variance (n,), the violation, and what rounding hides."""
 
     moments: Array
     variances: Array
     violation: float
     mending: float  # what moments rise by, relative, beyond the violation, where a strategy near by meets all limits
-    reconstruction: Reconstruction
+    sums: float  # rounding of moments, relative, and of variances next to the largest moment
 
 
 def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Evaluation | None:
@@ -279,18 +280,23 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     best = best_reconstruction(root, strategy, prior)
     if best is None:
         return None
-    lengths = np.einsum("ko,ko->o", best.matrix, best.matrix)
-    moments = strategy.T @ lengths
-    bias = _mended_bias(best.matrix @ strategy - root, float(prior @ moments), epsilon)
+    moments = strategy.T @ np.einsum("ko,ko->o", best, best)
+    # Any V will do whose answers are mended where they are biased: V is taken as it came out.
+    missed, rounding = best @ strategy - root, sum_rounding(best.shape[1] + 1)
+    hides = rounding * (np.abs(best) @ strategy + np.abs(root))
+    bias, most = (
+        _mended_bias(each, float(prior @ moments), epsilon) for each in (missed, np.abs(missed) + hides)
+    )
     # Ratios above e^ε by the share v are mended by ignoring a share ``v / (1 - e^-ε)`` of all reports.
     room = -np.expm1(-epsilon)
     ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
-    missed = max(float(ratios.max()) - 1, 0.0) + 2 * float(np.abs(strategy.sum(axis=0) - 1).max())
+    exceeded = max(float(ratios.max()) - 1, 0.0) + 2 * float(np.abs(strategy.sum(axis=0) - 1).max())
     # A ratio and a sum are known to a few units of rounding only; less is no violation.
     hidden = 4 * EPS * (len(strategy) + 2)
-    excess = max(missed / room if missed > hidden else 0.0, bias if bias > 2 * hidden else 0.0)
-    mending = 2 * (missed + hidden) / room + bias
-    return Evaluation(moments, user_variances(root, strategy, best.matrix), excess, mending, best)
+    excess = max(exceeded / room if exceeded > hidden else 0.0, bias if bias > 2 * hidden else 0.0)
+    mending = 2 * (exceeded + hidden) / room + most
+    sums = 4 * (sum(best.shape) + 4) * EPS
+    return Evaluation(moments, user_variances(root, strategy, best), excess, mending, sums)
 
 
 def _mended_bias(missed: Array, moment: float, epsilon: float) -> float:
@@ -316,12 +322,11 @@ def user_variances(root: Array, strategy: Array, reconstruction: Array) -> Array
     return np.asarray(variances)
 
 
-def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Reconstruction | None:
-    """Return V of least expected variance under a prior with ``V Q = R``; None if Q cannot answer R.
+def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Array | None:
+    """Return V (k, m) of least expected variance under a prior with ``V Q = R``; None if Q cannot answer R.
 
     ``V = R M⁺ D^(-1/2)`` with ``D = diag(Q π)`` and ``M = D^(-1/2) Q`` (the paper's, for any prior). Directions that M
-    hardly sees are left out where R does not need them. A backward error E of M moves ``‖R M⁺‖²`` by at most
-    ``2 ‖E‖_F ‖M⁺ M⁺' R'R M⁺‖_F``: small singular values do no harm where R is small as well.
+    hardly sees are left out where R does not need them.
     """
     scale = np.sqrt(strategy @ prior)
     scale = np.where(scale > 0, scale, np.sqrt(strategy.mean(axis=1)))
@@ -331,14 +336,7 @@ def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Reconstru
     kept = sizes > 8 * max(strategy.shape) * EPS * sizes[0]
     if np.linalg.norm(seen[:, ~kept]) > FEASIBLE * np.linalg.norm(root):
         return None
-    solved = seen[:, kept] / sizes[kept]
-    moved = (solved.T @ solved) / sizes[kept][:, None]
-    backward = 4 * len(sizes) * EPS * sizes[0]
-    return Reconstruction(
-        np.asarray(solved @ left[:, kept].T @ orthonormal.T / scale),
-        float(2 * backward * np.linalg.norm(moved) / np.linalg.norm(solved) ** 2),
-        float(backward / sizes[kept][-1]),
-    )
+    return np.asarray(seen[:, kept] / sizes[kept] @ left[:, kept].T @ orthonormal.T / scale)
 
 
 def trace_bound(root: Array, epsilon: float) -> float:
@@ -347,8 +345,10 @@ def trace_bound(root: Array, epsilon: float) -> float:
     ``τ = max_k k (n-k) c² / (n + k c)²`` bounds ``tr Π G Π``. The paper's own bound is ``‖W‖_*² / e^ε``.
     """
     size, excess = root.shape[1], gain(epsilon)
-    means = root.mean(axis=1)
-    nuclear, rounding = linalg.trace_norm(root - means[:, None])
+    means, sizes = root.mean(axis=1), np.abs(root).mean(axis=1)
+    hidden = float(np.linalg.norm(root)) * sum_rounding(size + 2) * 2
+    nuclear, rounding = linalg.trace_norm(root - means[:, None], hidden)
+    means = np.maximum(np.abs(means) - sum_rounding(size + 1) * sizes, 0.0)
     count = np.arange(1, size)
     trace = float((count * (size - count) * (excess / (size + count * excess)) ** 2).max())
     return float(size * means @ means + max(nuclear - rounding, 0.0) ** 2 / trace) * (1 - 8 * size * EPS)
@@ -357,16 +357,18 @@ def trace_bound(root: Array, epsilon: float) -> float:
 def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation: Relaxation | None) -> float:
     """Return δ ≥ 0 with ``‖Z'p_S‖² ≤ (y'p_S + δ)(n π'p_S)`` for all S; infinite where it cannot be told."""
     size = len(costs)
-    mixed = np.outer(costs, share)
+    mixed, sizes = np.outer(costs, share), np.abs(matrix)
     form = matrix @ matrix.T - (mixed + mixed.T) / 2
+    hidden = sum_rounding(matrix.shape[1] + 3) * (sizes @ sizes.T + np.abs(mixed + mixed.T))
     counts = gain(epsilon) * np.arange(size + 1) + size
     # v'share is n + c Σ_{u in S} share_u: at least n, and n + c |S| where the prior is uniform.
     partner = counts if np.allclose(share, 1, rtol=1e-12, atol=0) else np.full(size + 1, float(size))
     if relaxation is not None:
-        return relaxation.excess(form, epsilon, counts * partner)
+        return relaxation.excess(form, epsilon, counts * partner, hidden)
     if size > EXACT:
         return np.inf
     worst, allowance = worst_by_size(form, epsilon)
+    allowance += (1 + gain(epsilon)) ** 2 * float(hidden.sum())
     return float(np.maximum((worst + allowance) / (counts * partner), 0.0)[1:-1].max())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ from dualmech.geometry.base import (
 from dualmech.geometry.statements import tables_in_numbers
 from dualmech.linalg import EPS
 from dualmech.validate import Array
+from dualmech.verified import sum_rounding
 from dualmech.workloads.base import Workload
 from dualmech.workloads.query_tables import TableWorkload
 
@@ -57,22 +59,24 @@ class SplitNoise:
         if factor is None or judged is None:
             return None
         _, costs, allowance = judged
-        size = len(costs)
-        slack = 8 * size * EPS
+        sums = np.array([math.fsum(row) for row in symmetric.tolist()])  # Σ1, rounded once
+        total = math.fsum(symmetric.ravel().tolist())
+        if not total > 0:
+            return None
+        means = sums / total
+        residual = costs + allowance - 1 / (total * (1 + 2 * EPS))
+        along = queries @ means
+        parts = np.abs(along) + sum_rounding(len(means) + 4) * (np.abs(queries) @ np.abs(means))
+        # Whatever β is, ``(a - β 1)' Σ (a - β 1)`` is at least ``a' K a``, and least with β = a'θ.
+        rest = queries - along[:, None]
+        reach = np.abs(queries) + np.abs(along)[:, None]
+        sizes = np.einsum("jk,jk->j", reach @ np.abs(symmetric), reach)
+        spread = np.einsum("jk,jk->j", rest @ symmetric, rest) + sum_rounding(2 * len(means) + 4) * sizes
+        if len(means) == 1:
+            residual, spread = np.zeros(1), np.zeros(len(queries))
         ones = factor.sum(axis=1)
-        total = float(ones @ ones)
-        # A backward error of the factor moves a'Σb by at most slack · ‖|F||a|‖ ‖|F||b|‖, cancellation or not.
-        whole = float(np.linalg.norm(np.abs(factor).sum(axis=1)))
-        residual = costs + allowance - 1 / (total + slack * whole**2) if size > 1 else np.zeros(size)
-        lengths, along = (
-            np.linalg.norm(np.abs(factor) @ np.abs(queries.T), axis=0),
-            ones @ factor @ queries.T / total,
-        )
-        root = factor.T - np.outer(factor.T @ ones, ones) / total
-        left = np.linalg.norm(queries @ root, axis=1)
-        spread = (left + slack * lengths) ** 2 + slack * lengths**2 if size > 1 else np.zeros(len(queries))
-        parts = (np.abs(along) + slack * lengths * whole / total) ** 2 * (1 + 2 * slack * whole**2 / total)
-        return cls(factor.T @ ones / total, root, residual, spread, parts)
+        root = factor.T - np.outer(factor.T @ ones, ones) / float(ones @ ones)
+        return cls(means, root, residual, np.maximum(spread, 0.0), parts**2 * (1 + 4 * EPS))
 
     @property
     def residual_cost(self) -> float:
@@ -92,7 +96,8 @@ class SplitNoise:
 class SplitBound:
     """The trace norm of ``X = diag(√μ) A diag(√λ)``, split along ``h = √λ``; both numbers are rounded down.
 
-    With ``|X| = (X'X)^½``, `along` is ``h'|X|h`` and `across` is the rest of the trace of |X|.
+    With the polar factor U of X, `along` is ``h'X'U h`` and `across` is the rest of ``tr X'U``; any U of norm 1 will
+    do for the bound that they prove.
     """
 
     across: float
@@ -103,10 +108,14 @@ class SplitBound:
         """Split for weights that are none negative and not all zero; they are brought to sum 1."""
         users = np.sqrt(neighbour_weights / neighbour_weights.sum())
         weighted = np.sqrt(query_weights / query_weights.sum())[:, None] * queries * users
+        polar, longest = linalg.nearly_orthonormal(weighted)
         total, allowance = linalg.trace_norm(weighted)
-        _, sizes, right = linalg.svd(weighted)
-        along = float(sizes @ (right @ users) ** 2)
-        return cls(max(total - along - 3 * allowance, 0.0), max(along - 2 * allowance, 0.0))
+        along = float((polar @ users) @ (weighted @ users))
+        # Weights and roots are rounded, too, by few units each, whatever a number's share.
+        size = sum(weighted.shape) + 16
+        off = 2 * sum_rounding(size) * float((np.abs(polar) @ users) @ (np.abs(weighted) @ users))
+        off += 2 * sum_rounding(size) * math.sqrt(min(weighted.shape)) * float(np.linalg.norm(weighted))
+        return cls(max(total - along - allowance - off, 0.0) / longest, max(along - off, 0.0) / longest)
 
 
 MAX_CASES = 2**20  # largest number of combinations of worst queries, over all tables

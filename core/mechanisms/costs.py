@@ -173,9 +173,6 @@ TOLD = 1e-9
 NOTHING = 1e-20
 """Share of the largest variance that may stand in an answer below which there is none: the answer is exact."""
 
-STEPS = 3
-"""How often a factor of a covariance is improved by one of what it leaves of the covariance."""
-
 
 def profile(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
     """Return what no pair of neighbours exceeds, infinite for what rounding does not tell from an exact answer."""
@@ -224,9 +221,9 @@ def _by_factor(noise: Array, moves: Array, rounding: Array) -> Array | None:
     """Return the costs where a covariance is proven to be positive definite, else None."""
     if not len(noise):
         return np.zeros(moves.shape[1])
-    units = np.ldexp(1.0, -(np.frexp(np.diagonal(noise))[1] // 2))
-    scaled = Enclosure.of(noise * units * units[:, None])
-    found = _whitened(scaled)
+    own, units = linalg.in_powers_of_two(noise)
+    scaled = Enclosure.of(own)
+    found = linalg.whitened(scaled)
     if found is None:
         return None
     root, inverse = found
@@ -247,23 +244,6 @@ def _by_factor(noise: Array, moves: Array, rounding: Array) -> Array | None:
         2 * sum_rounding(len(noise)) * reach + float(np.linalg.norm(inverse.low + inverse.radius))
     ) * squares
     return np.asarray((terms + off * UPWARDS) * (1 + 4 * 2.0**-53))
-
-
-def _whitened(covariance: Enclosure) -> tuple[Array, Enclosure] | None:
-    """Return T and the inverse of ``T' Σ T``, which is close to the identity; None where no T is found."""
-    root, current = np.eye(len(covariance.high)), covariance
-    for _ in range(STEPS):
-        factor = linalg.cholesky(current.high)
-        if factor is None:
-            return None
-        root = root @ scipy.linalg.solve_triangular(factor, np.eye(len(root)), check_finite=False)
-        if not np.all(np.isfinite(root)):
-            return None
-        current = Enclosure.of(root.T) @ (covariance @ Enclosure.of(root))
-        inverse = inverse_near_identity(current)
-        if inverse is not None:
-            return root, inverse
-    return None
 
 
 def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
@@ -305,11 +285,11 @@ def proven_variances(noise: Array, queries: Array, independent: bool, asked: Arr
             return None
         combined = wanted @ known
         return _told(combined @ Enclosure.of(noise), combined, float(np.diagonal(noise).max()))
-    found = _whitened(Enclosure.of(noise)) if np.all(np.diagonal(noise) > 0) else None
+    found = linalg.whitened(Enclosure.of(noise)) if np.all(np.diagonal(noise) > 0) else None
     if found is None:
         return None
     scaled = Enclosure.of(found[0].T) @ Enclosure.of(queries)
-    again = _whitened(scaled.T @ (found[1] @ scaled))
+    again = linalg.whitened(scaled.T @ (found[1] @ scaled))
     if again is None:
         return None
     combined = wanted @ Enclosure.of(again[0])

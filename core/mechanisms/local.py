@@ -90,7 +90,7 @@ class LocalMechanism(Displayed):
                 raise InvalidInputError(
                     "strategy cannot answer the workload: its rows do not span the workload's"
                 )
-            self.reconstruction = self._as_reconstruction(found.matrix)
+            self.reconstruction = self._as_reconstruction(found)
         else:
             self.reconstruction = self._as_reconstruction(reconstruction)
 

@@ -21,6 +21,7 @@ from dualmech.mechanisms.gaussian import TOLERANCE, LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
+from dualmech.verified import spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
 # The judge's arithmetic for upper bounds of several covariances in the Loewner order.
@@ -69,14 +70,9 @@ def dual_bound(bounds: Array, weights: Array, roundings: Array) -> tuple[float, 
     if not np.all(np.isfinite(weights)) or not np.any(weights):
         return 0.0, 0.0
     weights = weights / np.abs(weights).max()
-    shifts = [
-        max(-float(np.linalg.eigvalsh(each)[0]), 0.0) + 4 * size * EPS * float(np.linalg.norm(each))
-        for each in weights
-    ]
-    total = weights.sum(axis=0)
-    largest = (
-        float(np.linalg.eigvalsh(total)[-1]) + sum(shifts) + 4 * size * EPS * float(np.linalg.norm(total))
-    )
+    shifts = [max(-linalg.extreme_eigenvalues(each)[0], 0.0) for each in weights]
+    hidden = len(weights) * EPS * float(np.linalg.norm(np.abs(weights).sum(axis=0)))
+    largest = linalg.extreme_eigenvalues(weights.sum(axis=0), hidden)[1] + sum(shifts)
     value = float(np.einsum("ikl,ilk->", bounds, weights))
     value += sum(shift * float(np.trace(bound)) for shift, bound in zip(shifts, bounds, strict=True))
     sizes = np.linalg.norm(bounds, axis=(1, 2)) * np.linalg.norm(weights, axis=(1, 2))
@@ -94,14 +90,22 @@ def loewner_violation(bounds: Array, covariance: Array, roundings: Array) -> tup
         return np.inf, 0.0
     if all(excess <= 0 for excess in _excesses(bounds, covariance, roundings)):
         return 0.0, 0.0
-    factor = linalg.cholesky(covariance)
-    if factor is None:
+    own, units = linalg.in_powers_of_two(covariance)
+    factor = linalg.cholesky(own)
+    proven = None if factor is None else linalg.inverse_root(own, factor)
+    if proven is None:
         return np.inf, 0.0
-    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False)
-    largest = max(float(np.linalg.eigvalsh(inverse.T @ bound @ inverse)[-1]) for bound in bounds)
-    # The same backward error of the Cholesky factor as in `linalg.inverse_forms`, for all directions at once.
-    magnitudes = float(np.linalg.norm(np.abs(factor) @ np.abs(inverse), 2))
-    return max(largest - 1, 0.0), 3 * len(factor) * EPS * magnitudes**2
+    root, reach = proven
+    # With ``C = T' Σ T``, ``T' P_i T ⪯ λ I`` says that ``P_i ⪯ λ ‖C⁻¹‖ Σ``.
+    largest, highest, sizes = 0.0, 0.0, np.abs(root)
+    for bound, rounding in zip(bounds * units * units[:, None], roundings, strict=True):
+        seen = root.T @ bound @ root
+        hidden = 3 * sum_rounding(len(own) + 1) * spectral_norm(sizes.T @ np.abs(bound) @ sizes)
+        hidden += rounding * float(np.linalg.norm(bound)) * spectral_norm(sizes) ** 2
+        seen = (seen + seen.T) / 2
+        largest = max(largest, float(np.linalg.eigvalsh(seen)[-1]))
+        highest = max(highest, linalg.extreme_eigenvalues(seen, hidden)[1])
+    return max(largest - 1, 0.0), max(highest * reach - largest, 0.0)
 
 
 def raise_above_bounds(bounds: Array, covariance: Array, roundings: Array) -> Array:
@@ -129,21 +133,26 @@ def loewner_improvement(bounds: Array, covariance: Array) -> float:
     mean = float(np.trace(covariance)) / size
     spectra = []
     for bound in bounds:
-        values, vectors = np.linalg.eigh((covariance - bound) / mean)
-        allowance = 4 * size * EPS * float(np.linalg.norm(covariance) + np.linalg.norm(bound)) / mean
-        spectra.append((np.maximum(values, 0.0) + allowance, vectors))
+        left = (covariance - bound) / mean
+        values, vectors = np.linalg.eigh(left)
+        hidden = 2 * EPS * float(np.linalg.norm(covariance) + np.linalg.norm(bound)) / mean
+        spectra.append(
+            (np.maximum(values, 0.0) + linalg.eigen_residual(left, values, vectors) + hidden, vectors)
+        )
     best = np.inf
     for shift in SHIFTS:
         total = sum((vectors / (values + shift)) @ vectors.T for values, vectors in spectra)
-        least = float(np.linalg.eigvalsh(total)[0]) - 4 * size * EPS * float(np.linalg.norm(total))
+        # Computed vectors are orthonormal, and the sum is formed, but for a few roundings of a term each.
+        least = linalg.extreme_eigenvalues(total, 4 * size * EPS * float(np.linalg.norm(total)))[0]
         if least > 0:
             best = min(best, float(count / least - shift))
     return max(best, 0.0)
 
 
 def _units(bounds: Array) -> Array:
-    """Return the standard deviation of each coordinate under the noisiest of the mechanisms."""
-    return np.asarray(np.sqrt(np.diagonal(bounds, axis1=1, axis2=2).max(axis=0)))
+    """Return powers of 2 close to the standard deviation of each coordinate under the noisiest of the mechanisms."""
+    largest = np.diagonal(bounds, axis1=1, axis2=2).max(axis=0)
+    return np.ldexp(1.0, np.frexp(largest)[1] // 2)
 
 
 def _excesses(bounds: Array, covariance: Array, roundings: Array) -> Iterator[float]:
@@ -151,10 +160,9 @@ def _excesses(bounds: Array, covariance: Array, roundings: Array) -> Iterator[fl
     units = _units(bounds)
     scale = units * units[:, None]
     noise = covariance / scale
-    unit = 4 * len(noise) * EPS
     for bound, rounding in zip(bounds / scale, roundings, strict=True):
-        largest = float(np.linalg.eigvalsh(bound - noise)[-1])
-        yield largest + float((unit + rounding) * np.linalg.norm(bound) + unit * np.linalg.norm(noise))
+        hidden = float((EPS + rounding) * np.linalg.norm(bound) + EPS * np.linalg.norm(noise))
+        yield linalg.extreme_eigenvalues(bound - noise, hidden)[1]
 
 
 LARGEST = 4096

@@ -184,7 +184,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         objective, violation, rounding = np.inf, np.inf, 0.0
         if evaluated is not None:
             violation = evaluated.violation
-            rounding = evaluated.mending + evaluated.reconstruction.rounding
+            rounding = evaluated.mending + evaluated.sums
             objective = self.user_types * float(self.prior @ evaluated.moments)
             if self.criterion == "worst":
                 objective = float(evaluated.variances.max())
@@ -260,8 +260,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
         Both are relative to a user's second moment and length, which for one of small prior may be far larger.
         """
-        sums = 4 * (sum(evaluated.reconstruction.matrix.shape) + 4) * EPS
-        own = evaluated.mending + 2 * evaluated.reconstruction.each_rounding + sums
+        own = evaluated.mending + evaluated.sums
         scale = float((evaluated.moments + self._lengths).max()) / unit if unit > 0 else np.inf
         return own * max(scale, 1.0) + evaluated.violation * max(scale - 1, 0.0)
 

@@ -42,7 +42,7 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
 
 class TestJudge:
     def test_what_exceeds_by_less_than_the_last_digit_is_raised_all_the_same(self) -> None:
-        bound, covariance, exact = np.ones((1, 1, 1)), np.array([[1 + 8 * EPS]]), np.zeros(1)
+        bound, covariance, exact = np.ones((1, 1, 1)), np.array([[1 + EPS]]), np.zeros(1)
         assert common.loewner_violation(bound, covariance, exact)[1] > 0
         raised = common.raise_above_bounds(bound, covariance, exact)
         assert common.loewner_violation(bound, raised, exact) == (0, 0) and raised[0, 0] < 1 + 16 * EPS

@@ -299,8 +299,8 @@ class TestReconstruction:
         chosen = np.full(4, 0.25) if prior is None else np.array(prior)
         closed = local_geometry.best_reconstruction(workload.dense(), strategy, chosen)
         assert closed is not None
-        np.testing.assert_allclose(found, closed.matrix, atol=1e-4 * np.abs(closed.matrix).max())
-        variances = [float((strategy @ chosen) @ np.square(V).sum(axis=0)) for V in (found, closed.matrix)]
+        np.testing.assert_allclose(found, closed, atol=1e-4 * np.abs(closed).max())
+        variances = [float((strategy @ chosen) @ np.square(V).sum(axis=0)) for V in (found, closed)]
         assert variances[0] == pytest.approx(variances[1], rel=1e-7)
 
     def test_a_strategy_that_cannot_answer(self) -> None:
