@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dualmech import linalg
+
+quick = settings(max_examples=60)
 
 
 class TestEitherAlgorithm:
@@ -60,3 +65,55 @@ def test_columns_that_are_clearly_independent_need_no_singular_values(scale: flo
     empty[:, 2] = 0
     for matrix in (deficient, nearly, empty, full[:4]):
         assert not linalg.spans_all(matrix)
+
+
+class TestWithinWhatIsProven:
+    """Allowances hold against fifty digits, whatever the condition."""
+
+    @staticmethod
+    def rough(seed: int, rows: int, columns: int) -> Any:
+        """Return entries of very different sizes, with rows that are nearly parallel."""
+        rng = np.random.default_rng(seed)
+        found = rng.standard_normal((rows, columns)) * 10.0 ** rng.uniform(-6, 0, (rows, 1))
+        found[-1] = found[0] * (1 + 10.0 ** rng.uniform(-15, 0) * rng.standard_normal(columns))
+        return found * 2.0 ** rng.integers(-20, 20)
+
+    @quick
+    @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 5))
+    def test_a_trace_norm_is_not_below(self, seed: int, rows: int, columns: int) -> None:
+        matrix = self.rough(seed, rows, columns)
+        norm, allowance = linalg.trace_norm(matrix)
+        with mp.workdps(50):
+            exact = sum(mp.svd_r(mp.matrix(matrix.tolist()), compute_uv=False))
+            assert mp.mpf(norm) - mp.mpf(allowance) <= exact <= mp.mpf(norm) * (1 + mp.mpf("1e-12"))
+        assert allowance <= 1e-13 * norm
+
+    @quick
+    @given(st.integers(0, 2**32), st.integers(1, 5))
+    def test_forms_of_an_inverse(self, seed: int, size: int) -> None:
+        half = self.rough(seed, size, size)
+        covariance, vectors = half @ half.T, self.rough(seed + 1, size, 3)
+        found = linalg.inverse_forms(covariance, vectors)
+        assert found is not None
+        judged, forms, allowances = found
+        with mp.workdps(80):
+            inverse = mp.matrix(judged.tolist()) ** -1
+            for form, allowance, vector in zip(forms, allowances, vectors.T, strict=True):
+                column = mp.matrix(vector.tolist())
+                exact = (column.T * inverse * column)[0]
+                assert not np.isfinite(form) or abs(exact - mp.mpf(form)) <= mp.mpf(allowance)
+
+    @quick
+    @given(st.integers(0, 2**32), st.integers(1, 5))
+    def test_eigenvalues(self, seed: int, size: int) -> None:
+        half = self.rough(seed, size, size)
+        matrix = half + half.T
+        low, high = linalg.extreme_eigenvalues(matrix)
+        with mp.workdps(50):
+            exact = sorted(mp.eigsy(mp.matrix(matrix.tolist()), eigvals_only=True))
+            assert mp.mpf(low) <= exact[0] and exact[-1] <= mp.mpf(high)
+        assert high - low <= float(exact[-1] - exact[0]) + 1e-13 * np.abs(matrix).max()
+
+    def test_what_nothing_proves_is_infinite(self) -> None:
+        """No triangle makes a covariance near the identity that is singular exactly."""
+        assert linalg.inverse_root(np.ones((2, 2)), np.array([[1.0, 1.0], [0.0, 1e-9]])) is None
