@@ -253,6 +253,13 @@ def run(
 
 BACKENDS = ("CLARABEL", "SCS")
 
+PROGRAMS = {
+    f"{backend}{'' if formulation == 'schur' else f', {formulation}'}": (backend, formulation)
+    for formulation in ("schur", "logdet")
+    for backend in BACKENDS
+}
+"""The programs of the reference layer in Table 2, by the names of their columns."""
+
 RIVALS = MECHANISMS[:-1]
 
 WEIGHTS = {"IP": 3, "HM": 2}  # what a column's evidence weighs (`Evidence`); 1 for the others
@@ -293,6 +300,10 @@ class OptimumRow:
         """The widest certified gap."""
         return max(entry.gap for entry in self.entries)
 
+    def answer_of(self, layer: str) -> LayerAnswer | None:
+        """Return the answer of a layer, None where it was not asked."""
+        return next((entry for entry in self.entries if entry.layer == layer), None)
+
     def confirmed(self, column: str) -> bool:
         """Whether a printed number rounds something in the interval that all answers share."""
         return self.case.confirms(column, self.optimum)
@@ -303,16 +314,20 @@ class OptimumRow:
         return self.comparison.lower_bound, self.comparison.objective
 
 
-def solve_case(case: PrintedCase, limit: float) -> OptimumRow:
+def solve_case(case: PrintedCase, limit: float, centred: int) -> OptimumRow:
     """Solve one case with every backend of the reference layer, with the fast layer, and by SM-II in every basis.
 
-    A run of SM-II that does not end by its own rule is stopped after `limit` seconds.
+    A run of SM-II that does not end by its own rule is stopped after `limit` seconds. The central path, one conic
+    program for every sharpness, is followed up to `centred` cells.
     """
     problem = case.problem()
     answers: dict[str, Solution] = {}
     with without_warnings():
-        for backend in BACKENDS:
-            answers[backend] = reference.solve(problem, backend=backend, tol=TOLERANCES[backend])
+        for name, (backend, formulation) in PROGRAMS.items():
+            if formulation != "logdet" or problem.workload.shape[1] <= centred:
+                answers[name] = reference.solve(
+                    problem, backend=backend, formulation=formulation, tol=TOLERANCES[backend]
+                )
         answers["fast"] = fast.solve(problem, tol=TOLERANCES["fast"])
     runs = tuple(
         run(problem.workload, problem.targets, basis, limit, hessian=hessian)
