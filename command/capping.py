@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 import dualmech as dm
 from dualmech.certificate import Certificate
-from dualmech.command import inputs
-from dualmech.command.answers import describe, privacy_text
+from dualmech.command import inputs, report
+from dualmech.command.answers import privacy_text
 from dualmech.command.options import Layer, UsageError, refuse_unused
 from dualmech.command.request import Request
 from dualmech.crosscheck import printing
-from dualmech.crosscheck.caps import Capped, capped
-from dualmech.crosscheck.printing import (
-    Terms,
-    interval_text,
-    neighbours_lines,
-)
+from dualmech.crosscheck.caps import capped
+from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.wasting import Waste, waste
 from dualmech.files.atomic import check_suffix
 from dualmech.mechanisms.privacy import SHOWN_DELTA
-from dualmech.solution import gap_words
-from dualmech.watching import passing
+from dualmech.progress import Status
+from dualmech.solution import judged_solution, retold
+from dualmech.watching import Line, passing
 
 TOLERANCES = {Layer.FAST: 1e-6, Layer.REFERENCE: 1e-4}
 """Width of the interval that is aimed at, by layer."""
 
-OF_ONE_PROBLEM = ("backend", "method", "refine", "start", "time_limit", "prove")
+OF_ONE_PROBLEM = ("backend", "method", "refine", "start", "time_limit")
 """Options of ``solve`` that a search over problems does not take."""
 
 
 def solve_capped(
-    request: Request, options: Mapping[str, Any], layer: Layer, tol: float | None, output: str | None
+    request: Request,
+    options: Mapping[str, Any],
+    layer: Layer,
+    tol: float | None,
+    output: str | None,
+    prove: str | None,
 ) -> tuple[Certificate, float]:
     """Find, print and write the least factor that hard limits leave; return its certificate and the width asked for."""
     for name in OF_ONE_PROBLEM:
@@ -56,29 +59,36 @@ def solve_capped(
             geometry=asked.geometry,
             layer=layer.value,
         )
+        answer = retold(found.answer, asked=replace(request.asked(), limits=found.limits))
         if output is not None:
             line.say("writing")
-            found.answer.save(output)
-    return capped_report(printing.console(), found, width, request.terms), width
+            answer.save(output)
+        proofs = [] if prove is None else _proofs(answer, prove, line)
+    out = printing.console()
+    certificate = report.solution_report(out, answer, request.terms, width)
+    for said in proofs:
+        out.print(said, soft_wrap=True)
+    return certificate, width
 
 
-def capped_report(out: Console, found: Capped, tol: float, terms: Terms) -> Certificate:
-    """Print what was proven of the factor, and what every table gets; return the certificate of the factor."""
-    certificate, problem = found.certificate, found.answer.problem
-    proven = certificate.certifies(tol)
-    out.print(
-        f"{'CERTIFIED' if proven else 'NOT CERTIFIED'}: factor on the targets that are not hard {found.high:.9g}, "
-        f"optimum proven to lie in"
+def _proofs(answer: dm.Solution, path: str, line: Line) -> list[str]:
+    """Write two proofs in whole numbers, of the factor from above and from below, and say what they show."""
+    line.say("proving")
+    limits, problem = answer.limits, answer.problem
+    lower = limits.below(problem)
+    tight = judged_solution(
+        lower, lower.feasible(answer.primal), limits.dual, tol=answer.tol, otherwise=Status.GIVEN
     )
-    out.print(f"  {interval_text((found.low, found.high))}  ({gap_words(certificate, tol)})")
-    out.print(
-        f"  at squared privacy cost {found.cost:.6g}; below, targets that are not hard are times the factor"
+    above, below = dm.prove(answer), dm.prove(tight)
+    second = str(Path(path).with_suffix(".below.json"))
+    above.save(path)
+    below.save(second)
+    ends = (
+        f"{path}: in whole numbers, noise of rho = {exact.above(above.upper / 2)} keeps all limits at the factor "
+        f"{limits.high:.9g}",
+        f"{second}: none of less than rho = {exact.below(below.lower / 2)} does at the factor {limits.low:.9g}",
     )
-    out.print(f"  geometry: {problem.geometry.name}")
-    for line in neighbours_lines(problem):
-        out.print(f"  {line}")
-    describe(problem, out, found.answer, terms)
-    return certificate
+    return [*ends]
 
 
 TAKEN = ("workload", "mechanism", "output", "tol")

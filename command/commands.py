@@ -89,19 +89,13 @@ def solve(
     """Find the best noise for a workload and prove how good it is."""
     request = request_of(context)
     request.refuse_foreign(refine=refine)
-    if backend is not None and layer is Layer.FAST:
-        raise UsageError("--backend belongs to --layer reference; the fast layer has none")
-    if method is not None and (refine or layer is not Layer.FAST):
-        raise UsageError("--method belongs to --layer fast without --refine")
-    if (start is not None or time_limit is not None) and (refine or layer is not Layer.FAST):
-        raise UsageError("--start and --time-limit belong to --layer fast without --refine")
     for path, suffix in ((output, ".npz"), (prove, ".json")):
         if path is not None:
             dm.files.check_writable(path, suffix)
     if request.searches:
         from dualmech.command import capping
 
-        leave(capping.solve_capped(request, context.params, layer, tol, output))
+        leave(capping.solve_capped(request, context.params, layer, tol, output, prove))
     with warnings.catch_warnings(), passing("stating the problem") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
         posed = _posed(request, refine or method in dm.fast.MATRIX_METHODS, prove is not None)
@@ -112,6 +106,7 @@ def solve(
             else partial(_solve, {name: own for name, own in options.items() if own is not None})
         )
         answer, stages = run(posed, layer, backend, tol, line)
+        answer = dm.solution.retold(answer, asked=request.asked())
         if output is not None:
             line.say("writing")
             answer.save(output)
@@ -122,7 +117,7 @@ def solve(
         from dualmech.command import report
         from dualmech.crosscheck import printing
     out = printing.console()
-    report.solution_report(out, answer, request.terms)
+    report.solution_report(out, answer, request.terms, answer.tol)
     report.stage_lines(out, answer, stages)
     if prove is not None:
         report.proof_line(out, proof)
@@ -206,8 +201,6 @@ def judge(
         from dualmech.command import capping
 
         leave((capping.judge_waste(context, str(workload), mechanism, output), tol))
-    if output is not None:
-        raise UsageError("--output of judge belongs to --mechanism: it writes the better one")
     request = request_of(context)
     if problem != "fitness" and (rho is not None or epsilon is not None):
         raise UsageError(
@@ -243,18 +236,19 @@ def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> Non
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.families import family_of
 
-    family = family_of(own.problem)
-    spent = ("rho", "epsilon") if family.at_a_cost else ()
-    used = ("workload", "tol", "z", "delta", *spent)
+    family, asked = family_of(own.problem), own.asked
+    spent_on = {} if asked is None else {"rho": asked.rho, "epsilon": asked.epsilon}
+    kept = any(each is not None for each in spent_on.values())
+    spent = ("rho", "epsilon", "delta") if family.at_a_cost and not kept else ()
+    used = ("workload", "tol", *(("z", "delta") if asked is None else ()), *spent)
     options.refuse_unused(context, used, "a solution, whose file says what was asked")
     with passing("reading"):
-        posed: dict[str, Any] = {
-            "problem": family.name,
-            "privacy": getattr(own.problem, "privacy", None),
-        }
-        request = request_of(context, None, **posed if family.at_a_cost else {})
-    report.solution_report(printing.console(), own, request.terms)
-    leave((own.certificate, tol))
+        told: dict[str, Any] = {} if asked is None else {"z": asked.quantile, "delta": asked.delta}
+        if family.at_a_cost:
+            told |= {"problem": family.name, "privacy": getattr(own.problem, "privacy", None)}
+            told |= spent_on if kept else {}
+        terms = request_of(context, None, **told).terms
+    leave((report.solution_report(printing.console(), own, terms, tol), tol))
 
 
 def simulate(
@@ -365,9 +359,6 @@ def verify(
     neighbours: options.Neighbours = None,
 ) -> None:
     """Check a proof in whole numbers, with nothing but Python's own arithmetic."""
-    posing = (targets, moe, weights, rho, epsilon, delta, neighbours)
-    if workload is None and any(given is not None for given in posing):
-        raise UsageError("options that pose a problem need a WORKLOAD, which the proof is to be of")
     with passing("checking") as line:
         from dualmech.command import report
         from dualmech.crosscheck import printing
@@ -483,8 +474,6 @@ def explain(
     ] = None,
 ) -> None:
     """Print the program, its dual, the optimal weights, the prices and the proof in words."""
-    if formulation is not None and layer is Layer.FAST:
-        raise UsageError("--formulation belongs to --layer reference; the fast layer has none")
     if latex not in (None, "-"):
         dm.files.check_writable(str(latex), ".tex")
     with passing("reading"):
@@ -510,6 +499,7 @@ def explain(
     page = explanation.sections(answer, stated)
     if latex is None:
         explanation.show(printing.console(), page)
+        explanation.show_plan(printing.console(), held or answer)
     else:
         explanation.write_latex(page, latex)
     leave((answer.certificate, answer.tol))

@@ -17,7 +17,7 @@ import typer
 
 from dualmech.command import commands, sweep
 from dualmech.command.commands import explain, leaderboard, library, plot, verify
-from dualmech.command.options import UsageError
+from dualmech.command.options import Checked, UsageError
 from dualmech.command.releasing import release
 from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError, printable
@@ -69,10 +69,10 @@ for posed in (
     sweep.sweep,
     sweep.report,
 ):
-    app.command()(posed)
+    app.command(cls=Checked)(posed)
 
 
-@app.command()
+@app.command(cls=Checked)
 def crosscheck(
     tables: Annotated[
         list[str] | None,
@@ -175,7 +175,7 @@ def _with_progress(
         yield row
 
 
-@app.command()
+@app.command(cls=Checked)
 def info() -> None:
     """Print versions, backends and threads."""
     import importlib.metadata

@@ -11,8 +11,10 @@ from dualmech.command.options import UsageError
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
-    from dualmech.publishing.plans import ReleasePlan
     from dualmech.publishing.publication import Publication
+
+
+DRY = "Dry run: no record was read, nothing was drawn."
 
 
 def release(
@@ -29,12 +31,16 @@ def release(
     rho: Annotated[
         str | None,
         typer.Option(
-            help="The most that it may cost, such as 1/2 or 0.5, compared exactly; 100 if not given."
+            help="The most that it may cost, such as 1/2 or 0.5, compared exactly. [default: what the plan was asked "
+            "to spend, else 100]"
         ),
     ] = None,
     level: Annotated[
-        float, typer.Option(help="Probability that truth lies within a margin of error.")
-    ] = 0.95,
+        float | None,
+        typer.Option(
+            help="Probability that truth lies within a margin of error. [default: the plan's own, else 0.95]"
+        ),
+    ] = None,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
@@ -66,7 +72,8 @@ def release(
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
     with passing("reading") as line:
-        validate.probability(level=level)
+        if level is not None:
+            validate.probability(level=level)
         if output is not None:
             files.check_new_folder(output)
         answer = inputs.read_solution(source)
@@ -78,15 +85,14 @@ def release(
         if dry_run:
             planned = dm.plan_release(answer, rho=rho)
             planned.check_columns(data)
-            shown = preview(planned, level, simultaneous)
+            shown = [DRY, *planned.lines(level, simultaneous)]
         else:
             released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
             line.say("writing")
             names = released.write(str(output), level, simultaneous)
             shown = [
                 f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
-                f"Privacy: rho is at most {released.rho_text} (zCDP), as a fraction in the statement; "
-                f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09.",
+                *released.lines(level, simultaneous),
             ]
             if fitted:
                 line.say("fitting")
@@ -103,31 +109,6 @@ def _write_fitted(released: Publication, folder: Path) -> str:
     agreeing = released.fitted(integer=True)
     agreeing.write(folder)
     return f"fitted: whole tables that agree, and are biased, in {folder}; gap {agreeing.gap:.2g}"
-
-
-def preview(planned: ReleasePlan, level: float, simultaneous: bool) -> list[str]:
-    """Return what a release would cost and how accurate its tables would be, in lines."""
-    from dualmech.display import counted
-    from dualmech.publishing.statement import DELTAS, MOST_LISTED
-
-    names = planned.tables
-    lines = [
-        "Dry run: no record was read, nothing was drawn.",
-        f"Neighbours: {planned.neighbours}.",
-        f"Privacy: rho = {planned.rho}, which is at most {planned.rho_text} (zCDP).",
-        *(
-            f"  epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}, as rho implies it"
-            for delta in DELTAS
-        ),
-        f"Largest margins of error at the level {level:g}{', of all entries at once' if simultaneous else ''}:",
-        *(
-            f"  {name}: {planned.margins(name, level, simultaneous).max():.6g} "
-            f"({counted(planned.published[name].entries, 'row')})"
-            for name in names[:MOST_LISTED]
-        ),
-    ]
-    left = len(names) - MOST_LISTED
-    return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
 
 
 def _no_solution(source: str) -> str:

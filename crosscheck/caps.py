@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from dualmech import fast, reference, validate
+from dualmech.asked import Asked, HardLimits
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.solution import Solution
+from dualmech.solution import Solution, retold
 from dualmech.validate import Array
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
@@ -59,8 +60,14 @@ class Capped(Displayed):
 
     @property
     def certificate(self) -> Certificate:
-        """The same as a certificate of the factor: rounding is in both ends already."""
-        return Certificate.of(self.high, self.low, 0.0, 0.0)
+        """The same as a certificate of the factor, computed anew: rounding is in both ends already."""
+        return self.limits.certificate(self.answer.problem, self.answer.certificate)
+
+    @property
+    def limits(self) -> HardLimits:
+        """What was hard, as the answer's file keeps it."""
+        found: HardLimits = self.answer.limits
+        return found
 
     @property
     def mechanism(self) -> Any:
@@ -140,7 +147,10 @@ def capped(
     allowed, tol = validate.positive_number(cost=cost), validate.positive_number(tol=tol)
     solve = LAYERS[validate.choice((*LAYERS,), layer=layer)]
     stated, capped_items = _stated(workload, own, held, others, neighbours, geometry)
-    return _Search(stated, capped_items, allowed, tol, solve).run()
+    names = tuple(
+        name if isinstance(name, str) else " x ".join(map(str, np.atleast_1d(name))) for name in held
+    )
+    return _Search(stated, names, capped_items, allowed, tol, solve).run()
 
 
 def _others(workload: Workload, held: dict[Any, float]) -> list[Any]:
@@ -192,6 +202,7 @@ class _Search:
     """Newton's method on the factor."""
 
     stated: FitnessForUse
+    names: tuple[str, ...]
     held: Any  # whether each target is a cap
     cost: float
     tol: float
@@ -257,7 +268,8 @@ class _Search:
             factor = short * (1 + step) if best is None else math.sqrt(short * best.high)
             answer = self.at(factor)
             if answer.certificate.feasible and answer.certificate.interval[1] <= self.cost:
-                best = Capped(low, factor, self.cost, answer, below)
+                limits = HardLimits(self.names, self.held, self.cost, low, factor, below.dual)
+                best = Capped(low, factor, self.cost, retold(answer, asked=Asked(limits=limits)), below)
             else:
                 short, step = factor, 2 * step
             if best is not None and best.high <= short * (1 + max(self.tol, best.gap / 8)):

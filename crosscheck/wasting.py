@@ -90,7 +90,7 @@ class Waste(Displayed):
         whom = "the least accurate query of every table" if self.by_table else "every query"
         said = [
             f"It costs rho = {self.cost / 2:.6g} (zCDP); noise of rho = {enough} is enough to make {whom} as accurate.",
-            f"Wasted: {_percent(low, high)} of the squared privacy cost (proven).",
+            f"Wasted: {_percent(low, high)} of rho (proven).",
         ]
         if self.by_table:
             said.append(
@@ -141,7 +141,7 @@ def waste(
     >>> round(found.cost, 6), round(found.better.squared_privacy_cost, 4)
     (2.0, 1.7153)
     >>> print(found.words[1])
-    Wasted: 14.23 % to 14.24 % of the squared privacy cost (proven).
+    Wasted: 14.23 % to 14.24 % of rho (proven).
     """
     asked = check_workload(workload)
     if not isinstance(mechanism, GaussianPrivacy):

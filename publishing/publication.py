@@ -14,7 +14,7 @@ from dualmech import files, validate
 from dualmech.publishing.drawing import Measured
 from dualmech.publishing.fitting.records import FittedTables
 from dualmech.publishing.fitting.released import fit
-from dualmech.publishing.plans import LEVEL, ReleasePlan
+from dualmech.publishing.plans import ReleasePlan
 from dualmech.publishing.statement import as_frame, file_name, statement, write_rows
 from dualmech.solution import Solution
 from dualmech.validate import Array
@@ -55,7 +55,7 @@ class Publication(ReleasePlan):
         return self._answers[asked.rows].reshape(asked.shape)
 
     def rows(
-        self, table: str, level: float = LEVEL, simultaneous: bool = False
+        self, table: str, level: float | None = None, simultaneous: bool = False
     ) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]:
         """Return the heading of a table and its rows: a label a side, then estimate, margin and interval."""
         asked, margins = self._table(table), self.margins(table, level, simultaneous).ravel().tolist()
@@ -67,7 +67,7 @@ class Publication(ReleasePlan):
         )
         return (*asked.sides, *MEASURES), lines
 
-    def frame(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Any:
+    def frame(self, table: str, level: float | None = None, simultaneous: bool = False) -> Any:
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
         return as_frame(*self.rows(table, level, simultaneous))
 
@@ -102,7 +102,7 @@ class Publication(ReleasePlan):
         return fit(self, validate.boolean(integer=integer))
 
     def write(
-        self, folder: str | PathLike[str], level: float = LEVEL, simultaneous: bool = False
+        self, folder: str | PathLike[str], level: float | None = None, simultaneous: bool = False
     ) -> list[str]:
         """Write a CSV file a table, a list of them, and the statement; return the names of the files.
 
@@ -122,7 +122,7 @@ class Publication(ReleasePlan):
                 handle.write(self.statement(level, simultaneous).encode())
         return [*names, INDEX, STATEMENT]
 
-    def statement(self, level: float = LEVEL, simultaneous: bool = False) -> str:
+    def statement(self, level: float | None = None, simultaneous: bool = False) -> str:
         """Return a page in Markdown that says what was asked, protected and promised, and what is not covered."""
         return statement(self, level, simultaneous)
 

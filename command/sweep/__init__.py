@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.command.options import UsageError
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ def sweep(
     from dualmech.crosscheck import printing, processes
 
     if dask is not None:
-        if jobs > 1:
-            raise UsageError("--jobs is for this machine; a Dask cluster has as many as it has workers")
         processes.check_dask()
     files.check_writable(output, running.SUFFIX)
     with passing("reading the grid"):

@@ -47,6 +47,10 @@ EXEMPT = {
     *("files.workload_arrays", "files.workload_from_arrays"),
 }
 
+ASKED_IN_JSON = (
+    '{"attributes": {"age": {"size": 4}}, "tables": [{"name": "ages", "ask": ["age"], "variance": 4}]}'
+)
+
 NOISE = ("covariance", "levels", "shapes", "strategy", "weights", "estimate", "mechanism", "query_matrix")
 CALLED = {
     "primal": ("primal", "point", *NOISE),
@@ -272,6 +276,9 @@ class World:
             "Specification.of": {
                 "given": {"attributes": {"age": 4}, "tables": [{"ask": ["age"], "variance": 1.0}]}
             },
+            "Specification.of_json": {"text": ASKED_IN_JSON},
+            "accounting.normal_quantile": {"level": 0.9},
+            "accounting.level_of": {"quantile": 2.0},
             "Specification.read": {"path": self.folder / "asked.toml"},
             "Schema.read": {"path": self.folder / "schema.toml"},
             "LocalMechanism": {
