@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 import dualmech as dm
+from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.command import inputs, report
 from dualmech.command.answers import privacy_text
@@ -21,7 +22,9 @@ from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.wasting import Waste, waste
 from dualmech.files.atomic import check_suffix
 from dualmech.mechanisms.privacy import SHOWN_DELTA
+from dualmech.neighbours import Relation
 from dualmech.progress import Status
+from dualmech.publishing.specification import Specification
 from dualmech.solution import judged_solution, retold
 from dualmech.watching import Line, passing
 
@@ -91,6 +94,9 @@ def _proofs(answer: dm.Solution, path: str, line: Line) -> list[str]:
     return [*ends]
 
 
+EQUAL = "equal"
+"""The practice that gives every table the same share of a budget."""
+
 TAKEN = ("workload", "mechanism", "output", "tol")
 """The options of ``judge`` that a mechanism leaves room for: targets and neighbours are its own."""
 
@@ -110,6 +116,36 @@ def judge_waste(context: typer.Context, workload: str, path: str, output: str | 
     if output is not None:
         found.better.save(output)
     return found.certificate
+
+
+def judge_practice(request: Request, practice: str, as_drawn: bool, output: str | None) -> None:
+    """Print what a practice of splitting a budget over tables wastes, and write the better plan if that is wanted."""
+    if request.rho is None:
+        raise UsageError("give --rho, what the practice spends, or rho in the specification")
+    if output is not None:
+        check_suffix(output, ".npz")
+    own, shares = request.workload, None
+    with passing("reading") as line:
+        asked = own.workload if isinstance(own, Specification) else inputs.read_workload(str(own))
+        if practice != EQUAL:
+            shares = inputs.read_shares(practice, asked)
+        rule = own.neighbours if isinstance(own, Specification) else None
+        if request.neighbours is not None:
+            rule = Relation.of(validate.text(neighbours=request.neighbours))
+        line.say("finding the least cost")
+        found = waste(
+            asked, rho=request.rho, shares=shares, as_drawn=as_drawn, neighbours=rule, callback=line
+        )
+        better = found.answer
+        if isinstance(own, Specification):
+            kept = own.changed(neighbours=None if rule is None else str(rule), targets=found.variances)
+            better = kept.planned(better)
+        if output is not None:
+            line.say("writing")
+            better.save(output)
+    out = printing.console()
+    for each in found.words:
+        out.print(each, markup=False, soft_wrap=True)
 
 
 def _read(path: str) -> object:

@@ -230,6 +230,29 @@ def judge(
     leave((verdict, tol))
 
 
+def waste(
+    context: typer.Context,
+    workload: options.Workload,
+    practice: Annotated[
+        str,
+        typer.Option(help="How ρ is split over the tables: equal, or a .csv file of lines of name,share."),
+    ] = "equal",
+    rho: options.Rho = None,
+    as_drawn: Annotated[
+        bool,
+        typer.Option("--as-drawn", help="Each table is published with its own noise, not made consistent."),
+    ] = False,
+    neighbours: options.Neighbours = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write the better plan to this .npz file.")
+    ] = None,
+) -> None:
+    """Say what a practice of splitting a budget over tables wastes: what the same accuracy costs at the least."""
+    from dualmech.command import capping
+
+    capping.judge_practice(request_of(context), practice, as_drawn, output)
+
+
 def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> None:
     """Report a solution from a file, which was judged anew when it was read, and leave."""
     from dualmech.command import report

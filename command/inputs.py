@@ -296,6 +296,16 @@ def read_caps(given: Sequence[str], workload: Workload) -> dict[Any, float]:
     return found
 
 
+def read_shares(text: str, workload: Workload) -> dict[Any, float]:
+    """Return shares by table from a CSV file of lines ``name,share``."""
+    found = read_numbers(text, "practice", workload) if Path(text).suffix.lower() == ".csv" else None
+    if not isinstance(found, dict):
+        raise InvalidInputError(
+            f"--practice takes equal, or a .csv file of lines of name,share, got {text!r}"
+        )
+    return found
+
+
 def labels(workload: Workload) -> list[str] | None:
     """Return what tables are called in reports, None of a workload without tables."""
     found = getattr(workload, "table_names", None)

@@ -59,6 +59,7 @@ def command(
 for posed in (
     commands.solve,
     commands.judge,
+    commands.waste,
     verify,
     explain,
     commands.simulate,

@@ -151,7 +151,8 @@ class Specification:
 
         With `targets`, what the tables were asked before, hard or not, no longer counts.
         """
-        given = {**self.given} | ({} if rho is None else {"rho": str(rho)})
+        given = {key: value for key, value in self.given.items() if key != "rho" or targets is None}
+        given |= {} if rho is None else {"rho": str(rho)}
         given |= {} if neighbours is None else {"neighbours": neighbours}
         names, tables = self.workload.table_names, []
         for name, table in zip(names, given["tables"], strict=True):

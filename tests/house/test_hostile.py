@@ -242,7 +242,7 @@ class World:
             "BlockMechanism.as_targets": {"workload": self.tables},
             "BlockMechanism<union>.as_targets": {"workload": union},
             "crosscheck.curve": {"answer": self.solution, "rhos": [0.5], "epsilons": None},
-            "crosscheck.waste": {"mechanism": self.cells},
+            "crosscheck.waste": {"mechanism": self.cells, "workload": self.prefix, "rho": None},
             "BlockMechanism.load": {"path": self.folder / "blocks.npz"},
             "BlockMechanism.of_tables": {"workload": self.tables},
             "Chain": {"stages": self.chain.stages},
