@@ -10,16 +10,17 @@ from typing import Any
 import typer
 
 import dualmech as dm
-from dualmech import validate
+from dualmech import accounting, validate
 from dualmech.certificate import Certificate
 from dualmech.command import inputs, report
 from dualmech.command.answers import privacy_text
 from dualmech.command.options import Layer, UsageError, refuse_unused
-from dualmech.command.request import Request
+from dualmech.command.request import Request, Search
 from dualmech.crosscheck import printing
-from dualmech.crosscheck.caps import capped
+from dualmech.crosscheck.caps import LISTED, Capped, TightLimitsError, capped
 from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.wasting import Waste, waste
+from dualmech.errors import InvalidInputError
 from dualmech.files.atomic import check_suffix
 from dualmech.mechanisms.privacy import SHOWN_DELTA
 from dualmech.neighbours import Relation
@@ -52,16 +53,7 @@ def solve_capped(
     width = TOLERANCES[layer] if tol is None else tol
     with passing("searching for the least factor") as line:
         asked = request.search()
-        found = capped(
-            asked.workload,
-            asked.targets,
-            asked.caps,
-            asked.cost,
-            asked.neighbours,
-            tol=width,
-            geometry=asked.geometry,
-            layer=layer.value,
-        )
+        found = _searched(asked, width, layer, request.terms.z)
         answer = retold(found.answer, asked=replace(request.asked(), limits=found.limits))
         if output is not None:
             line.say("writing")
@@ -72,6 +64,28 @@ def solve_capped(
     for said in proofs:
         out.print(said, soft_wrap=True)
     return certificate, width
+
+
+def _searched(asked: Search, width: float, layer: Layer, z: float) -> Capped:
+    """Return what the search finds; of limits that are too tight, say which margins this privacy allows."""
+    try:
+        return capped(
+            asked.workload,
+            asked.targets,
+            asked.caps,
+            asked.cost,
+            asked.neighbours,
+            tol=width,
+            geometry=asked.geometry,
+            layer=layer.value,
+        )
+    except TightLimitsError as error:
+        margins = {name: accounting.margin_from_variance(each, z) for name, each in error.allowed.items()}
+        shown = ", ".join(f"{name} {margin:.4g}" for name, margin in [*margins.items()][:LISTED])
+        raise InvalidInputError(
+            f"hard limits take rho = {error.least / 2:.6g} by themselves, and {asked.cost / 2:.6g} may be spent: the "
+            f"tightest margins of their kind are then a little more than {shown} (level {accounting.level_of(z):.4g})"
+        ) from error
 
 
 def _proofs(answer: dm.Solution, path: str, line: Line) -> list[str]:

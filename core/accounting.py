@@ -71,6 +71,21 @@ def squared_cost_from_rho(rho: float | str | Fraction) -> float:
     return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
 
 
+def cost_or_rho(cost: float | None, rho: float | str | Fraction | None) -> float:
+    """Return the squared privacy cost that one of a cost and a ρ, a number or a text such as ``1/20``, allows.
+
+    Raises `InvalidInputError` for both, or for neither.
+
+    Examples
+    --------
+    >>> cost_or_rho(None, "1/8"), cost_or_rho(0.5, None)
+    (0.25, 0.5)
+    """
+    if (cost is None) == (rho is None):
+        raise InvalidInputError("rho must be given, or instead of it cost, the squared privacy cost 2 rho")
+    return validate.positive_number(cost=cost) if rho is None else squared_cost_from_rho(rho)
+
+
 def mu_from_squared_cost(squared_cost: float) -> float:
     """Return the μ of Gaussian privacy, ``μ = Δ = √α``, of a squared privacy cost α > 0, rounded up.
 

@@ -199,15 +199,15 @@ def waste(
             raise InvalidInputError(
                 f"{name} is for a practice: a mechanism brings its own privacy and accuracy"
             )
-    asked = check_workload(workload)  # type: ignore[arg-type]
+    asked = check_workload(workload)
     if not isinstance(mechanism, GaussianPrivacy):
         raise InputTypeError(f"mechanism must be one of Gaussian noise, got {describe_kind(mechanism)}")
     if not 0 < mechanism.squared_privacy_cost < math.inf:
         raise InvalidInputError("mechanism must have a privacy cost that is positive and finite")
     targets, by_table = _targets(asked, mechanism.as_targets(asked))
-    own = getattr(mechanism, "neighbours", None)
-    neighbours = own if own is None or isinstance(own, Relation) else Relation.matching(own) or own
-    problem = FitnessForUse(asked, targets, neighbours=neighbours)
+    given = getattr(mechanism, "neighbours", None)
+    its = given if given is None or isinstance(given, Relation) else Relation.matching(given) or given
+    problem = FitnessForUse(asked, targets, neighbours=its)
     answer = _solved(problem, tol, callback)
     return Waste(
         mechanism=mechanism, answer=answer, by_table=by_table, rounding=_rounding(problem, mechanism)

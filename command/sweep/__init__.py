@@ -66,7 +66,7 @@ def sweep(
 def row_line(row: Row) -> str:
     """Return a row of results in one line."""
     asked = [row["family"], row["workload"]]
-    named = ("targets", "epsilon", "t1", "seed", "tol")
+    named = ("targets", "rho", "epsilon", "t1", "seed", "tol")
     asked += [
         f"{name} {row[name]:g}" if isinstance(row[name], float) else f"{name} {row[name]}"
         for name in named

@@ -278,6 +278,8 @@ class World:
             },
             "Specification.of_json": {"text": ASKED_IN_JSON},
             "accounting.normal_quantile": {"level": 0.9},
+            "PrivacyFirst": {"cost": 0.5, "rho": None},
+            "accounting.cost_or_rho": {"cost": 0.5, "rho": None},
             "accounting.level_of": {"quantile": 2.0},
             "Specification.read": {"path": self.folder / "asked.toml"},
             "Schema.read": {"path": self.folder / "schema.toml"},
