@@ -7,14 +7,14 @@ import time
 import warnings
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 import dualmech as dm
 from dualmech.command import options
 from dualmech.command.options import Layer, UsageError
-from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
+from dualmech.errors import DualmechError, FileFormatError, InvalidInputError, UncertifiedWarning
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
@@ -184,11 +184,13 @@ def judge(
         ),
     ] = None,
     tol: Annotated[
-        float,
+        float | None,
         typer.Option(
-            callback=options.tolerance, help="Distance from the optimum up to which the exit status is 0."
+            callback=options.tolerance,
+            help="Distance from the optimum up to which the exit status is 0. [default: 1e-6; of a strategy or a "
+            "mechanism any that is proven]",
         ),
-    ] = 1e-6,
+    ] = None,
 ) -> None:
     """Say how far a given answer is from the optimum; of a solution's file, its own answer, judged anew."""
     from dualmech.command import inputs, report
@@ -196,11 +198,11 @@ def judge(
 
     given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
     if mechanism is None and not any(given.values()) and (own := inputs.read_solution(str(workload))):
-        _judge_solution(context, own, tol)
+        _judge_solution(context, own, WITHIN if tol is None else tol)
     if mechanism is not None:
         from dualmech.command import capping
 
-        leave((capping.judge_waste(context, str(workload), mechanism, output), tol))
+        _leave_judged(capping.judge_waste(context, str(workload), mechanism, output), tol, found=True)
     request = request_of(context)
     if problem != "fitness" and (rho is not None or epsilon is not None):
         raise UsageError(
@@ -226,8 +228,10 @@ def judge(
             answer = inputs.read_answer(posed, kinds[0], path)
         line.say("finding the judge's bound")
         verdict = judging.judge(posed, answer, callback=line)
+        if strategy is not None:
+            verdict = judging.meeting(verdict)
     report.verdict_report(printing.console(), posed, verdict, request.terms)
-    leave((verdict, tol))
+    _leave_judged(verdict, tol, found=strategy is not None)
 
 
 def waste(
@@ -348,7 +352,17 @@ def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None, 
     return found.solution, found.stages
 
 
-def leave(*judged: tuple[Certificate, float]) -> None:
+WITHIN = 1e-6  # distance from the optimum at which an answer counts as certified
+
+
+def _leave_judged(certificate: Certificate, tol: float | None, found: bool) -> NoReturn:
+    """Leave as `leave` does; without a tolerance, where a distance was to be `found`, any that is proven will do."""
+    if tol is None and found and math.isfinite(certificate.gap) and math.isfinite(certificate.resolution):
+        raise typer.Exit(0)
+    leave((certificate, WITHIN if tol is None else tol))
+
+
+def leave(*judged: tuple[Certificate, float]) -> NoReturn:
     """Leave with status 0 if every certificate is within its tolerance, else with 3 and a line that says why."""
     from dualmech.command import report
 
@@ -446,7 +460,7 @@ def plot(
             with passing(f"drawing {kind}"):
                 paths = save_picture(kind, output, draw[kind], answer)
         except DualmechError as error:
-            if only:
+            if only or isinstance(error, FileFormatError):  # which is of the disk, not of the picture
                 raise
             out.print(f"not drawn: {kind}: {error}", markup=False)
             continue

@@ -122,6 +122,9 @@ def proof_line(out: Console, proof: Proof) -> None:
 
 def uncertified_line(certificate: Certificate, tol: float) -> str:
     """Return why an answer is not certified and what to do, in a line: what an exit status of 3 means."""
+    if not np.isfinite(certificate.violation):
+        why = "; ".join(certificate.remarks) or "its noise leaves something that is asked without an answer"
+        return f"status 3, not certified: {why}"
     if not certificate.feasible:
         why = f"a constraint is exceeded by {100 * certificate.violation:.3g} %"
         return f"status 3, not certified: {why}; scale the noise until it meets every constraint"

@@ -21,7 +21,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.publishing.specification import Specification
+from dualmech.publishing.specification import Specification, reachable
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, same_content
 
@@ -270,7 +270,8 @@ class Request:
 
     def _data(self, matrix: bool = False) -> tuple[Workload, Any]:
         """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
-        workload, given = self._read(), self._moves()
+        workload = self._read()
+        given = reachable(workload, self._moves())
         needed = matrix or not isinstance(given, Relation)
         if needed and workload.domain is not None and workload.shape[1] > LARGE:
             named = self.workload if isinstance(self.workload, str) else "workload"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +17,11 @@ from dualmech import accounting, validate
 from dualmech.asked import Asked
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
-from dualmech.neighbours import Relation
+from dualmech.neighbours import Contributions, Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.solution import Solution, require_solution, retold
-from dualmech.validate import Array
-from dualmech.workloads import builders, unions
-from dualmech.workloads.attributes import Attribute
+from dualmech.workloads import unions
+from dualmech.workloads.asks import asked_of
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
@@ -29,10 +29,6 @@ from dualmech.workloads.unions import UnionWorkload
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
 KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")
 TABLE_KEYS = ("name", "ask", "variance", "margin", "hard")
-KINDS = ("values", "prefixes", "ranges", "total")
-"""What may be asked of an attribute, but for lists of values."""
-
-BETWEEN = ".."  # as in ``18..64``
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +198,12 @@ class Specification:
         return ROOM_FOR_GRID
 
     @property
+    def protected(self) -> Relation:
+        """The neighbours that noise is made for: as asked, or more where these tables take no such rule."""
+        found: Relation = reachable(self.workload, self.neighbours)
+        return found
+
+    @property
     def cost(self) -> float | None:
         """Squared privacy cost that may be spent, not above twice ρ; None where the file names no ρ."""
         return None if self.rho is None else accounting.squared_cost_from_rho(self.rho)
@@ -218,59 +220,45 @@ class Specification:
         Raises `InvalidInputError` where caps stand beside ρ, which is no one problem but a search for the factor.
         """
         if self.cost is None:
-            return FitnessForUse(self.workload, self.targets | self.caps, neighbours=self.neighbours)
+            return FitnessForUse(self.workload, self.targets | self.caps, neighbours=self.protected)
         if self.caps:
             raise InvalidInputError(
                 "caps beside rho are a search for the factor on the other tables: crosscheck.capped(workload, targets, "
                 "caps, cost, neighbours), or dualmech solve"
             )
-        return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.neighbours)
+        return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.protected)
 
 
-def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
-    """Return the queries on an attribute that a kind, or a list of values and ranges of them, stands for.
+def reachable(workload: Workload, asked: Any) -> Any:
+    """Return neighbours that a workload takes and that protect all who were asked for, these themselves if it can be.
+
+    What a person has in l values of an attribute is ``l / m`` times the mean of what she has in m of them. So where
+    contributions to l values are not taken, those of ``K ≥ k l / m`` records to m fewer protect as many, and cost more.
 
     Examples
     --------
-    >>> from dualmech.workloads.schema import attribute_of
-    >>> asked_of(attribute_of("age", range(17, 91)), ["18..64", 90]).names
-    ('18 ≤ age ≤ 64', 'age = 90')
+    >>> import dualmech as dm
+    >>> asked = dm.workloads.marginals({"month": 12, "sex": 2, "age": 74}, ways=(1, 2))
+    >>> str(reachable(asked, dm.neighbours.Relation.of("contributions:month:2:3")))
+    'contributions:month:3:2'
     """
-    if asked == "values":
-        return None
-    values = attribute.values
-    if isinstance(asked, str):
-        validate.choice(KINDS, **{f"ask of {attribute.name!r}": asked})
-        if asked != "total" and not attribute.ordered:
-            raise InvalidInputError(f"{asked} need an order, which the labels of {attribute.name!r} have not")
-        made = {"prefixes": builders.prefix, "ranges": builders.all_range, "total": builders.total}[asked]
-        rows = made(attribute.size if asked == "total" else values).dense()
-        rows = np.pad(rows, ((0, 0), (0, attribute.size - rows.shape[1])))
-    else:
-        items = validate.sequence(**{f"ask of {attribute.name!r}": asked})
-        rows = np.array([_row(attribute, item) for item in items])
-        if not len(rows):
-            raise InvalidInputError(f"ask of {attribute.name!r} must list one value or more, got none")
-    names = [attribute.describe(np.flatnonzero(row).tolist()) for row in rows]
-    shown = [
-        name or f"{attribute.name}: {int(row.sum())} values" for name, row in zip(names, rows, strict=True)
+    if (
+        not isinstance(asked, Contributions)
+        or workload.domain is None
+        or asked.attribute not in workload.domain.names
+    ):
+        return asked
+    (axis,) = workload.domain.axes([asked.attribute])
+    groups = min(asked.groups, workload.domain.shape[axis])
+    tried = [
+        asked,
+        *(Contributions(-(-asked.members * groups // m), asked.attribute, m) for m in range(groups, 0, -1)),
     ]
-    return Workload(rows, shown)
-
-
-def _row(attribute: Attribute, item: Any) -> Array:
-    row = np.zeros(attribute.size)
-    for part in item if isinstance(item, list | tuple) else [item]:
-        first, between, last = str(part).partition(BETWEEN)
-        if between and attribute.ordered:
-            start, stop = attribute.span(first, last)
-            row[start:stop] = 1.0
-        else:
-            code = attribute.named_code(str(part))
-            if code is None:
-                raise InvalidInputError(f"ask of {attribute.name!r}: {attribute.refused(part)}")
-            row[code] = 1.0
-    return row
+    for each in tried:
+        with contextlib.suppress(InvalidInputError):
+            FitnessForUse(workload, 1.0, neighbours=each)
+            return each
+    return asked
 
 
 def _table(schema: Schema, given: Any, level: float) -> tuple[str, Any, float]:

@@ -65,7 +65,7 @@ def plan_lines(planned: Any, level: float | None, simultaneous: bool) -> list[st
     """Return who is protected, the exact privacy, and the largest margin of error of each table, in lines."""
     names, deltas = planned.tables[:MOST_LISTED], _deltas(planned)
     lines = [
-        f"Neighbours: {planned.neighbours}.",
+        f"Neighbours: {planned.neighbours}{_asked_neighbours(planned)}.",
         f"Privacy: rho = {_fraction(planned.rho)}, which is at most {planned.rho_text} (zCDP).",
         *(f"  epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}" for delta in deltas),
         f"  epsilon is {CONVERSION}",
@@ -142,7 +142,7 @@ def statement(released: Any, level: float | None, simultaneous: bool) -> str:
         *(_attributes(domain) if domain is not None else []),
         "## What is protected",
         "",
-        f"Data sets count as neighbours where {neighbours_text(released)}.",
+        f"Data sets count as neighbours where {neighbours_text(released)}{_asked_neighbours(released)}.",
         "",
         f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {decimal_above(rho)}",
         *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
@@ -182,6 +182,14 @@ def neighbours_text(released: Any) -> str:
     if relation is None:
         return f"they differ by one of {given.shape[1]} listed differences"
     return relation.words
+
+
+def _asked_neighbours(planned: Any) -> str:
+    """Say which neighbours were asked for, where these tables take none but others that protect them too."""
+    asked, used = planned.specification, getattr(planned.drawn.mechanism, "neighbours", None)
+    if asked is None or not isinstance(used, Relation) or used == asked.neighbours:
+        return ""
+    return f", which protects all who were asked for: {asked.neighbours} came to {used} on these tables"
 
 
 def digest(workload: object) -> str:

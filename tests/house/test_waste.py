@@ -233,7 +233,7 @@ class TestCommand:
         made, better = tmp_path / "counts.npz", tmp_path / "better.npz"
         dm.LinearGaussianMechanism(np.vstack([np.eye(8), np.ones((1, 8))]), 2 * np.eye(9)).save(made)
         done = CliRunner().invoke(app, ["judge", "prefix:8", "--mechanism", str(made), "-o", str(better)])
-        assert done.exit_code == 3 and "Wasted: " in done.output and "The better one: " in done.output
+        assert done.exit_code == 0 and "Wasted: " in done.output and "The better one: " in done.output
         again = CliRunner().invoke(app, ["judge", "prefix:8", "--mechanism", str(better), "--tol", "1e-5"])
         assert again.exit_code == 0 and "Wasted: at most" in again.output
 
@@ -241,7 +241,7 @@ class TestCommand:
         path = tmp_path / "union.npz"
         dm.save(fast.solve(dm.FitnessForUse(MIXED)), path)
         done = CliRunner().invoke(app, ["judge", "prefix:16", "--mechanism", str(path)])
-        assert done.exit_code == 3 and "Wasted: " in done.output
+        assert done.exit_code == 0 and "Wasted: " in done.output
 
     @pytest.mark.parametrize("more", [["--targets", "2"], ["--rho", "1"], ["--geometry", "dense"]])
     def test_what_the_mechanism_brings_is_not_asked_for(self, more: list[str]) -> None:
