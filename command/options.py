@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from dualmech.crosscheck.families import FAMILIES, POSED
 from dualmech.errors import DualmechError, InvalidInputError, did_you_mean
@@ -152,8 +152,57 @@ USES = (
 """Every option that some way of calling a command does not read; those of a family of problems are in its record."""
 
 
+STUDIES = "For studies"
+"""Under what the help lists the commands that an office has no use for."""
+
+PANELS: dict[str, tuple[str, ...]] = {
+    "What is asked": ("targets", "moe", "cap", "z", "neighbours", "level", "simultaneous", "problem"),
+    "Privacy": ("rho", "epsilon", "delta", "ledger"),
+    "What is written": ("output", "prove", "latex", "fitted", "dry_run"),
+    "For other problems": (
+        *(
+            "weights",
+            "design",
+            "privacy",
+            "query_weights",
+            "criterion",
+            "prior",
+            "released",
+            "answers",
+            "total",
+        ),
+        *("t1", "t2", "total_weight"),
+    ),
+    "For experts": (
+        *("tol", "refine", "layer", "backend", "method", "formulation", "geometry", "start", "time_limit"),
+        *("allow_empty", "help"),
+    ),
+}
+"""By group, the options of commands that have many, in the order of their help."""
+
+MANY = 8  # options from which a command's are grouped
+
+
 class Checked(TyperCommand):
-    """A command that refuses, by name and before any work, an option that was given and that nothing would read."""
+    """A command that refuses, by name and before any work, an option that was given and that nothing would read.
+
+    Its help shows many options by groups, those for experts last.
+    """
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then options by group."""
+        panels = {name: title for title, names in PANELS.items() for name in names}
+        options = [each for each in self.get_params(ctx) if each.param_type_name == "option"]
+        found: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{title: [] for title in PANELS}}
+        for each in self.get_params(ctx):
+            if (record := each.get_help_record(ctx)) is None:
+                continue
+            grouped = panels.get(str(each.name), "Options") if len(options) > MANY else "Options"
+            found["Arguments" if each not in options else grouped].append(record)
+        for title, records in found.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> Any:
         """Refuse such options, then run the command."""
@@ -164,6 +213,21 @@ class Checked(TyperCommand):
                 if mine and name in own and not use.when(ctx.params):
                     raise UsageError(f"{spelt(name)} {use.words}")
         return super().invoke(ctx)
+
+
+class Grouped(TyperGroup):
+    """The command itself, whose help lists what an office and a researcher use, then what is for studies."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by group, in the order in which they were added."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            own: Any = self.get_command(ctx, name)
+            title = own.rich_help_panel if isinstance(own.rich_help_panel, str) else "Commands"
+            found.setdefault(title, []).append((name, own.get_short_help_str(formatter.width)))
+        for title, records in found.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 def tolerance(given: float | None) -> float | None:

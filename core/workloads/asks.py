@@ -35,7 +35,7 @@ def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
         validate.choice(KINDS, **{f"ask of {attribute.name!r}": asked})
         if asked != "total" and not attribute.ordered:
             raise InvalidInputError(f"{asked} need an order, which the labels of {attribute.name!r} have not")
-        made = {"prefixes": StreamWorkload, "ranges": RangeWorkload, "total": _total}[asked]
+        made: Any = {"prefixes": StreamWorkload, "ranges": RangeWorkload, "total": _total}[asked]
         rows = made(attribute.size if asked == "total" else values).dense()
         rows = np.pad(rows, ((0, 0), (0, attribute.size - rows.shape[1])))
     else:

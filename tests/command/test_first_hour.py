@@ -170,3 +170,27 @@ class TestNeighboursAsTheyAreMeant:
         assert reachable(asked.workload, dm.neighbours.Relation.of("replace")) == dm.neighbours.Relation.of(
             "replace"
         )
+
+
+class TestLessToLookAt:
+    def test_the_help_lists_what_an_office_uses_first(self) -> None:
+        office, studies = run("--help").output.split("Commands:")[1].split("For studies:")
+        first = [line.split()[0] for line in office.splitlines() if line[:3] != "   " and line.strip()]
+        assert first == ["solve", "judge", "waste", "verify", "explain", "release", "plot"]
+        for name in ("crosscheck", "library", "leaderboard", "sweep", "report", "simulate", "info"):
+            assert f"\n  {name} " in studies
+
+    @pytest.mark.parametrize("command", ["solve", "judge", "explain"])
+    def test_options_stand_by_groups_and_those_for_experts_last(self, command: str) -> None:
+        text = run(command, "--help").output
+        titles = [
+            "Arguments:",
+            "What is asked:",
+            "Privacy:",
+            "What is written:",
+            "For other problems:",
+            "For experts:",
+        ]
+        places = [text.index(f"\n{title}\n") for title in titles]
+        assert places == sorted(places) and text.index("--geometry") > places[-1]
+        assert "Options:" not in text or command == "judge"
