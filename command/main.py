@@ -164,8 +164,8 @@ def _with_progress(
         yield row
 
 
-for posed in (library, leaderboard, sweep.sweep, sweep.report, commands.simulate):
-    app.command(cls=Checked, rich_help_panel=STUDIES)(posed)
+for study in (library, leaderboard, sweep.sweep, sweep.report, commands.simulate):
+    app.command(cls=Checked, rich_help_panel=STUDIES)(study)
 
 
 @app.command(cls=Checked, rich_help_panel=STUDIES)

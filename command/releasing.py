@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,9 @@ from dualmech.command.options import UsageError
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
+    from dualmech.publishing.ledger import Ledger
     from dualmech.publishing.publication import Publication
+    from dualmech.solution import Solution
 
 
 DRY = "Dry run: no record was read, nothing was drawn."
@@ -50,6 +52,14 @@ def release(
             "--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside."
         ),
     ] = False,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help='Add the cost to this .toml file of all releases of these records, which begins with limit = "1/2"; '
+            "one that would exceed the limit is refused.",
+        ),
+    ] = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
     dry_run: Annotated[
         bool,
@@ -60,11 +70,9 @@ def release(
     ] = False,
 ) -> None:
     """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
-    import dualmech as dm
     from dualmech import files, validate
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
-    from dualmech.display import counted
     from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.release import plan
     from dualmech.publishing.statement import uncertified
@@ -81,19 +89,14 @@ def release(
             raise UsageError(_no_solution(source))
         if fitted:
             require_fit(*plan(answer))
-        line.say("drawing")
+        kept = _checked(ledger, answer, rho, data if dry_run else None)
         if dry_run:
-            planned = dm.plan_release(answer, rho=rho)
-            planned.check_columns(data)
-            shown = [DRY, *planned.lines(level, simultaneous)]
+            shown = [DRY, *kept[0].lines(level, simultaneous)]
         else:
-            released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
+            line.say("drawing")
+            released = _released(answer, data, rho, allow_empty, kept[1], str(output))
             line.say("writing")
-            names = released.write(str(output), level, simultaneous)
-            shown = [
-                f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
-                *released.lines(level, simultaneous),
-            ]
+            shown = _written(released, str(output), level, simultaneous)
             if fitted:
                 line.say("fitting")
                 shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
@@ -102,6 +105,48 @@ def release(
     out = printing.console()
     for text in shown:
         out.print(text, markup=False, soft_wrap=True)
+
+
+def _checked(
+    ledger: str | None, answer: Solution, rho: str | None, data: str | None
+) -> tuple[Any, Ledger | None]:
+    """Return the plan and the ledger that allows it, before any record is read; of records the header alone."""
+    import dualmech as dm
+    from dualmech.publishing.ledger import Ledger
+
+    if ledger is None and data is None:
+        return None, None
+    planned, kept = dm.plan_release(answer, rho=rho), None if ledger is None else Ledger.read(ledger)
+    if kept is not None:
+        kept.check(planned)
+    if data is not None:
+        planned.check_columns(data)
+    return planned, kept
+
+
+def _released(
+    answer: Solution, data: str, rho: str | None, allow_empty: bool, kept: Ledger | None, output: str
+) -> Publication:
+    """Draw a release, and enter it into its ledger before anything of it can be seen."""
+    import dualmech as dm
+    from dualmech.publishing.statement import digest
+
+    released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
+    if kept is not None:
+        kept.record(released, digest(released.workload), output)
+    return released
+
+
+def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
+    """Write a release, and say what it is."""
+    from dualmech.display import counted
+
+    names = released.write(output, level, simultaneous)
+    return [
+        f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
+        *released.lines(level, simultaneous),
+        *([] if released.ledger is None else released.ledger.lines()),
+    ]
 
 
 def _write_fitted(released: Publication, folder: Path) -> str:

@@ -95,6 +95,7 @@ class ReleasePlan(Displayed):
         self.drawn: Any = drawn
         self.workload = check_workload(workload)
         self.answer = None if answer is None else require_solution(answer)
+        self.ledger: Any = None  # where it was recorded, the ledger with it
 
     @cached_property
     def specification(self) -> Specification | None:

@@ -149,6 +149,11 @@ def statement(released: Any, level: float | None, simultaneous: bool) -> str:
         *(f"- ε = {released.epsilon(delta):.6g} at δ = {delta:g}" for delta in _deltas(released)),
         f"- ε is {CONVERSION.replace('rho', 'ρ')}",
         "",
+        *(
+            [line for said in released.ledger.lines() for line in (said, "")]
+            if released.ledger is not None
+            else []
+        ),
         "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "
         "else was computed from the sums.",
         "",

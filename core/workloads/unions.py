@@ -225,7 +225,7 @@ class UnionWorkload(Workload):
 
 
 def union(
-    domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, Queries] | Iterable[str]]
+    domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, Any] | Iterable[str]]
 ) -> UnionWorkload:
     """Ask named tables, each a product of one query set for each of its attributes, summed over all others.
 
@@ -307,7 +307,7 @@ def _as_pieces(pieces: Iterable[tuple[Workload, str | None]]) -> tuple[tuple[Wor
     return given
 
 
-def _as_table(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable[str]) -> Table:
+def _as_table(domain: Domain, name: str, asked: Mapping[str, Any] | Iterable[str]) -> Table:
     if isinstance(asked, str | Workload) or not isinstance(asked, Iterable):
         raise InputTypeError(
             f"tables[{name!r}] must map attribute names to workloads, or list names, got {type(asked).__name__}"

@@ -90,7 +90,7 @@ class TestMessagesAndTables:
         assert refused.exit_code != 0 and "inf %" not in f"{refused.output}{refused.exception}"
 
     def test_a_limit_is_named_by_its_table(self) -> None:
-        tables = {"ages": ["age"], "hours cumulative": {"hours": "prefixes"}}
+        tables: dict[str, Any] = {"ages": ["age"], "hours cumulative": {"hours": "prefixes"}}
         asked = dm.workloads.union(dm.Schema(PEOPLE), tables)
         from dualmech.command.inputs import read_caps
 
@@ -102,7 +102,7 @@ class TestMessagesAndTables:
         assert "is a plan" in str(run("solve", tmp_path / "plan.npz").exception)
 
     def test_prefixes_have_labels_of_one_form(self) -> None:
-        tables = {
+        tables: dict[str, Any] = {
             "ages": {"age": "prefixes"},
             "hours": {"hours": "prefixes"},
             "far": {"age": dm.workloads.prefix(5)},
