@@ -18,11 +18,13 @@ from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import StreamMechanism
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.publishing.dense import DrawnRows
+from dualmech.publishing.dense import DrawnRows, require_small
 from dualmech.publishing.drawing import (
     Drawn,
     Measured,
     discrete_gaussian,
+    is_records,
+    require_domain,
     require_sampler,
 )
 from dualmech.publishing.plans import ReleasePlan, as_fraction, require_no_seed, require_within
@@ -33,6 +35,7 @@ from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 # What is checked before any record is read: no seed, and no more privacy spent than allowed.
@@ -91,6 +94,11 @@ def release(
     (True, ('age', 'sex', 'age x sex'))
     """
     require_no_seed(refused)
+    own = (
+        getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
+    )
+    if is_records(records) and isinstance(own, StreamWorkload | RangeWorkload):
+        require_domain(own.domain)  # before any work
     planned = _planned(mechanism, workload, rho)
     require_sampler()
     drawn, asked = planned.drawn, planned.workload
@@ -239,4 +247,5 @@ def _(mechanism: SplitMechanism) -> Drawn:
 @as_drawn.register(StreamMechanism)
 @as_drawn.register(CausalMechanism)
 def _(mechanism: Any) -> Drawn:
+    require_small(mechanism.steps if isinstance(mechanism, CausalMechanism) else mechanism.workload.shape[1])
     return DrawnRows(mechanism.dense())

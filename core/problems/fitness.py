@@ -201,7 +201,8 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         rho: float | str | Fraction | None = None,
         geometry: str | Geometry = "auto",
     ) -> None:
-        allowed = accounting.cost_or_rho(cost, rho)
+        plain = cost is not None and rho is None
+        allowed = validate.positive_number(cost=cost) if plain else accounting.cost_or_rho(cost, rho)
         twin = FitnessForUse(workload, targets, basis, neighbours, geometry=geometry)
         object.__setattr__(self, "cost", allowed)
         object.__setattr__(self, "accuracy_first", twin)

@@ -16,6 +16,9 @@ from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 KINDS = ("values", "prefixes", "ranges", "total")
 """What may be asked of an attribute, but for lists of values."""
 
+IN_ORDER, MOST = ("prefixes", "ranges"), 2048
+"""What has as much noise as there are values, which are no more than this."""
+
 BETWEEN = ".."  # as in ``18..64``
 
 
@@ -35,6 +38,12 @@ def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
         validate.choice(KINDS, **{f"ask of {attribute.name!r}": asked})
         if asked != "total" and not attribute.ordered:
             raise InvalidInputError(f"{asked} need an order, which the labels of {attribute.name!r} have not")
+        if asked in IN_ORDER and values > MOST:
+            raise InvalidInputError(
+                f"{asked} of {attribute.name!r} must be of at most {MOST} values, whose noise is solved and drawn on a "
+                f"matrix, got {values}: take coarser ones, such as bins; for study there is "
+                f"`dualmech solve prefix:{values}`"
+            )
         made: Any = {"prefixes": StreamWorkload, "ranges": RangeWorkload, "total": _total}[asked]
         rows = made(attribute.size if asked == "total" else values).dense()
         rows = np.pad(rows, ((0, 0), (0, attribute.size - rows.shape[1])))

@@ -194,3 +194,26 @@ class TestLessToLookAt:
         places = [text.index(f"\n{title}\n") for title in titles]
         assert places == sorted(places) and text.index("--geometry") > places[-1]
         assert "Options:" not in text or command == "judge"
+
+
+class TestWhatIsTooLarge:
+    def test_long_prefixes_are_refused_before_any_work(self) -> None:
+        given = {
+            "attributes": {"day": {"size": 4096}},
+            "tables": [{"ask": {"day": "prefixes"}, "margin": 20}],
+        }
+        with pytest.raises(dm.errors.InvalidInputError, match="of at most 2048 values"):
+            dm.Specification.of(given)
+
+    @pytest.mark.parametrize("made", [dm.strategies.sqrt_toeplitz, lambda steps: stream(steps)])
+    def test_what_cannot_be_drawn_is_refused_by_size(self, made: Any) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match="at most 2048 rows .* got 100000"):
+            dm.plan_release(made(100_000), workload=dm.workloads.prefix(100_000))
+
+    def test_records_need_a_domain(self) -> None:
+        with pytest.raises(dm.errors.InputTypeError, match="no domain"):
+            dm.release(stream(8), "no such file.csv", workload=dm.workloads.prefix(8))
+
+
+def stream(steps: int) -> dm.StreamMechanism:
+    return dm.StreamMechanism(dm.workloads.prefix(steps), np.ones(steps), np.ones(steps))
