@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rich.console import Console
 
 from dualmech import accounting
+from dualmech.accounting import level_of, zcdp_epsilon
 from dualmech.command.inputs import labels
 from dualmech.crosscheck.printing import (
     LISTED,
@@ -22,7 +23,7 @@ from dualmech.crosscheck.printing import (
     gap_percent,
     range_text,
 )
-from dualmech.errors import InvalidInputError
+from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import Product
@@ -34,6 +35,9 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.publishing.plans import ReleasePlan
+from dualmech.publishing.release import plan
+from dualmech.publishing.statement import CONVERSION
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads import census
@@ -41,6 +45,20 @@ from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.unions import UnionWorkload
 
 LISTED_TABLES = 20  # most tables that are listed one by one
+
+
+def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
+    """Print what an answer gives and costs; of a plan with a specification, as its release will say it."""
+    if solution.asked is None or solution.asked.specification is None:
+        describe(solution.problem, out, solution, terms)
+        return
+    try:
+        lines = ReleasePlan(*plan(solution), solution).lines()
+    except DualmechError as error:
+        describe(solution.problem, out, solution, terms)
+        lines = [f"It cannot be released: {error}"]
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
 
 
 @singledispatch
@@ -115,7 +133,7 @@ def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: T
         released, (dual.neighbour_weights, dual.query_weights / problem.targets)
     )
     out.print(
-        f"Scaled to meet the targets: squared privacy cost {hard.objective:.9g}, proven by the same weights to be "
+        f"Scaled to meet the targets: rho (zCDP) {hard.objective / 2:.9g}, proven by the same weights to be "
         f"at most {gap_percent(hard)} above the least."
     )
     out.print(_target_table(problem, solution, terms))
@@ -202,10 +220,12 @@ def _by_table(out: Console, problem: Any, prices: Array, forms: Any, terms: Term
 
 
 def privacy_text(mechanism: GaussianPrivacy, delta: float) -> str:
-    """Return the privacy of a mechanism as ρ, μ and ε at a δ."""
+    """Return the privacy of a mechanism as ρ, and ε at a δ by both conversions, with which is which."""
+    rho, cost = mechanism.rho, mechanism.privacy_cost
+    bound = zcdp_epsilon(rho, delta) if 0 < rho < math.inf else cost
     return (
-        f"Privacy: rho = {mechanism.rho:.6g} (zCDP), mu = {mechanism.privacy_cost:.6g} (Gaussian DP), "
-        f"epsilon = {mechanism.epsilon(delta):.6g} at delta = {delta:g}."
+        f"Privacy: rho = {rho:.6g} (zCDP), epsilon = {bound:.6g} at delta = {delta:g}, {CONVERSION}; of continuous "
+        f"noise mu = {cost:.6g} (Gaussian DP), epsilon = {mechanism.epsilon(delta):.6g}."
     )
 
 
@@ -262,10 +282,10 @@ def _variance_table(workload: Workload, weights: Array | None, variances: Array,
 
 
 MEANINGS = {
-    "margin": "margin: of error, at z = {z:g}",
+    "margin": "margin: of error at the level {level:.4g}, z = {z:g}",
     "binding": "binding: queries whose variance is at its target",
     "loose": "loose: those below it",
-    "share of bill": "share of bill: loosening the targets by 1 % saves that share of 1 % of the squared privacy cost",
+    "share of bill": "share of bill: loosening the targets by 1 % saves that share of 1 % of rho",
     "share of total": "share of total: of the total variance",
 }
 """What the words in the headings of these tables mean."""
@@ -274,7 +294,7 @@ MEANINGS = {
 def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]], z: float) -> TextTable:
     """Return a table with one note that says what its headings mean."""
     said = [meaning for word, meaning in MEANINGS.items() if any(word in heading for heading in headings)]
-    note = "; ".join(said).format(z=z)
+    note = "; ".join(said).format(z=z, level=level_of(z))
     return TextTable(subject, headings, rows, headings[:1], [f"{note[0].upper()}{note[1:]}."])
 
 
@@ -292,9 +312,3 @@ def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanis
 
 def _binding(solution: Solution, neighbours: int) -> str:
     return f"{len(solution.binding)} of {neighbours} neighbours bind."
-
-
-# Hard limits at a given privacy, on the command line: the search for the least factor, and its report.
-
-
-# How much a mechanism wastes, on the command line.

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 import dualmech as dm
+from dualmech import accounting, validate
 from dualmech.certificate import Certificate
-from dualmech.command import inputs
-from dualmech.command.answers import describe, privacy_text
+from dualmech.command import inputs, report
+from dualmech.command.answers import privacy_text
 from dualmech.command.options import Layer, UsageError, refuse_unused
-from dualmech.command.request import Request
+from dualmech.command.request import Request, Search
 from dualmech.crosscheck import printing
-from dualmech.crosscheck.caps import Capped, capped
-from dualmech.crosscheck.printing import (
-    Terms,
-    interval_text,
-    neighbours_lines,
-)
+from dualmech.crosscheck.caps import LISTED, Capped, TightLimitsError, capped
+from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.wasting import Waste, waste
+from dualmech.errors import InvalidInputError
 from dualmech.files.atomic import check_suffix
 from dualmech.mechanisms.privacy import SHOWN_DELTA
-from dualmech.solution import gap_words
-from dualmech.watching import passing
+from dualmech.neighbours import Relation
+from dualmech.progress import Status
+from dualmech.publishing.specification import Specification
+from dualmech.solution import judged_solution, retold
+from dualmech.watching import Line, passing
 
 TOLERANCES = {Layer.FAST: 1e-6, Layer.REFERENCE: 1e-4}
 """Width of the interval that is aimed at, by layer."""
 
-OF_ONE_PROBLEM = ("backend", "method", "refine", "start", "time_limit", "prove")
+OF_ONE_PROBLEM = ("backend", "method", "refine", "start", "time_limit")
 """Options of ``solve`` that a search over problems does not take."""
 
 
 def solve_capped(
-    request: Request, options: Mapping[str, Any], layer: Layer, tol: float | None, output: str | None
+    request: Request,
+    options: Mapping[str, Any],
+    layer: Layer,
+    tol: float | None,
+    output: str | None,
+    prove: str | None,
 ) -> tuple[Certificate, float]:
     """Find, print and write the least factor that hard limits leave; return its certificate and the width asked for."""
     for name in OF_ONE_PROBLEM:
@@ -46,7 +53,23 @@ def solve_capped(
     width = TOLERANCES[layer] if tol is None else tol
     with passing("searching for the least factor") as line:
         asked = request.search()
-        found = capped(
+        found = _searched(asked, width, layer, request.terms.z)
+        answer = retold(found.answer, asked=replace(request.asked(), limits=found.limits))
+        if output is not None:
+            line.say("writing")
+            answer.save(output)
+        proofs = [] if prove is None else _proofs(answer, prove, line)
+    out = printing.console()
+    certificate = report.solution_report(out, answer, request.terms, width)
+    for said in proofs:
+        out.print(said, soft_wrap=True)
+    return certificate, width
+
+
+def _searched(asked: Search, width: float, layer: Layer, z: float) -> Capped:
+    """Return what the search finds; of limits that are too tight, say which margins this privacy allows."""
+    try:
+        return capped(
             asked.workload,
             asked.targets,
             asked.caps,
@@ -56,30 +79,37 @@ def solve_capped(
             geometry=asked.geometry,
             layer=layer.value,
         )
-        if output is not None:
-            line.say("writing")
-            found.answer.save(output)
-    return capped_report(printing.console(), found, width, request.terms), width
+    except TightLimitsError as error:
+        margins = {name: accounting.margin_from_variance(each, z) for name, each in error.allowed.items()}
+        shown = ", ".join(f"{name} {margin:.4g}" for name, margin in [*margins.items()][:LISTED])
+        raise InvalidInputError(
+            f"hard limits take rho = {error.least / 2:.6g} by themselves, and {asked.cost / 2:.6g} may be spent: the "
+            f"tightest margins of their kind are then a little more than {shown} (level {accounting.level_of(z):.4g})"
+        ) from error
 
 
-def capped_report(out: Console, found: Capped, tol: float, terms: Terms) -> Certificate:
-    """Print what was proven of the factor, and what every table gets; return the certificate of the factor."""
-    certificate, problem = found.certificate, found.answer.problem
-    proven = certificate.certifies(tol)
-    out.print(
-        f"{'CERTIFIED' if proven else 'NOT CERTIFIED'}: factor on the targets that are not hard {found.high:.9g}, "
-        f"optimum proven to lie in"
+def _proofs(answer: dm.Solution, path: str, line: Line) -> list[str]:
+    """Write two proofs in whole numbers, of the factor from above and from below, and say what they show."""
+    line.say("proving")
+    limits, problem = answer.limits, answer.problem
+    lower = limits.below(problem)
+    tight = judged_solution(
+        lower, lower.feasible(answer.primal), limits.dual, tol=answer.tol, otherwise=Status.GIVEN
     )
-    out.print(f"  {interval_text((found.low, found.high))}  ({gap_words(certificate, tol)})")
-    out.print(
-        f"  at squared privacy cost {found.cost:.6g}; below, targets that are not hard are times the factor"
+    above, below = dm.prove(answer), dm.prove(tight)
+    second = str(Path(path).with_suffix(".below.json"))
+    above.save(path)
+    below.save(second)
+    ends = (
+        f"{path}: in whole numbers, noise of rho = {exact.above(above.upper / 2)} keeps all limits at the factor "
+        f"{limits.high:.9g}",
+        f"{second}: none of less than rho = {exact.below(below.lower / 2)} does at the factor {limits.low:.9g}",
     )
-    out.print(f"  geometry: {problem.geometry.name}")
-    for line in neighbours_lines(problem):
-        out.print(f"  {line}")
-    describe(problem, out, found.answer, terms)
-    return certificate
+    return [*ends]
 
+
+EQUAL = "equal"
+"""The practice that gives every table the same share of a budget."""
 
 TAKEN = ("workload", "mechanism", "output", "tol")
 """The options of ``judge`` that a mechanism leaves room for: targets and neighbours are its own."""
@@ -100,6 +130,36 @@ def judge_waste(context: typer.Context, workload: str, path: str, output: str | 
     if output is not None:
         found.better.save(output)
     return found.certificate
+
+
+def judge_practice(request: Request, practice: str, as_drawn: bool, output: str | None) -> None:
+    """Print what a practice of splitting a budget over tables wastes, and write the better plan if that is wanted."""
+    if request.rho is None:
+        raise UsageError("give --rho, what the practice spends, or rho in the specification")
+    if output is not None:
+        check_suffix(output, ".npz")
+    own, shares = request.workload, None
+    with passing("reading") as line:
+        asked = own.workload if isinstance(own, Specification) else inputs.read_workload(str(own))
+        if practice != EQUAL:
+            shares = inputs.read_shares(practice, asked)
+        rule = own.neighbours if isinstance(own, Specification) else None
+        if request.neighbours is not None:
+            rule = Relation.of(validate.text(neighbours=request.neighbours))
+        line.say("finding the least cost")
+        found = waste(
+            asked, rho=request.rho, shares=shares, as_drawn=as_drawn, neighbours=rule, callback=line
+        )
+        better = found.answer
+        if isinstance(own, Specification):
+            kept = own.changed(neighbours=None if rule is None else str(rule), targets=found.variances)
+            better = kept.planned(better)
+        if output is not None:
+            line.say("writing")
+            better.save(output)
+    out = printing.console()
+    for each in found.words:
+        out.print(each, markup=False, soft_wrap=True)
 
 
 def _read(path: str) -> object:

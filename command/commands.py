@@ -7,14 +7,14 @@ import time
 import warnings
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 import dualmech as dm
 from dualmech.command import options
 from dualmech.command.options import Layer, UsageError
-from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
+from dualmech.errors import DualmechError, FileFormatError, InvalidInputError, UncertifiedWarning
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
@@ -89,19 +89,13 @@ def solve(
     """Find the best noise for a workload and prove how good it is."""
     request = request_of(context)
     request.refuse_foreign(refine=refine)
-    if backend is not None and layer is Layer.FAST:
-        raise UsageError("--backend belongs to --layer reference; the fast layer has none")
-    if method is not None and (refine or layer is not Layer.FAST):
-        raise UsageError("--method belongs to --layer fast without --refine")
-    if (start is not None or time_limit is not None) and (refine or layer is not Layer.FAST):
-        raise UsageError("--start and --time-limit belong to --layer fast without --refine")
     for path, suffix in ((output, ".npz"), (prove, ".json")):
         if path is not None:
             dm.files.check_writable(path, suffix)
     if request.searches:
         from dualmech.command import capping
 
-        leave(capping.solve_capped(request, context.params, layer, tol, output))
+        leave(capping.solve_capped(request, context.params, layer, tol, output, prove))
     with warnings.catch_warnings(), passing("stating the problem") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
         posed = _posed(request, refine or method in dm.fast.MATRIX_METHODS, prove is not None)
@@ -112,6 +106,7 @@ def solve(
             else partial(_solve, {name: own for name, own in options.items() if own is not None})
         )
         answer, stages = run(posed, layer, backend, tol, line)
+        answer = dm.solution.retold(answer, asked=request.asked())
         if output is not None:
             line.say("writing")
             answer.save(output)
@@ -122,7 +117,7 @@ def solve(
         from dualmech.command import report
         from dualmech.crosscheck import printing
     out = printing.console()
-    report.solution_report(out, answer, request.terms)
+    report.solution_report(out, answer, request.terms, answer.tol)
     report.stage_lines(out, answer, stages)
     if prove is not None:
         report.proof_line(out, proof)
@@ -189,11 +184,13 @@ def judge(
         ),
     ] = None,
     tol: Annotated[
-        float,
+        float | None,
         typer.Option(
-            callback=options.tolerance, help="Distance from the optimum up to which the exit status is 0."
+            callback=options.tolerance,
+            help="Distance from the optimum up to which the exit status is 0. [default: 1e-6; of a strategy or a "
+            "mechanism any that is proven]",
         ),
-    ] = 1e-6,
+    ] = None,
 ) -> None:
     """Say how far a given answer is from the optimum; of a solution's file, its own answer, judged anew."""
     from dualmech.command import inputs, report
@@ -201,13 +198,11 @@ def judge(
 
     given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
     if mechanism is None and not any(given.values()) and (own := inputs.read_solution(str(workload))):
-        _judge_solution(context, own, tol)
+        _judge_solution(context, own, WITHIN if tol is None else tol)
     if mechanism is not None:
         from dualmech.command import capping
 
-        leave((capping.judge_waste(context, str(workload), mechanism, output), tol))
-    if output is not None:
-        raise UsageError("--output of judge belongs to --mechanism: it writes the better one")
+        _leave_judged(capping.judge_waste(context, str(workload), mechanism, output), tol, found=True)
     request = request_of(context)
     if problem != "fitness" and (rho is not None or epsilon is not None):
         raise UsageError(
@@ -233,8 +228,33 @@ def judge(
             answer = inputs.read_answer(posed, kinds[0], path)
         line.say("finding the judge's bound")
         verdict = judging.judge(posed, answer, callback=line)
+        if strategy is not None:
+            verdict = judging.meeting(verdict)
     report.verdict_report(printing.console(), posed, verdict, request.terms)
-    leave((verdict, tol))
+    _leave_judged(verdict, tol, found=strategy is not None)
+
+
+def waste(
+    context: typer.Context,
+    workload: options.Workload,
+    practice: Annotated[
+        str,
+        typer.Option(help="How ρ is split over the tables: equal, or a .csv file of lines of name,share."),
+    ] = "equal",
+    rho: options.Rho = None,
+    as_drawn: Annotated[
+        bool,
+        typer.Option("--as-drawn", help="Each table is published with its own noise, not made consistent."),
+    ] = False,
+    neighbours: options.Neighbours = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write the better plan to this .npz file.")
+    ] = None,
+) -> None:
+    """Say what a practice of splitting a budget over tables wastes: what the same accuracy costs at the least."""
+    from dualmech.command import capping
+
+    capping.judge_practice(request_of(context), practice, as_drawn, output)
 
 
 def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> None:
@@ -243,18 +263,19 @@ def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> Non
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.families import family_of
 
-    family = family_of(own.problem)
-    spent = ("rho", "epsilon") if family.at_a_cost else ()
-    used = ("workload", "tol", "z", "delta", *spent)
+    family, asked = family_of(own.problem), own.asked
+    spent_on = {} if asked is None else {"rho": asked.rho, "epsilon": asked.epsilon}
+    kept = any(each is not None for each in spent_on.values())
+    spent = ("rho", "epsilon", "delta") if family.at_a_cost and not kept else ()
+    used = ("workload", "tol", *(("z", "delta") if asked is None else ()), *spent)
     options.refuse_unused(context, used, "a solution, whose file says what was asked")
     with passing("reading"):
-        posed: dict[str, Any] = {
-            "problem": family.name,
-            "privacy": getattr(own.problem, "privacy", None),
-        }
-        request = request_of(context, None, **posed if family.at_a_cost else {})
-    report.solution_report(printing.console(), own, request.terms)
-    leave((own.certificate, tol))
+        told: dict[str, Any] = {} if asked is None else {"z": asked.quantile, "delta": asked.delta}
+        if family.at_a_cost:
+            told |= {"problem": family.name, "privacy": getattr(own.problem, "privacy", None)}
+            told |= spent_on if kept else {}
+        terms = request_of(context, None, **told).terms
+    leave((report.solution_report(printing.console(), own, terms, tol), tol))
 
 
 def simulate(
@@ -331,7 +352,17 @@ def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None, 
     return found.solution, found.stages
 
 
-def leave(*judged: tuple[Certificate, float]) -> None:
+WITHIN = 1e-6  # distance from the optimum at which an answer counts as certified
+
+
+def _leave_judged(certificate: Certificate, tol: float | None, found: bool) -> NoReturn:
+    """Leave as `leave` does; without a tolerance, where a distance was to be `found`, any that is proven will do."""
+    if tol is None and found and math.isfinite(certificate.gap) and math.isfinite(certificate.resolution):
+        raise typer.Exit(0)
+    leave((certificate, WITHIN if tol is None else tol))
+
+
+def leave(*judged: tuple[Certificate, float]) -> NoReturn:
     """Leave with status 0 if every certificate is within its tolerance, else with 3 and a line that says why."""
     from dualmech.command import report
 
@@ -365,9 +396,6 @@ def verify(
     neighbours: options.Neighbours = None,
 ) -> None:
     """Check a proof in whole numbers, with nothing but Python's own arithmetic."""
-    posing = (targets, moe, weights, rho, epsilon, delta, neighbours)
-    if workload is None and any(given is not None for given in posing):
-        raise UsageError("options that pose a problem need a WORKLOAD, which the proof is to be of")
     with passing("checking") as line:
         from dualmech.command import report
         from dualmech.crosscheck import printing
@@ -432,7 +460,7 @@ def plot(
             with passing(f"drawing {kind}"):
                 paths = save_picture(kind, output, draw[kind], answer)
         except DualmechError as error:
-            if only:
+            if only or isinstance(error, FileFormatError):  # which is of the disk, not of the picture
                 raise
             out.print(f"not drawn: {kind}: {error}", markup=False)
             continue
@@ -483,8 +511,6 @@ def explain(
     ] = None,
 ) -> None:
     """Print the program, its dual, the optimal weights, the prices and the proof in words."""
-    if formulation is not None and layer is Layer.FAST:
-        raise UsageError("--formulation belongs to --layer reference; the fast layer has none")
     if latex not in (None, "-"):
         dm.files.check_writable(str(latex), ".tex")
     with passing("reading"):
@@ -510,6 +536,7 @@ def explain(
     page = explanation.sections(answer, stated)
     if latex is None:
         explanation.show(printing.console(), page)
+        explanation.show_plan(printing.console(), held or answer)
     else:
         explanation.write_latex(page, latex)
     leave((answer.certificate, answer.tol))

@@ -11,17 +11,20 @@ from typing import Any, ClassVar
 from rich.console import Console
 from rich.markup import escape
 
-from dualmech import fast, files
+from dualmech import accounting, fast, files
 from dualmech.command import inputs, proof_page
+from dualmech.command.answers import describe_plan
 from dualmech.command.options import UsageError
 from dualmech.command.request import Request
 from dualmech.crosscheck.families import FAMILIES, Family
 from dualmech.crosscheck.optima import finding, rationals
 from dualmech.crosscheck.optima.rationals import ExactProof
 from dualmech.crosscheck.optima.surds import simplest_between
+from dualmech.crosscheck.printing import Terms
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
 from dualmech.files.atomic import atomic_write
+from dualmech.mechanisms.privacy import SHOWN_DELTA
 from dualmech.neighbours import Relation
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.local.estimate import NonnegativeEstimate
@@ -105,6 +108,13 @@ def stated_and_solved(
             line.say(reference.program_name(problem, **chosen))
             answer = reference.solve(problem, tol=tol, **chosen)
     return answer, stated
+
+
+def show_plan(out: Console, answer: Solution) -> None:
+    """Print what the release of a plan costs, and how accurate it is."""
+    if answer.asked is not None and answer.asked.specification is not None:
+        out.print("[bold]The plan.[/]")
+        describe_plan(out, answer, Terms(accounting.CENSUS_Z, SHOWN_DELTA, 1.0))
 
 
 def write_latex(page: list[Section], path: str) -> None:

@@ -49,6 +49,10 @@ def read_workload(text: str) -> Workload:
         return names.builtin_workload(text)
     if (specified := read_specification(text)) is not None:
         return specified.workload
+    if _schema(text) == store.SCHEMA:
+        raise InvalidInputError(
+            f"{text}: is a plan, the solution of a problem, not what is asked: judge, explain, release and plot take it"
+        )
     if Path(text).suffix.lower() in files.SUFFIXES or Path(text).exists():
         return files.read_workload(text)
     if Path(text).suffix and ":" not in text:
@@ -296,6 +300,16 @@ def read_caps(given: Sequence[str], workload: Workload) -> dict[Any, float]:
     return found
 
 
+def read_shares(text: str, workload: Workload) -> dict[Any, float]:
+    """Return shares by table from a CSV file of lines ``name,share``."""
+    found = read_numbers(text, "practice", workload) if Path(text).suffix.lower() == ".csv" else None
+    if not isinstance(found, dict):
+        raise InvalidInputError(
+            f"--practice takes equal, or a .csv file of lines of name,share, got {text!r}"
+        )
+    return found
+
+
 def labels(workload: Workload) -> list[str] | None:
     """Return what tables are called in reports, None of a workload without tables."""
     found = getattr(workload, "table_names", None)
@@ -319,7 +333,7 @@ def _by_name(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
         return ways if ways.isdecimal() else None
 
     demand = f"name a table such as {names[0]!r}, or its ways,"
-    given = _numbers(path, rows, demand, known_as)
+    given = _numbers(path, rows, demand, known_as, lambda label: did_you_mean(label, names))
     ways = {int(label): number for label, number in given.items() if label.isdecimal()}
     own = {name: [given[each] for each in each_of if each in given] for name, each_of in published.items()}
     return ways | {name: numbers[0] for name, numbers in own.items() if numbers}
@@ -339,16 +353,20 @@ def _by_query(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
         return label if label in tables or label in known else None
 
     such = f"a table such as {tables[0]!r}, a query," if tables else f"a query such as {workload.names[0]!r},"
-    return _numbers(path, rows, f"name {such} or a group,", known_as)
+    return _numbers(
+        path, rows, f"name {such} or a group,", known_as, lambda label: did_you_mean(label, known or tables)
+    )
 
 
-def _numbers(path: str, rows: Rows, demand: str, known: Callable[[str], str | None]) -> dict[Any, float]:
+def _numbers(
+    path: str, rows: Rows, demand: str, known: Callable[[str], str | None], near: Callable[[str], str]
+) -> dict[Any, float]:
     """Return the number of each line by what `known` makes of its label, None being what it does not know."""
     found: dict[Any, float] = {}
     for line, label, amount in rows:
         place = f"{path}: line {line}" if line else path  # an option has no lines
         if (name := known(label)) is None:
-            raise FileFormatError(f"{place} must {demand} got {label!r}")
+            raise FileFormatError(f"{place} must {demand} got {label!r}{near(label)}")
         if name in found:
             raise FileFormatError(f"{place} names {name!r} a second time")
         found[name] = amount

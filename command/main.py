@@ -17,7 +17,7 @@ import typer
 
 from dualmech.command import commands, sweep
 from dualmech.command.commands import explain, leaderboard, library, plot, verify
-from dualmech.command.options import UsageError
+from dualmech.command.options import STUDIES, Checked, Grouped, UsageError
 from dualmech.command.releasing import release
 from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError, printable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dualmech.crosscheck.agreement import Agreement
 
 app = typer.Typer(
+    cls=Grouped,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -56,23 +57,11 @@ def command(
     """Optimal mechanisms for private linear queries, with a certificate beside every number."""
 
 
-for posed in (
-    commands.solve,
-    commands.judge,
-    verify,
-    explain,
-    commands.simulate,
-    release,
-    plot,
-    library,
-    leaderboard,
-    sweep.sweep,
-    sweep.report,
-):
-    app.command()(posed)
+for posed in (commands.solve, commands.judge, commands.waste, verify, explain, release, plot):
+    app.command(cls=Checked)(posed)
 
 
-@app.command()
+@app.command(cls=Checked, rich_help_panel=STUDIES)
 def crosscheck(
     tables: Annotated[
         list[str] | None,
@@ -175,7 +164,11 @@ def _with_progress(
         yield row
 
 
-@app.command()
+for study in (library, leaderboard, sweep.sweep, sweep.report, commands.simulate):
+    app.command(cls=Checked, rich_help_panel=STUDIES)(study)
+
+
+@app.command(cls=Checked, rich_help_panel=STUDIES)
 def info() -> None:
     """Print versions, backends and threads."""
     import importlib.metadata

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from dualmech.crosscheck.families import FAMILIES, POSED
 from dualmech.errors import DualmechError, InvalidInputError, did_you_mean
@@ -30,6 +32,9 @@ Family = StrEnum("Family", {family.name.upper(): family.name for family in POSED
 Explained = StrEnum("Explained", {family.name.upper(): family.name for family in FAMILIES})  # type: ignore[misc]
 """Which problem is explained: any that there is."""
 
+ON_GEOMETRY = ("fitness", "variance")
+"""Problems whose noise is evaluated on a geometry that may be chosen."""
+
 FITNESS = Family("fitness")
 FITNESS_EXPLAINED = Explained("fitness")
 
@@ -50,12 +55,179 @@ def _known(text: str, known: list[str]) -> str:
     return text
 
 
-def refuse_unused(context: typer.Context, used: tuple[str, ...], whose: str) -> None:
+def given(context: typer.Context) -> list[str]:
+    """Return the parameters that a user gave."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
+def spelt(name: str) -> str:
+    """Return how an option is written."""
+    return f"--{name.replace('_', '-')}"
+
+
+def refuse_unused(context: typer.Context, used: Collection[str], whose: str) -> None:
     """Raise `UsageError` for an option that was given although nothing would read it; `whose` says why."""
-    for name in context.params:
-        stated = context.get_parameter_source(name)
-        if name not in used and stated is not None and stated.name == "COMMANDLINE":
-            raise UsageError(f"--{name.replace('_', '-')} is not for {whose}")
+    for name in given(context):
+        if name not in used:
+            raise UsageError(f"{spelt(name)} is not for {whose}")
+
+
+class Use(NamedTuple):
+    """When a command reads some of its options: what must hold of all of them, and what to say where it does not."""
+
+    options: tuple[str, ...]
+    when: Callable[[Mapping[str, Any]], bool]
+    words: str  # after the name of the option
+    commands: tuple[str, ...] = ()  # all that have the options, if none is named
+
+
+def _judges_a_file(given: Mapping[str, Any]) -> bool:
+    return not any(given[name] for name in ("covariance", "strategy", "query_weights"))
+
+
+OF_THE_FAST_LAYER = "belongs to --layer fast without --refine"
+
+USES = (
+    Use(
+        ("backend",),
+        lambda given: given["layer"] == "reference",
+        "belongs to --layer reference; the fast layer has none",
+    ),
+    Use(
+        ("formulation",),
+        lambda given: given["layer"] == "reference",
+        "belongs to --layer reference; the fast layer has none",
+    ),
+    Use(
+        ("method", "start", "time_limit"),
+        lambda given: given["layer"] == "fast" and not given["refine"],
+        OF_THE_FAST_LAYER,
+        ("solve",),
+    ),
+    Use(
+        ("targets", "moe", "weights", "rho", "epsilon", "delta", "neighbours", "problem", "z"),
+        lambda given: given["workload"] is not None,
+        "poses a problem, and such options need a WORKLOAD, which the proof is to be of",
+        ("verify",),
+    ),
+    Use(
+        ("geometry",),
+        lambda given: given["problem"] in ON_GEOMETRY,
+        f"belongs to --problem {' or '.join(ON_GEOMETRY)}",
+    ),
+    Use(("z",), lambda given: given["moe"] is not None, "is for --moe", ("verify",)),
+    Use(
+        ("z",),
+        lambda given: given["moe"] is not None or _judges_a_file(given),
+        "is for --moe: the verdict on an answer has no margins",
+        ("judge",),
+    ),
+    Use(("delta",), lambda given: given["epsilon"] is not None, "is for --epsilon", ("verify", "explain")),
+    Use(
+        ("delta",),
+        lambda given: given["epsilon"] is not None or _judges_a_file(given),
+        "is for --epsilon: the verdict on an answer has no other",
+        ("judge",),
+    ),
+    Use(
+        ("output",),
+        lambda given: given["mechanism"] is not None,
+        "belongs to --mechanism: it writes the better one",
+        ("judge",),
+    ),
+    Use(
+        ("output", "allow_empty"),
+        lambda given: not given["dry_run"],
+        "is not for --dry-run, which reads no record and writes nothing",
+        ("release",),
+    ),
+    Use(
+        ("jobs",),
+        lambda given: given["dask"] is None,
+        "is for this machine; a Dask cluster has as many as it has workers",
+        ("sweep",),
+    ),
+)
+"""Every option that some way of calling a command does not read; those of a family of problems are in its record."""
+
+
+STUDIES = "For studies"
+"""Under what the help lists the commands that an office has no use for."""
+
+PANELS: dict[str, tuple[str, ...]] = {
+    "What is asked": ("targets", "moe", "cap", "z", "neighbours", "level", "simultaneous", "problem"),
+    "Privacy": ("rho", "epsilon", "delta", "ledger"),
+    "What is written": ("output", "prove", "latex", "fitted", "dry_run"),
+    "For other problems": (
+        *(
+            "weights",
+            "design",
+            "privacy",
+            "query_weights",
+            "criterion",
+            "prior",
+            "released",
+            "answers",
+            "total",
+        ),
+        *("t1", "t2", "total_weight"),
+    ),
+    "For experts": (
+        *("tol", "refine", "layer", "backend", "method", "formulation", "geometry", "start", "time_limit"),
+        *("allow_empty", "help"),
+    ),
+}
+"""By group, the options of commands that have many, in the order of their help."""
+
+MANY = 8  # options from which a command's are grouped
+
+
+class Checked(TyperCommand):
+    """A command that refuses, by name and before any work, an option that was given and that nothing would read.
+
+    Its help shows many options by groups, those for experts last.
+    """
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then options by group."""
+        panels = {name: title for title, names in PANELS.items() for name in names}
+        options = [each for each in self.get_params(ctx) if each.param_type_name == "option"]
+        found: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{title: [] for title in PANELS}}
+        for each in self.get_params(ctx):
+            if (record := each.get_help_record(ctx)) is None:
+                continue
+            grouped = panels.get(str(each.name), "Options") if len(options) > MANY else "Options"
+            found["Arguments" if each not in options else grouped].append(record)
+        for title, records in found.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Refuse such options, then run the command."""
+        own = given(ctx)
+        for use in USES:
+            mine = not use.commands or self.name in use.commands
+            for name in use.options:
+                if mine and name in own and not use.when(ctx.params):
+                    raise UsageError(f"{spelt(name)} {use.words}")
+        return super().invoke(ctx)
+
+
+class Grouped(TyperGroup):
+    """The command itself, whose help lists what an office and a researcher use, then what is for studies."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by group, in the order in which they were added."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            own: Any = self.get_command(ctx, name)
+            title = own.rich_help_panel if isinstance(own.rich_help_panel, str) else "Commands"
+            found.setdefault(title, []).append((name, own.get_short_help_str(formatter.width)))
+        for title, records in found.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 def tolerance(given: float | None) -> float | None:
@@ -65,14 +237,12 @@ def tolerance(given: float | None) -> float | None:
     return given
 
 
-def fraction(text: str) -> float:
-    """Return a number, or a fraction such as 1/10, as the nearest one that is not above it."""
+def fraction(text: str) -> Fraction:
+    """Return a number, or a fraction such as 1/10, exactly."""
     try:
-        found = Fraction(text)
+        return Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
         raise typer.BadParameter(f"{text!r} is no number, nor a fraction such as 1/10") from error
-    near = float(found)
-    return near if Fraction(near) <= found else math.nextafter(near, -math.inf)
 
 
 class Privacy(StrEnum):
@@ -97,7 +267,7 @@ Asked = Annotated[
     ),
 ]
 AnyRho = Annotated[
-    float | None,
+    Fraction | None,
     typer.Option(
         "--rho",
         parser=fraction,
@@ -189,7 +359,7 @@ TotalWeight = Annotated[
     float | None, typer.Option(help="softmax: weight of the total variance beside them. [default: 0]")
 ]
 Rho = Annotated[
-    float | None,
+    Fraction | None,
     typer.Option(
         parser=fraction,
         metavar="NUMBER",

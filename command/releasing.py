@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,12 @@ from dualmech.command.options import UsageError
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
-    from dualmech.publishing.plans import ReleasePlan
+    from dualmech.publishing.ledger import Ledger
     from dualmech.publishing.publication import Publication
+    from dualmech.solution import Solution
+
+
+DRY = "Dry run: no record was read, nothing was drawn."
 
 
 def release(
@@ -29,12 +33,16 @@ def release(
     rho: Annotated[
         str | None,
         typer.Option(
-            help="The most that it may cost, such as 1/2 or 0.5, compared exactly; 100 if not given."
+            help="The most that it may cost, such as 1/2 or 0.5, compared exactly. [default: what the plan was asked "
+            "to spend, else 100]"
         ),
     ] = None,
     level: Annotated[
-        float, typer.Option(help="Probability that truth lies within a margin of error.")
-    ] = 0.95,
+        float | None,
+        typer.Option(
+            help="Probability that truth lies within a margin of error. [default: the plan's own, else 0.95]"
+        ),
+    ] = None,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
@@ -44,6 +52,14 @@ def release(
             "--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside."
         ),
     ] = False,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help='Add the cost to this .toml file of all releases of these records, which begins with limit = "1/2"; '
+            "one that would exceed the limit is refused.",
+        ),
+    ] = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
     dry_run: Annotated[
         bool,
@@ -54,11 +70,9 @@ def release(
     ] = False,
 ) -> None:
     """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
-    import dualmech as dm
     from dualmech import files, validate
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
-    from dualmech.display import counted
     from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.release import plan
     from dualmech.publishing.statement import uncertified
@@ -66,7 +80,8 @@ def release(
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
     with passing("reading") as line:
-        validate.probability(level=level)
+        if level is not None:
+            validate.probability(level=level)
         if output is not None:
             files.check_new_folder(output)
         answer = inputs.read_solution(source)
@@ -74,20 +89,14 @@ def release(
             raise UsageError(_no_solution(source))
         if fitted:
             require_fit(*plan(answer))
-        line.say("drawing")
+        kept = _checked(ledger, answer, rho, data if dry_run else None)
         if dry_run:
-            planned = dm.plan_release(answer, rho=rho)
-            planned.check_columns(data)
-            shown = preview(planned, level, simultaneous)
+            shown = [DRY, *kept[0].lines(level, simultaneous)]
         else:
-            released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
+            line.say("drawing")
+            released = _released(answer, data, rho, allow_empty, kept[1], str(output))
             line.say("writing")
-            names = released.write(str(output), level, simultaneous)
-            shown = [
-                f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
-                f"Privacy: rho is at most {released.rho_text} (zCDP), as a fraction in the statement; "
-                f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09.",
-            ]
+            shown = _written(released, str(output), level, simultaneous)
             if fitted:
                 line.say("fitting")
                 shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
@@ -98,36 +107,53 @@ def release(
         out.print(text, markup=False, soft_wrap=True)
 
 
+def _checked(
+    ledger: str | None, answer: Solution, rho: str | None, data: str | None
+) -> tuple[Any, Ledger | None]:
+    """Return the plan and the ledger that allows it, before any record is read; of records the header alone."""
+    import dualmech as dm
+    from dualmech.publishing.ledger import Ledger
+
+    if ledger is None and data is None:
+        return None, None
+    planned, kept = dm.plan_release(answer, rho=rho), None if ledger is None else Ledger.read(ledger)
+    if kept is not None:
+        kept.check(planned)
+    if data is not None:
+        planned.check_columns(data)
+    return planned, kept
+
+
+def _released(
+    answer: Solution, data: str, rho: str | None, allow_empty: bool, kept: Ledger | None, output: str
+) -> Publication:
+    """Draw a release, and enter it into its ledger before anything of it can be seen."""
+    import dualmech as dm
+    from dualmech.publishing.statement import digest
+
+    released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
+    if kept is not None:
+        kept.record(released, digest(released.workload), output)
+    return released
+
+
+def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
+    """Write a release, and say what it is."""
+    from dualmech.display import counted
+
+    names = released.write(output, level, simultaneous)
+    return [
+        f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
+        *released.lines(level, simultaneous),
+        *([] if released.ledger is None else released.ledger.lines()),
+    ]
+
+
 def _write_fitted(released: Publication, folder: Path) -> str:
     """Fit whole tables that agree, and say where they are."""
     agreeing = released.fitted(integer=True)
     agreeing.write(folder)
     return f"fitted: whole tables that agree, and are biased, in {folder}; gap {agreeing.gap:.2g}"
-
-
-def preview(planned: ReleasePlan, level: float, simultaneous: bool) -> list[str]:
-    """Return what a release would cost and how accurate its tables would be, in lines."""
-    from dualmech.display import counted
-    from dualmech.publishing.statement import DELTAS, MOST_LISTED
-
-    names = planned.tables
-    lines = [
-        "Dry run: no record was read, nothing was drawn.",
-        f"Neighbours: {planned.neighbours}.",
-        f"Privacy: rho = {planned.rho}, which is at most {planned.rho_text} (zCDP).",
-        *(
-            f"  epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}, as rho implies it"
-            for delta in DELTAS
-        ),
-        f"Largest margins of error at the level {level:g}{', of all entries at once' if simultaneous else ''}:",
-        *(
-            f"  {name}: {planned.margins(name, level, simultaneous).max():.6g} "
-            f"({counted(planned.published[name].entries, 'row')})"
-            for name in names[:MOST_LISTED]
-        ),
-    ]
-    left = len(names) - MOST_LISTED
-    return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
 
 
 def _no_solution(source: str) -> str:

@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from dualmech.certificate import FEASIBLE, Certificate
-from dualmech.command.answers import describe
+from dualmech.command.answers import describe_plan
 from dualmech.crosscheck.judging import Judgement
 from dualmech.crosscheck.printing import (
     LISTED,
     Terms,
     free_lines,
     gap_percent,
+    in_rho,
     interval_text,
-    measure,
     names,
     neighbours_lines,
     steps,
@@ -37,34 +37,46 @@ from dualmech.solution import Solution, gap_words
 _SINGULAR = "the covariance is singular where neighbours differ"
 
 
-def solution_report(out: Console, solution: Solution, terms: Terms) -> None:
-    """Print the certificate of an answer, and what the answer gives and costs."""
-    problem, certificate = solution.problem, solution.certificate
-    divisor = terms.divisor(problem)
+def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) -> Certificate:
+    """Print the certificate of an answer, and what the answer gives and costs; return that certificate.
+
+    Of an answer with hard limits it is that of the factor on the other targets.
+    """
+    problem, limits = solution.problem, solution.limits
+    certificate, status = solution.certificate, solution.status.name
+    kind, divisor = in_rho(problem, terms)
+    if limits is not None:
+        certificate, divisor = limits.certificate(problem, certificate), 1.0
+        kind = "factor on the targets that are not hard"
+        status = "CERTIFIED" if certificate.certifies(tol) else "NOT CERTIFIED"
     out.print(
-        f"{solution.status.name}: {measure(problem)} {certificate.objective / divisor:.9g}"
-        f"{terms.privacy(problem)}, optimum proven to lie in"
+        f"{status}: {kind} {certificate.objective / divisor:.9g}{terms.privacy(problem)}, optimum proven to lie in"
     )
     low, high = certificate.interval
     interval = interval_text((low / divisor, high / divisor))
-    out.print(f"  {interval}  ({gap_words(certificate, solution.tol)})")
-    if solution.status is not Status.CERTIFIED:
+    out.print(f"  {interval}  ({gap_words(certificate, tol)})")
+    if limits is None and solution.status is not Status.CERTIFIED:
         out.print(f"  {escape(solution.message or solution.status.value)}")
     out.print(f"  {solution.solver}: {steps(solution)}, {solution.seconds:.3g} s")
     for line in free_lines(getattr(problem, "geometry", None)):
         out.print(line)
     if getattr(problem, "numbers", None):
         out.print(f"  geometry: {problem.geometry.name}")
-    for line in neighbours_lines(problem):
+    for line in (
+        neighbours_lines(problem) if solution.asked is None or solution.asked.specification is None else []
+    ):
         out.print(f"  {line}")
     if not certificate.feasible:
         out.print(f"  infeasible by {certificate.violation:.1e}: no mechanism")
         _listed(out, problem.exceeded(solution.primal))
-        return
-    describe(problem, out, solution, terms)
+        return certificate
+    if limits is not None:
+        out.print(f"  at rho = {limits.cost / 2:.6g}; below, targets that are not hard are times the factor")
+    describe_plan(out, solution, terms)
     if isinstance(problem, FitnessForUse | PrivacyFirst) and not isinstance(problem.geometry, Product):
         for each in solution.prices_in_words()[:DEAREST]:
             out.print(each, markup=False, soft_wrap=True)
+    return certificate
 
 
 def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> None:
@@ -110,6 +122,9 @@ def proof_line(out: Console, proof: Proof) -> None:
 
 def uncertified_line(certificate: Certificate, tol: float) -> str:
     """Return why an answer is not certified and what to do, in a line: what an exit status of 3 means."""
+    if not np.isfinite(certificate.violation):
+        why = "; ".join(certificate.remarks) or "its noise leaves something that is asked without an answer"
+        return f"status 3, not certified: {why}"
     if not certificate.feasible:
         why = f"a constraint is exceeded by {100 * certificate.violation:.3g} %"
         return f"status 3, not certified: {why}; scale the noise until it meets every constraint"
@@ -131,7 +146,7 @@ def _listed(out: Console, sentences: Sequence[str]) -> None:
 
 def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms) -> None:
     """Print the judge's verdict on an outsider's answer."""
-    divisor = terms.divisor(problem)
+    told, divisor = in_rho(problem, terms)
     for line in neighbours_lines(problem):
         out.print(line)
     if not np.isfinite(verdict.objective):
@@ -140,7 +155,7 @@ def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms)
         out.print(f"NOT A MECHANISM: its {'variance' if weighted else 'privacy cost'} is infinite ({why}).")
         return
     out.print(
-        f"{'FEASIBLE' if verdict.feasible else 'INFEASIBLE'}: {measure(problem)} "
+        f"{'FEASIBLE' if verdict.feasible else 'INFEASIBLE'}: {told} "
         f"{verdict.objective / divisor:.9g}{terms.privacy(problem)}"
     )
     out.print(f"  optimum at least {verdict.lower_bound / divisor:.9g} (bound found and proven by the judge)")

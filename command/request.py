@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+
 from dualmech import accounting, validate
+from dualmech.asked import Asked
 from dualmech.command import inputs
 from dualmech.command.options import Privacy, UsageError
 from dualmech.crosscheck.families import POSED, Family
@@ -17,7 +21,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.publishing.specification import ROOM_FOR_GRID, Specification
+from dualmech.publishing.specification import Specification, reachable
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, same_content
 
@@ -55,7 +59,7 @@ class Request:
     t1: float | None = None
     t2: float | None = None
     total_weight: float | None = None
-    rho: float | None = None
+    rho: Fraction | float | None = None
     cap: Sequence[str] | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -90,8 +94,12 @@ class Request:
         if not isinstance(found, Specification):
             return self
         named = self.rho is not None or self.epsilon is not None or not self.spends
-        rho = self.rho if named or found.cost is None else found.cost / 2
-        return replace(self, workload=found, rho=rho, z=found.quantile if self.z is None else self.z)
+        rho = self.rho if named else found.rho
+        request = replace(self, workload=found, rho=rho, z=found.quantile if self.z is None else self.z)
+        changed = (self.rho, self.epsilon, self.targets, self.moe, self.neighbours)
+        if self.problem != "fitness" or not (request.searches or any(each is not None for each in changed)):
+            return request
+        return request._folded(found)
 
     @property
     def spends(self) -> bool:
@@ -106,7 +114,8 @@ class Request:
             raise UsageError(
                 "--cap needs --rho, or --epsilon with --delta: without them every target is kept"
             )
-        own = self._as_specified and isinstance(self.workload, Specification) and self.workload.caps
+        hard = isinstance(self.workload, Specification) and self.targets is None and self.moe is None
+        own = hard and self.workload.caps  # type: ignore[union-attr]
         return bool((self.cap or own) and self.cost is not None and self.problem == "fitness")
 
     def search(self) -> Search:
@@ -114,13 +123,9 @@ class Request:
         z, cost = validate.positive_number(z=self.terms.z), self.cost
         assert cost is not None
         asked, changes = self._data(matrix=self.geometry == "dense")
-        given = inputs.read_caps(self.cap or (), asked)
-        if isinstance(self.workload, Specification) and self._as_specified:
-            tighter = {name: limit * (1 - ROOM_FOR_GRID) for name, limit in given.items()}
-            caps = self.workload.caps | tighter
-            targets = {name: own for name, own in self.workload.targets.items() if name not in caps}
-            return Search(asked, targets, caps, cost, changes, self.geometry)
-        others = self._given(asked)
+        if isinstance(self.workload, Specification):
+            return Search(asked, self.workload.targets, self.workload.caps, cost, changes, self.geometry)
+        given, others = inputs.read_caps(self.cap or (), asked), self._given(asked)
         if self.moe is not None:
             given = accounting.variance_from_margin(given, z)
         return Search(asked, others, given, cost, changes, self.geometry)
@@ -152,7 +157,7 @@ class Request:
             # Laplace noise of privacy ε has the variance 2/ε².
             return validate.positive_number(epsilon=self.epsilon) ** 2 / 2
         if self.epsilon is not None and self.delta is not None:
-            return accounting.privacy_cost(self.epsilon, self.delta) ** 2
+            return accounting.squared_cost_from_rho(accounting.zcdp_rho(self.epsilon, self.delta))
         return None if self.rho is None else accounting.squared_cost_from_rho(self.rho)
 
     @property
@@ -164,6 +169,39 @@ class Request:
             REPORTED_DELTA if self.delta is None else self.delta,
             spent if self.cost is None else self.cost,
         )
+
+    def asked(self) -> Asked:
+        """Return what a plan keeps of what was asked, beside its problem."""
+        rho = None if self._rho is None else str(self._rho)
+        kept = (
+            self.workload if isinstance(self.workload, Specification) and self.problem == "fitness" else None
+        )
+        text = None if kept is None else kept.to_json()
+        return Asked(self.terms.z, self.delta, rho, self.epsilon if self.pure else None, text)
+
+    @property
+    def _rho(self) -> Fraction | None:
+        """The ρ to spend, exactly, None where none is named, or the noise is Laplace noise."""
+        if self.pure or self.cost is None:
+            return None
+        if self.epsilon is not None and self.delta is not None:
+            return Fraction(accounting.zcdp_rho(self.epsilon, self.delta))
+        return validate.exact_number(rho=self.rho)
+
+    def _folded(self, own: Specification) -> Self:
+        """Return the request with all that options say in its specification, and these options gone."""
+        asked, rule, targets = own.workload, None, None
+        if self.neighbours is not None and isinstance(moves := self._moves(), Relation):
+            rule = str(moves)
+        caps = _by_table(asked, inputs.read_caps(self.cap or (), asked))
+        if self.targets is not None or self.moe is not None:
+            targets = _by_table(asked, self._given(asked))
+            if self.moe is not None:
+                caps = accounting.variance_from_margin(caps, self.terms.z) if caps else caps
+        rho = None if self._rho is None else str(self._rho)
+        said = own.changed(rho=rho, neighbours=rule, targets=targets, caps=caps)
+        left = self.neighbours if rule is None else None
+        return replace(self, workload=said, targets=None, moe=None, cap=None, neighbours=left)
 
     def under(self, own: Relation | Array | None, path: str) -> Request:
         """Return the request under an answer's own neighbours, None where its file says nothing of them.
@@ -232,7 +270,8 @@ class Request:
 
     def _data(self, matrix: bool = False) -> tuple[Workload, Any]:
         """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
-        workload, given = self._read(), self._moves()
+        workload = self._read()
+        given = reachable(workload, self._moves())
         needed = matrix or not isinstance(given, Relation)
         if needed and workload.domain is not None and workload.shape[1] > LARGE:
             named = self.workload if isinstance(self.workload, str) else "workload"
@@ -247,11 +286,6 @@ class Request:
             return inputs.read_workload(self.workload)
         return self.workload.workload if isinstance(self.workload, Specification) else self.workload
 
-    @property
-    def _as_specified(self) -> bool:
-        """Whether the targets are those of a specification."""
-        return isinstance(self.workload, Specification) and self.targets is None and self.moe is None
-
     def _moves(self) -> Relation | Array:
         """Return the neighbours that are asked for, one record added or removed where none are."""
         if self.neighbours is None:
@@ -262,7 +296,7 @@ class Request:
         )
 
     def _variances(self, workload: Workload) -> Any:
-        if isinstance(self.workload, Specification) and self._as_specified:
+        if isinstance(self.workload, Specification) and self.targets is None and self.moe is None:
             return self.workload.targets | self.workload.caps
         return self._given(workload)
 
@@ -274,3 +308,20 @@ class Request:
             return inputs.read_numbers(self.targets or "1", "targets", workload)
         margins = inputs.read_numbers(self.moe, "moe", workload)
         return accounting.variance_from_margin(margins, self.terms.z)
+
+
+def _by_table(asked: Workload, numbers: Any) -> dict[str, float]:
+    """Return numbers by names or ways of tables, or one for all or for each, by the names of the tables."""
+    tables: Any = asked.tabular()
+    ways = {table.name: len(table.axes) for table in tables.product_tables}
+    if isinstance(numbers, dict):
+        return {
+            name: numbers[name] if name in numbers else numbers[own]
+            for name, own in ways.items()
+            if {name, own} & {*numbers}
+        }
+    if np.size(numbers) not in (1, len(ways)):
+        raise InvalidInputError(
+            f"targets must be one for all or one per table, {len(ways)}, got {np.size(numbers)}"
+        )
+    return dict(zip(ways, np.broadcast_to(numbers, len(ways)).tolist(), strict=True))

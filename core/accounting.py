@@ -11,13 +11,14 @@ Bad input raises `InvalidInputError` (out of range, NaN, infinite) or `InputType
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erfcx
+from scipy.special import erf, erfcx, ndtri
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
@@ -26,6 +27,9 @@ from dualmech.workloads.numbers import as_mapping
 
 CENSUS_Z = 1.645
 """The normal quantile of a margin of error at 90 % confidence, as the American Community Survey rounds it."""
+
+LEVEL = 0.95
+"""The level of a margin of error where nobody names one: truth lies within it 19 times in 20."""
 
 _EPS, _UP = 2.0**-52, 1 + 2.0**-49  # a unit of rounding, and a factor above the rounding of a few steps
 # Of log δ, absolute and relative, rounding errors of 10 and of 1.1 units were the most that 80 digits showed.
@@ -50,8 +54,10 @@ def rho_from_squared_cost(squared_cost: float) -> float:
     return validate.positive_number(squared_cost=squared_cost) / 2
 
 
-def squared_cost_from_rho(rho: float) -> float:
-    """Return the squared privacy cost ``α = 2ρ`` that ρ > 0 allows.
+def squared_cost_from_rho(rho: float | str | Fraction) -> float:
+    """Return the squared privacy cost ``α = 2ρ`` that ρ > 0, a number or a text such as ``1/20``, allows.
+
+    It is the largest double that is not above 2ρ.
 
     Raises `InvalidInputError`. Source: Bun and Steinke (2016), Proposition 1.6.
 
@@ -60,7 +66,24 @@ def squared_cost_from_rho(rho: float) -> float:
     >>> squared_cost_from_rho(1.5)
     3.0
     """
-    return 2 * validate.positive_number(rho=rho)
+    exact = 2 * validate.exact_number(rho=rho)
+    found = float(min(exact, Fraction(sys.float_info.max)))
+    return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
+
+
+def cost_or_rho(cost: float | None, rho: float | str | Fraction | None) -> float:
+    """Return the squared privacy cost that one of a cost and a ρ, a number or a text such as ``1/20``, allows.
+
+    Raises `InvalidInputError` for both, or for neither.
+
+    Examples
+    --------
+    >>> cost_or_rho(None, "1/8"), cost_or_rho(0.5, None)
+    (0.25, 0.5)
+    """
+    if (cost is None) == (rho is None):
+        raise InvalidInputError("rho must be given, or instead of it cost, the squared privacy cost 2 rho")
+    return validate.positive_number(cost=cost) if rho is None else squared_cost_from_rho(rho)
 
 
 def mu_from_squared_cost(squared_cost: float) -> float:
@@ -224,6 +247,51 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     rate, target = validate.positive_number(rho=rho), math.log(validate.probability(delta=delta))
     safe = 2 * (rate + 2 * math.sqrt(-rate * target))
     return _safe_root(lambda trial: zcdp_log_delta(rate, trial) - target, 0.0, safe)
+
+
+def normal_quantile(level: float) -> float:
+    """Return the standard deviations within which a normal variable lies with a probability, such as 1.96 at 0.95.
+
+    Examples
+    --------
+    >>> round(normal_quantile(0.95), 6)
+    1.959964
+    """
+    return float(-ndtri((1 - validate.probability(level=level)) / 2))
+
+
+def level_of(quantile: float) -> float:
+    """Return the probability with which a normal variable lies within so many standard deviations.
+
+    Examples
+    --------
+    >>> round(level_of(1.645), 6)
+    0.90003
+    """
+    return float(erf(validate.positive_number(quantile=quantile) / math.sqrt(2)))
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """Return the largest ρ at which every ρ-zCDP mechanism is (ε, δ)-private, ε > 0 and 0 < δ < 1.
+
+    The inverse of `zcdp_epsilon` in ρ, for noise of any kind that is ρ-zCDP, such as the discrete noise of a release.
+    Rounding goes to the smaller ρ, the safe side.
+    Raises `InvalidInputError`. Source: Canonne, Kamath and Steinke (2020), section 2.3.
+
+    Examples
+    --------
+    >>> round(zcdp_rho(1.0, 1e-9), 6), zcdp_epsilon(zcdp_rho(1.0, 1e-9), 1e-9) <= 1.0
+    (0.014973, True)
+    """
+    bound, share = validate.positive_number(epsilon=epsilon), validate.probability(delta=delta)
+    target = math.log(share)
+    # ε ≥ ρ + 2 √(ρ log(1/δ)) is enough, and what is too much for Gaussian noise, of the same ρ, is too much for all.
+    safe = max((bound / (math.sqrt(bound - target) + math.sqrt(-target)) / _UP) ** 2, math.ulp(0.0))
+    unsafe = privacy_cost(bound, share) ** 2 / 2 * (1 + 1e-6)
+    found = _safe_root(lambda trial: zcdp_log_delta(trial, bound) - target, unsafe, safe)
+    while zcdp_epsilon(found, share) > bound:  # the inverse of what is rounded up
+        found /= _UP
+    return found
 
 
 def variance_from_margin(margin: Any, z: float = CENSUS_Z) -> Any:

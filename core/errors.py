@@ -62,8 +62,14 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     --------
     >>> did_you_mean("prefx", ["prefix", "total"]), did_you_mean("mine", ["prefix", "total"])
     (' (did you mean prefix?)', '')
+    >>> did_you_mean("hours", ["ages", "hours cumulative"])
+    ' (did you mean hours cumulative?)'
     """
-    near = difflib.get_close_matches(given, [*known], n=1, cutoff=0.7) if isinstance(given, str) else []
+    if not isinstance(given, str):
+        return ""
+    names = [*known]
+    parts = [name for name in names if given and given in name.split()]  # one word of it, and of no other
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.7) or (parts if len(parts) == 1 else [])
     return f" (did you mean {near[0]}?)" if near else ""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import files, watching
+from dualmech.asked import Asked
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, told_apart
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
@@ -49,6 +50,8 @@ class Solution(Displayed, Generic[Dual, Made]):
         How it was found. The fast layer counts eigendecompositions.
     history : History
         The solver's news, step by step: ``history.gap`` and the other fields of `Progress` are arrays.
+    asked : Asked or None
+        What a user asked beyond the problem, where the answer is a plan: the specification, the level, hard limits.
 
     Examples
     --------
@@ -69,6 +72,7 @@ class Solution(Displayed, Generic[Dual, Made]):
     seconds: float
     solver: str
     history: History
+    asked: Asked | None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InputTypeError(
@@ -89,6 +93,11 @@ class Solution(Displayed, Generic[Dual, Made]):
     def gap(self) -> float:
         """Relative distance from the optimum that remains possible."""
         return self.certificate.gap
+
+    @property
+    def limits(self) -> Any:
+        """What was hard beside a budget, with the factor on the rest (`HardLimits`); None where nothing was."""
+        return None if self.asked is None else self.asked.limits
 
     @property
     def mechanism(self) -> Made:
@@ -169,6 +178,7 @@ class Solution(Displayed, Generic[Dual, Made]):
             )
         arrays = codec.pack_answer(self.problem, self.primal, self.dual)
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
+        arrays |= codec.pack("asked", self.asked)
         files.write_npz(path, SCHEMA, VERSION, **arrays, status=self.status.name, **kept)
 
     def __eq__(self, other: object) -> bool:
@@ -240,6 +250,7 @@ def judged_solution(
     seconds: float = 0.0,
     solver: str = "",
     history: tuple[Progress, ...] = (),
+    asked: Asked | None = None,
 ) -> Solution:
     """Let the problem judge an answer and wrap both.
 
@@ -264,6 +275,7 @@ def judged_solution(
         seconds=seconds,
         solver=solver,
         history=History(history),
+        asked=asked,
     )
 
 
@@ -275,7 +287,7 @@ def _made(**parts: Any) -> Solution:
 
 
 def retold(answer: Solution, **told: Any) -> Solution:
-    """Return the same answer with something else told of it: its tolerance and status, message or solver."""
+    """Return the same answer with something else told of it: tolerance and status, message, solver, what was asked."""
     parts = {each.name: getattr(answer, each.name) for each in fields(answer)}
     return _made(**parts | told)
 

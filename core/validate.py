@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence, Sized
+from fractions import Fraction
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -103,6 +104,28 @@ def positive_number(**named: object) -> float:
     if number <= 0:
         raise InvalidInputError(f"{name} must be positive, got {number:g}")
     return number
+
+
+def exact_number(**named: object) -> Fraction:
+    """Return one finite number > 0 as a fraction, exactly: of a number, a `Fraction`, or a text such as ``1/20``."""
+    name, value = _one(named)
+    try:
+        found = (
+            value
+            if isinstance(value, Fraction)
+            else Fraction(value if isinstance(value, str) else real(**named))
+        )
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(
+            f"{name} must be a positive number or a fraction such as '1/2', got {shown(value)}"
+        ) from error
+    if found <= 0:
+        raise InvalidInputError(
+            f"{name} must be positive, got {found if isinstance(value, Fraction) else value}"
+        )
+    return found
 
 
 def nonnegative_number(**named: object) -> float:

@@ -8,17 +8,19 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from dualmech import fast, reference, validate
+from dualmech import accounting, fast, reference, validate
+from dualmech.asked import Asked, HardLimits
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.solution import Solution
+from dualmech.solution import Solution, retold
 from dualmech.validate import Array
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
@@ -27,6 +29,25 @@ STEPS = 60  # tangents, each a problem solved
 FAR = 1e6  # factor at which the targets of the others count for nothing
 DOWN = 16.0  # by what the factor falls where a line says nothing of it
 LAYERS = {"fast": fast.solve, "reference": reference.solve}
+
+
+LISTED = 6  # most caps that a message names
+
+
+class TightLimitsError(InvalidInputError):
+    """Caps that alone cost more than may be spent.
+
+    Attributes
+    ----------
+    least : float
+        Squared privacy cost that they take.
+    allowed : dict of names to float
+        The tightest variances that this cost allows, all caps loosened alike.
+    """
+
+    def __init__(self, message: str, least: float, allowed: Mapping[str, float]) -> None:
+        super().__init__(message)
+        self.least, self.allowed = least, dict(allowed)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,8 +80,14 @@ class Capped(Displayed):
 
     @property
     def certificate(self) -> Certificate:
-        """The same as a certificate of the factor: rounding is in both ends already."""
-        return Certificate.of(self.high, self.low, 0.0, 0.0)
+        """The same as a certificate of the factor, computed anew: rounding is in both ends already."""
+        return self.limits.certificate(self.answer.problem, self.answer.certificate)
+
+    @property
+    def limits(self) -> HardLimits:
+        """What was hard, as the answer's file keeps it."""
+        found: HardLimits = self.answer.limits
+        return found
 
     @property
     def mechanism(self) -> Any:
@@ -68,19 +95,20 @@ class Capped(Displayed):
         return self.answer.mechanism
 
     def _facts(self) -> dict[str, object]:
-        return {"factor on the targets": f"{self.low:.9g} to {self.high:.9g}", "squared cost": self.cost}
+        return {"factor on the targets": f"{self.low:.9g} to {self.high:.9g}", "rho (zCDP)": self.cost / 2}
 
     def __repr__(self) -> str:
-        return f"Capped(factor {self.high:.6g}, gap {self.gap:.2g}, squared cost {self.cost:.6g})"
+        return f"Capped(factor {self.high:.6g}, gap {self.gap:.2g}, rho {self.cost / 2:.6g})"
 
 
 def capped(
     workload: Workload,
     targets: Mapping[Any, float] | float,
     caps: Mapping[Any, float],
-    cost: float,
+    cost: float | None = None,
     neighbours: NeighboursLike = None,
     *,
+    rho: float | str | Fraction | None = None,
     tol: float = 1e-6,
     geometry: str = "auto",
     layer: str = "fast",
@@ -108,7 +136,9 @@ def capped(
     caps : mapping of names to float
         Variances that are not exceeded.
     cost : float
-        Δ² that may be spent, twice ρ.
+        Δ² that may be spent, twice ρ; or instead
+    rho : number, Fraction or text such as "1/4"
+        The ρ itself.
     neighbours : str, Relation or matrix, optional
         Which data sets privacy keeps apart.
     tol : float
@@ -120,7 +150,7 @@ def capped(
     --------
     >>> import dualmech as dm
     >>> asked = dm.workloads.marginals({"hour": 24, "day": 7}, ways=(1, 2))
-    >>> best = dm.crosscheck.capped(asked, {"day": 1.0, "hour x day": 4.0}, {"hour": 10.0}, cost=0.5)
+    >>> best = dm.crosscheck.capped(asked, {"day": 1.0, "hour x day": 4.0}, {"hour": 10.0}, rho="1/4")
     >>> best.gap < 1e-5, bool(best.mechanism.variance(["hour"]) <= 10 * (1 + 1e-9))
     (True, True)
     """
@@ -137,10 +167,11 @@ def capped(
         raise InvalidInputError(
             f"targets and caps must each name something, and nothing both, got {both or 'none in one'}"
         )
-    allowed, tol = validate.positive_number(cost=cost), validate.positive_number(tol=tol)
+    allowed, tol = accounting.cost_or_rho(cost, rho), validate.positive_number(tol=tol)
     solve = LAYERS[validate.choice((*LAYERS,), layer=layer)]
     stated, capped_items = _stated(workload, own, held, others, neighbours, geometry)
-    return _Search(stated, capped_items, allowed, tol, solve).run()
+    named = {" x ".join(map(str, np.atleast_1d(name))): limit for name, limit in held.items()}
+    return _Search(stated, named, capped_items, allowed, tol, solve).run()
 
 
 def _others(workload: Workload, held: dict[Any, float]) -> list[Any]:
@@ -192,6 +223,7 @@ class _Search:
     """Newton's method on the factor."""
 
     stated: FitnessForUse
+    caps: dict[str, float]
     held: Any  # whether each target is a cap
     cost: float
     tol: float
@@ -229,7 +261,7 @@ class _Search:
         alone = self.at(FAR)
         least = alone.certificate.interval[0]
         if least > self.cost:
-            raise _too_little(least)
+            raise self.too_little(least)
         low, factor = 0.0, 1.0
         for _ in range(STEPS):
             found = self.root(self.at(factor), factor)
@@ -237,7 +269,7 @@ class _Search:
                 factor /= DOWN
                 continue
             if found > FAR:
-                raise _too_little(least)
+                raise self.too_little(least)
             moved, low = found - low, max(low, found)
             if moved <= self.tol / 4 * low:
                 break
@@ -250,6 +282,19 @@ class _Search:
             low *= 1 - self.tol
         return self._from_above(low, below)
 
+    def too_little(self, least: float) -> TightLimitsError:
+        """Return the error for a cost that caps alone take, or that leaves next to nothing."""
+        looser = math.nextafter(least / self.cost, math.inf)
+        allowed = {name: looser * limit for name, limit in self.caps.items()}
+        shown = ", ".join(f"{name} {limit:.6g}" for name, limit in [*allowed.items()][:LISTED])
+        return TightLimitsError(
+            f"rho must be more than {least / 2:.6g}: the caps alone take that much, and a little more leaves the other "
+            f"targets beyond {FAR:.0e} times what they are; at rho = {self.cost / 2:.6g} the tightest caps of their "
+            f"kind are variances of a little more than {shown}",
+            least,
+            allowed,
+        )
+
     def _from_above(self, low: float, below: Solution) -> Capped:
         """Return the noise of a factor not far above the least: doubled steps, then halves of the last one."""
         short, step, best = low, max(self.tol / 2, below.gap / 16), None
@@ -257,19 +302,12 @@ class _Search:
             factor = short * (1 + step) if best is None else math.sqrt(short * best.high)
             answer = self.at(factor)
             if answer.certificate.feasible and answer.certificate.interval[1] <= self.cost:
-                best = Capped(low, factor, self.cost, answer, below)
+                limits = HardLimits((*self.caps,), self.held, self.cost, low, factor, below.dual)
+                best = Capped(low, factor, self.cost, retold(answer, asked=Asked(limits=limits)), below)
             else:
                 short, step = factor, 2 * step
             if best is not None and best.high <= short * (1 + max(self.tol, best.gap / 8)):
                 return best
         if best is None:
-            raise InvalidInputError("cost must leave room above the caps: no factor was found that it allows")
+            raise InvalidInputError("rho must leave room above the caps: no factor was found that it allows")
         return best
-
-
-def _too_little(least: float) -> InvalidInputError:
-    """Return the error for a cost that caps alone take, or that leaves next to nothing."""
-    return InvalidInputError(
-        f"cost must be more than {least:.6g} (rho {least / 2:.6g}): the caps alone take that much, and a little more "
-        f"leaves the other targets beyond {FAR:.0e} times what they are"
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -256,6 +256,15 @@ def judge(
         exceeded=() if verdict.feasible else posed.exceeded(given),
         remarks=remarks,
     )
+
+
+def meeting(verdict: Judgement) -> Judgement:
+    """Return the verdict on the same answer, scaled to meet its constraints exactly, with a remark; bound and all."""
+    posed, scaled = verdict.answer.problem, verdict.scaled.objective
+    if np.isclose(scaled, verdict.objective, rtol=FEASIBLE, atol=0.0) or not verdict.scaled.feasible:
+        return verdict
+    found = judge(posed, posed.feasible(verdict.answer.primal), bound=verdict.answer)
+    return replace(found, remarks=("scaled to meet the targets exactly", *found.remarks))
 
 
 def judged(

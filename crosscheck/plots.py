@@ -408,7 +408,12 @@ def _colours(count: int) -> Sequence[str]:
 def _name_queries(drawn: Any, workload: Workload, count: int | None = None, both: bool = False) -> None:
     """Name queries along the axes where they are few; number them otherwise."""
     names: Array | Sequence[str] = workload.names if workload.shape[0] <= NAMED else ()
-    if len(names) != (workload.shape[0] if count is None else count):
+    wanted = workload.shape[0] if count is None else count
+    tables = None if len(names) == wanted else workload.tabular()
+    if tables is not None and len(tables.product_tables) == wanted <= NAMED:
+        names = tables.table_names
+        drawn.set_xlabel("table")
+    if len(names) != wanted:
         return
     drawn.set_xticks(range(len(names)), names, rotation=90)
     if both:

@@ -290,7 +290,7 @@ class Terms:
             return ""
         if getattr(problem, "privacy", None) == "pure":
             return f" at epsilon = {self.laplace_epsilon:.6g} (pure)"
-        return f" at squared privacy cost {self.cost:.6g}"
+        return f" at rho = {self.cost / 2:.6g}"
 
     @property
     def laplace_epsilon(self) -> float:
@@ -301,6 +301,14 @@ class Terms:
 def measure(problem: Any) -> str:
     """Return what the objective of a problem is."""
     return family_of(problem).measure(problem)
+
+
+def in_rho(problem: Any, terms: Terms) -> tuple[str, float]:
+    """Return what a report calls the objective of a problem, and divides it by: a privacy cost is told as ρ."""
+    told = measure(problem)
+    return told.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in told else terms.divisor(
+        problem
+    )
 
 
 def steps(solution: Solution) -> str:

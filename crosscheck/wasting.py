@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from dualmech import fast
+from dualmech import fast, validate
 from dualmech.certificate import Certificate
-from dualmech.crosscheck.judging import describe_kind
-from dualmech.display import Displayed
+from dualmech.crosscheck.judging import covariance_of_strategy, describe_kind
+from dualmech.display import Displayed, counted
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.geometry.choice import relation_of
+from dualmech.linalg import to_dense
+from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
 from dualmech.problems.fitness import FitnessForUse
@@ -23,6 +28,7 @@ from dualmech.progress import Callback
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.unions import UnionWorkload, union_of
 
 ROUNDING = 1e-9
 """Least allowance for the rounding of the variances that are matched, relative: the interval of the least cost is
@@ -45,17 +51,26 @@ class Waste(Displayed):
         Whether only the largest variance of each table was matched, as the domain is too large to go query by query.
     rounding : float
         Allowance for the rounding of the variances that are matched, relative, by which the interval is widened.
+    practice : str
+        What was judged where it is a practice, in words.
+    spent : float, optional
+        Squared privacy cost that a practice spends, the sum over its tables; no less than what its noise costs.
+    variances : mapping of names to float
+        The largest that a practice gives to each table.
     """
 
     mechanism: Any
     answer: Solution
     by_table: bool
     rounding: float = ROUNDING
+    practice: str = ""
+    spent: float | None = None
+    variances: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def cost(self) -> float:
-        """Squared privacy cost that the mechanism spends."""
-        return float(self.mechanism.squared_privacy_cost)
+        """Squared privacy cost that the mechanism, or the practice, spends."""
+        return float(self.mechanism.squared_privacy_cost if self.spent is None else self.spent)
 
     @property
     def least(self) -> tuple[float, float]:
@@ -88,9 +103,12 @@ class Waste(Displayed):
         low, high = self.share
         enough = _rounded_up(self.least[1] / 2)
         whom = "the least accurate query of every table" if self.by_table else "every query"
+        if self.practice:
+            share = f"{self.practice} wastes {_percent(low, high)} of it (proven)"
+            return (f"{share}: noise of rho = {enough} is enough to make {whom} as accurate.",)
         said = [
             f"It costs rho = {self.cost / 2:.6g} (zCDP); noise of rho = {enough} is enough to make {whom} as accurate.",
-            f"Wasted: {_percent(low, high)} of the squared privacy cost (proven).",
+            f"Wasted: {_percent(low, high)} of rho (proven).",
         ]
         if self.by_table:
             said.append(
@@ -111,22 +129,42 @@ class Waste(Displayed):
 
 
 def waste(
-    mechanism: Any, workload: Workload, tol: float = 1e-6, *, callback: Callback | None = None
+    mechanism: Any,
+    workload: Workload | None = None,
+    tol: float = 1e-6,
+    *,
+    rho: float | str | Fraction | None = None,
+    shares: Mapping[str, float] | None = None,
+    as_drawn: bool = False,
+    neighbours: str | Relation | None = None,
+    callback: Callback | None = None,
 ) -> Waste:
-    """Say how much privacy a mechanism wastes on a workload: the least cost of being as accurate for every query.
+    """Say how much privacy a mechanism, or a practice, wastes: the least cost of being as accurate for every query.
 
-    Its variances are the targets of `dualmech.FitnessForUse`, under its own neighbours, and the bound is the judge's.
-    What it can answer beyond the workload counts as waste. Where variances differ within a table, and the domain has
-    more than 1,024 cells, the largest of each table is matched, and the result says so.
+    A mechanism's variances are the targets of `dualmech.FitnessForUse`, under its own neighbours, and the bound is the
+    judge's. What it can answer beyond the workload counts as waste. Where variances differ within a table, and the
+    domain has more than 1,024 cells, the largest of each table is matched, and the result says so.
+
+    A workload in its place, with `rho`, asks for a practice: each table gets a share of ρ, and independent noise on its
+    own entries. What is published is consistent, by least squares on all tables, or `as_drawn`, each table's own noise.
     Raises `InvalidInputError` or `InputTypeError` for no mechanism of Gaussian noise, no workload, other cells, queries
-    that are not answered or are released exactly, a mechanism that answers queries only written out and is too large.
+    that are not answered or are released exactly, a mechanism that answers queries only written out and is too large,
+    shares that name no table, a table that no neighbour changes.
 
     Parameters
     ----------
-    mechanism : any mechanism of Gaussian noise
+    mechanism : any mechanism of Gaussian noise, or the workload of a practice
         Dense, on blocks, products, split, streams or causal strategies.
     workload : Workload
-        Over the same cells, of any structure.
+        Over the same cells, of any structure; of a practice left out.
+    rho : number or text such as "1/10"
+        What a practice spends.
+    shares : mapping of table names to numbers, optional
+        How a practice splits it, by default equally.
+    as_drawn : bool
+        Whether a practice publishes each table's own noise.
+    neighbours : str or Relation, optional
+        Those of a practice.
     tol : float
         Gap to which the least cost is solved; the interval is valid whatever was reached.
     callback : callable, optional
@@ -141,23 +179,122 @@ def waste(
     >>> round(found.cost, 6), round(found.better.squared_privacy_cost, 4)
     (2.0, 1.7153)
     >>> print(found.words[1])
-    Wasted: 14.23 % to 14.24 % of the squared privacy cost (proven).
+    Wasted: 14.23 % to 14.24 % of rho (proven).
+    >>> tables = dm.workloads.marginals({"age": 16, "sex": 2}, ways=(1, 2))
+    >>> crosscheck.waste(tables, rho="1/10", as_drawn=True)
+    Waste(27.34 % to 27.35 % of 0.2)
     """
+    if isinstance(mechanism, Workload):
+        if workload is not None or rho is None:
+            raise InvalidInputError(
+                "rho must be given beside the workload of a practice, and no other workload"
+            )
+        spent, own = validate.exact_number(rho=rho), validate.boolean(as_drawn=as_drawn)
+        return _of_practice(
+            mechanism, spent, shares, own, neighbours, validate.positive_number(tol=tol), callback
+        )
+    drawn = True if validate.boolean(as_drawn=as_drawn) else None
+    for name, each in {"rho": rho, "shares": shares, "as_drawn": drawn, "neighbours": neighbours}.items():
+        if each is not None:
+            raise InvalidInputError(
+                f"{name} is for a practice: a mechanism brings its own privacy and accuracy"
+            )
     asked = check_workload(workload)
     if not isinstance(mechanism, GaussianPrivacy):
         raise InputTypeError(f"mechanism must be one of Gaussian noise, got {describe_kind(mechanism)}")
     if not 0 < mechanism.squared_privacy_cost < math.inf:
         raise InvalidInputError("mechanism must have a privacy cost that is positive and finite")
     targets, by_table = _targets(asked, mechanism.as_targets(asked))
-    own = getattr(mechanism, "neighbours", None)
-    neighbours = own if own is None or isinstance(own, Relation) else Relation.matching(own) or own
-    problem = FitnessForUse(asked, targets, neighbours=neighbours)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
-        answer = fast.solve(problem, tol=tol, callback=callback)
+    given = getattr(mechanism, "neighbours", None)
+    its = given if given is None or isinstance(given, Relation) else Relation.matching(given) or given
+    problem = FitnessForUse(asked, targets, neighbours=its)
+    answer = _solved(problem, tol, callback)
     return Waste(
         mechanism=mechanism, answer=answer, by_table=by_table, rounding=_rounding(problem, mechanism)
     )
+
+
+def _solved(problem: FitnessForUse, tol: float, callback: Callback | None) -> Solution:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        return fast.solve(problem, tol=tol, callback=callback)
+
+
+def _of_practice(
+    workload: Workload,
+    rho: Fraction,
+    shares: Mapping[str, float] | None,
+    as_drawn: bool,
+    neighbours: str | Relation | None,
+    tol: float,
+    callback: Callback | None,
+) -> Waste:
+    """Return what a practice wastes: independent noise on every table, each for its share of ρ."""
+    relation, tables = relation_of(neighbours), _tables(workload)
+    parts = _shares(shares, [*tables])
+    variances = {}
+    for name, table in tables.items():
+        cost = _cost_alone(table, relation)
+        if not cost > 0:
+            raise InvalidInputError(
+                f"workload must leave out {name!r}: no neighbour changes it, and it needs no noise"
+            )
+        variances[name] = cost / (2 * float(rho) * parts[name])
+    problem = FitnessForUse(workload, variances, neighbours=relation)
+    drawn = _drawn(problem, workload, variances, relation)
+    split = "An equal split" if shares is None else "This split"
+    kind = ", as drawn," if as_drawn else ", made consistent,"
+    said = f"{split} of rho = {rho} over {counted(len(tables), 'table')}{kind}"
+    if not as_drawn:
+        found = waste(drawn, workload, tol, callback=callback)
+        variances = {name: float(np.max(drawn.as_targets(table))) for name, table in tables.items()}
+    else:
+        found = Waste(mechanism=drawn, answer=_solved(problem, tol, callback), by_table=False)
+    return replace(found, practice=said, spent=2 * float(rho), variances=variances)
+
+
+def _tables(workload: Workload) -> dict[str, Workload]:
+    """Return the tables of a workload by name; of one without tables its groups of queries."""
+    tabular = workload.tabular()
+    if tabular is None:
+        groups = np.array(workload.groups)
+        return {
+            name: workload.select(np.flatnonzero(groups == name)) for name in dict.fromkeys(workload.groups)
+        }
+    union: Any = tabular if isinstance(tabular, UnionWorkload) else union_of([tabular])
+    return {table.name: UnionWorkload(union.domain, [table]) for table in union.tables}
+
+
+def _shares(given: Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
+    """Return which share of ρ each table gets."""
+    if given is None:
+        return dict.fromkeys(names, 1 / len(names))
+    known = {**validate.mapping("names of tables to numbers", shares=given)}
+    if {*known} != {*names}:
+        raise InvalidInputError(
+            f"shares must name each table once, {', '.join(names)}, got {', '.join(map(str, known))}"
+        )
+    parts = {name: validate.positive_number(shares=known[name]) for name in names}
+    return {name: part / sum(parts.values()) for name, part in parts.items()}
+
+
+def _cost_alone(table: Workload, relation: Relation | None) -> float:
+    """Return the squared privacy cost of noise of variance 1 on every entry of a table."""
+    with contextlib.suppress(InvalidInputError):
+        return BlockMechanism.of_tables(table, 1.0, relation).squared_privacy_cost
+    moved = table.matrix if relation is None else table.matrix @ relation.matrix(table.shape[1], table.domain)
+    return float(np.max(np.asarray((moved * moved).sum(axis=0))))
+
+
+def _drawn(
+    problem: FitnessForUse, workload: Workload, variances: dict[str, float], relation: Relation | None
+) -> Any:
+    """Return what independent noise on the entries of all tables tells, made consistent."""
+    with contextlib.suppress(InvalidInputError):
+        return BlockMechanism.of_tables(workload, variances, relation)
+    posed: Any = problem.on_geometry("dense")
+    rows = to_dense(workload.matrix) / np.sqrt(posed.targets)[:, None]
+    return posed.mechanism(covariance_of_strategy(posed, rows))
 
 
 def _rounding(problem: FitnessForUse, mechanism: Any) -> float:

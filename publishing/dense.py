@@ -28,6 +28,19 @@ LEAST_EXPONENT = (
 )
 
 
+LARGEST = 2048
+"""Most rows whose whole numbers are multiplied: twice as many take sixteen times as long, and this many ten minutes."""
+
+
+def require_small(rows: int) -> None:
+    """Refuse a mechanism on more rows than are drawn in whole numbers, before any of them is made."""
+    if rows > LARGEST:
+        raise InvalidInputError(
+            f"mechanism must have at most {LARGEST} rows to be drawn in whole numbers on a matrix, got {rows}: release "
+            f"coarser values, such as weeks for days, or tables, whose blocks are small"
+        )
+
+
 class DrawnRows:
     """A `LinearGaussianMechanism` as it is drawn: ``N x + z``, whole numbers with discrete Gaussian noise.
 
@@ -51,6 +64,7 @@ class DrawnRows:
     mechanism: LinearGaussianMechanism  # on B, with the covariance of the noise that is drawn
 
     def __init__(self, mechanism: LinearGaussianMechanism) -> None:
+        require_small(len(mechanism.query_matrix))
         basis, self.exact = _split_basis(mechanism)
         noisy = basis[self.exact :]
         rows = noisy.astype(np.float64)

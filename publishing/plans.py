@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from dualmech import accounting, validate
+from dualmech.accounting import LEVEL, level_of, normal_quantile
 from dualmech.display import Displayed, counted
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.mechanisms import records
@@ -21,7 +21,8 @@ from dualmech.publishing.drawing import (
     require_domain,
 )
 from dualmech.publishing.published import PublishedTable, published_tables
-from dualmech.publishing.statement import decimal_above, neighbours_text
+from dualmech.publishing.specification import Specification
+from dualmech.publishing.statement import decimal_above, neighbours_text, plan_lines
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads import products
@@ -51,19 +52,7 @@ def require_no_seed(refused: Mapping[str, Any]) -> None:
 
 def as_fraction(rho: Any) -> Fraction | None:
     """Return a positive number or a text such as ``1/2`` as a fraction, None as it is."""
-    if rho is None:
-        return None
-    try:
-        found = Fraction(rho if isinstance(rho, str | Fraction) else validate.positive_number(rho=rho))
-    except (ValueError, ZeroDivisionError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
-        raise InvalidInputError(
-            f"rho must be a positive number or a fraction such as '1/2', got {rho!r}"
-        ) from error
-    if found <= 0:
-        raise InvalidInputError(f"rho must be positive, got {rho!r}")
-    return found
+    return None if rho is None else validate.exact_number(rho=rho)
 
 
 def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
@@ -87,9 +76,6 @@ def rounded_up(number: Fraction) -> float:
     return found if Fraction(found) >= number else math.nextafter(found, math.inf)
 
 
-LEVEL = 0.95
-
-
 class ReleasePlan(Displayed):
     """A mechanism on its grid and what it will publish, as `dualmech.plan_release` returns it: no record is in it.
 
@@ -109,6 +95,19 @@ class ReleasePlan(Displayed):
         self.drawn: Any = drawn
         self.workload = check_workload(workload)
         self.answer = None if answer is None else require_solution(answer)
+        self.ledger: Any = None  # where it was recorded, the ledger with it
+
+    @cached_property
+    def specification(self) -> Specification | None:
+        """What was asked, where the plan keeps it."""
+        text = None if self.answer is None or self.answer.asked is None else self.answer.asked.specification
+        return None if text is None else Specification.of_json(text)
+
+    @property
+    def quantile(self) -> float:
+        """Standard deviations in a margin of error where no level is named: as asked, else those of 19 in 20."""
+        own = None if self.answer is None or self.answer.asked is None else self.answer.asked.quantile
+        return normal_quantile(LEVEL) if own is None else own
 
     @property
     def rho(self) -> Fraction:
@@ -153,16 +152,23 @@ class ReleasePlan(Displayed):
             return np.asarray(self.drawn.mechanism.variances(asked.asked)).reshape(asked.shape)
         return self._spread[asked.rows].reshape(asked.shape)
 
-    def margins(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Array:
+    def margins(self, table: str, level: float | None = None, simultaneous: bool = False) -> Array:
         """Return the margin of error of each estimate: truth lies within it with this probability.
 
+        Without a level it is the plan's own, or 19 in 20 where that keeps none.
         With `simultaneous`, all truths of all tables do at once: by Šidák's inequality, which holds for Gaussian noise
         however it is correlated, at the level ``level^(1/m)`` of each of m.
         """
-        chosen = validate.probability(level=level)
+        quantile = self.quantile if level is None else normal_quantile(validate.probability(level=level))
         if validate.boolean(simultaneous=simultaneous):
-            chosen = chosen ** (1 / sum(each.entries for each in self.published.values()))
-        return np.asarray(-scipy.special.ndtri((1 - chosen) / 2) * np.sqrt(self.variances(table)))
+            quantile = normal_quantile(
+                level_of(quantile) ** (1 / sum(each.entries for each in self.published.values()))
+            )
+        return np.asarray(quantile * np.sqrt(self.variances(table)))
+
+    def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
+        """Return who is protected, the exact privacy, and the largest margin of error of each table, in lines."""
+        return plan_lines(self, level, simultaneous)
 
     def check_columns(self, source: Any) -> None:
         """Refuse records whose columns lack an attribute: of a CSV file the header is read, and no record.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from os import PathLike
@@ -14,7 +15,7 @@ from dualmech import files, validate
 from dualmech.publishing.drawing import Measured
 from dualmech.publishing.fitting.records import FittedTables
 from dualmech.publishing.fitting.released import fit
-from dualmech.publishing.plans import LEVEL, ReleasePlan
+from dualmech.publishing.plans import ReleasePlan
 from dualmech.publishing.statement import as_frame, file_name, statement, write_rows
 from dualmech.solution import Solution
 from dualmech.validate import Array
@@ -28,6 +29,21 @@ from dualmech.workloads.base import Workload
 
 MEASURES = ("estimate", "margin", "low", "high")
 INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
+
+
+DIGITS = 4  # of a margin of error that tables show
+
+
+def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple[float, ...]:
+    """Return numbers to the digits that noise leaves.
+
+    Examples
+    --------
+    >>> to_digits(10.50633551619816, 17.512225747151234), to_digits(12345.678, 51234.5), to_digits(0.5, 0.0)
+    ((10.51, 17.51), (12350.0, 51230.0), (0.5, 0.0))
+    """
+    places = DIGITS - 1 - math.floor(math.log10(margin)) if margin > 0 else 15
+    return tuple(round(each, places) + 0.0 for each in (estimate, margin, *ends))
 
 
 class Publication(ReleasePlan):
@@ -55,19 +71,27 @@ class Publication(ReleasePlan):
         return self._answers[asked.rows].reshape(asked.shape)
 
     def rows(
-        self, table: str, level: float = LEVEL, simultaneous: bool = False
+        self, table: str, level: float | None = None, simultaneous: bool = False
     ) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]:
-        """Return the heading of a table and its rows: a label a side, then estimate, margin and interval."""
-        asked, margins = self._table(table), self.margins(table, level, simultaneous).ravel().tolist()
-        cells = itertools.product(*asked.sides.values())
-        numbers = zip(self.estimates(table).ravel().tolist(), margins, strict=True)
+        """Return the heading of a table and its rows: a label a side, then estimate, margin and interval.
+
+        Sides are in the order in which a specification asks for them, else in that of the attributes.
+        """
+        asked, kept = self._table(table), self.specification
+        sides = [*asked.sides]
+        if kept is not None and {*kept.asks.get(table, ())} == {*sides}:
+            sides = [*kept.asks[table]]
+        order = [[*asked.sides].index(side) for side in sides]
+        margins = np.transpose(self.margins(table, level, simultaneous), order).ravel().tolist()
+        estimates = np.transpose(self.estimates(table), order).ravel().tolist()
+        cells = itertools.product(*(asked.sides[side] for side in sides))
         lines = (
             (*cell, estimate, margin, estimate - margin, estimate + margin)
-            for cell, (estimate, margin) in zip(cells, numbers, strict=True)
+            for cell, (estimate, margin) in zip(cells, zip(estimates, margins, strict=True), strict=True)
         )
-        return (*asked.sides, *MEASURES), lines
+        return (*sides, *MEASURES), lines
 
-    def frame(self, table: str, level: float = LEVEL, simultaneous: bool = False) -> Any:
+    def frame(self, table: str, level: float | None = None, simultaneous: bool = False) -> Any:
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
         return as_frame(*self.rows(table, level, simultaneous))
 
@@ -102,11 +126,12 @@ class Publication(ReleasePlan):
         return fit(self, validate.boolean(integer=integer))
 
     def write(
-        self, folder: str | PathLike[str], level: float = LEVEL, simultaneous: bool = False
+        self, folder: str | PathLike[str], level: float | None = None, simultaneous: bool = False
     ) -> list[str]:
         """Write a CSV file a table, a list of them, and the statement; return the names of the files.
 
-        The folder must not exist; it is there whole or not at all.
+        The folder must not exist; it is there whole or not at all. Numbers have the digits that noise leaves: four of
+        the margin.
         """
         names = [
             file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)
@@ -114,15 +139,17 @@ class Publication(ReleasePlan):
         with files.atomic_folder(folder) as place:
             listed = []
             for name, table in zip(names, self.tables, strict=True):
-                write_rows(place / name, *self.rows(table, level, simultaneous))
-                largest = float(self.margins(table, level, simultaneous).max())
+                heading, rows = self.rows(table, level, simultaneous)
+                sides = len(heading) - len(MEASURES)
+                write_rows(place / name, heading, ((*row[:sides], *to_digits(*row[sides:])) for row in rows))
+                largest = to_digits(margin=float(self.margins(table, level, simultaneous).max()))[1]
                 listed.append((name, table, self.published[table].entries, largest))
             write_rows(place / INDEX, ("file", "table", "entries", "largest margin"), listed)
             with files.atomic_write(place / STATEMENT) as handle:
                 handle.write(self.statement(level, simultaneous).encode())
         return [*names, INDEX, STATEMENT]
 
-    def statement(self, level: float = LEVEL, simultaneous: bool = False) -> str:
+    def statement(self, level: float | None = None, simultaneous: bool = False) -> str:
         """Return a page in Markdown that says what was asked, protected and promised, and what is not covered."""
         return statement(self, level, simultaneous)
 

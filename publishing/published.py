@@ -60,7 +60,7 @@ def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
     >>> [(table.name, table.shape) for table in published_tables(asked)]
     [('ages', (74,)), ('cells', (74, 2))]
     >>> published_tables(asked)[0].sides["age"][:2]
-    ['age = 17', 'age ≤ 18']
+    ['age ≤ 17', 'age ≤ 18']
     """
     tabular = workload.tabular()
     if tabular is None:
@@ -96,8 +96,9 @@ def entry_names(attribute: Attribute, asked: Any) -> list[str]:
     if all(len(codes) == 1 for codes in counted) and all(map(COUNTING.fullmatch, asked.names)):
         return [attribute.label(codes[0]) for codes in counted]
     pairs = zip(counted, asked.names, strict=True)
+    prefixes = len(counted) > 1 and all(codes == [*range(len(codes))] and codes for codes in counted)
     return [
-        (attribute.describe(codes) if codes and COUNTING.fullmatch(name) else None) or name
+        (attribute.describe(codes, prefixes) if codes and COUNTING.fullmatch(name) else None) or name
         for codes, name in pairs
     ]
 

@@ -7,6 +7,7 @@ from functools import singledispatch
 from typing import Any
 
 from dualmech import validate
+from dualmech.accounting import squared_cost_from_rho
 from dualmech.adaptive.chain import known_tables
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.block import BlockMechanism
@@ -15,11 +16,15 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import StreamMechanism
-from dualmech.publishing.dense import DrawnRows
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.publishing.dense import DrawnRows, require_small
 from dualmech.publishing.drawing import (
     Drawn,
     Measured,
     discrete_gaussian,
+    is_records,
+    require_domain,
     require_sampler,
 )
 from dualmech.publishing.plans import ReleasePlan, as_fraction, require_no_seed, require_within
@@ -30,6 +35,7 @@ from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 # What is checked before any record is read: no seed, and no more privacy spent than allowed.
@@ -88,6 +94,11 @@ def release(
     (True, ('age', 'sex', 'age x sex'))
     """
     require_no_seed(refused)
+    own = (
+        getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
+    )
+    if is_records(records) and isinstance(own, StreamWorkload | RangeWorkload):
+        require_domain(own.domain)  # before any work
     planned = _planned(mechanism, workload, rho)
     require_sampler()
     drawn, asked = planned.drawn, planned.workload
@@ -123,15 +134,17 @@ def _planned(mechanism: Any, workload: Workload | None, rho: float | str | Fract
     drawn, asked = plan(mechanism, workload)
     if workload is not None:
         require_answered(drawn, asked)
-    require_within(drawn.squared_privacy_cost, as_fraction(rho))
-    return ReleasePlan(drawn, asked, mechanism if isinstance(mechanism, Solution) else None)
+    answer = mechanism if isinstance(mechanism, Solution) else None
+    own = None if answer is None or answer.asked is None else answer.asked.rho
+    require_within(drawn.squared_privacy_cost, as_fraction(own if rho is None else rho))
+    return ReleasePlan(drawn, asked, answer)
 
 
 def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workload]:
     """Return a mechanism as it would be drawn, with its exact cost, and what would be published."""
     stated = None
     if isinstance(mechanism, Solution):
-        stated, mechanism = getattr(mechanism.problem, "workload", None), mechanism.mechanism
+        stated, mechanism = getattr(mechanism.problem, "workload", None), _as_spent(mechanism)
     mechanism = _named(mechanism) if workload is None else mechanism
     drawn = as_drawn(mechanism)
     own = getattr(mechanism, "workload", None)
@@ -142,6 +155,14 @@ def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workl
     if asked is None:
         raise InputTypeError("workload must say what to publish: this mechanism does not know it")
     return drawn, check_workload(asked)
+
+
+def _as_spent(answer: Solution) -> Any:
+    """Return the mechanism of an answer; what is solved at a cost of 1, whatever is spent, at the ρ that was asked."""
+    mechanism, rho = answer.mechanism, None if answer.asked is None else answer.asked.rho
+    if rho is None or not isinstance(answer.problem, TotalVariance | QueryWeighting):
+        return mechanism
+    return mechanism.scaled(1 / squared_cost_from_rho(rho))
 
 
 def require_answered(drawn: Measured, workload: Workload) -> None:
@@ -226,4 +247,5 @@ def _(mechanism: SplitMechanism) -> Drawn:
 @as_drawn.register(StreamMechanism)
 @as_drawn.register(CausalMechanism)
 def _(mechanism: Any) -> Drawn:
+    require_small(mechanism.steps if isinstance(mechanism, CausalMechanism) else mechanism.workload.shape[1])
     return DrawnRows(mechanism.dense())

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
 from fractions import Fraction
 from os import PathLike
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from dualmech import accounting, validate
+from dualmech.asked import Asked
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
-from dualmech.neighbours import Relation
+from dualmech.neighbours import Contributions, Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.publishing.plans import as_fraction, rounded_up
-from dualmech.validate import Array
-from dualmech.workloads import builders, unions
-from dualmech.workloads.attributes import Attribute
-from dualmech.workloads.base import Workload
+from dualmech.solution import Solution, require_solution, retold
+from dualmech.workloads import unions
+from dualmech.workloads.asks import asked_of
+from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
 
-LEVEL = 0.95
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
-KEYS = ("attributes", "tables", "neighbours", "level", "rho")
+KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")
 TABLE_KEYS = ("name", "ask", "variance", "margin", "hard")
-KINDS = ("values", "prefixes", "ranges", "total")
-"""What may be asked of an attribute, but for lists of values."""
-
-BETWEEN = ".."  # as in ``18..64``
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +52,10 @@ class Specification:
         The ρ (zCDP) that may be spent.
     level : float
         The level of the margins of error.
+    title, date : str
+        What the statement of a release is headed by.
+    given : dict
+        What all of this was made of.
 
     Examples
     --------
@@ -81,6 +82,9 @@ class Specification:
     caps: dict[str, float]
     rho: Fraction | None
     level: float
+    title: str = ""
+    date: str = ""
+    given: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Specification:
@@ -94,8 +98,8 @@ class Specification:
             if key not in given:
                 raise InvalidInputError(f"a specification needs {key}")
         schema = Schema(given["attributes"])
-        level = validate.probability(level=given.get("level", LEVEL))
-        rho = as_fraction(given.get("rho"))
+        level = validate.probability(level=given.get("level", accounting.LEVEL))
+        rho = None if given.get("rho") is None else validate.exact_number(rho=given["rho"])
         tables: dict[str, Any] = {}
         targets: dict[str, float] = {}
         caps: dict[str, float] = {}
@@ -112,7 +116,65 @@ class Specification:
             )
         relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
         relation.check(schema)
-        return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level)
+        title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
+        known = {**given, "attributes": json.loads(schema.to_json())}
+        kept = json.loads(json.dumps(known, default=_plain))
+        return cls(
+            schema, unions.union(schema, tables), targets, relation, caps, rho, level, title, day, kept
+        )
+
+    @classmethod
+    def of_json(cls, text: str) -> Specification:
+        """Return the specification that `to_json` wrote."""
+        try:
+            return cls.of(json.loads(validate.text(text=text)))
+        except json.JSONDecodeError as error:
+            raise InvalidInputError(f"text must be a specification in JSON: {error}") from error
+
+    def to_json(self) -> str:
+        """Return the specification as a text, which the file of a plan keeps."""
+        return json.dumps(self.given, ensure_ascii=False)
+
+    def changed(
+        self,
+        *,
+        rho: Fraction | str | None = None,
+        neighbours: str | None = None,
+        targets: Mapping[str, float] | None = None,
+        caps: Mapping[str, float] | None = None,
+    ) -> Specification:
+        """Return the specification with a ρ, neighbours or variances of its own; `caps` are those of hard tables.
+
+        With `targets`, what the tables were asked before, hard or not, no longer counts.
+        """
+        given = {key: value for key, value in self.given.items() if key != "rho" or targets is None}
+        given |= {} if rho is None else {"rho": str(rho)}
+        given |= {} if neighbours is None else {"neighbours": neighbours}
+        names, tables = self.workload.table_names, []
+        for name, table in zip(names, given["tables"], strict=True):
+            own = {key: value for key, value in table.items() if targets is None or key in ("name", "ask")}
+            for limits, hard in ((targets or {}, {}), (caps or {}, {"hard": True})):
+                if name in limits:
+                    own = {key: value for key, value in own.items() if key not in ("margin", "variance")}
+                    own |= {"variance": limits[name], **hard}
+            tables.append(own)
+        return Specification.of(given | {"tables": tables})
+
+    def planned(self, answer: Solution) -> Solution:
+        """Return a solution that keeps what was asked: its file, its statement and all who read it say the same.
+
+        Raises `InvalidInputError` for a solution of other tables.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> asked = dm.Specification.read("examples/people.toml")  # doctest: +SKIP
+        >>> asked.planned(dm.fast.solve(asked.problem())).save("plan.npz")  # doctest: +SKIP
+        """
+        if not same_content(getattr(require_solution(answer).problem, "workload", None), self.workload):
+            raise InvalidInputError("answer must be to the tables of this specification")
+        rho = None if self.rho is None else str(self.rho)
+        return retold(answer, asked=Asked(self.quantile, None, rho, None, self.to_json(), answer.limits))
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Specification:
@@ -125,14 +187,31 @@ class Specification:
             return cls.of(given)
 
     @property
+    def asks(self) -> dict[str, dict[str, Any]]:
+        """What each table asks of each attribute, by the table's name."""
+        names = self.workload.table_names
+        return {name: _each(table["ask"]) for name, table in zip(names, self.given["tables"], strict=True)}
+
+    @property
+    def room(self) -> float:
+        """By how much targets are lower than asked, relative, so that what is drawn meets them."""
+        return ROOM_FOR_GRID
+
+    @property
+    def protected(self) -> Relation:
+        """The neighbours that noise is made for: as asked, or more where these tables take no such rule."""
+        found: Relation = reachable(self.workload, self.neighbours)
+        return found
+
+    @property
     def cost(self) -> float | None:
         """Squared privacy cost that may be spent, not above twice ρ; None where the file names no ρ."""
-        return None if self.rho is None else -rounded_up(-2 * self.rho)
+        return None if self.rho is None else accounting.squared_cost_from_rho(self.rho)
 
     @property
     def quantile(self) -> float:
         """Standard deviations in a margin of error at the level."""
-        return float(-scipy.special.ndtri((1 - self.level) / 2))
+        return accounting.normal_quantile(self.level)
 
     def problem(self) -> FitnessForUse | PrivacyFirst:
         """Return the problem: the least privacy cost that keeps all tables, or at ρ the least factor on the targets.
@@ -141,59 +220,45 @@ class Specification:
         Raises `InvalidInputError` where caps stand beside ρ, which is no one problem but a search for the factor.
         """
         if self.cost is None:
-            return FitnessForUse(self.workload, self.targets | self.caps, neighbours=self.neighbours)
+            return FitnessForUse(self.workload, self.targets | self.caps, neighbours=self.protected)
         if self.caps:
             raise InvalidInputError(
                 "caps beside rho are a search for the factor on the other tables: crosscheck.capped(workload, targets, "
                 "caps, cost, neighbours), or dualmech solve"
             )
-        return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.neighbours)
+        return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.protected)
 
 
-def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
-    """Return the queries on an attribute that a kind, or a list of values and ranges of them, stands for.
+def reachable(workload: Workload, asked: Any) -> Any:
+    """Return neighbours that a workload takes and that protect all who were asked for, these themselves if it can be.
+
+    What a person has in l values of an attribute is ``l / m`` times the mean of what she has in m of them. So where
+    contributions to l values are not taken, those of ``K ≥ k l / m`` records to m fewer protect as many, and cost more.
 
     Examples
     --------
-    >>> from dualmech.workloads.schema import attribute_of
-    >>> asked_of(attribute_of("age", range(17, 91)), ["18..64", 90]).names
-    ('18 ≤ age ≤ 64', 'age = 90')
+    >>> import dualmech as dm
+    >>> asked = dm.workloads.marginals({"month": 12, "sex": 2, "age": 74}, ways=(1, 2))
+    >>> str(reachable(asked, dm.neighbours.Relation.of("contributions:month:2:3")))
+    'contributions:month:3:2'
     """
-    if asked == "values":
-        return None
-    values = attribute.values
-    if isinstance(asked, str):
-        validate.choice(KINDS, **{f"ask of {attribute.name!r}": asked})
-        if asked != "total" and not attribute.ordered:
-            raise InvalidInputError(f"{asked} need an order, which the labels of {attribute.name!r} have not")
-        made = {"prefixes": builders.prefix, "ranges": builders.all_range, "total": builders.total}[asked]
-        rows = made(attribute.size if asked == "total" else values).dense()
-        rows = np.pad(rows, ((0, 0), (0, attribute.size - rows.shape[1])))
-    else:
-        items = validate.sequence(**{f"ask of {attribute.name!r}": asked})
-        rows = np.array([_row(attribute, item) for item in items])
-        if not len(rows):
-            raise InvalidInputError(f"ask of {attribute.name!r} must list one value or more, got none")
-    names = [attribute.describe(np.flatnonzero(row).tolist()) for row in rows]
-    shown = [
-        name or f"{attribute.name}: {int(row.sum())} values" for name, row in zip(names, rows, strict=True)
+    if (
+        not isinstance(asked, Contributions)
+        or workload.domain is None
+        or asked.attribute not in workload.domain.names
+    ):
+        return asked
+    (axis,) = workload.domain.axes([asked.attribute])
+    groups = min(asked.groups, workload.domain.shape[axis])
+    tried = [
+        asked,
+        *(Contributions(-(-asked.members * groups // m), asked.attribute, m) for m in range(groups, 0, -1)),
     ]
-    return Workload(rows, shown)
-
-
-def _row(attribute: Attribute, item: Any) -> Array:
-    row = np.zeros(attribute.size)
-    for part in item if isinstance(item, list | tuple) else [item]:
-        first, between, last = str(part).partition(BETWEEN)
-        if between and attribute.ordered:
-            start, stop = attribute.span(first, last)
-            row[start:stop] = 1.0
-        else:
-            code = attribute.named_code(str(part))
-            if code is None:
-                raise InvalidInputError(f"ask of {attribute.name!r}: {attribute.refused(part)}")
-            row[code] = 1.0
-    return row
+    for each in tried:
+        with contextlib.suppress(InvalidInputError):
+            FitnessForUse(workload, 1.0, neighbours=each)
+            return each
+    return asked
 
 
 def _table(schema: Schema, given: Any, level: float) -> tuple[str, Any, float]:
@@ -205,7 +270,7 @@ def _table(schema: Schema, given: Any, level: float) -> tuple[str, Any, float]:
         raise InvalidInputError(
             "a table must have ask, attributes or a mapping of them to what is asked, and one of variance and margin"
         )
-    each = asked if isinstance(asked, Mapping) else dict.fromkeys(asked, "values")
+    each = _each(asked)
     name = validate.text(name=table.get("name", " x ".join(map(str, each))))
     queries = {}
     for attribute, own in each.items():
@@ -215,8 +280,29 @@ def _table(schema: Schema, given: Any, level: float) -> tuple[str, Any, float]:
         variance = validate.positive_number(**{f"variance of {name!r}": table["variance"]})
         return name, queries, variance * (1 - ROOM_FOR_GRID)
     margin = validate.positive_number(**{f"margin of {name!r}": table["margin"]})
-    quantile = -scipy.special.ndtri((1 - level) / 2)
+    quantile = accounting.normal_quantile(level)
     return name, queries, float(accounting.variance_from_margin(margin, quantile)) * (1 - ROOM_FOR_GRID)
+
+
+def _each(asked: Any) -> dict[str, Any]:
+    """Return what is asked of each attribute that a table names; one that comes twice is refused."""
+    if not isinstance(asked, Mapping) and len({*map(str, asked)}) < len(asked):
+        raise InvalidInputError(f"a table must ask each attribute once, got {list(asked)}")
+    return {**asked} if isinstance(asked, Mapping) else dict.fromkeys(asked, "values")
+
+
+def _text(key: str, value: Any) -> str:
+    """Return a text, or a date of TOML as one."""
+    return value.isoformat() if isinstance(value, date) else validate.text(**{key: value})
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has no word for as what it has: dates, fractions, ranges, numbers of NumPy."""
+    if isinstance(value, Mapping):
+        return {**value}
+    if isinstance(value, Fraction | date):
+        return str(value)
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else [*value]
 
 
 def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:

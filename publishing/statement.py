@@ -8,6 +8,7 @@ import importlib
 import importlib.metadata
 import io
 import itertools
+import math
 import platform
 import re
 from collections.abc import Iterable, Sequence
@@ -18,11 +19,15 @@ from typing import Any
 import numpy as np
 
 from dualmech import files, validate
+from dualmech.accounting import level_of
+from dualmech.certificate import Certificate
 from dualmech.display import counted
 from dualmech.errors import BackendError, printable
 from dualmech.files.csv import write_lines
 from dualmech.neighbours import Relation
+from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
+from dualmech.publishing.specification import Specification
 from dualmech.solution import gap_words
 from dualmech.storage import codec
 from dualmech.workloads.domain import Domain
@@ -31,6 +36,8 @@ from dualmech.workloads.schema import Schema
 DELTAS = (1e-6, 1e-9, 1e-12)
 
 MOST_LISTED = 60  # tables that the page lists
+
+FIRST = 8  # values of an attribute that it lists, beside the last
 
 MOST_DIGITS = 60  # of a fraction's numerator that is printed whole
 
@@ -48,36 +55,112 @@ ADAPTIVE = (
 )
 
 
-def statement(released: Any, level: float, simultaneous: bool) -> str:
-    """Return the page in Markdown."""
-    level = validate.probability(level=level)
+CONVERSION = (
+    "as rho implies it (Canonne, Kamath and Steinke 2020, section 2.3), which holds for the discrete noise "
+    "of a release"
+)
+
+
+def plan_lines(planned: Any, level: float | None, simultaneous: bool) -> list[str]:
+    """Return who is protected, the exact privacy, and the largest margin of error of each table, in lines."""
+    names, deltas = planned.tables[:MOST_LISTED], _deltas(planned)
+    lines = [
+        f"Neighbours: {planned.neighbours}{_asked_neighbours(planned)}.",
+        f"Privacy: rho = {_fraction(planned.rho)}, which is at most {planned.rho_text} (zCDP).",
+        *(f"  epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}" for delta in deltas),
+        f"  epsilon is {CONVERSION}",
+        *goodness(planned.answer),
+        f"Largest margins of error {_level_words(planned, level, simultaneous)}:",
+    ]
+    for name in names:
+        rows, most = planned.published[name].entries, planned.margins(name, level, simultaneous).max()
+        lines.append(
+            f"  {name}: {most:.6g} ({counted(rows, 'row')}{_asked_words(planned, name, ', asked ')})"
+        )
+    left = len(planned.tables) - len(names)
+    return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
+
+
+def goodness(answer: Any) -> list[str]:
+    """Say which limits are kept, and by how much all other variances are what was asked, as far as it is proven."""
+    limits = None if answer is None else answer.limits
+    if limits is not None:
+        found = limits.certificate(answer.problem, answer.certificate)
+        kept, rho = ", ".join(map(printable, limits.names)), limits.cost / 2
+        return [
+            f"Hard limits are kept: {kept}. The rest is as good as possible at rho = {rho:.6g}: its variances are "
+            f"{found.objective:.4g} times what was asked, {_proven_words(found)}."
+        ]
+    if answer is not None and isinstance(answer.problem, PrivacyFirst):
+        found, rho = answer.certificate, answer.problem.cost / 2
+        return [
+            f"All variances are {found.objective:.4g} times what was asked, the least factor at rho = {rho:.6g}, "
+            f"{_proven_words(found)}."
+        ]
+    return []
+
+
+def _proven_words(found: Certificate) -> str:
+    low = found.interval[0]
+    return (
+        f"and none below {low:.9g} can be (proven)" if found.feasible and low > 0 else "which is not proven"
+    )
+
+
+def _deltas(planned: Any) -> tuple[float, ...]:
+    """Return the δ at which ε is told: that which was asked, or those of all statements."""
+    asked = None if planned.answer is None else planned.answer.asked
+    return DELTAS if asked is None or asked.delta is None else (asked.delta,)
+
+
+def _level_words(planned: Any, level: float | None, simultaneous: bool) -> str:
+    chosen = level_of(planned.quantile) if level is None else validate.probability(level=level)
     simultaneous = validate.boolean(simultaneous=simultaneous)
+    return f"at the level {chosen:.4g}{', of all entries at once' if simultaneous else ''}"
+
+
+def _asked_words(planned: Any, name: str, before: str = "") -> str:
+    """Say which margin was asked of a table at the plan's level, nothing where the plan does not keep it."""
+    asked = planned.specification
+    if asked is None or name not in asked.targets | asked.caps:
+        return ""
+    hard, limits = name in asked.caps, asked.targets | asked.caps
+    margin = planned.quantile * math.sqrt(limits[name] / (1 - asked.room))
+    ratio = asked.rho is not None and not hard
+    return f"{before}{margin:.6g}{' as a ratio' if ratio else ', hard' if hard and asked.rho is not None else ''}"
+
+
+def statement(released: Any, level: float | None, simultaneous: bool) -> str:
+    """Return the page in Markdown."""
     rho, workload, domain = released.rho, released.workload, released.workload.domain
     lines = [
-        "# Statement of a differentially private release",
-        "",
+        *_heading(released.specification),
         "## What was asked",
         "",
         f"Queries asked: {workload.shape[0]}, in {counted(len(released.tables), 'table')}.",
         "",
-        *([_attributes(domain), ""] if domain is not None else []),
+        *(_attributes(domain) if domain is not None else []),
         "## What is protected",
         "",
-        f"Data sets count as neighbours where {neighbours_text(released)}.",
+        f"Data sets count as neighbours where {neighbours_text(released)}{_asked_neighbours(released)}.",
         "",
         f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {decimal_above(rho)}",
         *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
-        *(f"- ε = {released.epsilon(delta):.6g} at δ = {delta:g}, as ρ implies it" for delta in DELTAS),
+        *(f"- ε = {released.epsilon(delta):.6g} at δ = {delta:g}" for delta in _deltas(released)),
+        f"- ε is {CONVERSION.replace('rho', 'ρ')}",
         "",
+        *(
+            [line for said in released.ledger.lines() for line in (said, "")]
+            if released.ledger is not None
+            else []
+        ),
         "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "
         "else was computed from the sums.",
         "",
         "## Accuracy",
         "",
-        f"Margins of error at the level {level:g}{', of all entries at once' if simultaneous else ', of each entry'}.",
+        f"Margins of error {_level_words(released, level, simultaneous)}{'' if simultaneous else ', of each entry'}.",
         "",
-        "| table | entries | largest margin |",
-        "|---|---:|---:|",
         *_accuracy(released, level, simultaneous),
         "",
         *_proven(released.answer),
@@ -106,6 +189,14 @@ def neighbours_text(released: Any) -> str:
     return relation.words
 
 
+def _asked_neighbours(planned: Any) -> str:
+    """Say which neighbours were asked for, where these tables take none but others that protect them too."""
+    asked, used = planned.specification, getattr(planned.drawn.mechanism, "neighbours", None)
+    if asked is None or not isinstance(used, Relation) or used == asked.neighbours:
+        return ""
+    return f", which protects all who were asked for: {asked.neighbours} came to {used} on these tables"
+
+
 def digest(workload: object) -> str:
     """Return the SHA-256 of what a workload asks, as its file would hold it."""
     codec.known_problems()  # which enters all kinds of workloads
@@ -118,10 +209,30 @@ def digest(workload: object) -> str:
     return found.hexdigest()
 
 
-def _attributes(domain: Domain) -> str:
-    shown = [f"{printable(name)} ({size} values)" for name, size in domain.sizes[:MOST_LISTED]]
-    more = "" if len(domain.names) <= MOST_LISTED else f", and {len(domain.names) - MOST_LISTED} more"
-    return f"Attributes: {', '.join(shown)}{more}."
+def _heading(asked: Specification | None) -> list[str]:
+    title = "" if asked is None else printable(asked.title)
+    when = "" if asked is None or not asked.date else f", {printable(asked.date)}"
+    if title:
+        return [f"# {title}", "", f"Statement of a differentially private release{when}.", ""]
+    return [f"# Statement of a differentially private release{when}", ""]
+
+
+def _attributes(domain: Domain) -> list[str]:
+    """Say which values each attribute has, and where records hold them."""
+    found = ["Attributes:", ""]
+    for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
+        known, missing = domain.attribute(axis), domain.attribute(axis).missing
+        labels = [
+            printable(known.label(code))
+            for code in (*range(min(size, FIRST)), *range(max(size - 1, FIRST), size))
+        ]
+        labels = labels if size <= FIRST + 1 else [*labels[:FIRST], "…", *labels[FIRST:]]
+        column = f"; column {printable(known.source)}" if known.source != name else ""
+        absent = f"; missing where records hold {' or '.join(map(repr, missing))}" if missing else ""
+        ends = "; numbers beyond the ends count at the ends" if getattr(known, "clamp", False) else ""
+        found.append(f"- {printable(name)} ({size} values): {', '.join(labels)}{column}{absent}{ends}")
+    left = len(domain.names) - MOST_LISTED
+    return [*found, *([f"- and {left} more"] if left > 0 else []), ""]
 
 
 def _proven(answer: Any) -> list[str]:
@@ -136,6 +247,7 @@ def _proven(answer: Any) -> list[str]:
         f"its kind has one below {low:.9g}, as a certificate proves that was computed from what was asked "
         f"({answer.status.name}).",
         "",
+        *(line for said in goodness(answer) for line in (said, "")),
     ]
     if (words := uncertified(answer)) is not None:
         lines += [f"**It is not certified:** {words}.", ""]
@@ -149,14 +261,44 @@ def uncertified(answer: Any) -> str | None:
     return gap_words(answer.certificate, answer.tol)
 
 
-def _accuracy(released: Any, level: float, simultaneous: bool) -> list[str]:
-    found = [
-        f"| {printable(name).replace('|', '/')} | {released.published[name].entries} | "
-        f"{released.margins(name, level, simultaneous).max():.6g} |"
-        for name in released.tables[:MOST_LISTED]
+ASKED = {"values": "{}", "prefixes": "{}, cumulative", "ranges": "all ranges of {}", "total": "total of {}"}
+"""What a kind of queries on an attribute is called."""
+
+
+def _definition(released: Any, name: str) -> str:
+    """Say what a table counts: by attribute its values, cumulative or not, or the queries on it."""
+    asked, table = released.specification, released.published[name]
+    if asked is not None and name in asked.asks:
+        said = [
+            ASKED[own].format(attribute)
+            if isinstance(own, str)
+            else f"{attribute}: {', '.join(map(_part, own))}"
+            for attribute, own in asked.asks[name].items()
+        ]
+        return " x ".join(said)
+    sides = [
+        side if len(entries) == 1 else f"{side}: {entries[0]}, …, {entries[-1]}"
+        for side, entries in table.sides.items()
     ]
+    return "; ".join(sides)
+
+
+def _part(item: Any) -> str:
+    return " or ".join(map(str, item)) if isinstance(item, list | tuple) else str(item)
+
+
+def _accuracy(released: Any, level: float | None, simultaneous: bool) -> list[str]:
+    shown = released.tables[:MOST_LISTED]
+    asked = any(_asked_words(released, name) for name in shown)
+    columns = ["table", "entries", "largest margin", *(["margin asked"] if asked else []), "what it counts"]
+    rows = [columns, ["---", *["---:"] * (len(columns) - 2), "---"]]
+    for name in shown:
+        most = f"{released.margins(name, level, simultaneous).max():.6g}"
+        own = [_asked_words(released, name)] if asked else []
+        rows.append([name, str(released.published[name].entries), most, *own, _definition(released, name)])
     left = len(released.tables) - MOST_LISTED
-    return found if left <= 0 else [*found, f"| and {left} more, in the list of tables | | |"]
+    rows += [] if left <= 0 else [[f"and {left} more, in the list of tables", *[""] * (len(columns) - 1)]]
+    return [f"| {' | '.join(printable(cell).replace('|', '/') for cell in row)} |" for row in rows]
 
 
 def _fraction(number: Fraction) -> str:

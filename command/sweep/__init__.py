@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.command.options import UsageError
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ def sweep(
     from dualmech.crosscheck import printing, processes
 
     if dask is not None:
-        if jobs > 1:
-            raise UsageError("--jobs is for this machine; a Dask cluster has as many as it has workers")
         processes.check_dask()
     files.check_writable(output, running.SUFFIX)
     with passing("reading the grid"):
@@ -69,7 +66,7 @@ def sweep(
 def row_line(row: Row) -> str:
     """Return a row of results in one line."""
     asked = [row["family"], row["workload"]]
-    named = ("targets", "epsilon", "t1", "seed", "tol")
+    named = ("targets", "rho", "epsilon", "t1", "seed", "tol")
     asked += [
         f"{name} {row[name]:g}" if isinstance(row[name], float) else f"{name} {row[name]}"
         for name in named

@@ -69,6 +69,7 @@ KEYS: dict[str, Key] = {
     "workloads": Key(lambda value: validate.text(workloads=value), ()),
     "sizes": Key(lambda value: validate.size(sizes=value)),
     "targets": Key(_target),
+    "rho": Key(lambda value: str(validate.exact_number(rho=value))),
     "epsilon": Key(lambda value: validate.positive_number(epsilon=value)),
     "seeds": Key(_seed),
     "layers": Key(lambda value: validate.choice([each.value for each in Layer], layers=value), ("fast",)),
@@ -144,7 +145,7 @@ def _values(name: str, key: Key, given: Mapping[str, Any]) -> tuple[Any, ...]:
 def _refuse_unused(stated: Mapping[str, tuple[Any, ...]]) -> None:
     """Refuse what no run would use, and what one would miss."""
     families, patterns = stated["families"], stated["workloads"]
-    for name in ("targets", "epsilon", "t1"):
+    for name in ("targets", "rho", "epsilon", "t1"):
         takers = [family for family, options in OPTIONS.items() if name in options]
         if stated[name] != (None,) and not {*families} & {*takers}:
             raise InvalidInputError(f"{name} is for {', '.join(takers)}; families are {', '.join(families)}")
@@ -162,6 +163,8 @@ def _refuse_unused(stated: Mapping[str, tuple[Any, ...]]) -> None:
             )
     if stated["backends"] != (None,) and Layer.REFERENCE not in stated["layers"]:
         raise InvalidInputError("backends are for layers that hold 'reference'; the fast layer has none")
+    if stated["rho"] != (None,) and stated["epsilon"] != (None,):
+        raise InvalidInputError("give either rho or epsilon, not both")
     if stated["delta"] != (None,) and stated["epsilon"] == (None,):
         raise InvalidInputError("delta needs epsilon, the other half of (ε, δ)")
 
@@ -173,6 +176,7 @@ def _runs(stated: Mapping[str, tuple[Any, ...]], folder: Path) -> Iterator[Run]:
         "workloads",
         "sizes",
         "targets",
+        "rho",
         "epsilon",
         "seeds",
         "tolerances",
@@ -188,7 +192,7 @@ def _runs(stated: Mapping[str, tuple[Any, ...]], folder: Path) -> Iterator[Run]:
         )
     single = {name: stated[name][0] for name in ("neighbours", "time_limit", "threads")}
     single["neighbours"] = _placed(single["neighbours"], folder)
-    for family, pattern, size, targets, epsilon, seed, tol, layer, backend in product(
+    for family, pattern, size, targets, rho, epsilon, seed, tol, layer, backend in product(
         *(stated[name] for name in axes)
     ):
         own = OPTIONS[family]
@@ -207,6 +211,7 @@ def _runs(stated: Mapping[str, tuple[Any, ...]], folder: Path) -> Iterator[Run]:
             layer=layer,
             backend=(backend or "CLARABEL") if layer == Layer.REFERENCE else None,
             tol=tol,
+            rho=rho if "rho" in own else None,
             **single,
         )
         yield replace(run, contents=contents_of(run.workload, run.targets, run.neighbours))
@@ -230,7 +235,7 @@ def _check(run: Run) -> None:
         if run.neighbours is not None:
             inputs.read_neighbours(run.neighbours)
         if run.epsilon is not None and run.delta is not None:
-            accounting.privacy_cost(run.epsilon, run.delta)
+            accounting.zcdp_rho(run.epsilon, run.delta)
     elif run.neighbours is not None:
         raise InvalidInputError("neighbours are for central privacy; local privacy has none")
     if run.targets is not None and run.targets != RANDOM:
@@ -391,6 +396,7 @@ def _shrink_stated(instance: Instance, stem: str) -> dict[str, Any]:
         "families": first.family,
         "workloads": workload,
         "targets": targets if first.family != LOCAL else None,
+        "rho": first.rho,
         "epsilon": first.epsilon,
         "delta": first.delta,
         "neighbours": _beside(first.neighbours, folder),

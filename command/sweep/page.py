@@ -217,6 +217,7 @@ PROBLEM: dict[str, Callable[[Row], Cell]] = {
     "family": lambda row: _word(row["family"]),
     "workload": lambda row: _word(row["workload"]),
     "targets": _targets,
+    "rho": lambda row: _word(row["rho"]),
     "epsilon": lambda row: _number(row["epsilon"]),
     "t1": lambda row: _number(row["t1"]),
     "neighbours": lambda row: _word(row["neighbours"]),

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -116,11 +117,12 @@ class Run:
     tol: float | None = None
     time_limit: float | None = None
     threads: int = 1
+    rho: str | None = None  # a fraction
 
     @classmethod
     def of(cls, row: Row) -> Run:
         """Return the run that a row came of."""
-        kept = {each.name: row[each.name] for each in fields(cls)}
+        kept = {each.name: row[each.name] for each in fields(cls) if each.name in row}
         return cls(**{**kept, "contents": tuple(kept["contents"])})
 
     @property
@@ -129,6 +131,10 @@ class Run:
         asked = {
             name: value for name, value in asdict(self).items() if name not in (*_HOW, "pattern", "size")
         }
+        if self.rho is None:
+            del asked["rho"]  # as in files that were written before there was one
+        if self.epsilon is not None and self.family != LOCAL:
+            asked["conversion"] = "zCDP"
         return _digest(asked)
 
     @property
@@ -146,6 +152,7 @@ class Run:
             workload,
             self.family,
             targets=targets,
+            rho=None if self.rho is None else Fraction(self.rho),
             epsilon=self.epsilon,
             delta=self.delta,
             neighbours=self.neighbours,
@@ -282,7 +289,7 @@ _TEXT: tuple[type, ...] = (str, NoneType)
 FIELDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("digest", "problem", "family", "workload", "pattern"), (str,)),
     **dict.fromkeys(("layer", "status", "message", "solver", "grid"), (str,)),
-    **dict.fromkeys(("targets", "neighbours", "backend"), _TEXT),
+    **dict.fromkeys(("targets", "neighbours", "backend", "rho"), _TEXT),
     **dict.fromkeys(("size", "seed", "steps", "queries", "cells", "threads", "blas_threads"), _COUNT),
     **dict.fromkeys(("epsilon", "delta", "t1", "tol", "time_limit", "asked_tol"), _NUMBER),
     **dict.fromkeys(("lower", "upper", "gap", "wall_seconds", "cpu_seconds", "peak_mebibytes"), _NUMBER),
@@ -366,6 +373,8 @@ def _row(line: bytes) -> Row:
     if not isinstance(row, dict):
         raise ValueError("it is not an object")
     for name, kinds in FIELDS.items():
+        if name == "rho":
+            row.setdefault(name, None)  # of files that were written before there was one
         if name not in row:
             raise ValueError(f"{name} is missing")
         value = row[name]

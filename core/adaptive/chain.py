@@ -13,6 +13,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
+from dualmech.display import counted
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.block import OrderedBlocks
 from dualmech.mechanisms.decomposition import SHARED_TOLERANCE, decomposition
@@ -243,7 +244,7 @@ class ChainStage:
         return self.decompositions[offered - self.index]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Chain:
     """Mechanisms to choose from, one after the other, without paying for the choice.
 
@@ -289,6 +290,10 @@ class Chain:
             )
         for index, stage in enumerate(stages):
             validate.instance(ChainStage, **{f"stages[{index}]": stage})
+
+    def __repr__(self) -> str:
+        stages = counted(len(self.stages), "stage")
+        return f"Chain({len(self.mechanisms)} mechanisms, {stages}, rho={self.guarantee.rho:.6g})"
 
     @property
     def no_release(self) -> Any:

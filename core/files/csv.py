@@ -22,6 +22,8 @@ from dualmech.validate import Array
 
 HINT = "a first line is a header if it starts with 'query' or holds no number at all"
 
+LISTED = 6  # most columns that a message names
+
 COUNTS = (
     "0, 1, 2, … only count the columns, as pandas does: write it with index=False, header=False, or name the columns; "
     "a query of these very numbers needs a header"
@@ -172,6 +174,21 @@ def format_table(
         return buffer.getvalue().encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInputError("names and groups must be texts that UTF-8 can hold") from error
+
+
+def refuse_records(table: CsvTable) -> None:
+    """Refuse records, a column an attribute, where queries were meant, a column a cell."""
+    values, names = table.values, table.cell_names
+    if table.names is not None or names is None:
+        return
+    whole = bool(np.all((values == np.rint(values)) & (values >= 0)))
+    distinct = len(np.unique(values, axis=0))
+    if whole and len(values) > len(names) and (values.max() > 1 or distinct < len(values)):
+        shown = ", ".join(names[:LISTED]) + (", …" if len(names) > LISTED else "")
+        raise InvalidInputError(
+            f"looks like records, {len(values)} of {shown}: what is asked of them goes into a specification, a .toml "
+            f"file (docs/release.md), and the records to release; a file of queries has a first column called 'query'"
+        )
 
 
 def _counted(cells: int) -> list[str]:

@@ -179,6 +179,7 @@ def read_workload(path: FilePath) -> Workload:
     with errors_naming(path):
         if suffix == ".csv":
             table = csv.read_table(path)
+            csv.refuse_records(table)
             return Workload(table.values, table.names, table.groups, cell_names=table.cell_names)
         if suffix == ".npz":
             return _unpack(path)

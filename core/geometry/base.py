@@ -275,7 +275,7 @@ def shares(bill: Array) -> Array:
 LISTED = 6  # most items with a sentence of their own, the dearest first
 
 SAID = {
-    "FitnessForUse": ("Loosening the target{}", "saves about {} of the squared privacy cost"),
+    "FitnessForUse": ("Loosening the target{}", "saves about {} of rho"),
     "PrivacyFirst": ("Loosening the target{}", "lowers the factor on all targets by about {}"),
     "TotalVariance": ("Raising the weight{}", "adds about {} to the total variance"),
 }

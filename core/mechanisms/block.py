@@ -508,7 +508,9 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         )
 
     @classmethod
-    def of_tables(cls, workload: Workload, variances: Any = 1.0) -> BlockMechanism:
+    def of_tables(
+        cls, workload: Workload, variances: Any = 1.0, neighbours: str | Relation | None = None
+    ) -> BlockMechanism:
         """Return what independent noise on every query of some tables reveals, the plain Gaussian mechanism.
 
         Queries v_j of variance σ_j² tell ``Σ_j m_j v_j'v_j / (σ_j² mult)`` about a copy of a block, one of its mult
@@ -517,7 +519,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         Raises `InvalidInputError` or `InputTypeError` as `FitnessForUse`.
 
         - `workload`: the tables, as geometry ``blocks`` takes them;
-        - `variances`: σ² of each table, as the targets of `FitnessForUse`.
+        - `variances`: σ² of each table, as the targets of `FitnessForUse`;
+        - `neighbours`: a rule, by default one record added or removed.
 
         Examples
         --------
@@ -527,8 +530,12 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         >>> round(plain.squared_privacy_cost, 6)       # a record is in 277 of the 553 runs
         277.0
         """
-        asked = tabular(workload)
-        blocks = Blocks.of_marginals(asked) if isinstance(asked, MarginalWorkload) else Blocks.of(asked)
+        asked, relation = tabular(workload), relation_of(neighbours)
+        if isinstance(asked, MarginalWorkload) and relation is None:
+            blocks = Blocks.of_marginals(asked)
+        else:
+            union: Any = asked if isinstance(asked, UnionWorkload) else union_of([asked])
+            blocks = Blocks.of(union, neighbours=relation)
         told = blocks.counts / asked.per_table(variances, "variances")[blocks.tables]
         covariances = []
         for block in blocks.matrix_blocks:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import validate
+from dualmech import accounting, validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import FitnessDual, Geometry, Index, costs_over, scale_to_limit, variances_over
@@ -163,7 +164,9 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
     workload, targets, basis, neighbours, geometry
         As for `FitnessForUse`; here the targets give the ratios of the variances.
     cost : float
-        Squared privacy cost Δ² that may be spent, > 0 (ρ-zCDP is Δ² = 2ρ).
+        Squared privacy cost Δ² that may be spent, > 0; or instead
+    rho : number, Fraction or text such as "1/20"
+        ρ of zCDP that may be spent: Δ² is the largest double that is not above 2ρ.
 
     Notes
     -----
@@ -176,6 +179,8 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
     >>> best = problem.certify([[1, -1 / 2], [-1 / 2, 1]], ([2 / 3, 1 / 3], [1 / 3, 2 / 3]))
     >>> round(best.objective, 12), best.gap < 1e-12
     (1.0, True)
+    >>> dm.PrivacyFirst(dm.workloads.prefix(2), targets=100.0, rho="1/20").cost
+    0.09999999999999999
     """
 
     cost: float
@@ -189,13 +194,15 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         self,
         workload: Workload,
         targets: Any,
-        cost: float,
+        cost: float | None = None,
         basis: npt.ArrayLike | None = None,
         neighbours: NeighboursLike = None,
         *,
+        rho: float | str | Fraction | None = None,
         geometry: str | Geometry = "auto",
     ) -> None:
-        allowed = validate.positive_number(cost=cost)
+        plain = cost is not None and rho is None
+        allowed = validate.positive_number(cost=cost) if plain else accounting.cost_or_rho(cost, rho)
         twin = FitnessForUse(workload, targets, basis, neighbours, geometry=geometry)
         object.__setattr__(self, "cost", allowed)
         object.__setattr__(self, "accuracy_first", twin)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dualmech import files
+from dualmech.asked import Asked, HardLimits
 from dualmech.errors import InvalidInputError
 from dualmech.files import domains
 from dualmech.geometry.base import FitnessDual, VarianceDual
@@ -198,7 +199,7 @@ KINDS |= {
     for kind in (
         *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
         *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights),
-        *(BasedPoint, StreamPoint),
+        *(BasedPoint, StreamPoint, Asked, HardLimits),
     )
 }
 

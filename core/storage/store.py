@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import files, validate
+from dualmech.asked import Asked
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.files.archives import Arrays, FilePath
 from dualmech.mechanisms import block, gaussian, local, privacy
@@ -80,10 +81,17 @@ def load_solution(path: FilePath) -> Solution:
             seconds=float(arrays.get("seconds", np.array(0.0))),
             message=str(arrays.get("message", "")),
             solver=str(arrays.get("solver", "")),
+            asked=_asked(arrays),
         )
     except (DualmechError, ValueError, TypeError, OverflowError) as error:
         raise FileFormatError(f"{path}: {error}") from error
     return warn_if_uncertified(solution)
+
+
+def _asked(arrays: Arrays) -> Asked | None:
+    """Return what was asked beyond the problem, where a file says so."""
+    found = codec.unpack(arrays, "asked")
+    return None if found is None else validate.instance(Asked, asked=found)
 
 
 def load_mechanism(path: FilePath) -> privacy.GaussianPrivacy:

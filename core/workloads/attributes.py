@@ -62,14 +62,16 @@ class Attribute:
 
     def named_code(self, text: str) -> int | None:
         """Return the code of a value as tables call it, None of one that is not allowed."""
-        return self.code(text)
+        return self.size - 1 if self.missing and text.strip() == MISSING else self.code(text)
 
     def label(self, code: int) -> str:
         """Return what a value is called in tables."""
         return MISSING if self.missing and code == self.size - 1 else self._label(code)
 
-    def describe(self, codes: Sequence[int]) -> str | None:
+    def describe(self, codes: Sequence[int], ranges: bool = False) -> str | None:
         """Return a name for the query that counts some values; None where they have no short one.
+
+        With `ranges` one value, and all of them, are named as ranges are, so that all prefixes are called alike.
 
         Examples
         --------
@@ -80,6 +82,8 @@ class Attribute:
         """
         if not self.named:
             return None
+        if ranges and self.ordered and len(codes) and codes[-1] < self.values:
+            return self._range(codes[0], codes[-1]) if codes[-1] - codes[0] == len(codes) - 1 else None
         if len(codes) == self.size:
             return f"any {self.name}"
         if len(codes) == 1:
@@ -261,7 +265,7 @@ class Binned(Attribute):
     def _range(self, first: int, last: int) -> str:
         low, high = f"{self.edges[first]:g}", f"{self.edges[last + 1]:g}"
         if last == self.values - 1:
-            return f"{self.name} ≥ {low}"
+            return f"{self.name} ≥ {low}" if first else f"{self.name} ≤ {high}"
         return f"{self.name} < {high}" if first == 0 else f"{low} ≤ {self.name} < {high}"
 
     def _spec(self) -> dict[str, Any]:

@@ -148,6 +148,12 @@ def attribute_of(name: str, spec: Any) -> Attribute:
         return _of_options(name, {"from": spec.start, "to": spec.stop - 1})
     if isinstance(spec, Mapping):
         return _of_options(name, spec)
+    if isinstance(spec, tuple) and len(spec) == 2 and all(type(each) is int for each in spec):
+        first, last = spec
+        raise InvalidInputError(
+            f"attribute {name!r} must be range({first}, {last + 1}) for the whole numbers from {first} to {last}, or a "
+            f"list for two labels, got {spec}"
+        )
     if isinstance(spec, list | tuple):
         return _of_options(name, {"labels": spec})
     raise InputTypeError(

@@ -15,6 +15,7 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
+from dualmech.workloads.asks import asked_of
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.domain import Domain, are_positions, count_text
 
@@ -224,7 +225,7 @@ class UnionWorkload(Workload):
 
 
 def union(
-    domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, Queries] | Iterable[str]]
+    domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, Any] | Iterable[str]]
 ) -> UnionWorkload:
     """Ask named tables, each a product of one query set for each of its attributes, summed over all others.
 
@@ -237,7 +238,9 @@ def union(
         The attributes.
     tables : mapping
         By name, what a table asks: attribute names mapped to workloads over their values, with None for the values
-        themselves, or names alone where all are such; an empty one asks for the total.
+        themselves, or to words as a specification has them, ``values``, ``prefixes``, ``ranges``, ``total`` or a list
+        of values and ranges, which leave out what is missing but for ``values`` and ``total``; or names alone where all
+        are values; an empty one asks for the total.
 
     Examples
     --------
@@ -304,7 +307,7 @@ def _as_pieces(pieces: Iterable[tuple[Workload, str | None]]) -> tuple[tuple[Wor
     return given
 
 
-def _as_table(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable[str]) -> Table:
+def _as_table(domain: Domain, name: str, asked: Mapping[str, Any] | Iterable[str]) -> Table:
     if isinstance(asked, str | Workload) or not isinstance(asked, Iterable):
         raise InputTypeError(
             f"tables[{name!r}] must map attribute names to workloads, or list names, got {type(asked).__name__}"
@@ -317,6 +320,8 @@ def _as_table(domain: Domain, name: str, asked: Mapping[str, Queries] | Iterable
         (axis,) = domain.axes([attribute])
         size = domain.shape[axis]
         argument = f"tables[{name!r}][{attribute!r}]"
+        if isinstance(own, str | list | tuple):
+            own = asked_of(domain.attribute(axis), own)
         if own is not None and validate.instance(Workload, **{argument: own}).shape[1] != size:
             raise InvalidInputError(f"{argument} must be over {size} values, got {own.shape[1]}")
         found[axis] = own

@@ -74,7 +74,7 @@ def test_what_is_spent_is_an_option_of_answers_at_a_cost(tmp_path: Path) -> None
     path, ranges = tmp_path / "answer.npz", dm.workloads.prefix(4)
     pure = dm.QueryWeighting(ranges, ranges, privacy="pure")
     for problem, spent, said in (
-        (dm.TotalVariance(ranges), ("--rho", "1/8"), "at squared privacy cost 0.25"),
+        (dm.TotalVariance(ranges), ("--rho", "1/8"), "at rho = 0.125"),
         (pure, (), "at epsilon = 1 (pure)"),
         (pure, ("--epsilon", 2), "at epsilon = 2 (pure)"),
     ):

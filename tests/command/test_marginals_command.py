@@ -29,7 +29,7 @@ class TestSolve:
         result = run("solve", SIXTY, "-o", str(path))
         assert result.exit_code == 0
         for printed in (
-            "CERTIFIED: squared privacy cost 1234.81865",
+            "CERTIFIED: rho (zCDP) 617.4093",
             "1-way",
             "1770",
             "1831 blocks are measured",
@@ -82,13 +82,13 @@ class TestSolve:
     def test_both_layers(self) -> None:
         ours, theirs = run("solve", FIVE), run("solve", FIVE, "--layer", "reference")
         assert ours.exit_code == theirs.exit_code == 0
-        first, second = (float(each.output.split("cost ")[1].split(",")[0]) for each in (ours, theirs))
+        first, second = (float(each.output.split("(zCDP) ")[1].split(",")[0]) for each in (ours, theirs))
         assert first == pytest.approx(second, rel=1e-5)
 
     def test_total_variance_spends_what_it_is_told(self) -> None:
         result = run("solve", FIVE, "--problem", "variance", "--rho", "0.1")
         assert result.exit_code == 0
-        assert "total variance 48621.6869 at squared privacy cost 0.2" in result.output
+        assert "total variance 48621.6869 at rho = 0.1" in result.output
         assert "Privacy: rho = 0.1 (zCDP)" in result.output
 
     def test_privacy_first_spends_what_it_is_told(self, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ class TestSolve:
         targets.write_text("1,1\n2,3\n", encoding="utf-8")
         for option, cost in ((("--rho", "0.1"), 0.2), (("--epsilon", "1", "--delta", "1e-6"), None)):
             result = run("solve", FIVE, "--targets", str(targets), *option, "-o", str(path))
-            spent = dm.accounting.privacy_cost(1.0, 1e-6) ** 2 if cost is None else cost
+            spent = 2 * dm.accounting.zcdp_rho(1.0, 1e-6) if cost is None else cost
             assert result.exit_code == 0
             printed = float(result.output.split("CERTIFIED: factor on the targets ")[1].split(",")[0])
             assert printed == pytest.approx(plain.objective / spent, rel=1e-8)
@@ -166,7 +166,7 @@ def test_a_judge_takes_a_solution_of_tables(tmp_path: Path) -> None:
     path = tmp_path / "answer.npz"
     assert run("solve", FIVE, "-o", str(path)).exit_code == 0
     result = run("judge", FIVE, "--covariance", str(path))
-    assert result.exit_code == 0 and "FEASIBLE: squared privacy cost 11.154" in result.output
+    assert result.exit_code == 0 and "FEASIBLE: rho (zCDP) 5.577" in result.output
     loose = run("judge", FIVE, "--covariance", str(path), "--targets", "2")
     assert loose.exit_code == 3 and "loose targets: 15 of 15" in loose.output
 
@@ -196,7 +196,7 @@ class TestNeighbours:
         for more in ((), ("--neighbours", rule), ("--neighbours", rule.removesuffix(":1"))):
             judged = run("judge", name, "--covariance", path, *more)
             assert judged.exit_code == 0 and f"Neighbours: {rule}." in judged.output
-            assert f"squared privacy cost {dm.load(path).objective:.6g}"[:-1] in judged.output
+            assert f"rho (zCDP) {dm.load(path).objective / 2:.6g}"[:-1] in judged.output
 
     def test_persons_in_several_months(self, tmp_path: Path) -> None:
         name, rule, path = "marginals:4x3:1,2", "contributions:a0:2:3", str(tmp_path / "answer.npz")
@@ -245,7 +245,7 @@ class TestNeighbours:
         made = dm.LinearGaussianMechanism(np.eye(4), np.eye(4), dm.neighbours.replace_one(4))
         made.save(path)
         judged = run("judge", "prefix:4", "--targets", "4", "--covariance", path)
-        assert "Neighbours: replace:1." in judged.output and "squared privacy cost 2\n" in judged.output
+        assert "Neighbours: replace:1." in judged.output and "rho (zCDP) 1\n" in judged.output
         refused = run("judge", "prefix:4", "--covariance", path, *own).exception
         assert "replace:1, or left out, got a matrix of 4 differences" in str(refused)
 

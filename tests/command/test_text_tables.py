@@ -55,7 +55,7 @@ def test_an_answer_shows_all_it_has_at_any_width(columns: str) -> None:
     result = CliRunner().invoke(app, ["solve", "pl94"], env={"COLUMNS": columns})
     assert result.exit_code == 0 and "…" not in result.output
     flat = " ".join(result.output.split())
-    for shown_once in ("margin: of error, at z = 1.645", *list(MEANINGS.values())[1:4]):
+    for shown_once in ("margin: of error at the level 0.9, z = 1.645", *list(MEANINGS.values())[1:4]):
         assert flat.lower().count(shown_once.lower()) == 1
     for heading in ("queries", "target margin", "binding", "loose", "share of bill", "voting-age"):
         assert heading in flat

@@ -33,7 +33,7 @@ class TestCircles:
         path = tmp_path / "answer.npz"
         result = run("solve", "circular_ranges:1000", "--targets", "1", "-o", str(path))
         assert result.exit_code == 0
-        for printed in ("CERTIFIED: squared privacy cost 15.8335", "geometry: blocks", "501 blocks", "same"):
+        for printed in ("CERTIFIED: rho (zCDP) 7.9167", "geometry: blocks", "501 blocks", "same"):
             assert printed in result.output
         again = dm.load(path)
         assert again.status is dm.Status.CERTIFIED and again.problem.workload.shape == (999001, 1000)
@@ -42,7 +42,7 @@ class TestCircles:
         result = run("solve", "differences:300", "--problem", "variance", "--rho", "0.1")
         # W'W has the eigenvalue 300 for 299 times, so that the least total at cost 1 is (299 √300)² / 300.
         assert result.exit_code == 0
-        assert f"total variance {299**2 / 0.2:.9g} at squared privacy cost 0.2" in result.output
+        assert f"total variance {299**2 / 0.2:.9g} at rho = 0.1" in result.output
         assert "Privacy: rho = 0.1 (zCDP)" in result.output
 
     def test_small_circles_are_taken_by_query_where_they_must_be(self, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ class TestCensus:
         asked = ("solve", "circular_ranges:12", "--moe", "5")
         ours, theirs = run(*asked), run(*asked, "--layer", "reference")
         assert ours.exit_code == theirs.exit_code == 0
-        first, second = (float(each.output.split("cost ")[1].split(",")[0]) for each in (ours, theirs))
+        first, second = (float(each.output.split("(zCDP) ")[1].split(",")[0]) for each in (ours, theirs))
         assert first == pytest.approx(second, rel=1e-5)
 
     def test_weights_and_margins_by_table(self, tmp_path: Path) -> None:

@@ -259,10 +259,10 @@ class TestCommand:
 
     def test_strategies_by_name(self, tmp_path: Path) -> None:
         result = self.judged("prefix:2000", "--strategy", "sqrt")
-        assert result.exit_code == 3 and "at most 20.9 % above the optimum" in " ".join(result.output.split())
+        assert result.exit_code == 0 and "at most 20.9 %" in " ".join(result.output.split())
         path = tmp_path / "c.csv"
         path.write_text("1\n0.5\n0.375\n")
         for name in ("tree", f"toeplitz:{path}"):
             result = self.judged("prefix:64", "--problem", "variance", "--strategy", name)
-            assert result.exit_code == 3 and "FEASIBLE: total variance" in result.output
+            assert result.exit_code == 0 and "FEASIBLE: total variance" in result.output
         assert "not by least squares" in str(self.judged("identity:4", "--strategy", "tree").exception)

@@ -47,6 +47,10 @@ EXEMPT = {
     *("files.workload_arrays", "files.workload_from_arrays"),
 }
 
+ASKED_IN_JSON = (
+    '{"attributes": {"age": {"size": 4}}, "tables": [{"name": "ages", "ask": ["age"], "variance": 4}]}'
+)
+
 NOISE = ("covariance", "levels", "shapes", "strategy", "weights", "estimate", "mechanism", "query_matrix")
 CALLED = {
     "primal": ("primal", "point", *NOISE),
@@ -238,7 +242,7 @@ class World:
             "BlockMechanism.as_targets": {"workload": self.tables},
             "BlockMechanism<union>.as_targets": {"workload": union},
             "crosscheck.curve": {"answer": self.solution, "rhos": [0.5], "epsilons": None},
-            "crosscheck.waste": {"mechanism": self.cells},
+            "crosscheck.waste": {"mechanism": self.cells, "workload": self.prefix, "rho": None},
             "BlockMechanism.load": {"path": self.folder / "blocks.npz"},
             "BlockMechanism.of_tables": {"workload": self.tables},
             "Chain": {"stages": self.chain.stages},
@@ -272,6 +276,11 @@ class World:
             "Specification.of": {
                 "given": {"attributes": {"age": 4}, "tables": [{"ask": ["age"], "variance": 1.0}]}
             },
+            "Specification.of_json": {"text": ASKED_IN_JSON},
+            "accounting.normal_quantile": {"level": 0.9},
+            "PrivacyFirst": {"cost": 0.5, "rho": None},
+            "accounting.cost_or_rho": {"cost": 0.5, "rho": None},
+            "accounting.level_of": {"quantile": 2.0},
             "Specification.read": {"path": self.folder / "asked.toml"},
             "Schema.read": {"path": self.folder / "schema.toml"},
             "LocalMechanism": {

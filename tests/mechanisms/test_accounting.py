@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import mpmath as mp
 import numpy as np
@@ -344,3 +345,28 @@ class TestBadInput:
                 accounting.variance_from_margin(1.0, bad_z)
             with pytest.raises(InvalidInputError, match="^z must"):
                 accounting.margin_from_variance(1.0, bad_z)
+
+
+class TestTheLargestRho:
+    @given(st.floats(1e-3, 1e3), st.floats(1e-12, 0.5))
+    def test_is_safe_and_hardly_more_is_not(self, epsilon: float, delta: float) -> None:
+        rho = accounting.zcdp_rho(epsilon, delta)
+        assert (
+            accounting.zcdp_epsilon(rho, delta) <= epsilon < accounting.zcdp_epsilon(rho * (1 + 1e-6), delta)
+        )
+        assert rho <= accounting.privacy_cost(epsilon, delta) ** 2 / 2
+
+    @given(st.fractions(min_value=1e-9, max_value=1e9))
+    def test_texts_of_fractions_are_never_rounded_up(self, rho: Fraction) -> None:
+        found = accounting.squared_cost_from_rho(str(rho))
+        assert found == accounting.squared_cost_from_rho(rho)
+        assert Fraction(found) <= 2 * rho < Fraction(math.nextafter(found, math.inf))
+
+    @pytest.mark.parametrize("wrong", ["", "1/0", "-1/2", "0", "x", "nan"])
+    def test_texts_that_are_no_fractions(self, wrong: str) -> None:
+        with pytest.raises(InvalidInputError, match="^rho must be"):
+            accounting.squared_cost_from_rho(wrong)
+
+    @given(st.floats(0.01, 0.999))
+    def test_levels_and_quantiles(self, level: float) -> None:
+        assert accounting.level_of(accounting.normal_quantile(level)) == pytest.approx(level, rel=1e-9)

@@ -166,7 +166,7 @@ class TestDryRun:
 
     def test_it_says_what_would_be_spent(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(releasing, "require_sampler", no_sampler)
-        found = self.run(folder / "records.csv", folder / "plan.npz", "--dry-run", "-o", folder / "out")
+        found = self.run(folder / "records.csv", folder / "plan.npz", "--dry-run")
         planned = dm.plan_release(dm.load(folder / "plan.npz"))
         assert found.exit_code == 0 and not (folder / "out").exists()
         for words in (
@@ -189,7 +189,7 @@ class TestDryRun:
             (("records.csv", "plan.npz", "--dry-run", "--level", "95"), "level"),
             (("other.csv", "plan.npz", "--dry-run"), "'age'"),
             (("none.csv", "plan.npz", "--dry-run"), "none.csv"),
-            (("records.csv", "plan.npz", "--dry-run", "-o", "out"), "exists already"),
+            (("records.csv", "plan.npz", "--dry-run", "-o", "out"), "--output is not for --dry-run"),
         ):
             placed = [
                 str(folder / each) if each.endswith((".csv", ".npz", "out")) else each for each in arguments

@@ -157,9 +157,7 @@ class TestPublication:
         table = [*rows]
         assert heading == ("age", "estimate", "margin", "low", "high")
         assert [row[0] for row in table] == [
-            "age = 17",
-            *(f"age ≤ {age}" for age in range(18, 22)),
-            "any age",
+            *(f"age ≤ {age}" for age in range(17, 23)),
         ]
         assert np.allclose([row[1] for row in table], [1, 1, 1, 3, 3, 4], atol=1e-6)
         assert table[0][2] == pytest.approx(-scipy.special.ndtri(0.025), rel=1e-5)

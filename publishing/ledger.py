@@ -1,0 +1,156 @@
+"""A ledger: the exact ρ of all releases of one body of records, and the limit that their sum must keep."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from dualmech import files, validate
+from dualmech.errors import FileFormatError, InvalidInputError, printable
+from dualmech.files.reading import errors_naming, read_toml
+from dualmech.publishing.plans import ReleasePlan
+
+KEYS = ("limit", "neighbours", "releases")
+ENTRY = ("rho", "what", "when", "workload")
+LOCK = ".lock"  # what the name of the file that one writer at a time holds ends in
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The releases of one body of records so far, as a TOML file keeps them.
+
+    Whoever begins one writes its limit, ``limit = "1/2"``; releases are added by `record`, one writer at a time, each
+    before anything of it is published: what was recorded counts as spent, whatever became of it.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    limit : Fraction
+        The ρ that all of them may cost together.
+    releases : tuple of mappings
+        What each cost, ``rho``, what it was, when, and the digest of its workload.
+    neighbours : str
+        Whom all of them protect; empty where there is none yet.
+    """
+
+    path: Path
+    limit: Fraction
+    releases: tuple[dict[str, str], ...] = ()
+    neighbours: str = ""
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Ledger:
+        """Read a ledger.
+
+        Raises `FileFormatError` for a file that is none, or cannot be read.
+        """
+        place = Path(os.path.realpath(path))
+        if not place.exists():
+            raise FileFormatError(
+                f'{path}: there is no such ledger; begin one with a line such as limit = "1/2"'
+            )
+        given = read_toml(place)
+        with errors_naming(path):
+            if unknown := sorted(given.keys() - {*KEYS}):
+                raise InvalidInputError(f"a ledger holds {', '.join(KEYS)}, got {unknown[0]!r}")
+            if "limit" not in given:
+                raise InvalidInputError(
+                    'a ledger needs limit, the rho that all releases may cost, such as "1/2"'
+                )
+            limit = validate.exact_number(limit=given["limit"])
+            entries = [_entry(each) for each in validate.sequence(releases=given.get("releases", ()))]
+            return cls(place, limit, tuple(entries), validate.text(neighbours=given.get("neighbours", "")))
+
+    @property
+    def spent(self) -> Fraction:
+        """The ρ of all releases together, exactly: zCDP adds."""
+        return sum((Fraction(each["rho"]) for each in self.releases), Fraction(0))
+
+    def check(self, planned: ReleasePlan) -> None:
+        """Refuse a release that would exceed the limit, or that protects others than those before it."""
+        left = self.limit - self.spent
+        if planned.rho > left:
+            raise InvalidInputError(
+                f"{self.path}: the ledger's limit is rho = {self.limit}, {float(self.spent):.6g} of it is spent, and "
+                f"this release costs {float(planned.rho):.6g}, more than the {float(left):.6g} that are left"
+            )
+        if self.neighbours and planned.neighbours != self.neighbours:
+            raise InvalidInputError(
+                f"{self.path}: the releases of a ledger must protect the same neighbours, for their rho to add up: "
+                f"{self.neighbours}; got {planned.neighbours}"
+            )
+
+    def record(self, planned: ReleasePlan, workload: str, what: str = "") -> Ledger:
+        """Add a release, on the disk when this returns, and return the ledger with it; its statement will tell of it.
+
+        Raises `InvalidInputError` as `check` does, of the ledger as it is now; `FileFormatError` where it cannot be
+        written. Nothing of the release may be published before.
+        """
+        with _alone(self.path):
+            now = Ledger.read(self.path)
+            now.check(planned)
+            entry = {
+                "rho": str(planned.rho),
+                "what": printable(what),
+                "when": datetime.now(UTC).isoformat(timespec="seconds"),
+                "workload": workload,
+            }
+            kept = Ledger(self.path, now.limit, (*now.releases, entry), planned.neighbours)
+            kept._write()
+        planned.ledger = kept
+        return kept
+
+    def lines(self) -> list[str]:
+        """Return what has been spent, in words."""
+        return [
+            f"Ledger: release {len(self.releases)} of these records; all together cost rho = {self.spent}, "
+            f"{float(self.spent):.6g}, of the {self.limit} that is the limit."
+        ]
+
+    def _write(self) -> None:
+        lines = [f"limit = {_toml(str(self.limit))}", f"neighbours = {_toml(self.neighbours)}"]
+        for each in self.releases:
+            lines += ["", "[[releases]]", *(f"{key} = {_toml(each[key])}" for key in ENTRY)]
+        with files.atomic_write(self.path) as handle:
+            handle.write(("\n".join(lines) + "\n").encode())
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # so that the new name is on the disk as well
+        finally:
+            os.close(folder)
+
+
+def _entry(given: Any) -> dict[str, str]:
+    """Return an entry, whose ρ must be one."""
+    held = validate.mapping("rho, what, when and workload", releases=given)
+    if {*held} != {*ENTRY} or not all(isinstance(each, str) for each in held.values()):
+        raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {held}")
+    if held["rho"] != "0":
+        validate.exact_number(rho=held["rho"])
+    return {key: held[key] for key in ENTRY}
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other process writes the ledger, and keep others waiting; a killed one waits for nobody."""
+    try:
+        import fcntl
+    except ImportError as error:
+        raise InvalidInputError("ledger needs a system that locks files, which this one does not") from error
+    with errors_naming(path), open(f"{path}{LOCK}", "a+b") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _toml(text: str) -> str:
+    """Return a text as TOML, which takes what JSON does of it but for one character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,137 @@
+"""A ledger of releases: exact sums within a limit, two writers at a time, and what a kill leaves."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.command.main import app
+from dualmech.publishing.ledger import Ledger
+
+PEOPLE = dm.Schema({"age": range(17, 21), "sex": ["f", "m"]})
+ASKED = dm.workloads.marginals(PEOPLE, ways=1)
+WRITERS, EACH = 2, 8
+
+
+def planned(variance: float = 50.0, neighbours: str = "add-remove") -> dm.ReleasePlan:
+    return dm.plan_release(fast.solve(dm.FitnessForUse(ASKED, variance, neighbours=neighbours)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "ledger.toml").write_text("limit = 10\n")
+    return tmp_path / "ledger.toml"
+
+
+def test_exact_costs_add_up_and_the_limit_holds(path: Path) -> None:
+    plan = planned()
+    (path.parent / "exact.toml").write_text(f'limit = "{2 * plan.rho}"\n')
+    exact = Ledger.read(path.parent / "exact.toml")
+    assert exact.record(plan, "w", "one").record(plan, "w", "two").spent == 2 * plan.rho == exact.limit
+    again = Ledger.read(exact.path)
+    assert [each["what"] for each in again.releases] == ["one", "two"]
+    with pytest.raises(dm.errors.InvalidInputError, match="more than the 0 that are left"):
+        exact.record(plan, "w")  # of the file as it is now, not as it was read
+    assert Ledger.read(exact.path) == again
+
+
+def test_other_neighbours_do_not_add_up(path: Path) -> None:
+    kept = Ledger.read(path).record(planned(), "w")
+    with pytest.raises(dm.errors.InvalidInputError, match="must protect the same neighbours"):
+        kept.record(planned(neighbours="replace"), "w")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "needs limit"),
+        ("limit = 0", "limit must be positive"),
+        ('limit = "x"', "limit must be"),
+        ("limit = 1\nlimits = 2", "a ledger holds"),
+        ('limit = 1\n[[releases]]\nrho = "1/2"', "must have the texts"),
+        ('limit = 1\n[[releases]]\nrho = "-1"\nwhat = ""\nwhen = ""\nworkload = ""', "rho must be positive"),
+        ("limit", "TOML"),
+    ],
+)
+def test_what_is_no_ledger(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "l.toml").write_text(text)
+    with pytest.raises(dm.errors.FileFormatError, match=told):
+        Ledger.read(tmp_path / "l.toml")
+    with pytest.raises(dm.errors.FileFormatError, match="begin one with a line"):
+        Ledger.read(tmp_path / "none.toml")
+
+
+def _writes(path: str, count: int) -> None:
+    plan, kept = planned(), Ledger.read(path)
+    for number in range(count):
+        kept.record(plan, "w", str(number))
+
+
+def _is_killed(path: str) -> None:
+    kept = Ledger.read(path)
+
+    def killed(self: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)  # while it holds the lock
+
+    Ledger._write = killed  # type: ignore[method-assign]
+    kept.record(planned(), "w")
+
+
+def test_two_writers_lose_nothing_and_a_killed_one_holds_nobody_up(path: Path) -> None:
+    start = multiprocessing.get_context("fork")
+    victim = start.Process(target=_is_killed, args=(str(path),))
+    victim.start()
+    victim.join()
+    assert victim.exitcode == -signal.SIGKILL and not Ledger.read(path).releases
+    writers = [start.Process(target=_writes, args=(str(path), EACH)) for _ in range(WRITERS)]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join()
+    found = Ledger.read(path)
+    assert [each.exitcode for each in writers] == [0] * WRITERS
+    assert len(found.releases) == WRITERS * EACH and found.spent == WRITERS * EACH * planned().rho
+
+
+class TestCommand:
+    def run(self, *arguments: object) -> Result:
+        return CliRunner().invoke(app, ["release", *(str(each) for each in arguments)])
+
+    def test_it_is_charged_before_anything_is_published(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("opendp")
+        folder = path.parent
+        fast.solve(dm.FitnessForUse(ASKED, 50.0)).save(folder / "plan.npz")
+        (folder / "r.csv").write_text("age,sex\n17,f\n18,m\n")
+        asked = (folder / "r.csv", folder / "plan.npz", "--ledger", path)
+        assert self.run(*asked, "--dry-run").exit_code == 0 and not Ledger.read(path).releases
+        found = self.run(*asked, "-o", folder / "out")
+        assert found.exit_code == 0 and "Ledger: release 1 of these records" in found.output
+        spent = Ledger.read(path).spent
+        text = (folder / "out" / "STATEMENT.md").read_text()
+        assert f"all together cost rho = {spent}" in text and spent == planned().rho
+        assert isinstance(spent, Fraction)
+
+        def full(*_: object, **__: object) -> Any:
+            raise dm.errors.FileFormatError("no space left on device")
+
+        monkeypatch.setattr(dm.Publication, "write", full)
+        assert self.run(*asked, "-o", folder / "lost").exit_code != 0 and not (folder / "lost").exists()
+        assert Ledger.read(path).spent == 2 * spent
+
+    def test_a_limit_is_kept_before_records_are_read(self, path: Path) -> None:
+        fast.solve(dm.FitnessForUse(ASKED, 50.0)).save(path.parent / "plan.npz")
+        path.write_text('limit = "1/1000"\n')
+        for more in (("--dry-run",), ("-o", path.parent / "out")):
+            refused = self.run("no such file.csv", path.parent / "plan.npz", "--ledger", path, *more)
+            assert "the ledger's limit is rho = 1/1000" in str(refused.exception)
