@@ -65,7 +65,7 @@ def is_rounding(primal: Any, violation: float) -> bool:
 
 def resemblance(problem: Any, given: Any, dual: Any, verdict: Certificate, cost: float) -> tuple[str, ...]:
     """Say whether a matrix's inverse, or its square, is feasible as it is, at far less than its own scaled cost."""
-    dense = isinstance(getattr(problem, "geometry", None), Dense) and isinstance(given, np.ndarray)
+    dense = isinstance(getattr(problem, "geometry", None), Dense | Stream) and isinstance(given, np.ndarray)
     if not dense or verdict.gap <= GOOD:
         return ()
     with np.errstate(all="ignore"):
@@ -85,8 +85,8 @@ def resemblance(problem: Any, given: Any, dual: Any, verdict: Certificate, cost:
 
 
 def _matrix(problem: Any, primal: Any) -> Array | None:
-    """Return a matrix that was given for a covariance on a dense geometry, None of anything else."""
-    if not isinstance(getattr(problem, "geometry", None), Dense):
+    """Return a matrix that was given for a covariance on a dense geometry or a stream, None of anything else."""
+    if not isinstance(getattr(problem, "geometry", None), Dense | Stream):
         return None
     try:
         matrix = validate.finite(2, primal=primal)
@@ -97,7 +97,7 @@ def _matrix(problem: Any, primal: Any) -> Array | None:
 
 def by_shape(problem: Any, matrix: Array) -> str:
     """Return what a matrix that was refused looks like by its shape, nothing where it looks like nothing."""
-    rank, (queries, cells) = problem.geometry.rank, problem.workload.shape
+    rank, (queries, cells) = len(problem.basis), problem.workload.shape
     wanted = f"what is judged is that of the noise on the {rank} rows of problem.basis"
     if matrix.shape[0] == matrix.shape[1]:
         size = len(matrix)

@@ -26,8 +26,6 @@ ACCELERATION = ascent.Acceleration(memory=11, spare=1e-9)
 
 PATIENCE = 150  # evaluations without a smaller gap after which it counts as stalled: they are cheap
 
-METHODS = ("auto", "fixed_point")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamSpectrum:
@@ -86,7 +84,7 @@ def solve(
     start: Solution | None = None,
 ) -> Solution:
     """Solve fitness for use or total variance on running sums to a proven gap; see `dualmech.fast.solve`."""
-    validate.choice(METHODS, method=method)
+    validate.choice(ascent.METHODS, method=method)
     began, fixed = time.perf_counter(), isinstance(problem, TotalVariance)
     numbers: Array = problem.geometry.on_sums(getattr(problem, problem.numbers))
     program = StreamProgram(numbers, problem.geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
