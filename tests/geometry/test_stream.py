@@ -131,13 +131,13 @@ class TestMany:
 
     def test_auto_takes_what_was_measured_to_be_faster(self) -> None:
         rng = np.random.default_rng(0)
-        numbers = {
+        numbers: dict[str, Any] = {
             "equal": lambda count: 2.0,
             "smooth": lambda count: np.linspace(1, 2, count),
             "random": lambda count: rng.uniform(0.5, 2, count),
             "wild": lambda count: np.exp(rng.normal(0, 2, count)),
         }
-        measured = {
+        measured: dict[Any, tuple[int, int]] = {
             (dm.FitnessForUse, "equal"): (64, 96),
             (dm.FitnessForUse, "smooth"): (64, 128),
             (dm.FitnessForUse, "random"): (96, 192),
