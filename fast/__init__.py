@@ -11,6 +11,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import common, fitness, own, reuse, weighting
 from dualmech.fast.common import chain
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
+from dualmech.fast.engine import loop
 from dualmech.fast.engine.loop import Limits
 from dualmech.fast.fitness import (
     FitnessOptions,
@@ -106,6 +107,7 @@ def solve(
     time_limit: float | None = None,
     callback: Callback | None = None,
     verbose: bool = False,
+    threads: int | None = None,
     **options: Any,
 ) -> Solution:
     """Solve a problem with the library's own solver and let the problem judge the answer.
@@ -159,6 +161,9 @@ def solve(
         Receives a `Progress` after each step.
     verbose : bool, default False
         Whether to show the news in a line on standard error.
+    threads : int, optional
+        Threads of linear algebra; by default what the variable ``DUALMECH_THREADS`` of the environment says, else one,
+        which is the quickest wherever it was measured. Of solves at one time the first decides.
 
     Returns
     -------
@@ -188,7 +193,7 @@ def solve(
         solver = _following(problem, solver, tol, *mine)
     _check_options(problem, solver, options)
     limits = Limits.validated(tol, max_iterations, time_limit, callback)
-    with verbosely(verbose, type(problem).__name__, callback) as tell:
+    with loop.blas_threads(threads), verbosely(verbose, type(problem).__name__, callback) as tell:
         answer = solver(problem, replace(limits, callback=tell), **options)
     return warn_if_uncertified(answer)
 
@@ -213,7 +218,7 @@ def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
         if name not in own:
             useful = OPTIONS.get(_geometry(problem), own)
             taken = [each for each in own if each in useful]
-            known = ("tol", *taken, "max_iterations", "time_limit", "callback", "verbose")
+            known = ("tol", *taken, "max_iterations", "time_limit", "callback", "verbose", "threads")
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputTypeError(

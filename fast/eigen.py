@@ -81,6 +81,7 @@ class EigenDesign(Displayed):
         return f"EigenDesign({self.total_variance:.6g}, {best}, {self.problem.headline})"
 
 
+@loop.blas_threads()
 def eigen_design(
     workload: Workload,
     *,
@@ -151,6 +152,7 @@ def eigen_design(
     return EigenDesign(problem, found, strategy, judgement.primal, judgement.dual, judgement.certificate)
 
 
+@loop.blas_threads()
 def eigen_weights(
     program: QueryWeighting,
     *,
@@ -237,10 +239,7 @@ def _by_groups(
     """Weigh the queries of each group, then the groups."""
     width = size or max(round(len(costs) ** (1 / 3)), 1)
     groups = [slice(start, start + width) for start in range(0, len(costs), width)]
-    with loop.threads_for_rank(width):
-        parts = [
-            weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups
-        ]
+    parts = [weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups]
     return _weigh_groups(list(zip(groups, parts, strict=True)), costs, sensitivities, power, limits)
 
 

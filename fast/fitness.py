@@ -101,6 +101,7 @@ class MethodOptions(TypedDict, total=False):
     time_limit: float | None
     callback: Callback | None
     verbose: bool
+    threads: int | None
     method: str | Callable[[Any], Any]
 
 

@@ -34,6 +34,7 @@ improve while the covariance waits for a step that ends in its middle."""
 LIMITS = loop.Limits(STAGE_GAP, MOST_STEPS)  # of a stage whose run has no limits of its own
 
 
+@loop.blas_threads()
 def refine(
     problem: FitnessForUse | PrivacyFirst,
     *,
@@ -72,7 +73,6 @@ def refine(
     )
     with (
         verbosely(verbose, "refinement", callback) as tell,
-        loop.threads_for_rank(geometry.rank),
         np.errstate(all="ignore"),
     ):
         reduction = Reduction.of(geometry, problem.targets)

@@ -20,7 +20,7 @@ from types import NoneType
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_info
 
 from dualmech import fast, files
 from dualmech.command.inputs import read_workload
@@ -30,6 +30,7 @@ from dualmech.crosscheck import processes
 from dualmech.crosscheck.agreement import VERDICTS, Agreement
 from dualmech.crosscheck.printing import without_warnings
 from dualmech.errors import BackendError, DualmechError, FileFormatError
+from dualmech.fast.engine.loop import blas_threads
 from dualmech.files.reading import FilePath
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.progress import Status
@@ -187,7 +188,7 @@ class Run:
         if self.layer == Layer.REFERENCE:
             import dualmech.reference  # noqa: F401 - what loading takes is not the run's
         asked = {"digest": self.digest, "problem": self.problem, **asdict(self), "contents": [*self.contents]}
-        with without_warnings(), threadpool_limits(self.threads):
+        with without_warnings(), blas_threads(self.threads):
             start_peak()
             wall, cpu = time.perf_counter(), time.process_time()
             found = self._found()

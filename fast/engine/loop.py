@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from dualmech import validate
-from dualmech.errors import InputTypeError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.progress import NEVER, Callback, Deadline, Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
 
@@ -164,28 +165,29 @@ def _out_of_time(deadline: Deadline, history: list[Progress]) -> bool:
     return left <= steps[-1] + min(steps)
 
 
-# How many BLAS threads a solve gets: one for small matrices, where more are slower.
+# How many BLAS threads a solve gets: one, unless more are asked for.
 
 
-FEW_ROWS = 512
-"""Rank up to which one thread is quicker: at rank 252, two threads on two cores took ten times as long as one."""
+THREADS = "DUALMECH_THREADS"
+"""The variable of the environment with the number of BLAS threads, where it is not given. By default one:
+
+two were never measured to gain, and beside other work on the same cores they took three to ten times as long."""
 
 _lock = threading.Lock()
 _limits: list[Any] = []  # the limit that holds, once for every solve that needs it
 
 
 @contextlib.contextmanager
-def threads_for_rank(rank: int) -> Iterator[None]:
-    """Give BLAS one thread where the rank is small, and the user's own number elsewhere.
+def blas_threads(threads: int | None = None) -> Iterator[None]:
+    """Give BLAS so many threads, those of the environment by default, and what there was again in the end.
 
-    The number is the process's, not the thread's: of solves at one time the first sets it, and the last restores what
-    the first found.
+    The number is the process's, not the thread's: of solves at one time, or in one another, the first sets it, and the
+    last restores what the first found.
+    Raises `InvalidInputError` or `InputTypeError` for what is no number of at least 1.
     """
-    if rank > FEW_ROWS:
-        yield
-        return
+    wanted = _threads_of_environment() if threads is None else validate.size(threads=threads)
     with _lock:
-        _limits.append(_limits[0] if _limits else _controller().limit(limits=1, user_api="blas"))
+        _limits.append(_limits[0] if _limits else _controller().limit(limits=wanted, user_api="blas"))
     try:
         yield
     finally:
@@ -193,6 +195,13 @@ def threads_for_rank(rank: int) -> Iterator[None]:
             limit = _limits.pop()
             if not _limits:
                 limit.restore_original_limits()
+
+
+def _threads_of_environment() -> int:
+    said = os.environ.get(THREADS, "1")
+    if not (said.isascii() and said.isdigit() and int(said) > 0):
+        raise InvalidInputError(f"{THREADS} must be an integer of at least 1, got {said!r}")
+    return int(said)
 
 
 @cache

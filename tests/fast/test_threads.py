@@ -1,4 +1,4 @@
-"""BLAS threads: few for small solves, and the user's own number again when the last one ends, in whatever order."""
+"""BLAS threads: one for a solve unless more are asked for, and the user's own number when the last one ends."""
 
 from __future__ import annotations
 
@@ -57,15 +57,36 @@ def test_solves_that_overlap_in_any_order_restore_what_there_was(order: list[int
         for event in order:
             if event < 3:
                 opened[event] = rest.enter_context(contextlib.ExitStack())
-                opened[event].enter_context(loop.threads_for_rank(8))
+                opened[event].enter_context(loop.blas_threads())
             elif event - 3 in opened:
                 opened.pop(event - 3).close()
             assert blas.threads == (1 if opened else 2)
 
 
-def test_large_ranks_leave_the_number_alone() -> None:
-    with pretended() as blas, loop.threads_for_rank(loop.FEW_ROWS + 1):
-        assert blas.threads == 2
+def test_more_threads_by_argument_or_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    problem = dm.FitnessForUse(dm.workloads.prefix(6))
+    with pretended() as blas:
+        for said, given, expected in ((None, None, 1), ("3", None, 3), ("3", 4, 4), (None, 2, 2)):
+            monkeypatch.delenv(loop.THREADS, raising=False)
+            if said is not None:
+                monkeypatch.setenv(loop.THREADS, said)
+            dm.fast.solve(problem, threads=given, callback=lambda _: seen.append(blas.threads))
+            assert {*seen} == {expected}
+            seen.clear()
+        with loop.blas_threads(5):
+            dm.fast.solve(problem, callback=lambda _: seen.append(blas.threads))
+        assert {*seen} == {5}, "what holds around a solve holds within it"
+
+
+@pytest.mark.parametrize("said", ["", "0", "-1", "two", "1.5"])
+def test_what_is_no_number_of_threads(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = dm.FitnessForUse(dm.workloads.prefix(3))
+    with pytest.raises(dm.errors.DualmechError, match="threads"):
+        dm.fast.solve(problem, threads=0)
+    monkeypatch.setenv(loop.THREADS, said)
+    with pytest.raises(dm.errors.InvalidInputError, match="DUALMECH_THREADS must be an integer"):
+        dm.fast.solve(problem)
 
 
 def test_concurrent_solves_agree_with_one_and_restore_the_number() -> None:
@@ -89,6 +110,6 @@ def test_the_limit_is_one_that_threadpoolctl_sets_and_lifts() -> None:
         return [each["num_threads"] for each in loop._controller().info() if each["user_api"] == "blas"]
 
     before = numbers()
-    with loop.threads_for_rank(8):
+    with loop.blas_threads():
         assert set(numbers()) <= {1}
     assert numbers() == before
