@@ -30,6 +30,7 @@ from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 # What is checked before any record is read: no seed, and no more privacy spent than allowed.
@@ -154,7 +155,7 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
     domain = mechanism.needed_tables.domain if own is None else own.domain
     if tabular is None or tabular.domain != domain:
         raise InvalidInputError("workload must be of tables over the mechanism's own domain")
-    known = _known_tables(own)
+    known, plain = _known_tables(own), isinstance(tabular, MarginalWorkload)
     for published, table in zip(published_tables(workload), tabular.product_tables, strict=True):
         values = Table("", tuple((axis, None) for axis in table.axes))
         given = known.get(published.asked, None if isinstance(published.asked, str) else values)
@@ -163,7 +164,10 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
                 f"workload asks {published.name!r}, which the mechanism does not answer under this name: take the "
                 f"tables that it was made for, or some of them"
             )
-        mechanism.variance(published.asked)
+        if not plain:
+            mechanism.variance(published.asked)
+    if plain:
+        mechanism.variances(tabular)  # of all tables at once
 
 
 def _named(mechanism: Any) -> Any:
