@@ -106,7 +106,7 @@ def solve(
         from dualmech.command import capping
 
         leave(capping.solve_capped(request, context.params, layer, tol, output))
-    from dualmech.fast.engine.loop import blas_threads
+    from dualmech.threads import blas_threads
 
     with warnings.catch_warnings(), passing("stating the problem") as line, blas_threads(threads):
         warnings.simplefilter("ignore", UncertifiedWarning)

@@ -25,6 +25,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Callback, Status
 from dualmech.solution import Solution, judged_solution
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -172,6 +173,7 @@ class Judgement(Certificate):
         return f"Judgement({self.objective:.6g}, {state}, the optimum at least {self.lower_bound:.6g})"
 
 
+@blas_threads()
 def judge(
     problem: Any,
     primal: Any,
@@ -258,6 +260,7 @@ def judge(
     )
 
 
+@blas_threads()
 def judged(
     problem: Problem[Dual, Made],
     primal: Any,

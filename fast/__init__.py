@@ -11,7 +11,6 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import common, fitness, own, reuse, weighting
 from dualmech.fast.common import chain
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
-from dualmech.fast.engine import loop
 from dualmech.fast.engine.loop import Limits
 from dualmech.fast.fitness import (
     FitnessOptions,
@@ -42,6 +41,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Callback
 from dualmech.solution import Solution, require_solution, warn_if_uncertified
+from dualmech.threads import blas_threads
 from dualmech.watching import verbosely
 
 __all__ = [
@@ -163,7 +163,8 @@ def solve(
         Whether to show the news in a line on standard error.
     threads : int, optional
         Threads of linear algebra; by default what the variable ``DUALMECH_THREADS`` of the environment says, else one,
-        which is the quickest wherever it was measured. Of solves at one time the first decides.
+        which is the quickest wherever it was measured; judges, proofs and releases follow the variable. Of solves at
+        one time the first decides.
 
     Returns
     -------
@@ -193,7 +194,7 @@ def solve(
         solver = _following(problem, solver, tol, *mine)
     _check_options(problem, solver, options)
     limits = Limits.validated(tol, max_iterations, time_limit, callback)
-    with loop.blas_threads(threads), verbosely(verbose, type(problem).__name__, callback) as tell:
+    with blas_threads(threads), verbosely(verbose, type(problem).__name__, callback) as tell:
         answer = solver(problem, replace(limits, callback=tell), **options)
     return warn_if_uncertified(answer)
 

@@ -20,6 +20,7 @@ from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution, require_solution
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 
 # The least trace above several covariances: an accelerated fixed point of the dual, a measurement of quantum states.
@@ -315,7 +316,7 @@ STAGE_GAP = 1e-10
 """Gap to which a stage is solved where that can be reached: the next stage inherits what is left."""
 
 
-@loop.blas_threads()
+@blas_threads()
 def chain(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism], *, tol: float = 1e-6) -> Chain:
     """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
 

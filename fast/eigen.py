@@ -28,6 +28,7 @@ from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution, warn_if_uncertified
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -81,7 +82,7 @@ class EigenDesign(Displayed):
         return f"EigenDesign({self.total_variance:.6g}, {best}, {self.problem.headline})"
 
 
-@loop.blas_threads()
+@blas_threads()
 def eigen_design(
     workload: Workload,
     *,
@@ -152,7 +153,7 @@ def eigen_design(
     return EigenDesign(problem, found, strategy, judgement.primal, judgement.dual, judgement.certificate)
 
 
-@loop.blas_threads()
+@blas_threads()
 def eigen_weights(
     program: QueryWeighting,
     *,

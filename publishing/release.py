@@ -29,6 +29,7 @@ from dualmech.publishing.published import published_tables
 from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
+from dualmech.threads import blas_threads
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
@@ -39,6 +40,7 @@ from dualmech.workloads.unions import Table, UnionWorkload
 # What a release will cost and how accurate it will be, before any record is read.
 
 
+@blas_threads()
 def release(
     mechanism: Any,
     records: Any,
@@ -96,6 +98,7 @@ def release(
     return Publication(drawn, drawn.draw(data, discrete_gaussian), asked, planned.answer)
 
 
+@blas_threads()
 def plan_release(
     mechanism: Any, *, workload: Workload | None = None, rho: float | str | Fraction | None = None
 ) -> ReleasePlan:

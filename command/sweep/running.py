@@ -30,11 +30,11 @@ from dualmech.crosscheck import processes
 from dualmech.crosscheck.agreement import VERDICTS, Agreement
 from dualmech.crosscheck.printing import without_warnings
 from dualmech.errors import BackendError, DualmechError, FileFormatError
-from dualmech.fast.engine.loop import blas_threads
 from dualmech.files.reading import FilePath
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.progress import Status
 from dualmech.solution import Solution
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.names import is_named

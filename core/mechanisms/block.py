@@ -30,7 +30,7 @@ from dualmech.mechanisms.gaussian import (
     check_written,
 )
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import IndexedTables, Sampler, Tables, check_tables, draw_noise, gaussian, marginal_of
+from dualmech.mechanisms.records import Sampler, Tables, check_tables, draw_noise, gaussian, marginal_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
@@ -113,7 +113,7 @@ class BlockTables(BlockNoise):
         >>> silent[()], silent[0,]
         (array(50.), array([ 5., -5.]))
         """
-        given = IndexedTables(check_tables(tables=tables))
+        given = records.IndexedTables(check_tables(tables=tables))
         draw = gaussian(rng) if sampler is None else sampler
         measured: dict[Axes, Array] = {}
         for (key_axes, classed), keys in self.blocks_by_view().items():
