@@ -18,7 +18,7 @@ from dualmech import fast, reference
 from dualmech.command.main import app
 from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonal, poles_of
 
-FAMILIES = [dm.FitnessForUse, dm.TotalVariance]
+FAMILIES: list[Any] = [dm.FitnessForUse, dm.TotalVariance]
 
 
 class TestPoles:
@@ -149,7 +149,7 @@ class TestMany:
         }
         for (family, kind), (below, above) in measured.items():
             for count, name in ((below, "dense"), (above, "stream")):
-                problem: Any = family(dm.workloads.prefix(count), numbers[kind](count))
+                problem = family(dm.workloads.prefix(count), numbers[kind](count))
                 assert problem.geometry.name == name, (family, kind, count)
 
     def test_auto_takes_a_stream_where_a_matrix_holds_no_entry_so_small(self) -> None:
