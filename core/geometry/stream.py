@@ -42,7 +42,9 @@ from dualmech.workloads.streams import RangeWorkload, StreamWorkload, running_su
 #
 # **The diagonal of a shifted inverse.** ``((T + w)⁻¹)_ii = 1 / (w + p_i + r_i)`` with ``p_1 = 0``, ``p_{i+1} = b_i²
 # (p_i + w) / (p_i + w + a_i²)`` and ``r_n = a_n²``, ``r_i = a_i² (r_{i+1} + w) / (r_{i+1} + w + b_i²)``. There is no
-# subtraction in it: every number keeps its digits, however small the eigenvalues of T.
+# subtraction in it: every number keeps its digits, however small the eigenvalues of T. From the same p and r follows
+# ``((T' + w)⁻¹)_ii = 1 / (w + s_i + q_i)`` with ``s_i = w a_i² / (w + p_i)``, ``q_i = w b_i² / (w + r_{i+1})`` and
+# ``q_n = 0``.
 
 
 POLES = 16  # poles that are carried along at a time: what bounds the memory
@@ -101,11 +103,6 @@ class Bidiagonal:
         )
 
     @property
-    def reversed(self) -> Bidiagonal:
-        """What has ``L'L`` for ``L L'``, both from the last entry to the first."""
-        return Bidiagonal(self.a[::-1], self.b[::-1])
-
-    @property
     def largest(self) -> float:
         """Return what no eigenvalue of T exceeds, the largest sum of magnitudes in a row."""
         beside = np.sqrt(self.a[:-1] * self.b)
@@ -121,22 +118,23 @@ def poles_of(
     return Poles.of(SAFE / float(query_weights @ squares), matrix.largest, tol)
 
 
-def inverse_root_diagonal(matrix: Bidiagonal, poles: Poles) -> Array:
-    """Return the diagonal of ``Σ_j c_j (L L' + w_j)⁻¹`` (n,)."""
-    found = np.zeros(len(matrix.a))
+def inverse_root_diagonals(matrix: Bidiagonal, poles: Poles, both: bool = True) -> tuple[Array, Array]:
+    """Return the diagonals of ``Σ_j c_j (L L' + w_j)⁻¹`` and, if asked for, of ``Σ_j c_j (L'L + w_j)⁻¹`` (n,)."""
+    a, b, count = matrix.a, matrix.b, len(matrix.a)
+    left, right = np.zeros(count), np.zeros(count if both else 0)
     for start in range(0, len(poles.places), POLES):
-        chosen = slice(start, start + POLES)
-        found += _resolvent_diagonals(matrix.a, matrix.b, poles.places[chosen], poles.factors[chosen])
-    return found
-
-
-def _resolvent_diagonals(a: Array, b: Array, places: Array, factors: Array) -> Array:
-    """Return the diagonal of ``Σ_j c_j (T + w_j)⁻¹``."""
-    before = _sequence(np.r_[0.0, b], np.r_[1.0, a[:-1]], places)
-    after = _sequence(a[::-1], np.r_[0.0, b[::-1]], places)[::-1]
-    before += after
-    before += places
-    return np.asarray((factors / before).sum(axis=1))
+        places, factors = (each[start : start + POLES] for each in (poles.places, poles.factors))
+        before = _sequence(np.r_[0.0, b], np.r_[1.0, a[:-1]], places)
+        after = _sequence(a[::-1], np.r_[0.0, b[::-1]], places)[::-1]
+        before += places
+        left += (factors / (before + after)).sum(axis=1)
+        if both:
+            np.divide(a[:, None], before, out=before)  # s / w
+            after = after[1:] + places
+            before[:-1] += np.divide(b[:, None], after, out=after)  # and q / w
+            before += 1
+            right += (factors / places / before).sum(axis=1)
+    return left, right
 
 
 def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
@@ -464,9 +462,7 @@ class Stream:
         decay = self.decay
         matrix = Bidiagonal.of(cells, sums, decay)
         poles = poles_of(matrix, cells, sums, decay, ACCURACY)
-        left = inverse_root_diagonal(matrix, poles)
-        right = inverse_root_diagonal(matrix.reversed, poles)[::-1] if both else left[:0]
-        return left, right, poles.error + self.rounding
+        return *inverse_root_diagonals(matrix, poles, both), poles.error + self.rounding
 
 
 @functools.lru_cache(maxsize=2)

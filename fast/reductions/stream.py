@@ -68,10 +68,9 @@ class StreamProgram:
         cells, sums = weights[:count], self.on_sums(weights)
         matrix = stream.Bidiagonal.of(cells, sums, self.decay)
         poles = stream.poles_of(matrix, cells, sums, self.decay, self.tol)
-        costs = stream.inverse_root_diagonal(matrix, poles)
+        costs, variances = stream.inverse_root_diagonals(matrix, poles, both=not self.fixed)
         gains = costs / cells
         if not self.fixed:
-            variances = stream.inverse_root_diagonal(matrix.reversed, poles)[::-1]
             gains = np.concatenate([gains, variances / sums / self.numbers])
         return StreamSpectrum(weights, count, float(costs.sum()), gains)
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.command.main import app
-from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonal, poles_of
+from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonals, poles_of
 
 FAMILIES: list[Any] = [dm.FitnessForUse, dm.TotalVariance]
 
@@ -56,27 +56,30 @@ class TestDiagonals:
         poles = poles_of(matrix, cells, sums, decay, 1e-13)
         rows = np.sqrt(sums)[:, None] * dm.workloads.decayed_sums(count, decay).matrix * np.sqrt(cells)
         left, sizes, right = np.linalg.svd(rows)
-        for found, true in (
-            (inverse_root_diagonal(matrix, poles), sizes @ right**2),
-            (inverse_root_diagonal(matrix.reversed, poles)[::-1], left**2 @ sizes),
-        ):
-            np.testing.assert_allclose(found, true, rtol=1e-11)
+        found = inverse_root_diagonals(matrix, poles)
+        for mine, true in zip(found, (sizes @ right**2, left**2 @ sizes), strict=True):
+            np.testing.assert_allclose(mine, true, rtol=1e-11)
+        alone, none = inverse_root_diagonals(matrix, poles, both=False)
+        np.testing.assert_array_equal(alone, found[0])
+        assert not len(none)
 
     def test_small_eigenvalues_keep_their_digits(self) -> None:
         """Weights of 24 orders of magnitude: the entries against 120 digits."""
         cells, sums = np.logspace(0, -12, 6), np.logspace(-12, 0, 6)
         matrix = Bidiagonal.of(cells, sums, 1.0)
-        found = inverse_root_diagonal(matrix, poles_of(matrix, cells, sums, 1.0, 1e-13))
+        found = inverse_root_diagonals(matrix, poles_of(matrix, cells, sums, 1.0, 1e-13))
         with mpmath.workdps(120):
             rows = mpmath.matrix(6, 6)
             for j in range(6):
                 for i in range(j + 1):
                     rows[j, i] = mpmath.sqrt(mpmath.mpf(sums[j]) * mpmath.mpf(cells[i]))
-            values, vectors = mpmath.eigsy(rows.T * rows)
-            true = [
-                float(sum(vectors[i, k] ** 2 * mpmath.sqrt(values[k]) for k in range(6))) for i in range(6)
-            ]
-        np.testing.assert_allclose(found, true, rtol=1e-12)
+            for mine, gram in zip(found, (rows.T * rows, rows * rows.T), strict=True):
+                values, vectors = mpmath.eigsy(gram)
+                true = [
+                    float(sum(vectors[i, k] ** 2 * mpmath.sqrt(values[k]) for k in range(6)))
+                    for i in range(6)
+                ]
+                np.testing.assert_allclose(mine, true, rtol=1e-12)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
