@@ -32,7 +32,7 @@ from dualmech.watching import Line, passing
 TOLERANCES = {Layer.FAST: 1e-6, Layer.REFERENCE: 1e-4}
 """Width of the interval that is aimed at, by layer."""
 
-OF_ONE_PROBLEM = ("backend", "method", "refine", "start", "time_limit")
+OF_ONE_PROBLEM = ("backend", "method", "refine", "start", "time_limit", "threads")
 """Options of ``solve`` that a search over problems does not take."""
 
 

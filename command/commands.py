@@ -78,6 +78,10 @@ def solve(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which the best answer so far is judged and kept.")
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="Threads of linear algebra. [default: $DUALMECH_THREADS, else 1]"),
+    ] = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")
     ] = None,
@@ -96,7 +100,9 @@ def solve(
         from dualmech.command import capping
 
         leave(capping.solve_capped(request, context.params, layer, tol, output, prove))
-    with warnings.catch_warnings(), passing("stating the problem") as line:
+    from dualmech.threads import blas_threads
+
+    with warnings.catch_warnings(), passing("stating the problem") as line, blas_threads(threads):
         warnings.simplefilter("ignore", UncertifiedWarning)
         posed = _posed(request, refine or method in dm.fast.MATRIX_METHODS, prove is not None)
         options = {"method": method, "start": start and _started(start), "time_limit": time_limit}

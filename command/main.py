@@ -222,10 +222,11 @@ def _one_line(error: Exception) -> str:
 
 
 def _threads() -> str:
-    """Return the thread counts that the environment sets; BLAS takes all cores where it sets none."""
+    """Return the thread counts that the environment sets: of solves, and of all else, where BLAS takes all cores."""
     names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
     chosen = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
-    return ", ".join(chosen) or f"not set, up to {os.cpu_count()} cores"
+    others = ", ".join(chosen) or f"up to {os.cpu_count()} cores"
+    return f"{os.environ.get('DUALMECH_THREADS', 1)} a solve (DUALMECH_THREADS), elsewhere {others}"
 
 
 if __name__ == "__main__":

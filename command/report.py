@@ -29,6 +29,7 @@ from dualmech.crosscheck.proofs.checker.exact import Given, above, below
 from dualmech.crosscheck.proofs.prove import Proof
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import Product
+from dualmech.geometry.stream import Stream
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
@@ -173,7 +174,7 @@ def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms)
         out.print(f"  {escape(remark)}")
     loose, binding = verdict.loose, verdict.binding
     if isinstance(problem, FitnessForUse | PrivacyFirst):
-        dense = isinstance(problem.geometry, Dense)
+        dense = isinstance(problem.geometry, Dense | Stream)
         shown = f" ({names(problem.workload, loose)})" if len(loose) and dense else ""
         items = problem.workload.shape[0] if dense else len(problem.targets)
         out.print(f"  loose targets: {len(loose)} of {items}{shown}")

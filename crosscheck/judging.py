@@ -25,6 +25,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Callback, Status
 from dualmech.solution import Solution, judged_solution
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -65,7 +66,7 @@ def is_rounding(primal: Any, violation: float) -> bool:
 
 def resemblance(problem: Any, given: Any, dual: Any, verdict: Certificate, cost: float) -> tuple[str, ...]:
     """Say whether a matrix's inverse, or its square, is feasible as it is, at far less than its own scaled cost."""
-    dense = isinstance(getattr(problem, "geometry", None), Dense) and isinstance(given, np.ndarray)
+    dense = isinstance(getattr(problem, "geometry", None), Dense | Stream) and isinstance(given, np.ndarray)
     if not dense or verdict.gap <= GOOD:
         return ()
     with np.errstate(all="ignore"):
@@ -85,8 +86,8 @@ def resemblance(problem: Any, given: Any, dual: Any, verdict: Certificate, cost:
 
 
 def _matrix(problem: Any, primal: Any) -> Array | None:
-    """Return a matrix that was given for a covariance on a dense geometry, None of anything else."""
-    if not isinstance(getattr(problem, "geometry", None), Dense):
+    """Return a matrix that was given for a covariance on a dense geometry or a stream, None of anything else."""
+    if not isinstance(getattr(problem, "geometry", None), Dense | Stream):
         return None
     try:
         matrix = validate.finite(2, primal=primal)
@@ -97,7 +98,7 @@ def _matrix(problem: Any, primal: Any) -> Array | None:
 
 def by_shape(problem: Any, matrix: Array) -> str:
     """Return what a matrix that was refused looks like by its shape, nothing where it looks like nothing."""
-    rank, (queries, cells) = problem.geometry.rank, problem.workload.shape
+    rank, (queries, cells) = len(problem.basis), problem.workload.shape
     wanted = f"what is judged is that of the noise on the {rank} rows of problem.basis"
     if matrix.shape[0] == matrix.shape[1]:
         size = len(matrix)
@@ -172,6 +173,7 @@ class Judgement(Certificate):
         return f"Judgement({self.objective:.6g}, {state}, the optimum at least {self.lower_bound:.6g})"
 
 
+@blas_threads()
 def judge(
     problem: Any,
     primal: Any,
@@ -267,6 +269,7 @@ def meeting(verdict: Judgement) -> Judgement:
     return replace(found, remarks=("scaled to meet the targets exactly", *found.remarks))
 
 
+@blas_threads()
 def judged(
     problem: Problem[Dual, Made],
     primal: Any,

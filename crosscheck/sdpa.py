@@ -27,9 +27,8 @@ from typing import Any
 import numpy as np
 
 from dualmech import files, validate
-from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
+from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.files import reading
-from dualmech.geometry.dense import Dense
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -108,7 +107,7 @@ def sparse_program(problem: FitnessForUse | PrivacyFirst | TotalVariance) -> Spa
     3 1 2 2 1
     3 2 1 1 -1
     """
-    _check(problem)
+    problem = _on_matrix(problem)
     geometry = problem.geometry
     rank, pairs = geometry.moves.shape
     noise, costs = _Triangle(VALUE, rank), _Triangle(VALUE + rank * (rank + 1) // 2, pairs)
@@ -142,7 +141,7 @@ def covariance(problem: Any, x: Array) -> Array:
     array([[ 1. , -0.5],
            [-0.5,  1. ]])
     """
-    _check(problem)
+    problem = _on_matrix(problem)
     rank, pairs = problem.geometry.moves.shape
     count = rank * (rank + 1) // 2
     given = validate.vector(VALUE + count + pairs * (pairs + 1) // 2, "variable", x=x)
@@ -153,9 +152,10 @@ def covariance(problem: Any, x: Array) -> Array:
 
 def variables(problem: Any) -> float:
     """Return how many variables the program of a problem has; infinitely many where it has no such program."""
-    if not (isinstance(problem, FAMILIES) and isinstance(problem.geometry, Dense)):
+    try:
+        rank, pairs = _on_matrix(problem).geometry.moves.shape
+    except DualmechError:
         return inf
-    rank, pairs = problem.geometry.moves.shape
     return float(VALUE + rank * (rank + 1) // 2 + pairs * (pairs + 1) // 2)
 
 
@@ -294,9 +294,9 @@ def _expect(holds: bool, path: Any, words: str) -> None:
         raise FileFormatError(f"{path}: {words}")
 
 
-def _check(problem: Any) -> None:
+def _on_matrix(problem: Any) -> Any:
+    """Return a problem on a matrix; refuse what has none."""
     if not isinstance(problem, FAMILIES):
         known = ", ".join(each.__name__ for each in FAMILIES)
         raise InputTypeError(f"problem must be one of {known}, got {type(problem).__name__}")
-    if not isinstance(problem.geometry, Dense):
-        raise InvalidInputError(f"problem must have geometry 'dense', got {problem.geometry.name!r}")
+    return problem.on_matrix()

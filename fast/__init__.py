@@ -41,6 +41,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Callback
 from dualmech.solution import Solution, require_solution, warn_if_uncertified
+from dualmech.threads import blas_threads
 from dualmech.watching import verbosely
 
 __all__ = [
@@ -106,6 +107,7 @@ def solve(
     time_limit: float | None = None,
     callback: Callback | None = None,
     verbose: bool = False,
+    threads: int | None = None,
     **options: Any,
 ) -> Solution:
     """Solve a problem with the library's own solver and let the problem judge the answer.
@@ -159,6 +161,10 @@ def solve(
         Receives a `Progress` after each step.
     verbose : bool, default False
         Whether to show the news in a line on standard error.
+    threads : int, optional
+        Threads of linear algebra; by default what the variable ``DUALMECH_THREADS`` of the environment says, else one,
+        which is the quickest wherever it was measured; judges, proofs and releases follow the variable. Of solves at
+        one time the first decides.
 
     Returns
     -------
@@ -188,7 +194,7 @@ def solve(
         solver = _following(problem, solver, tol, *mine)
     _check_options(problem, solver, options)
     limits = Limits.validated(tol, max_iterations, time_limit, callback)
-    with verbosely(verbose, type(problem).__name__, callback) as tell:
+    with blas_threads(threads), verbosely(verbose, type(problem).__name__, callback) as tell:
         answer = solver(problem, replace(limits, callback=tell), **options)
     return warn_if_uncertified(answer)
 
@@ -213,7 +219,7 @@ def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
         if name not in own:
             useful = OPTIONS.get(_geometry(problem), own)
             taken = [each for each in own if each in useful]
-            known = ("tol", *taken, "max_iterations", "time_limit", "callback", "verbose")
+            known = ("tol", *taken, "max_iterations", "time_limit", "callback", "verbose", "threads")
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputTypeError(
@@ -221,7 +227,8 @@ def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
             )
     if (start := options.get("start")) is not None and (here := _geometry(problem)):
         there = _geometry(require_solution(start, "start").problem)
-        if there and here != there:
+        # On a matrix and on a stream the weights are the same.
+        if there and here != there and {here, there} != {"dense", "stream"}:
             raise InvalidInputError(f"start is a point of geometry {there!r}, the problem stands on {here!r}")
 
 

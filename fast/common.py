@@ -20,6 +20,7 @@ from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution, require_solution
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 
 # The least trace above several covariances: an accelerated fixed point of the dual, a measurement of quantum states.
@@ -206,7 +207,7 @@ def solve(
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
         return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
-    with loop.threads_for_rank(len(problem.basis)), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         known = _weights(problem, start)
         found = [
             _solve_block(
@@ -315,6 +316,7 @@ STAGE_GAP = 1e-10
 """Gap to which a stage is solved where that can be reached: the next stage inherits what is left."""
 
 
+@blas_threads()
 def chain(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism], *, tol: float = 1e-6) -> Chain:
     """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
 
@@ -345,11 +347,4 @@ def chain(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism], *, tol: flo
         # That the tolerance asked for was missed is for the chain to say, not this one.
         return solve(problem, loop.Limits(accuracy))
 
-    with loop.threads_for_rank(_size(mechanisms)):
-        return build(mechanisms, stage, tol=tol, solver="fast:chain")
-
-
-def _size(mechanisms: object) -> int:
-    """Return the number of rows of the largest matrix of some mechanisms: those of tables are small."""
-    given = mechanisms if isinstance(mechanisms, Sequence) else ()
-    return max((len(getattr(each, "query_matrix", ())) for each in given), default=0)
+    return build(mechanisms, stage, tol=tol, solver="fast:chain")

@@ -28,6 +28,7 @@ from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution, warn_if_uncertified
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -81,6 +82,7 @@ class EigenDesign(Displayed):
         return f"EigenDesign({self.total_variance:.6g}, {best}, {self.problem.headline})"
 
 
+@blas_threads()
 def eigen_design(
     workload: Workload,
     *,
@@ -151,6 +153,7 @@ def eigen_design(
     return EigenDesign(problem, found, strategy, judgement.primal, judgement.dual, judgement.certificate)
 
 
+@blas_threads()
 def eigen_weights(
     program: QueryWeighting,
     *,
@@ -237,10 +240,7 @@ def _by_groups(
     """Weigh the queries of each group, then the groups."""
     width = size or max(round(len(costs) ** (1 / 3)), 1)
     groups = [slice(start, start + width) for start in range(0, len(costs), width)]
-    with loop.threads_for_rank(width):
-        parts = [
-            weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups
-        ]
+    parts = [weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups]
     return _weigh_groups(list(zip(groups, parts, strict=True)), costs, sensitivities, power, limits)
 
 

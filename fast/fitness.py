@@ -40,11 +40,11 @@ def solve(
         return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
     validate.choice((*ascent.METHODS, *published.METHODS), method=method)
     if method in published.METHODS:
-        if (name := problem.geometry.name) != "dense":
+        if (name := problem.geometry.name) not in ("dense", "stream"):
             raise InvalidInputError(f"method {method!r} is for geometry 'dense', got {name!r}")
         if orbits is not None:
             raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {method!r}")
-        return published.solve(problem, limits, method=method, options=options, start=start)
+        return published.solve(problem.on_matrix(), limits, method=method, options=options, start=start)
     published.refuse_options(options, method)
     if getattr(problem.geometry, "redundant_rows", 0):
         return _approached(problem, limits, method=method, start=start, orbits=orbits)
@@ -101,6 +101,7 @@ class MethodOptions(TypedDict, total=False):
     time_limit: float | None
     callback: Callback | None
     verbose: bool
+    threads: int | None
     method: str | Callable[[Any], Any]
 
 

@@ -22,6 +22,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, RefinementStage, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages
 from dualmech.progress import Callback
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.watching import verbosely
 
@@ -34,6 +35,7 @@ improve while the covariance waits for a step that ends in its middle."""
 LIMITS = loop.Limits(STAGE_GAP, MOST_STEPS)  # of a stage whose run has no limits of its own
 
 
+@blas_threads()
 def refine(
     problem: FitnessForUse | PrivacyFirst,
     *,
@@ -72,7 +74,6 @@ def refine(
     )
     with (
         verbosely(verbose, "refinement", callback) as tell,
-        loop.threads_for_rank(geometry.rank),
         np.errstate(all="ignore"),
     ):
         reduction = Reduction.of(geometry, problem.targets)

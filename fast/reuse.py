@@ -397,7 +397,7 @@ def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -
     reduction = Reduction.of(problem.geometry, problem.row_by_row.targets)
     released = reduction.queries >= len(problem.targets)
     if released.sum() > 1:
-        with loop.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             return _by_newton(problem, reduction, released, limits)
     return ascent.solve(problem, partial(_row_by_row, reduction), limits, method=method)
 

@@ -211,7 +211,7 @@ def _by_matrix(problem: QueryWeighting, find: Finder, limits: loop.Limits) -> Fo
     weighed, sensitivities = problem.geometry.weighed, problem.sensitivities
     neighbours = np.flatnonzero(sensitivities[weighed].any(axis=0))
     rows = sensitivities[np.ix_(weighed, neighbours)]
-    with loop.threads_for_rank(min(rows.shape)), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         found = find(problem.costs[weighed], rows, problem.power, limits)
     dual = np.zeros(sensitivities.shape[1])
     dual[neighbours] = found.dual
@@ -220,7 +220,7 @@ def _by_matrix(problem: QueryWeighting, find: Finder, limits: loop.Limits) -> Fo
 
 def _by_sines(problem: QueryWeighting, limits: loop.Limits) -> Found:
     """Find weights of sines for all ranges."""
-    with loop.threads_for_rank(len(problem.design)), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         outcome = best_sines(problem.geometry, limits)  # type: ignore[arg-type]
     return Found(
         outcome.primal.answer, outcome.dual.dual, outcome.reason, outcome.iterations, outcome.history

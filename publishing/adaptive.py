@@ -27,6 +27,7 @@ from dualmech.publishing.plans import as_fraction, require_no_seed, require_with
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.release import require_answered
 from dualmech.publishing.tables import DrawnTables
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.domain import Domain
@@ -130,6 +131,7 @@ class CombinedRelease:
         return np.asarray(self.mechanism.estimates(asked, measured))
 
 
+@blas_threads()
 def release_chain(
     chain: Chain,
     records: Any,

@@ -224,7 +224,7 @@ def squared_costs(whole: Integers, exponents: Integers, neighbours: Matrix | Non
     array([Fraction(9, 4), Fraction(5, 4)], dtype=object)
     """
     if neighbours is None:
-        return _squares(whole, exponents)
+        return sums_of_squares(whole, exponents)
     moves, scale = moves_of_whole_numbers(neighbours)
     reach = np.abs(whole).astype(np.float64).max(initial=0.0) * abs(moves).sum(axis=0).max()
     if reach >= LARGEST:
@@ -232,11 +232,11 @@ def squared_costs(whole: Integers, exponents: Integers, neighbours: Matrix | Non
     found, step = [], max(CHUNK // max(len(whole), 1), 1)
     for start in range(0, moves.shape[1], step):
         moved = np.asarray((moves[:, start : start + step].T @ whole.T).T)
-        found.append(_squares(moved, exponents + scale))
+        found.append(sums_of_squares(moved, exponents + scale))
     return np.concatenate(found)
 
 
-def _squares(moved: Integers, exponents: Integers) -> Exact:
+def sums_of_squares(moved: Integers, exponents: Integers) -> Exact:
     """Return ``Σ_r (M_ri)² / 4^(b_r)`` of each column: whole numbers over one power of two, made fractions once."""
     top = int(exponents.max(initial=0))
     total = np.zeros(moved.shape[1], dtype=object)
@@ -272,6 +272,24 @@ def discrete_gaussian(deviation: float, count: int) -> Exact:
     if not count:
         return np.zeros(0, dtype=object)
     return np.array(_measurement(deviation, count)([0] * count), dtype=object)
+
+
+def in_batches(noise: Noise) -> Noise:
+    """Return noise that is drawn some at a time, as many as were asked for so far: a draw of one takes as long as many.
+
+    No number is handed out twice; those that are left in the end belong to nothing.
+    """
+    left: dict[float, Exact] = {}
+    asked: dict[float, int] = {}
+
+    def draw(deviation: float, count: int) -> Exact:
+        held, so_far = left.get(deviation, np.zeros(0, dtype=object)), asked.get(deviation, 0)
+        if len(held) < count:
+            held = np.concatenate([held, noise(deviation, max(count - len(held), so_far))])
+        left[deviation], asked[deviation] = held[count:], so_far + count
+        return held[:count]
+
+    return draw
 
 
 def require_sampler() -> None:

@@ -66,18 +66,24 @@ def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
     if tabular is None:
         return _groups(workload)
     domain: Domain = tabular.domain
-    numbers, found = None, []
-    for number, table in enumerate(tabular.product_tables):
+    rows, found = _rows_by_table(workload, len(tabular.product_tables)), []
+    for own, table in zip(rows, tabular.product_tables, strict=True):
         sides = {
             domain.names[axis]: entry_names(domain.attribute(axis), asked) for axis, asked in table.queries
         }
         named = isinstance(tabular, UnionWorkload) and isinstance(workload, UnionWorkload)
-        if numbers is None and workload.shape[0] <= LARGEST_SEARCH:
-            numbers = workload.table_numbers()
-        rows = np.zeros(0, dtype=np.intp) if numbers is None else np.flatnonzero(numbers == number)
         asked = table.name if named else tuple(domain.names[axis] for axis in table.axes)
-        found.append(PublishedTable(table.name or "total", sides, asked, rows))
+        found.append(PublishedTable(table.name or "total", sides, asked, own))
     return tuple(found)
+
+
+def _rows_by_table(workload: Workload, tables: int) -> list[npt.NDArray[np.intp]]:
+    """Return the queries of each table, none of them where all are too many to number."""
+    if workload.shape[0] > LARGEST_SEARCH:
+        return [np.zeros(0, dtype=np.intp)] * tables
+    numbers = workload.table_numbers()
+    ends = np.cumsum(np.bincount(numbers, minlength=tables))
+    return np.split(np.argsort(numbers, kind="stable"), ends[:-1])
 
 
 def entry_names(attribute: Attribute, asked: Any) -> list[str]:

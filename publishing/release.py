@@ -34,7 +34,9 @@ from dualmech.publishing.published import published_tables
 from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
+from dualmech.threads import blas_threads
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
@@ -44,6 +46,7 @@ from dualmech.workloads.unions import Table, UnionWorkload
 # What a release will cost and how accurate it will be, before any record is read.
 
 
+@blas_threads()
 def release(
     mechanism: Any,
     records: Any,
@@ -106,6 +109,7 @@ def release(
     return Publication(drawn, drawn.draw(data, discrete_gaussian), asked, planned.answer)
 
 
+@blas_threads()
 def plan_release(
     mechanism: Any, *, workload: Workload | None = None, rho: float | str | Fraction | None = None
 ) -> ReleasePlan:
@@ -175,7 +179,7 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
     domain = mechanism.needed_tables.domain if own is None else own.domain
     if tabular is None or tabular.domain != domain:
         raise InvalidInputError("workload must be of tables over the mechanism's own domain")
-    known = _known_tables(own)
+    known, plain = _known_tables(own), isinstance(tabular, MarginalWorkload)
     for published, table in zip(published_tables(workload), tabular.product_tables, strict=True):
         values = Table("", tuple((axis, None) for axis in table.axes))
         given = known.get(published.asked, None if isinstance(published.asked, str) else values)
@@ -184,7 +188,10 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
                 f"workload asks {published.name!r}, which the mechanism does not answer under this name: take the "
                 f"tables that it was made for, or some of them"
             )
-        mechanism.variance(published.asked)
+        if not plain:
+            mechanism.variance(published.asked)
+    if plain:
+        mechanism.variances(tabular)  # of all tables at once
 
 
 def _named(mechanism: Any) -> Any:

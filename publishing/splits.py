@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.mechanisms import records
-from dualmech.mechanisms.records import Tables, marginal_of
+from dualmech.mechanisms.records import IndexedTables, Tables, marginal_of
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.publishing import drawing
 from dualmech.publishing.dense import LEAST_EXPONENT, inverse_factor
@@ -93,7 +93,7 @@ class DrawnSplit:
         """Draw the noisy residuals of all measured sets from tables of counts: the one place where they meet noise."""
         domain, measured = self.mechanism.workload.tables.domain, dict[Axes, Array]()
         assert domain is not None
-        whole = self._whole
+        whole, tables = self._whole, IndexedTables(tables)
         for axes, level in self.mechanism.noise.items():
             table = marginal_of(domain, tables, axes)
             counts = whole_counts(tables=table)

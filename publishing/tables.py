@@ -96,16 +96,19 @@ def costs_of_orbits(mechanism: BlockMechanism, blocks: Mapping[Key, DrawnBlock])
     times that of a column of N; and two records have the product of the attributes' inner products, ``n (n - 1)`` where
     they have the same value, ``-n`` where two of one class, and 0 else.
     """
-    moved = mechanism.moved
+    moved, known = mechanism.moved, dict[Any, Exact]()
     total = np.array([Fraction(0)] * moved.count, dtype=object)
     for key, block in blocks.items():
         whole, cells = mechanism.over_all_classes(key, block.whole), moved.rows.cells_of(key)
+        if moved.pairs is None:
+            alike = whole.shape, whole.tobytes(), block.exponents.tobytes()
+            if alike not in known:
+                known[alike] = drawing.sums_of_squares(whole, block.exponents)
+            total[cells] += known[alike] * _same(mechanism, key)
+            continue
         for exponent in np.unique(block.exponents).tolist():
             rows, unit = whole[block.exponents == exponent], Fraction(1) / Fraction(4) ** exponent
-            if moved.pairs is None:
-                total[cells] += drawing.column_squares(rows) * (_same(mechanism, key) * unit)
-            else:
-                total = total + _of_pairs(mechanism, moved.pairs, key, rows, cells) * (unit / 2)
+            total = total + _of_pairs(mechanism, moved.pairs, key, rows, cells) * (unit / 2)
     return total * Fraction(moved.scale) ** 2
 
 
@@ -171,11 +174,15 @@ class DrawnTables:
                     f"mechanism must see classes of values of {mechanism.domain.names[axis]!r}, not its waves, to be "
                     f"drawn exactly; where its domain is small, draw its dense()"
                 )
-        self.blocks, pieces = {}, {}
+        self.blocks, pieces, known = {}, {}, dict[Any, DrawnBlock]()
         for key, piece in mechanism.pieces.items():
             sizes = [class_size(mechanism.symmetries[axis], component) for axis, component in key]
             still = not key and mechanism.neighbours is not None and mechanism.neighbours.replace
-            block = self.blocks[key] = DrawnBlock.of(piece, mechanism.class_basis(key, piece), sizes, still)
+            basis = mechanism.class_basis(key, piece)
+            same = basis.shape, basis.tobytes(), piece.covariance.tobytes(), *sizes, still
+            if same not in known:
+                known[same] = DrawnBlock.of(piece, basis, sizes, still)
+            block = self.blocks[key] = known[same]
             pieces[key] = Piece.of(mechanism.symmetries, mechanism.moved, key, piece.moves, block.covariance)
         self.mechanism = mechanism.with_pieces(pieces)
         self.costs = costs_of_orbits(self.mechanism, self.blocks)
@@ -196,6 +203,7 @@ class DrawnTables:
     def draw(self, tables: records.Tables, noise: Noise) -> dict[Axes, Array]:
         """Draw the noisy parts of all blocks from tables of counts, as `BlockMechanism.measure` returns them."""
         mechanism, measured = self.mechanism, dict[Axes, Array]()
+        tables, noise = records.IndexedTables(tables), drawing.in_batches(noise)
         for (key_axes, classed), keys in mechanism.blocks_by_view().items():
             found = measured.setdefault(key_axes, np.zeros(mechanism.extents(key_axes)))
             counts = whole_counts(tables=mechanism.counts_by_class(tables, key_axes, classed)).astype(object)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+import dualmech as dm
 from dualmech import fast, reference
 from dualmech.command import explanation
 from dualmech.crosscheck.agreement import Agreement, compare
@@ -277,6 +278,76 @@ def drawn_in_whole_numbers(run: Run) -> None:
         assert np.all(np.asarray(drawn.mechanism.variances(table.asked)) > 0)
 
 
+ABILITIES: dict[str, Callable[[Any, Solution, Any], Any]] = {
+    "the covariance of all noise": lambda problem, answer, noise: answer.covariance,
+    "the basis": lambda problem, answer, noise: problem.basis,
+    "the cost matrix": lambda problem, answer, noise: noise.cost_matrix,
+    "what is answerable": lambda problem, answer, noise: noise.scaled(2.0).is_answerable_from(noise),
+    "the order of profiles": lambda problem, answer, noise: dm.compare_privacy(answer, noise),
+    "what is common": lambda problem, answer, noise: dm.CommonMechanism([noise, noise.scaled(2.0)]),
+    "the residual": lambda problem, answer, noise: dm.residual(noise, noise.scaled(2.0)),
+    "composition": lambda problem, answer, noise: noise.compose(noise.scaled(2.0)),
+    "stacks": lambda problem, answer, noise: noise.stack(noise.scaled(2.0)),
+    "other rows": lambda problem, answer, noise: noise.rebase(problem.basis),
+    "reuse": lambda problem, answer, noise: dm.ReuseFitness(problem.workload, 1.0, noise),
+    "refinement": lambda problem, answer, noise: fast.refine(problem),
+    "Newton's method": lambda problem, answer, noise: fast.solve(problem, method="newton", tol=1e-3),
+    "a soft maximum": lambda problem, answer, noise: fast.solve(problem, method="softmax_newton", tol=0.1),
+    "symmetries": lambda problem, answer, noise: fast.solve(
+        problem, orbits=[np.arange(problem.workload.shape[1])], tol=1e-3
+    ),
+    "a start": lambda problem, answer, noise: fast.solve(problem, start=answer, tol=0.1),
+    "a weight of 0": lambda problem, answer, noise: dm.TotalVariance(
+        problem.workload, [0.0, *[1.0] * (problem.workload.shape[0] - 1)]
+    ),
+}
+"""What may be asked beyond the judge and a mechanism's privacy and variances."""
+
+BY_MATRIX = {
+    *(
+        "the covariance of all noise",
+        "the basis",
+        "the cost matrix",
+        "the order of profiles",
+        "stacks",
+        "other rows",
+    ),
+    *("reuse", "refinement", "a soft maximum", "symmetries"),
+}
+"""What is asked of one matrix of noise."""
+
+REFUSED: dict[str, set[str]] = {
+    "dense": set(),
+    "stream": set(),  # by the matrix, up to some thousand steps
+    "blocks": BY_MATRIX | {"a weight of 0"},
+    "product": BY_MATRIX | {"what is answerable", "what is common", "the residual", "composition", "a start"},
+    "split": BY_MATRIX
+    | {"what is answerable", "what is common", "the residual", "composition", "a start"}
+    | {"Newton's method", "a weight of 0"},
+}
+"""By geometry, what it refuses by name; it can do all else."""
+
+
+def what_a_geometry_can_do(run: Run) -> None:
+    """Everything is done or refused by name, as the one list says."""
+    problem = run.problem
+    if not isinstance(problem, dm.FitnessForUse) or problem.neighbours is not None:
+        return
+    answer = run.answer("fast")
+    for name, ask in ABILITIES.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UncertifiedWarning)
+                ask(problem, answer, answer.mechanism)
+        except (DualmechError, AttributeError) as error:
+            kind = type(answer.mechanism).__name__
+            words = (kind, "'dense'", problem.geometry.name, "method must be", "weights must be")
+            assert name in REFUSED[problem.geometry.name], f"{name}: {error}"
+            assert any(each in str(error) for each in words), f"{name} is refused, but not by name: {error}"
+        else:
+            assert name not in REFUSED[problem.geometry.name], f"{name} is not refused"
+
+
 CHECKS: dict[str, Callable[[Run], None]] = {
     check.__name__: check
     for check in (
@@ -296,6 +367,7 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         options_are_refused_by_name,
         proven_in_whole_numbers,
         drawn_in_whole_numbers,
+        what_a_geometry_can_do,
     )
 }
 """The checks, by name."""

@@ -21,7 +21,7 @@ from types import NoneType
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_info
 
 from dualmech import fast, files
 from dualmech.command.inputs import read_workload
@@ -35,6 +35,7 @@ from dualmech.files.reading import FilePath
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.progress import Status
 from dualmech.solution import Solution
+from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.names import is_named
@@ -194,7 +195,7 @@ class Run:
         if self.layer == Layer.REFERENCE:
             import dualmech.reference  # noqa: F401 - what loading takes is not the run's
         asked = {"digest": self.digest, "problem": self.problem, **asdict(self), "contents": [*self.contents]}
-        with without_warnings(), threadpool_limits(self.threads):
+        with without_warnings(), blas_threads(self.threads):
             start_peak()
             wall, cpu = time.perf_counter(), time.process_time()
             found = self._found()

@@ -16,6 +16,7 @@ from dualmech import linalg, validate
 from dualmech.adaptive.chain import GO_ON, STOP, Chain
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.noise import as_matrix
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -113,6 +114,7 @@ class SignalToNoise:
         fraction = validate.positive_number(share=share)
         if fraction > 1:
             raise InvalidInputError(f"share must be more than 0 and at most 1, got {fraction:g}")
+        primary, secondary, common = map(as_matrix, (primary, secondary, common))
         for name, each in {"primary": primary, "secondary": secondary, "common": common}.items():
             validate.instance(LinearGaussianMechanism, **{name: each})
         queries = Workload(primary.query_matrix)

@@ -13,6 +13,7 @@ from scipy.special import chdtri
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError, SamplingWarning
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.noise import as_matrix
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -75,7 +76,8 @@ class ConfidenceRegion:
         confidence: float = 0.95,
         total: float | None = None,
     ) -> None:
-        rows = len(validate.instance(LinearGaussianMechanism, mechanism=mechanism).query_matrix)
+        mechanism = validate.instance(LinearGaussianMechanism, mechanism=as_matrix(mechanism))
+        rows = len(mechanism.query_matrix)
         given = validate.vector(rows, "query", answer=answer) if rows else np.zeros(0)
         level = validate.probability(confidence=confidence)
         whitened, centre = _whiten(mechanism, given)

@@ -13,6 +13,7 @@ from dualmech import linalg, validate
 from dualmech.adaptive.sampling import Samples
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable
+from dualmech.mechanisms.noise import as_matrix
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -86,6 +87,7 @@ def posterior_variances(
     array([1.  , 0.75])
     """
     check_workload(workload)
+    known = as_matrix(known)
     check_comparable((known,), ("known",))
     cells = known.query_matrix.shape[1]
     if workload.shape[1] != cells:
@@ -129,7 +131,7 @@ def variance_reduction(
     >>> choice.totals.round(1), choice.best
     (array([220.2, 177.8]), 0)
     """
-    mechanisms = _several(mechanisms)
+    known, mechanisms = as_matrix(known), _several(mechanisms)
     check_comparable((known, *mechanisms), ("known", *(f"mechanisms[{i}]" for i in range(len(mechanisms)))))
     own = [Workload(mechanism.query_matrix) for mechanism in mechanisms]
     for index, mechanism in enumerate(mechanisms):

@@ -16,7 +16,7 @@ from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import LARGEST_DENSE, bound_words, check_relation, on_matrix
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split
-from dualmech.geometry.stream import Stream, one_number, stream_of
+from dualmech.geometry.stream import Stream, stream_of
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads import numbers, products
@@ -34,12 +34,6 @@ SPLIT_FROM = 2048
 
 PRODUCT_FROM = 512
 """Number of kinds of records above which ``auto`` looks for a product: in numbers one by one, and in a single table."""
-
-STREAM_FROM = 1024
-"""Number of running sums above which ``auto`` takes no matrix of them; up to it Newton's method has no equal."""
-
-RANGES_FROM = 128
-"""Number of cells above which ``auto`` takes no matrix of all their ranges for total variance."""
 
 DenseBuilder = Callable[[Workload, Array, Any], Dense]
 """Makes the dense geometry of a workload, its numbers, one per query, and neighbours."""
@@ -99,7 +93,7 @@ def choose(
         workload, given = _multiplied(workload, given, name, kind)
     if _factored(workload, given, name, kind, relation):
         return _product(workload, given, name, dense)
-    if kind == "stream" or (kind == "auto" and neighbours is None and _long_stream(workload, given, name)):
+    if kind == "stream" or (kind == "auto" and neighbours is None and _takes_stream(workload, given, name)):
         stream = stream_of(workload)
         return stream, stream.numbers(given, name)
     if kind == "split":
@@ -133,15 +127,16 @@ def _multiplied(workload: Workload, given: Any, name: str, kind: str) -> tuple[W
     return workload, given
 
 
-def _long_stream(workload: Workload, given: Any, name: str) -> bool:
-    """Whether to take running sums as such, or all ranges: so many, and nothing given that only a matrix can hold."""
-    if isinstance(workload, RangeWorkload):
-        return (
-            workload.shape[1] > RANGES_FROM
-            and name == "weights"
-            and one_number(workload, given, name) is not None
-        )
-    return isinstance(workload, StreamWorkload) and workload.shape[0] > STREAM_FROM
+def _takes_stream(workload: Workload, given: Any, name: str) -> bool:
+    """Whether running sums, or all ranges, take fewer operations as such than as a matrix, or have none."""
+    if not isinstance(workload, StreamWorkload | RangeWorkload):
+        return False
+    stream = stream_of(workload)
+    try:
+        held = stream.numbers(given, name)
+    except InvalidInputError:  # of what only a matrix can hold, or nothing at all
+        return isinstance(workload, StreamWorkload) and workload.shape[0] > LARGEST_DENSE
+    return not stream.has_matrix or stream.operations(held, name) < Dense.operations(workload.shape)
 
 
 def _factored(

@@ -245,6 +245,12 @@ class Dense:
             workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, leverage, extra
         )
 
+    @staticmethod
+    def operations(shape: tuple[int, int]) -> float:
+        """Return about how many operations a solution on a workload of this shape and full rank takes, as measured."""
+        queries, rank = shape[0], min(shape)
+        return 4e7 + 180.0 * rank**3 + 16.0 * queries * rank**2
+
     def statement(self) -> dict[str, Any]:
         """Return the basis and the neighbours."""
         return {"basis": self.basis, "neighbours": self.neighbours}

@@ -71,6 +71,7 @@ class Orbits:
                     f"problem must be a FitnessForUse, PrivacyFirst or TotalVariance, got {type(problem).__name__}"
                 )
         check_orbits(problem.geometry, permutations)
+        problem = problem.on_matrix()
         queries, cells = problem.workload.shape
         neighbours = problem.neighbours
         count = cells if neighbours is None else neighbours.shape[1]
@@ -96,8 +97,8 @@ class Orbits:
 
 
 def check_orbits(geometry: Any, orbits: Any) -> None:
-    """Refuse orbits, unless they are None, on another geometry than a dense one: blocks find their own."""
-    if orbits is not None and (kind := getattr(geometry, "name", None)) != "dense":
+    """Refuse orbits, unless they are None, where there is no matrix: blocks find their own."""
+    if orbits is not None and (kind := getattr(geometry, "name", None)) not in ("dense", "stream"):
         raise InvalidInputError(f"orbits are for geometry 'dense', the problem stands on {kind!r}")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,8 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Index, Judged, Ranked, read_weights, shares, valid_weights
 from dualmech.geometry.causal import Causal
-from dualmech.geometry.dense import DenseForms, as_dual_weights
+from dualmech.geometry.dense import Dense, DenseForms, as_dual_weights, divided_covariance
+from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads import numbers
@@ -40,7 +42,9 @@ from dualmech.workloads.streams import RangeWorkload, StreamWorkload, running_su
 #
 # **The diagonal of a shifted inverse.** ``((T + w)⁻¹)_ii = 1 / (w + p_i + r_i)`` with ``p_1 = 0``, ``p_{i+1} = b_i²
 # (p_i + w) / (p_i + w + a_i²)`` and ``r_n = a_n²``, ``r_i = a_i² (r_{i+1} + w) / (r_{i+1} + w + b_i²)``. There is no
-# subtraction in it: every number keeps its digits, however small the eigenvalues of T.
+# subtraction in it: every number keeps its digits, however small the eigenvalues of T. From the same p and r follows
+# ``((T' + w)⁻¹)_ii = 1 / (w + s_i + q_i)`` with ``s_i = w a_i² / (w + p_i)``, ``q_i = w b_i² / (w + r_{i+1})`` and
+# ``q_n = 0``.
 
 
 POLES = 16  # poles that are carried along at a time: what bounds the memory
@@ -99,11 +103,6 @@ class Bidiagonal:
         )
 
     @property
-    def reversed(self) -> Bidiagonal:
-        """What has ``L'L`` for ``L L'``, both from the last entry to the first."""
-        return Bidiagonal(self.a[::-1], self.b[::-1])
-
-    @property
     def largest(self) -> float:
         """Return what no eigenvalue of T exceeds, the largest sum of magnitudes in a row."""
         beside = np.sqrt(self.a[:-1] * self.b)
@@ -119,22 +118,23 @@ def poles_of(
     return Poles.of(SAFE / float(query_weights @ squares), matrix.largest, tol)
 
 
-def inverse_root_diagonal(matrix: Bidiagonal, poles: Poles) -> Array:
-    """Return the diagonal of ``Σ_j c_j (L L' + w_j)⁻¹`` (n,)."""
-    found = np.zeros(len(matrix.a))
+def inverse_root_diagonals(matrix: Bidiagonal, poles: Poles, both: bool = True) -> tuple[Array, Array]:
+    """Return the diagonals of ``Σ_j c_j (L L' + w_j)⁻¹`` and, if asked for, of ``Σ_j c_j (L'L + w_j)⁻¹`` (n,)."""
+    a, b, count = matrix.a, matrix.b, len(matrix.a)
+    left, right = np.zeros(count), np.zeros(count if both else 0)
     for start in range(0, len(poles.places), POLES):
-        chosen = slice(start, start + POLES)
-        found += _resolvent_diagonals(matrix.a, matrix.b, poles.places[chosen], poles.factors[chosen])
-    return found
-
-
-def _resolvent_diagonals(a: Array, b: Array, places: Array, factors: Array) -> Array:
-    """Return the diagonal of ``Σ_j c_j (T + w_j)⁻¹``."""
-    before = _sequence(np.r_[0.0, b], np.r_[1.0, a[:-1]], places)
-    after = _sequence(a[::-1], np.r_[0.0, b[::-1]], places)[::-1]
-    before += after
-    before += places
-    return np.asarray((factors / before).sum(axis=1))
+        places, factors = (each[start : start + POLES] for each in (poles.places, poles.factors))
+        before = _sequence(np.r_[0.0, b], np.r_[1.0, a[:-1]], places)
+        after = _sequence(a[::-1], np.r_[0.0, b[::-1]], places)[::-1]
+        before += places
+        left += (factors / (before + after)).sum(axis=1)
+        if both:
+            np.divide(a[:, None], before, out=before)  # s / w
+            after = after[1:] + places
+            before[:-1] += np.divide(b[:, None], after, out=after)  # and q / w
+            before += 1
+            right += (factors / places / before).sum(axis=1)
+    return left, right
 
 
 def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
@@ -176,12 +176,16 @@ def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
     return found.reshape(stretches * length, len(shifts))[:count]
 
 
+STEPS_OF_DECAY, STEPS_OF_SPREAD = 4.5, {"targets": 2.3, "weights": 0.5}
+"""Further steps of the fixed point for every step that is forgotten, and their growth with the numbers' spread."""
+
+A_STEP, A_CELL = {"targets": 6e6, "weights": 4.5e6}, {"targets": 3.3e4, "weights": 2.2e4}
+"""What a step takes, and every cell in it, in operations of a matrix product of the same time."""
+
 ACCURACY = 1e-13  # to which the judge takes an inverse square root, relative
 
 FLOOR = 1e-14
 """Least weight that the judge takes, over the largest: any positive weights prove a bound, and 0 has no logarithm."""
-
-Noise = TypeVar("Noise", "StreamPoint", "CausalPoint")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,6 +267,10 @@ class CausalPoint:
         return np.asarray(self.level * inverse @ inverse.T)
 
 
+AnyNoise: TypeAlias = StreamPoint | CausalPoint | Array
+"""Noise on a stream: by two weights a cell, of a causal strategy, or a covariance on the cells (d, d)."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
     """Running sums: both sides of a certificate from diagonals of inverse square roots of tridiagonal matrices.
@@ -275,6 +283,37 @@ class Stream:
     workload: StreamWorkload
 
     name: ClassVar[str] = "stream"
+
+    @property
+    def written(self) -> Dense:
+        """The sums as a matrix with noise on the cells, made once; refused beyond `LARGEST_DENSE` steps."""
+        self.check_written()
+        return _written(self.workload)
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether a dense geometry holds the sums: no entry is too small for it."""
+        return bool(self.workload.decay ** (self.workload.shape[1] - 1) >= validate.SMALLEST)
+
+    def check_written(self) -> None:
+        """Refuse what takes a matrix where there are too many steps for one."""
+        if (count := self.workload.shape[1]) > LARGEST_DENSE:
+            raise InvalidInputError(
+                f"noise on {count} steps is too large for a matrix (at most {LARGEST_DENSE}), which this takes; "
+                "solving, judging, variances and drawing on geometry='stream' need no matrix"
+            )
+
+    def operations(self, given: Array, name: str) -> float:
+        """Return about how many operations a solution takes, as measured: more where numbers differ, or sums forget.
+
+        The spread of the numbers is the standard deviation of their logarithms, each half of which all but triples the
+        steps that fitness takes.
+        """
+        count = len(self.on_sums(given))
+        forgotten = count * (1 - float(np.min(self.decay))) if name == "targets" else 0.0
+        spread = float(np.std(np.log(given)))
+        steps = (16 + STEPS_OF_DECAY * forgotten) * np.exp(STEPS_OF_SPREAD[name] * spread)
+        return float(steps * (A_STEP[name] + A_CELL[name] * count))
 
     @property
     def decay(self) -> float | Array:
@@ -309,13 +348,18 @@ class Stream:
         """Allowance for the rounding of any cost or variance, relative."""
         return 32 * (self.workload.shape[1] + 8) * EPS
 
-    def point(self, primal: Any) -> StreamPoint | CausalPoint:
-        """Return a primal point of the right shapes, its entries unseen."""
+    def point(self, primal: Any) -> AnyNoise:
+        """Return a primal point of the right shapes, its entries unseen: a covariance on the cells, too."""
         count, found = self.workload.shape[1], []
         if isinstance(primal, CausalPoint) and primal.strategy.steps == count:
             return primal
+        if isinstance(primal, np.ndarray | list | tuple):
+            return self.written.point(primal)
         if not isinstance(primal, StreamPoint):
-            raise InputTypeError(f"primal must be a StreamPoint of dualmech, got {type(primal).__name__}")
+            raise InputTypeError(
+                "primal must be a StreamPoint of dualmech or a covariance on the cells, "
+                f"got {type(primal).__name__}"
+            )
         for name in ("neighbour_weights", "query_weights"):
             given = validate.numeric(1, **{name: getattr(primal, name)})
             if len(given) != count:
@@ -323,15 +367,17 @@ class Stream:
             found.append(given)
         return StreamPoint(found[0], found[1], float(validate.numeric(0, level=primal.level)))
 
-    def divide(self, point: Noise, divisor: float) -> Noise:
+    def divide(self, point: AnyNoise, divisor: float) -> AnyNoise:
         """Return noise over a positive number."""
+        if isinstance(point, np.ndarray):
+            return divided_covariance(point, divisor)
         return point.divided(divisor)
 
-    def forms(self, point: StreamPoint | CausalPoint) -> DenseForms | None:
+    def forms(self, point: AnyNoise) -> DenseForms | None:
         """Evaluate both sides; None for noise that is no covariance."""
-        return point.forms(self)
+        return self.written.forms(point) if isinstance(point, np.ndarray) else point.forms(self)
 
-    def largest_ratio(self, point: StreamPoint | CausalPoint, targets: Array) -> float:
+    def largest_ratio(self, point: AnyNoise, targets: Array) -> float:
         """Return the largest ratio of a variance to its target; inf for noise that is no covariance."""
         forms = self.forms(point)
         return np.inf if forms is None else forms.excess(targets)[0]
@@ -394,7 +440,7 @@ class Stream:
         """Return the matrix of the sums, where it can be written out, and the number of each."""
         return {"kind": kind, "numbers": numbers, "workload": workload.dense(), "neighbours": None}
 
-    def on_rows(self, point: StreamPoint | CausalPoint) -> tuple[Array, Array]:
+    def on_rows(self, point: AnyNoise) -> tuple[Array, Array]:
         """Return rows that get noise, the cells, and its covariance; refused where a matrix would be too large."""
         return np.eye(self.workload.shape[1]), self.covariance(point)
 
@@ -406,18 +452,22 @@ class Stream:
         """Return a point from what a file holds."""
         return point
 
-    def covariance(self, point: StreamPoint | CausalPoint) -> Array:
-        """Return the noise's covariance on the cells (d, d), as a matrix; refused where the workload's would be."""
-        return point.covariance(self.sums)
+    def covariance(self, point: AnyNoise) -> Array:
+        """Return the noise's covariance on the cells (d, d), as a matrix; refused beyond `LARGEST_DENSE` steps."""
+        self.check_written()
+        return point if isinstance(point, np.ndarray) else point.covariance(self.sums)
 
     def diagonals(self, cells: Array, sums: Array, both: bool = True) -> tuple[Array, Array, float]:
         """Return the diagonals of ``T^-½`` and, if asked for, of ``T'^-½``, and what they may be off by, relative."""
         decay = self.decay
         matrix = Bidiagonal.of(cells, sums, decay)
         poles = poles_of(matrix, cells, sums, decay, ACCURACY)
-        left = inverse_root_diagonal(matrix, poles)
-        right = inverse_root_diagonal(matrix.reversed, poles)[::-1] if both else left[:0]
-        return left, right, poles.error + self.rounding
+        return *inverse_root_diagonals(matrix, poles, both), poles.error + self.rounding
+
+
+@functools.lru_cache(maxsize=2)
+def _written(workload: Workload) -> Dense:
+    return Dense.of(workload, None, None)
 
 
 def _over(level: float, divisor: float) -> float:
@@ -437,8 +487,8 @@ def _over(level: float, divisor: float) -> float:
 class RangeForms:
     """What noise costs each cell, and the sum of the variances of all ranges."""
 
-    sums: DenseForms  # of the sums V x
-    shares: Array  # (d,) μ
+    sums: DenseForms  # of the sums V x with the weights μ, or of the ranges themselves with equal ones
+    shares: Array
 
     @property
     def cost(self) -> float:
@@ -483,6 +533,11 @@ class RangeStream(Stream):
     workload: RangeWorkload  # type: ignore[assignment]
 
     @property
+    def has_matrix(self) -> bool:
+        """Whether a dense geometry holds the ranges: their matrix can be written out."""
+        return self.workload.shape[0] * self.workload.shape[1] <= MAX_DENSE_ENTRIES
+
+    @property
     def decay(self) -> Array:
         """How much of each sum V x goes into the next (d - 1,)."""
         before = np.arange(1, self.workload.shape[1], dtype=np.float64)
@@ -520,10 +575,13 @@ class RangeStream(Stream):
         """Return the weights of the sums V x (d,) from the weight of all ranges."""
         return np.asarray(given[0] * self.shares)
 
-    def forms(self, point: StreamPoint | CausalPoint) -> Any:
-        """Evaluate both sides; None for weights or a level that are not positive."""
+    def forms(self, point: AnyNoise) -> Any:
+        """Evaluate both sides; None for noise that is no covariance."""
         found = Stream.forms(self, point)
-        return None if found is None else RangeForms(found, self.shares)
+        if found is None:
+            return None
+        of_ranges = isinstance(point, np.ndarray)
+        return RangeForms(found, np.ones(self.workload.shape[0]) if of_ranges else self.shares)
 
     def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
         """Return weights on cells (d,); there are none on ranges."""

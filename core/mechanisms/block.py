@@ -113,7 +113,8 @@ class BlockTables(BlockNoise):
         >>> silent[()], silent[0,]
         (array(50.), array([ 5., -5.]))
         """
-        given, draw = check_tables(tables=tables), gaussian(rng) if sampler is None else sampler
+        given = records.IndexedTables(check_tables(tables=tables))
+        draw = gaussian(rng) if sampler is None else sampler
         measured: dict[Axes, Array] = {}
         for (key_axes, classed), keys in self.blocks_by_view().items():
             if not self.wide and not any(self.symmetries[axis].turning for axis in key_axes):

@@ -14,13 +14,14 @@ from dualmech.geometry.dense import Dense, DenseForms
 from dualmech.geometry.stream import CausalPoint, Stream
 from dualmech.immutable import freeze
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
+from dualmech.mechanisms.privacy import ParticipationCost
+from dualmech.mechanisms.stepped import SteppedMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 from dualmech.workloads.streams import StreamWorkload
 
 
-class CausalMechanism(GaussianPrivacy):
+class CausalMechanism(SteppedMechanism):
     """The mechanism ``x ↦ C x + N(0, level · I)`` of a causal strategy C (n, n), lower triangular: step by step.
 
     Made by `dualmech.strategies.toeplitz`, `sqrt_toeplitz`, `buffered`, `banded` and `tree`. A record in cell i costs
@@ -108,8 +109,12 @@ class CausalMechanism(GaussianPrivacy):
             raise InvalidInputError(f"a strategy of {self.steps} steps is too large to write out as a matrix")
         return self._strategy.matrix()
 
-    def dense(self) -> LinearGaussianMechanism:
-        """Return the mechanism written out on the cells; refused of a tree, and where its matrix is too large."""
+    @property
+    def cells(self) -> int:
+        """Number of steps n."""
+        return self.steps
+
+    def _as_matrix(self) -> LinearGaussianMechanism:
         matrix = self.matrix
         return LinearGaussianMechanism(matrix, self.level * np.eye(len(matrix)))
 

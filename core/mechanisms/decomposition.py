@@ -20,6 +20,7 @@ from dualmech.mechanisms.gaussian import (
     coordinates,
     without_tiny_entries,
 )
+from dualmech.mechanisms.noise import as_matrix
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -62,6 +63,7 @@ def decomposition(mechanism: Any, common: Any, tol: float = TOLERANCE) -> Any:
     >>> abs(parts.residual.query_matrix.round(4)), parts.from_common.round(4).ravel()
     (array([[0.7071, 0.7071]]), array([0.5, 0.5]))
     """
+    mechanism, common = as_matrix(mechanism), as_matrix(common)
     frame = frame_of((mechanism, common), ("mechanism", "common"))
     verdict = common.is_answerable_from(mechanism, tol)
     if not verdict:

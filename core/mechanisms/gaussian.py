@@ -14,7 +14,7 @@ import scipy.linalg
 from dualmech import files, linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.dense import Dense
-from dualmech.mechanisms.noise import NoisyQueries
+from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
 from dualmech.neighbours import participation
 from dualmech.validate import Array
@@ -77,7 +77,7 @@ class Equivalence:
 
 def answerable(wanted: NoisyQueries, given: NoisyQueries, tol: float = TOLERANCE) -> Answerability:
     """Say whether `wanted` can be answered from `given`; see `LinearGaussianMechanism.is_answerable_from`."""
-    tol = validate.positive_number(tol=tol)
+    tol, given = validate.positive_number(tol=tol), as_matrix(given)
     check_comparable((wanted, given), ("the mechanism", "other"))
     above, below = given.standard_form, wanted.standard_form
     hidden = _unanswerable_part(below.queries, above.queries, min(tol, linalg.SPAN_TOLERANCE))
@@ -220,9 +220,11 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
 
         Raises `InvalidInputError` for another geometry; queries that the mechanism does not answer.
         """
+        geometry = getattr(geometry, "written", geometry)  # that of a stream
         if not isinstance(geometry, Dense):
             raise InvalidInputError(
-                f"a mechanism on rows answers problems on geometry 'dense', got {getattr(geometry, 'name', geometry)!r}"
+                "a mechanism on rows answers problems on geometry 'dense' or 'stream', "
+                f"got {getattr(geometry, 'name', geometry)!r}"
             )
         return self.covariance(Workload(geometry.basis))
 
@@ -301,7 +303,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         >>> total.stack(cells).variances(dm.workloads.total(2)).round(6)
         array([1.333333])
         """
-        mechanisms = (self, *others)
+        mechanisms = (self, *map(as_matrix, others))
         check_comparable(mechanisms, ["the mechanism", *(f"others[{i}]" for i in range(len(others)))])
         queries = np.vstack([each.query_matrix for each in mechanisms])
         noise = scipy.linalg.block_diag(*(each.covariance() for each in mechanisms if len(each.covariance())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -300,6 +301,11 @@ class NoisyQueries:
             raise InvalidInputError(
                 f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"
             )
+
+
+def as_matrix(mechanism: Any) -> Any:
+    """Return a mechanism as functions of matrices take it: one of many steps written out, any other as it is."""
+    return mechanism.dense() if getattr(type(mechanism), "by_matrix", False) else mechanism
 
 
 def in_few_digits(rows: Array) -> Array:

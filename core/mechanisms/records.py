@@ -96,12 +96,30 @@ def count(
     return {axes: validate.read_only(table.reshape(shapes[axes])) for axes, table in counts.items()}
 
 
+class IndexedTables(dict[Axes, Array]):
+    """Tables that are asked for many marginals: by attribute, which of them have it."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        self._holders: dict[int, list[Axes]] = {}
+        for given in self:
+            for axis in given:
+                self._holders.setdefault(axis, []).append(given)
+
+    def covering(self, axes: Axes) -> list[Axes]:
+        """Return the tables that have all of some attributes, or the one of just these."""
+        if axes in self or not axes:
+            return [axes] if axes in self else [*self]
+        rarest = min((self._holders.get(axis, []) for axis in axes), key=len)
+        return [given for given in rarest if set(axes) <= set(given)]
+
+
 def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     """Return the marginal on a set of attributes from the smallest given table that covers it.
 
     Raises `InvalidInputError` or `InputTypeError` for no table that covers it, or one of another shape.
     """
-    covering = [given for given in tables if set(axes) <= set(given)]
+    covering = (tables if isinstance(tables, IndexedTables) else IndexedTables(tables)).covering(axes)
     if not covering:
         shown = " x ".join(domain.names[axis] for axis in axes) or "the total"
         raise InvalidInputError(f"tables must cover {shown}, which is measured; none does")
@@ -140,13 +158,17 @@ def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
     """
     kept: list[Axes] = []
     holders: dict[int, list[frozenset[int]]] = {}
-    for axes in sorted(set(chosen), key=len, reverse=True):
-        members = frozenset(axes)
-        around = holders.get(axes[0], []) if axes else [frozenset(each) for each in kept]
-        if not any(members <= other for other in around):
-            kept.append(axes)
+    ordered = sorted(set(chosen), key=len, reverse=True)
+    for _, alike in itertools.groupby(ordered, key=len):  # of as many attributes, none contains another
+        found = [
+            axes
+            for axes in alike
+            if not (any(set(axes) <= other for other in holders.get(axes[0], [])) if axes else kept)
+        ]
+        kept += found
+        for axes in found:
             for axis in axes:
-                holders.setdefault(axis, []).append(members)
+                holders.setdefault(axis, []).append(frozenset(axes))
     return kept
 
 

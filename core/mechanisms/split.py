@@ -16,7 +16,7 @@ from dualmech.geometry.split import Split, SplitForms, SplitPoint
 from dualmech.immutable import freeze
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import Tables, check_tables, marginal_of
+from dualmech.mechanisms.records import IndexedTables, Tables, check_tables, marginal_of
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
 from dualmech.workloads.domain import Axes, count_text
@@ -144,12 +144,12 @@ class SplitMechanism(GaussianPrivacy):
           ``workload.tables``);
         - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
-        check_tables(tables=tables)
+        given = IndexedTables(check_tables(tables=tables))
         generator, domain = validate.generator(rng=rng), self.workload.tables.domain
         assert domain is not None
         measured = {}
         for axes, level in self.noise.items():
-            table = marginal_of(domain, tables, axes)
+            table = marginal_of(domain, given, axes)
             draws = math.sqrt(level) * generator.standard_normal(table.shape)
             residuals = [
                 np.eye(len(part.means)) - part.means[:, None] for part in (self.parts[axis] for axis in axes)

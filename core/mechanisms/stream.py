@@ -15,7 +15,7 @@ from dualmech.geometry.stream import ACCURACY, Stream, StreamPoint, stream_of
 from dualmech.immutable import freeze
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.mechanisms.stepped import SteppedMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
@@ -25,7 +25,7 @@ CHUNK = 64  # queries whose variances are found together: what bounds the memory
 MOST_WRITTEN = 2**27  # most entries of a workload whose variances are found one by one
 
 
-class StreamMechanism(GaussianPrivacy):
+class StreamMechanism(SteppedMechanism):
     """The mechanism ``x ↦ x + N(0, Σ)`` on the cells of a stream, ``Σ = level · P # Q⁻¹``, and the sums of its answers.
 
     ``P = diag(λ)`` and ``Q = W' diag(μ) W``, and ``#`` is the geometric mean: the optimal noise with optimal weights.
@@ -122,28 +122,28 @@ class StreamMechanism(GaussianPrivacy):
         count = 1 if isinstance(self.workload, RangeWorkload) else self.workload.shape[0]
         return float(self._forms.total(np.ones(count))[0])
 
-    def point_on(self, geometry: Any) -> StreamPoint:
-        """Return the noise on the geometry of the same sums.
+    def point_on(self, geometry: Any) -> StreamPoint | Array:
+        """Return the noise on the geometry of the same sums, or as a matrix on that of other queries on the cells.
 
-        Raises `InvalidInputError` for another geometry, or other sums.
+        Raises `InvalidInputError` for a geometry of blocks, products or split noise, other cells, too many steps.
         """
-        if not isinstance(geometry, Stream) or not geometry.workload.same_as(self.workload):
-            raise InvalidInputError("a StreamMechanism answers its own workload on geometry 'stream'")
-        return self.point
+        if isinstance(geometry, Stream) and geometry.workload.same_as(self.workload):
+            return self.point
+        return self.dense().point_on(geometry)
 
     def scaled(self, factor: float) -> StreamMechanism:
         """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
         level = self.point.level * validate.positive_number(factor=factor)
         return StreamMechanism(self.workload, self.point.neighbour_weights, self.point.query_weights, level)
 
-    def dense(self) -> LinearGaussianMechanism:
-        """Return the mechanism written out on the cells; refused where its matrix is too large."""
+    @property
+    def cells(self) -> int:
+        """Number of cells d."""
+        return int(self.workload.shape[1])
+
+    def _as_matrix(self) -> LinearGaussianMechanism:
         covariance = self._stream.covariance(self.point)
         return LinearGaussianMechanism(np.eye(len(covariance)), covariance)
-
-    def causal_strategy(self) -> Array:
-        """Return a lower-triangular strategy of the same noise (d, d); refused where a matrix would be too large."""
-        return self.dense().causal_strategy()
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw noisy sums ``W (x + noise)`` of a data vector x (d,), for study. NOT a private release.

@@ -18,7 +18,7 @@ from dualmech.geometry.choice import KINDS, LARGEST_DENSE
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split, SplitPoint
-from dualmech.geometry.stream import CausalPoint, Stream, StreamPoint
+from dualmech.geometry.stream import AnyNoise, CausalPoint, Stream
 from dualmech.linalg import regularised_covariance
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.causal import CausalMechanism
@@ -151,12 +151,19 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
 
     @property
     def dense(self) -> Dense:
-        """The geometry, where it is dense; refused by name where it is another."""
+        """The geometry, where it is dense, or the matrix of a stream; refused by name where it is another."""
+        if isinstance(self.geometry, Stream):
+            return self.geometry.written
         if not isinstance(self.geometry, Dense):
             raise InvalidInputError(
                 f"problem must be a {type(self).__name__} on geometry 'dense', got {self.geometry.name!r}"
             )
         return self.geometry
+
+    def on_matrix(self) -> Any:
+        """Return the same problem on geometry 'dense': itself, or that of a stream; others are refused by name."""
+        dense = self.dense
+        return self if dense is self.geometry else self._on(self.workload, self.per_query(), dense)
 
     @property
     def factors(self) -> tuple[Any, ...]:
@@ -308,6 +315,8 @@ def point_on(geometry: Geometry, answer: Any) -> Any:
     """Return a given answer as a point of a geometry; a matrix that is no covariance is refused."""
     known = hasattr(answer, "point_on") and not isinstance(answer, type)
     given = answer.point_on(geometry) if known else answer
+    if isinstance(geometry, Stream) and isinstance(given, np.ndarray | list | tuple):
+        geometry = geometry.written
     if isinstance(geometry, Dense):
         covariance, size = _covariance("covariance", given), geometry.rank
         if covariance.shape != (size, size):
@@ -375,7 +384,9 @@ def _split(geometry: Split, point: SplitPoint) -> SplitMechanism:
     return SplitMechanism(geometry.workload, point.shapes, point.levels)
 
 
-def _stream(geometry: Stream, point: StreamPoint | CausalPoint) -> StreamMechanism | CausalMechanism:
+def _stream(geometry: Stream, point: AnyNoise) -> Any:
+    if isinstance(point, np.ndarray):
+        return _dense(geometry.written, point)
     if isinstance(point, CausalPoint):
         return CausalMechanism(point.strategy, point.level)
     return StreamMechanism(geometry.workload, point.neighbour_weights, point.query_weights, point.level)

@@ -18,6 +18,7 @@ from dualmech.linalg import EPS
 from dualmech.mechanisms.decomposition import Meeting, decision_rows, given_rows
 from dualmech.mechanisms.frames import Frame, frame_of
 from dualmech.mechanisms.gaussian import TOLERANCE, LinearGaussianMechanism
+from dualmech.mechanisms.noise import as_matrix
 from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
@@ -404,7 +405,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers what is not in all row
         spaces, or on other cells or neighbours.
         """
-        parts = self.frame.parts(mechanism)
+        parts = self.frame.parts(as_matrix(mechanism))
         found = [
             each.covariance_of(part.standard_form.queries)
             for each, part in zip(self.meetings, parts, strict=True)
@@ -454,7 +455,7 @@ def _in_frame(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism]) -> tupl
         raise InputTypeError(
             f"mechanisms must be a sequence of two or more mechanisms, got {type(mechanisms).__name__}"
         )
-    given = tuple(mechanisms)
+    given = tuple(map(as_matrix, mechanisms))
     if len(given) < 2:
         raise InvalidInputError(f"mechanisms must be two or more, got {len(given)}")
     frame = frame_of(given)

@@ -19,6 +19,7 @@ from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import changes_between
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.noise import as_matrix
 from dualmech.mechanisms.privacy import SPENT
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import OnGeometry
@@ -321,7 +322,8 @@ def extra_for_free(
     """
     if alpha is not None:
         validate.moderate(alpha=validate.positive_number(alpha=alpha))
-    left = validate.instance(LinearGaussianMechanism, mechanism=mechanism).free_budget(alpha)
+    mechanism = validate.instance(LinearGaussianMechanism, mechanism=as_matrix(mechanism))
+    left = mechanism.free_budget(alpha)
     mechanism.check_cells(workload)
     allowed = float((mechanism.profile + left).max())
     cells = sp.eye_array(len(left), format="csc")

@@ -22,6 +22,7 @@ from dualmech.geometry.dense import evaluate
 from dualmech.immutable import frozen_copy
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.stepped import SteppedMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.progress import NEVER, Deadline, Status
 from dualmech.solution import Solution, judged_solution, retold
@@ -507,12 +508,13 @@ def accuracy_first(problem: FitnessForUse | PrivacyFirst) -> FitnessForUse:
     """Return the problem whose optima are refined; `InputTypeError` for anything else."""
     if not isinstance(problem, FitnessForUse | PrivacyFirst):
         raise InputTypeError(f"problem must be FitnessForUse or PrivacyFirst, got {type(problem).__name__}")
-    if problem.geometry.name != "dense":
+    if problem.geometry.name not in ("dense", "stream"):
         raise InvalidInputError(
             f"refine takes geometry 'dense', got {problem.geometry.name!r}: stages are found on a matrix; state the "
             f"problem with geometry='dense' where there can be one (on marginals every record costs the same anyway)"
         )
-    return problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
+    found = problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
+    return found.on_matrix()
 
 
 # The refined privacy ordering: which of two mechanisms of equal privacy cost leaves more privacy budget.
@@ -571,7 +573,7 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
 def _profile(argument: str, given: Profiled) -> Array:
     if isinstance(given, Solution | Refinement):
         given = given.mechanism
-    if isinstance(given, LinearGaussianMechanism):
+    if isinstance(given, LinearGaussianMechanism | SteppedMechanism):
         return given.profile
     profile = validate.numeric(1, **{argument: given})
     if not np.all(profile >= 0):

@@ -17,7 +17,7 @@ from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputE
 from dualmech.geometry.base import MOST_PASSES, query_words, ranked, valid_weights, variances_over
 from dualmech.geometry.dense import Dense, Sides, as_dual_weights, divided_covariance, evaluate
 from dualmech.geometry.moves import moves_between
-from dualmech.mechanisms.noise import NoisyQueries
+from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem, point_on
@@ -246,6 +246,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         released: LinearGaussianMechanism | GaussianMechanism,
         neighbours: NeighboursLike = None,
     ) -> None:
+        released = as_matrix(released)
         if not isinstance(released, NoisyQueries):
             raise InputTypeError(f"released must be a LinearGaussianMechanism, got {type(released).__name__}")
         wish = FitnessForUse(

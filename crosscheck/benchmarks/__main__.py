@@ -23,9 +23,9 @@ from dualmech.crosscheck.benchmarks.contest import Contest, Timing
 from dualmech.crosscheck.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 from dualmech.crosscheck.printing import table
 
-THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+THREADS = ("DUALMECH_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
-AGAINST_REFERENCE, LOCAL, GROWTH, FITTED = "reference", "local", "growth", "fitted"
+AGAINST_REFERENCE, LOCAL, GROWTH, FITTED, WAY = "reference", "local", "growth", "fitted", "way"
 
 CONTESTS = {
     "peers": contest.CONTEST,
@@ -92,6 +92,8 @@ def _measure(which: str) -> Any:
         return local.measure()
     if which == FITTED:
         return growth.measure_fitted()
+    if which.startswith(WAY):
+        return growth.measure_way(int(which.split(":")[1]))
     if which.startswith(GROWTH):
         return growth.measure(*map(int, which.split(":")[1:]))
     return measure_against_reference() if which == AGAINST_REFERENCE else measure(BENCHMARKS[int(which)])
@@ -117,6 +119,7 @@ def _growth(folder: str) -> None:
     found = [_in_own_process(f"{GROWTH}:{index}:{size}", 1) for index, size in asked]
     out = printing.console()
     out.print(growth.lay_out(found))
+    out.print(growth.lay_out_way([_in_own_process(f"{WAY}:{each}", 1) for each in growth.ATTRIBUTES]))
     for path in growth.draw(found, folder) if folder else []:
         out.print(f"drawn: {path}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +17,15 @@ import numpy.typing as npt
 from dualmech import fast, workloads
 from dualmech.crosscheck import printing
 from dualmech.crosscheck.benchmarks.layers import load, peak_mebibytes
+from dualmech.crosscheck.judging import judge
 from dualmech.crosscheck.papers import scale
 from dualmech.crosscheck.printing import TextTable, table, without_warnings
+from dualmech.crosscheck.proofs.prove import prove
 from dualmech.mechanisms import records
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.publishing.fitting.released import layouts_of
-from dualmech.publishing.release import release
+from dualmech.publishing.release import plan_release, release
+from dualmech.storage.store import load as load_solution
 from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.unions import UnionWorkload
 
@@ -162,10 +166,70 @@ def _panels(axes: Any, found: list[dict[str, Any]]) -> None:
     axes[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
 
 
+# Each step of a user's way with many tables: what grows faster than their number does shows here first.
+
+
+ATTRIBUTES = (50, 100, 200)  # of three values, of which all pairs are asked
+
+
+def measure_way(attributes: int) -> dict[str, float]:
+    """Return the number of tables, and the seconds of each step from the workload to what may be published."""
+    found = {"tables": float(attributes * (attributes - 1) // 2)}
+    begun = time.perf_counter()
+
+    def took(step: str) -> None:
+        nonlocal begun
+        found[step] = time.perf_counter() - begun
+        begun = time.perf_counter()
+
+    problem = FitnessForUse(workloads.marginals([3] * attributes, ways=2), WAY_TARGET)
+    took("state")
+    answer = fast.solve(problem, tol=TOLERANCE)
+    took("solve")
+    _ = answer.mechanism.variances(problem.workload), answer.prices_in_words()
+    took("mechanism, variances, prices in words")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "answer.npz"
+        answer.save(path)
+        took("save")
+        load_solution(path)
+        took("load")
+    judge(problem, answer.primal)
+    took("judge")
+    proof = prove(answer)
+    took("prove")
+    assert proof.is_of(problem)
+    took("compare the proof with the problem")
+    planned = plan_release(answer)
+    took("plan a release")
+    assert len(planned.tables) == found["tables"]
+    took("name its tables")
+    planned.drawn.draw(_no_records(planned.drawn.mechanism), lambda _, count: np.zeros(count, dtype=object))
+    took("draw it, but for the noise")
+    return found
+
+
+def _no_records(mechanism: Any) -> dict[Any, Any]:
+    asked = mechanism.needed_tables
+    return {axes: np.zeros([asked.domain.shape[axis] for axis in axes]) for axes in asked.axes}
+
+
+def lay_out_way(found: list[dict[str, float]]) -> TextTable:
+    """Return the table of the steps, with the exponent of each in the number of tables."""
+    rows = []
+    for step in [*found[0]][1:]:
+        points = [{"size": each["tables"], step: each[step]} for each in found]
+        power = exponent(points, step, LEAST_SECONDS)
+        shown = f"{power:.1f}" if np.isfinite(power) else "too short to tell"
+        rows.append((step, *(f"{each[step]:.3g}" for each in found), shown))
+    headings = ("step", *(f"s, {each['tables']:.0f} tables" for each in found), "power of the number")
+    return table("a user's way with all pairs of attributes of three values", headings, rows, ("step",))
+
+
 # Tables of one data set from noisy ones: seconds and proven gap of fits on domains that nobody could write out.
 
 
-TARGET = 100.0  # variance of every answer
+TARGET, WAY_TARGET = 100.0, 1e6  # variance of every answer
 PEOPLE, FITTED_TOLERANCE = 48_842, 1e-3
 
 FITTED_HEADINGS = (

@@ -23,6 +23,7 @@ from dualmech.display import Displayed
 from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
 from dualmech.problems.base import Problem
 from dualmech.solution import require_solution
+from dualmech.threads import blas_threads
 
 Numbers: TypeAlias = dict[str, Any]
 
@@ -129,6 +130,7 @@ def provable(problem: Problem[Any, Any]) -> dict[str, Any]:
     return stated
 
 
+@blas_threads()
 def prove(answer: Any) -> Proof:
     """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
 

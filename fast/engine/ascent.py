@@ -162,7 +162,7 @@ def solve(
 ) -> Solution:
     """Set up the task, ascend, and let the problem judge; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
-    with loop.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         asked = task(problem)
         program = asked.reduction.program
         answer = _run(asked, limits, method, _first_weights(asked, start))

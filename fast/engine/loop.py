@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from dualmech import validate
 from dualmech.errors import InputTypeError
@@ -162,40 +158,3 @@ def _out_of_time(deadline: Deadline, history: list[Progress]) -> bool:
         return False
     steps = [later.seconds - earlier.seconds for earlier, later in itertools.pairwise(history)] or [0.0]
     return left <= steps[-1] + min(steps)
-
-
-# How many BLAS threads a solve gets: one for small matrices, where more are slower.
-
-
-FEW_ROWS = 512
-"""Rank up to which one thread is quicker: at rank 252, two threads on two cores took ten times as long as one."""
-
-_lock = threading.Lock()
-_limits: list[Any] = []  # the limit that holds, once for every solve that needs it
-
-
-@contextlib.contextmanager
-def threads_for_rank(rank: int) -> Iterator[None]:
-    """Give BLAS one thread where the rank is small, and the user's own number elsewhere.
-
-    The number is the process's, not the thread's: of solves at one time the first sets it, and the last restores what
-    the first found.
-    """
-    if rank > FEW_ROWS:
-        yield
-        return
-    with _lock:
-        _limits.append(_limits[0] if _limits else _controller().limit(limits=1, user_api="blas"))
-    try:
-        yield
-    finally:
-        with _lock:
-            limit = _limits.pop()
-            if not _limits:
-                limit.restore_original_limits()
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    """Find the BLAS libraries once; looking for them takes milliseconds, limiting them does not."""
-    return ThreadpoolController()

@@ -40,7 +40,7 @@ def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "a
     cells = problem.workload.shape[1]
     steps = limits.max_iterations if limits.steps_given else 10 * cells
     validate.choice(METHODS, method=method)
-    with loop.threads_for_rank(cells), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         program = _Program.of(problem)
         outcome = loop.run(
             _ActiveSet.start(program),
@@ -248,7 +248,7 @@ def solve_projection(problem: LocalProjection, limits: loop.Limits, *, method: s
     validate.choice(PROJECTION_METHODS, method=method)
     if problem.floor is not None:
         return _column_by_column(problem, limits)
-    with loop.threads_for_rank(min(problem.matrix.shape)), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         outcome = loop.run(_start(problem), lambda state: _step(problem, state), limits, patience=PATIENCE)
     best = outcome.dual.point
     dual = ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums)

@@ -68,7 +68,7 @@ def solve(
     given = {"outputs": outputs, "start": start, "step_size": step_size, "iterations": iterations}
     descent = _descent(problem, chosen, **given)
     generator = validate.generator(rng=rng)
-    with loop.threads_for_rank(problem.user_types), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         frame = Frame.of(problem.root, problem.epsilon, problem.prior, problem.criterion == "worst")
         if chosen == "exact":
             answer = _by_columns(problem, frame, limits)

@@ -292,7 +292,7 @@ def _by_query_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution
     blocks, targets = problem.geometry, problem.targets[problem.geometry.tables]
     asked = np.flatnonzero(np.diff(blocks.scalar_blocks.indptr))
     costs = np.asarray(blocks.reach.sum(axis=0)).ravel()
-    with loop.threads_for_rank(len(asked)), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         sensitivities = blocks.scalar_blocks[asked].multiply(1 / targets[asked, None]).T.tocsr()
         filled = sensitivities.nnz / math.prod(sensitivities.shape)
         program = interior_point.WeightingProgram.of(

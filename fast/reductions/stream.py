@@ -26,8 +26,6 @@ ACCELERATION = ascent.Acceleration(memory=11, spare=1e-9)
 
 PATIENCE = 150  # evaluations without a smaller gap after which it counts as stalled: they are cheap
 
-METHODS = ("auto", "fixed_point")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamSpectrum:
@@ -70,10 +68,9 @@ class StreamProgram:
         cells, sums = weights[:count], self.on_sums(weights)
         matrix = stream.Bidiagonal.of(cells, sums, self.decay)
         poles = stream.poles_of(matrix, cells, sums, self.decay, self.tol)
-        costs = stream.inverse_root_diagonal(matrix, poles)
+        costs, variances = stream.inverse_root_diagonals(matrix, poles, both=not self.fixed)
         gains = costs / cells
         if not self.fixed:
-            variances = stream.inverse_root_diagonal(matrix.reversed, poles)[::-1]
             gains = np.concatenate([gains, variances / sums / self.numbers])
         return StreamSpectrum(weights, count, float(costs.sum()), gains)
 
@@ -86,7 +83,7 @@ def solve(
     start: Solution | None = None,
 ) -> Solution:
     """Solve fitness for use or total variance on running sums to a proven gap; see `dualmech.fast.solve`."""
-    validate.choice(METHODS, method=method)
+    validate.choice(ascent.METHODS, method=method)
     began, fixed = time.perf_counter(), isinstance(problem, TotalVariance)
     numbers: Array = problem.geometry.on_sums(getattr(problem, problem.numbers))
     program = StreamProgram(numbers, problem.geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))

@@ -34,7 +34,6 @@ from scipy.special import entr
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.fast.engine import loop
 from dualmech.fast.engine.loop import Limits, stopped_message
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.linalg import EPS, cholesky, to_dense
@@ -358,7 +357,7 @@ def solve(
         raise InputTypeError(f"options must be fast.SoftmaxOptions, got {type(options).__name__}")
     if start is not None:
         raise InvalidInputError(f"start is not for method {method!r}: give options with a strategy")
-    with loop.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         objective, lift = _objective(problem, chosen.sharpness)
         covariance = _first_covariance(problem, lift, chosen)
         path = Path(chosen, problem.t1 if isinstance(problem, SoftmaxFitness) else None)

@@ -83,7 +83,7 @@ def solve(
     if method in published.METHODS:
         return published.solve(problem, limits, method=method, options=options, start=start)
     published.refuse_options(options, method)
-    with loop.threads_for_rank(problem.geometry.rank), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
         extra = problem.total_weight * problem.targets
         program = Objective.from_reduction(reduction, problem.t1, problem.t2, extra)

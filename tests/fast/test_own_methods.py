@@ -14,7 +14,6 @@ from dualmech import fast
 from dualmech.fast import common, own, reuse
 from dualmech.fast.engine import ascent
 from dualmech.fast.local import estimate, strategy
-from dualmech.fast.reductions import stream
 from dualmech.fast.softmax import published, smoothed
 
 PROBLEM = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
@@ -124,6 +123,5 @@ def test_names_of_the_library_are_its_own() -> None:
         strategy,
         estimate,
         estimate,
-        stream,
     )
     assert {name for module in modules for name in module.METHODS} == {*own.BUILT_IN}

@@ -1,4 +1,4 @@
-"""BLAS threads: few for small solves, and the user's own number again when the last one ends, in whatever order."""
+"""BLAS threads: one for a solve unless more are asked for, and the user's own number when the last one ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech.fast.engine import loop
+from dualmech import threads
 
 
 class Blas:
@@ -44,7 +44,7 @@ class Limit:
 def pretended() -> Iterator[Blas]:
     blas = Blas()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_controller", lambda: blas)
+        patch.setattr(threads, "_controller", lambda: blas)
         yield blas
     assert blas.threads == 2
 
@@ -57,15 +57,36 @@ def test_solves_that_overlap_in_any_order_restore_what_there_was(order: list[int
         for event in order:
             if event < 3:
                 opened[event] = rest.enter_context(contextlib.ExitStack())
-                opened[event].enter_context(loop.threads_for_rank(8))
+                opened[event].enter_context(threads.blas_threads())
             elif event - 3 in opened:
                 opened.pop(event - 3).close()
             assert blas.threads == (1 if opened else 2)
 
 
-def test_large_ranks_leave_the_number_alone() -> None:
-    with pretended() as blas, loop.threads_for_rank(loop.FEW_ROWS + 1):
-        assert blas.threads == 2
+def test_more_threads_by_argument_or_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    problem = dm.FitnessForUse(dm.workloads.prefix(6))
+    with pretended() as blas:
+        for said, given, expected in ((None, None, 1), ("3", None, 3), ("3", 4, 4), (None, 2, 2)):
+            monkeypatch.delenv(threads.THREADS, raising=False)
+            if said is not None:
+                monkeypatch.setenv(threads.THREADS, said)
+            dm.fast.solve(problem, threads=given, callback=lambda _: seen.append(blas.threads))
+            assert {*seen} == {expected}
+            seen.clear()
+        with threads.blas_threads(5):
+            dm.fast.solve(problem, callback=lambda _: seen.append(blas.threads))
+        assert {*seen} == {5}, "what holds around a solve holds within it"
+
+
+@pytest.mark.parametrize("said", ["", "0", "-1", "two", "1.5"])
+def test_what_is_no_number_of_threads(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = dm.FitnessForUse(dm.workloads.prefix(3))
+    with pytest.raises(dm.errors.DualmechError, match="threads"):
+        dm.fast.solve(problem, threads=0)
+    monkeypatch.setenv(threads.THREADS, said)
+    with pytest.raises(dm.errors.InvalidInputError, match="DUALMECH_THREADS must be an integer"):
+        dm.fast.solve(problem)
 
 
 def test_concurrent_solves_agree_with_one_and_restore_the_number() -> None:
@@ -86,9 +107,9 @@ def test_concurrent_solves_agree_with_one_and_restore_the_number() -> None:
 
 def test_the_limit_is_one_that_threadpoolctl_sets_and_lifts() -> None:
     def numbers() -> list[int]:
-        return [each["num_threads"] for each in loop._controller().info() if each["user_api"] == "blas"]
+        return [each["num_threads"] for each in threads._controller().info() if each["user_api"] == "blas"]
 
     before = numbers()
-    with loop.threads_for_rank(8):
+    with threads.blas_threads():
         assert set(numbers()) <= {1}
     assert numbers() == before

@@ -166,4 +166,4 @@ class TestFilesAndRefusals:
         for options in ({"weights": uneven}, {"neighbours": "replace"}, {"basis": np.eye(150)}):
             assert dm.TotalVariance(ranges, **options).geometry.name == "dense"
         assert dm.FitnessForUse(ranges).geometry.name == "dense"
-        assert dm.TotalVariance(dm.workloads.all_range(128)).geometry.name == "dense"
+        assert dm.TotalVariance(dm.workloads.all_range(16)).geometry.name == "dense"

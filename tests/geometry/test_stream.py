@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.command.main import app
-from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonal, poles_of
+from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonals, poles_of
 
-FAMILIES = [dm.FitnessForUse, dm.TotalVariance]
+FAMILIES: list[Any] = [dm.FitnessForUse, dm.TotalVariance]
 
 
 class TestPoles:
@@ -56,27 +56,30 @@ class TestDiagonals:
         poles = poles_of(matrix, cells, sums, decay, 1e-13)
         rows = np.sqrt(sums)[:, None] * dm.workloads.decayed_sums(count, decay).matrix * np.sqrt(cells)
         left, sizes, right = np.linalg.svd(rows)
-        for found, true in (
-            (inverse_root_diagonal(matrix, poles), sizes @ right**2),
-            (inverse_root_diagonal(matrix.reversed, poles)[::-1], left**2 @ sizes),
-        ):
-            np.testing.assert_allclose(found, true, rtol=1e-11)
+        found = inverse_root_diagonals(matrix, poles)
+        for mine, true in zip(found, (sizes @ right**2, left**2 @ sizes), strict=True):
+            np.testing.assert_allclose(mine, true, rtol=1e-11)
+        alone, none = inverse_root_diagonals(matrix, poles, both=False)
+        np.testing.assert_array_equal(alone, found[0])
+        assert not len(none)
 
     def test_small_eigenvalues_keep_their_digits(self) -> None:
         """Weights of 24 orders of magnitude: the entries against 120 digits."""
         cells, sums = np.logspace(0, -12, 6), np.logspace(-12, 0, 6)
         matrix = Bidiagonal.of(cells, sums, 1.0)
-        found = inverse_root_diagonal(matrix, poles_of(matrix, cells, sums, 1.0, 1e-13))
+        found = inverse_root_diagonals(matrix, poles_of(matrix, cells, sums, 1.0, 1e-13))
         with mpmath.workdps(120):
             rows = mpmath.matrix(6, 6)
             for j in range(6):
                 for i in range(j + 1):
                     rows[j, i] = mpmath.sqrt(mpmath.mpf(sums[j]) * mpmath.mpf(cells[i]))
-            values, vectors = mpmath.eigsy(rows.T * rows)
-            true = [
-                float(sum(vectors[i, k] ** 2 * mpmath.sqrt(values[k]) for k in range(6))) for i in range(6)
-            ]
-        np.testing.assert_allclose(found, true, rtol=1e-12)
+            for mine, gram in zip(found, (rows.T * rows, rows * rows.T), strict=True):
+                values, vectors = mpmath.eigsy(gram)
+                true = [
+                    float(sum(vectors[i, k] ** 2 * mpmath.sqrt(values[k]) for k in range(6)))
+                    for i in range(6)
+                ]
+                np.testing.assert_allclose(mine, true, rtol=1e-12)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -122,15 +125,53 @@ class TestMany:
         mechanism = answer.mechanism
         assert isinstance(mechanism, dm.StreamMechanism) and mechanism.variances().max() <= 1 + 1e-9
         assert mechanism.rho == pytest.approx(answer.objective / 2, rel=1e-6)
-        with pytest.raises(dm.errors.InvalidInputError, match="geometry='stream' needs no matrix"):
-            mechanism.dense()
+        for ask in (mechanism.dense, mechanism.covariance, lambda: answer.covariance, lambda: problem.basis):
+            with pytest.raises(dm.errors.InvalidInputError, match="50000 steps is too large for a matrix"):
+                ask()
         for options in ({"geometry": "dense"}, {"neighbours": "replace"}):
             with pytest.raises(dm.errors.InvalidInputError, match=r"too many"):
                 dm.FitnessForUse(problem.workload, **options)
 
-    def test_up_to_1024_a_matrix_is_taken(self) -> None:
-        for count, name in ((1024, "dense"), (1025, "stream")):
-            assert dm.TotalVariance(dm.workloads.prefix(count)).geometry.name == name
+    def test_auto_takes_what_was_measured_to_be_faster(self) -> None:
+        rng = np.random.default_rng(0)
+        numbers: dict[str, Any] = {
+            "equal": lambda count: 2.0,
+            "smooth": lambda count: np.linspace(1, 2, count),
+            "random": lambda count: rng.uniform(0.5, 2, count),
+            "wild": lambda count: np.exp(rng.normal(0, 2, count)),
+        }
+        measured: dict[Any, tuple[int, int]] = {
+            (dm.FitnessForUse, "equal"): (64, 96),
+            (dm.FitnessForUse, "smooth"): (64, 128),
+            (dm.FitnessForUse, "random"): (96, 192),
+            (dm.FitnessForUse, "wild"): (384, 1024),
+            (dm.TotalVariance, "equal"): (64, 96),
+            (dm.TotalVariance, "smooth"): (64, 96),
+            (dm.TotalVariance, "random"): (64, 96),
+            (dm.TotalVariance, "wild"): (64, 192),
+        }
+        for (family, kind), (below, above) in measured.items():
+            for count, name in ((below, "dense"), (above, "stream")):
+                problem = family(dm.workloads.prefix(count), numbers[kind](count))
+                assert problem.geometry.name == name, (family, kind, count)
+
+    def test_auto_takes_a_stream_where_a_matrix_holds_no_entry_so_small(self) -> None:
+        for count, decay in ((256, 0.5), (1024, 0.9)):
+            sums = dm.workloads.decayed_sums(count, decay)
+            for family in FAMILIES:
+                assert family(sums).geometry.name == "stream"
+                with pytest.raises(dm.errors.InvalidInputError, match="1e-40"):
+                    family(sums, geometry="dense")
+        assert fast.solve(dm.TotalVariance(sums)).status.name == "CERTIFIED"
+
+    def test_what_only_a_matrix_holds_takes_one_up_to_its_size(self) -> None:
+        some = np.r_[0.0, np.ones(255)]
+        for options in ({"weights": some}, {"neighbours": "replace"}, {"basis": np.eye(256)}):
+            assert dm.TotalVariance(dm.workloads.prefix(256), **options).geometry.name == "dense"
+        with pytest.raises(
+            dm.errors.InvalidInputError, match=r"weights must be positive, got 0 at weights\[0\]"
+        ):
+            dm.TotalVariance(dm.workloads.prefix(5000), np.r_[0.0, np.ones(4999)])
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("count", "tol"), [(4096, 1e-9), (262_144, 1e-6)])
@@ -146,6 +187,98 @@ class TestMany:
             dm.errors.InvalidInputError, match="start must be a solution over 2001 running sums"
         ):
             fast.solve(dm.FitnessForUse(dm.workloads.prefix(2001)), start=first)
+
+
+class TestByTheMatrix:
+    """What a dense answer can do, and a stream does by the matrix of its noise."""
+
+    @pytest.fixture
+    def pair(self) -> tuple[Any, dm.Solution, dm.Solution]:
+        sums, targets = dm.workloads.prefix(6), np.linspace(1, 2, 6)
+        stream, dense = (dm.FitnessForUse(sums, targets, geometry=name) for name in ("stream", "dense"))
+        return stream, fast.solve(stream, tol=1e-9), fast.solve(dense, tol=1e-9)
+
+    def test_a_covariance_is_judged_as_on_a_matrix(self, pair: Any) -> None:
+        stream, answer, other = pair
+        for problem, twin in ((stream, other.problem), *_of_ranges()):
+            noise = np.eye(problem.workload.shape[1]) + 0.1
+            dual: Any = fast.solve(problem).dual
+            mine, theirs = (each.certify(each.feasible(noise), dual) for each in (problem, twin))
+            assert mine.objective == pytest.approx(theirs.objective, rel=1e-12)
+            assert mine.lower_bound == pytest.approx(theirs.lower_bound, rel=1e-9)
+        judged = stream.certify(other.primal, other.dual)
+        assert judged.certifies(1e-8) and stream.mechanism(other.primal).rho == pytest.approx(other.rho)
+        assert not stream.certify(-np.eye(6), other.dual).feasible
+        np.testing.assert_allclose(answer.covariance, other.covariance, atol=1e-4)
+        np.testing.assert_array_equal(stream.basis, np.eye(6))
+
+    @pytest.mark.parametrize("method", ["newton", "softmax_newton"])
+    def test_methods_of_matrices(self, pair: Any, method: str) -> None:
+        stream, _, other = pair
+        privacy = dm.PrivacyFirst(stream.workload, stream.targets, 0.5, geometry="stream")
+        for problem in (stream, privacy) if method == "newton" else (stream,):
+            answer = fast.solve(problem, method=method, tol=1e-6 if method == "newton" else 1e-2)
+            assert answer.status.name == "CERTIFIED" and answer.problem.same_as(problem)
+        mirrored = fast.solve(
+            dm.TotalVariance(dm.workloads.all_range(5), geometry="stream"), orbits=[[4, 3, 2, 1, 0]]
+        )
+        assert mirrored.status.name == "CERTIFIED"
+
+    def test_refined_and_compared(self, pair: Any) -> None:
+        stream, answer, other = pair
+        refined = fast.refine(stream)
+        assert refined.certified and dm.compare_privacy(answer, other, tol=1e-3) == 0
+        assert dm.compare_privacy(answer.mechanism, refined, tol=1e-3) == 0
+
+    def test_starts_go_both_ways(self, pair: Any) -> None:
+        stream, answer, other = pair
+        for problem, start in ((stream, other), (other.problem, answer)):
+            assert fast.solve(problem, start=start, tol=1e-7).iterations < 10
+
+    @pytest.mark.parametrize("made", ["stream", "causal"])
+    def test_mechanisms(self, pair: Any, made: str) -> None:
+        mine: Any = pair[1].mechanism if made == "stream" else dm.strategies.sqrt_toeplitz(6)
+        dense, total = mine.dense(), dm.LinearGaussianMechanism(np.ones((1, 6)), [[1e3]])
+        assert mine.dense() is dense
+        np.testing.assert_array_equal(mine.cost_matrix, dense.cost_matrix)
+        np.testing.assert_array_equal(
+            mine.covariance(dm.workloads.total(6)), dense.covariance(dm.workloads.total(6))
+        )
+        assert total.is_answerable_from(mine) and not mine.is_answerable_from(total)
+        assert mine.is_equivalent_to(dense) and dense.is_equivalent_to(mine)
+        assert mine.rebase(np.eye(6)[::-1]).is_equivalent_to(mine) and mine.standardize().is_equivalent_to(
+            mine
+        )
+        both, added = mine.stack(total), total.compose(mine)
+        assert both.is_equivalent_to(added) and mine.compose(total).is_equivalent_to(added)
+        answers = np.arange(6.0)
+        np.testing.assert_array_equal(
+            mine.estimates(dm.workloads.total(6), answers), dense.estimates(dm.workloads.total(6), answers)
+        )
+        common = fast.solve(
+            dm.CommonMechanism([mine, dm.LinearGaussianMechanism(np.eye(6), 9 * np.eye(6))])
+        ).mechanism
+        assert common.is_answerable_from(mine) and dm.residual(mine, common).stack(common).is_equivalent_to(
+            mine
+        )
+        assert fast.solve(dm.ReuseFitness(dm.workloads.total(6), 1.0, mine)).status.name == "CERTIFIED"
+        extra = fast.solve(
+            dm.extra_for_free(mine, dm.workloads.prefix(6), alpha=9 * mine.squared_privacy_cost)
+        )
+        assert extra.status.name == "CERTIFIED"
+        region = dm.sampling.ConfidenceRegion(mine, answers)
+        assert region.mechanism is dense
+        for problem in (pair[0], pair[2].problem, dm.FitnessForUse(dm.workloads.identity(6))):
+            assert problem.certify(
+                problem.feasible(problem.as_primal(mine)), fast.solve(problem).dual
+            ).feasible
+
+
+def _of_ranges() -> list[tuple[Any, Any]]:
+    problems = [
+        dm.TotalVariance(dm.workloads.all_range(5), 2.0, geometry=name) for name in ("stream", "dense")
+    ]
+    return [(problems[0], problems[1])]
 
 
 class TestMechanism:
@@ -188,8 +321,11 @@ class TestMechanism:
     def test_it_answers_its_own_sums_alone(self) -> None:
         mechanism = dm.StreamMechanism(dm.workloads.prefix(4), np.ones(4), np.ones(4))
         other = dm.FitnessForUse(dm.workloads.prefix(5), geometry="stream")
-        with pytest.raises(dm.errors.InvalidInputError, match="its own workload"):
+        with pytest.raises(dm.errors.InvalidInputError, match="workload must have 4 cells"):
             mechanism.point_on(other.geometry)
+        tables = dm.FitnessForUse(dm.workloads.marginals([2, 2], ways=1))
+        with pytest.raises(dm.errors.InvalidInputError, match="answers problems on geometry 'dense' or"):
+            mechanism.point_on(tables.geometry)
         with pytest.raises(dm.errors.InputTypeError, match="workload must be made by"):
             dm.StreamMechanism(dm.workloads.identity(4), np.ones(4), np.ones(4))  # type: ignore[arg-type]
 

@@ -49,6 +49,13 @@ def test_growth_is_measured_laid_out_and_drawn(tmp_path: Path) -> None:
     assert {case.geometry for case in growth.CASES} == {"dense", "product", "blocks", "split", "stream"}
 
 
+def test_each_step_of_a_way_is_measured_and_laid_out() -> None:
+    found = [growth.measure_way(attributes) for attributes in (4, 6)]
+    assert [each["tables"] for each in found] == [6, 15] and all(min(each.values()) > 0 for each in found)
+    text = shown(growth.lay_out_way(found))
+    assert "s, 15 tables" in text and all(step in text for step in found[0] if step != "tables")
+
+
 def test_peers_that_are_not_installed_are_left_out_by_name() -> None:
     ours = tuple(
         dataclasses.replace(each, missing=each.missing or "not asked for") if "jax" in each.name else each
