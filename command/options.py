@@ -175,6 +175,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     "For experts": (
         *("tol", "refine", "layer", "backend", "method", "formulation", "geometry", "start", "time_limit"),
+        "threads",
         *("allow_empty", "help"),
     ),
 }

@@ -290,7 +290,8 @@ class TestRelease:
             assert all(np.all(np.isfinite(found.estimates(name))) for name in found.tables)
 
     def test_refusals_come_before_records_are_read(self) -> None:
-        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0), tol=1e-4)
+        asked = dm.Workload(dm.workloads.prefix(4).dense(), domain=dm.Domain({"x": 4}))
+        answer = fast.solve(dm.FitnessForUse(asked, 1.0), tol=1e-4)
         nowhere: Any = "no such file.csv"
         for given, told in (
             ({"rng": 0}, "takes no rng"),
@@ -307,8 +308,9 @@ class TestRelease:
         local: Any = dm.LocalMechanism([[0.7, 0.3], [0.3, 0.7]], 1.0, dm.workloads.identity(2))
         with pytest.raises(dm.errors.InputTypeError, match="run by each person"):
             dm.release(local, np.ones(2), workload=dm.workloads.identity(2))
-        with pytest.raises(dm.errors.InputTypeError, match="no domain"):
-            dm.release(answer, nowhere)
+        for columns in (dm.workloads.prefix(4), dm.workloads.identity(4)):
+            with pytest.raises(dm.errors.InputTypeError, match="no domain"):
+                dm.release(fast.solve(dm.FitnessForUse(columns, 1.0), tol=1e-4), nowhere)
 
     def test_what_the_message_says_to_scale_by_is_enough(self) -> None:
         pytest.importorskip("opendp")
