@@ -165,7 +165,7 @@ class Meeting:
         rows = chosen(found.rows)
         factors = [coordinates(rows, space) for space in spaces]
         bounds = np.array([factor @ factor.T for factor in factors])
-        roundings = [coordinate_rounding(*pair) for pair in zip(factors, spaces, strict=True)]
+        roundings = [coordinate_rounding(*pair, rows) for pair in zip(factors, spaces, strict=True)]
         return cls(rows, bounds, found.angles, np.array(roundings))
 
     def scaled(self, times: float) -> Meeting:

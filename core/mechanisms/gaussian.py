@@ -18,6 +18,7 @@ from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
 from dualmech.neighbours import participation
 from dualmech.validate import Array
+from dualmech.verified import UPWARDS, gram_defect, spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
 # Which mechanism can be answered from which: the order of mechanisms by what they reveal, with witnesses.
@@ -108,17 +109,29 @@ def without_tiny_entries(rows: Array) -> Array:
     return np.where(np.abs(rows) < linalg.EPS**2 * largest, 0.0, rows)
 
 
-def coordinate_rounding(shares: Array, rows: Array) -> float:
-    """Return an allowance for the rounding of ``T T'``, relative to its norm, T being `coordinates` on the rows.
+def coordinate_rounding(shares: Array, rows: Array, queries: Array) -> float:
+    """Return what ``T T'`` is proven to be off by at most, relative to its norm, T being `coordinates` on rows S.
 
-    A backward error that is small against each row moves T by ``T E S⁺`` to first order, S being the rows.
+    With ``D = T S - B`` T is off by ``D S⁺``, and ``S⁺ = K⁺ X'`` for ``K = X' S`` with any X that makes the rows of K
+    independent: X is the inverse of a triangle of S, so that they are nearly orthonormal.
     """
     if not shares.size:
         return 0.0
-    norms = np.linalg.norm(rows, axis=1)
     triangle = scipy.linalg.qr(rows.T, mode="r", check_finite=False)[0][: len(rows)]
-    spread = np.linalg.norm(shares * norms) / linalg.singular_values(triangle)[-1]
-    return float(8 * np.sqrt(rows.shape[1]) * linalg.EPS * spread / np.linalg.norm(shares))
+    if not np.all(np.diagonal(triangle)):
+        return np.inf
+    inverse = scipy.linalg.solve_triangular(triangle, np.eye(len(rows)), check_finite=False)
+    steep, long, entries = np.abs(inverse), np.abs(rows), np.abs(shares)
+    defect, error = gram_defect(inverse.T @ rows)
+    spread = spectral_norm(np.abs(defect)) + len(rows) * error
+    moved = spectral_norm(sum_rounding(len(rows)) * (steep.T @ long))
+    if not spread < 1 or moved >= np.sqrt(1 - spread):
+        return np.inf
+    left = np.abs(shares @ rows - queries) + sum_rounding(len(rows) + 1) * (entries @ long + np.abs(queries))
+    off = float(np.linalg.norm(left)) * spectral_norm(steep) / (np.sqrt(1 - spread) - moved)
+    size = float(np.linalg.norm(entries))
+    total = (2 * spectral_norm(entries) + off) * off + sum_rounding(len(rows)) * spectral_norm(entries) * size
+    return float(total * UPWARDS / np.linalg.norm(shares @ shares.T)) + 4 * linalg.EPS
 
 
 def check_comparable(mechanisms: Sequence[NoisyQueries], names: Sequence[str] = ()) -> None:
