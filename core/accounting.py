@@ -211,13 +211,7 @@ def zcdp_log_delta(rho: float, epsilon: float) -> float:
     >>> round(zcdp_log_delta(0.5, 100.0), 6)
     -4955.730216
     """
-    rate, bound = validate.positive_number(rho=rho), validate.nonnegative_number(epsilon=epsilon)
-    # log δ is convex in b = a - 1: its one stationary point is the minimum, sought in log b.
-    x = _safe_root(lambda t: (2 * math.exp(t) + 1) * rate - bound - math.log1p(math.exp(-t)), *_LOG_ORDERS)
-    b = math.exp(x)
-    factor = b * math.log1p(1 / b) + math.log1p(b)
-    # Each term is taken a little too large: rounding must not make δ too small.
-    return min(0.0, b * (_UP * (b + 1) * rate - bound / _UP) - factor / _UP + _UP - 1)
+    return _zcdp_log_delta(validate.positive_number(rho=rho), validate.nonnegative_number(epsilon=epsilon))
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -246,7 +240,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     """
     rate, target = validate.positive_number(rho=rho), math.log(validate.probability(delta=delta))
     safe = 2 * (rate + 2 * math.sqrt(-rate * target))
-    return _safe_root(lambda trial: zcdp_log_delta(rate, trial) - target, 0.0, safe)
+    return _safe_root(lambda trial: _zcdp_log_delta(rate, trial) - target, 0.0, safe)
 
 
 def normal_quantile(level: float) -> float:
@@ -288,7 +282,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     # ε ≥ ρ + 2 √(ρ log(1/δ)) is enough, and what is too much for Gaussian noise, of the same ρ, is too much for all.
     safe = max((bound / (math.sqrt(bound - target) + math.sqrt(-target)) / _UP) ** 2, math.ulp(0.0))
     unsafe = privacy_cost(bound, share) ** 2 / 2 * (1 + 1e-6)
-    found = _safe_root(lambda trial: zcdp_log_delta(trial, bound) - target, unsafe, safe)
+    found = _safe_root(lambda trial: _zcdp_log_delta(trial, bound) - target, unsafe, safe)
     while zcdp_epsilon(found, share) > bound:  # the inverse of what is rounded up
         found /= _UP
     return found
@@ -330,6 +324,15 @@ def margin_from_variance(variance: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
     if np.any(variances < 0):
         raise InvalidInputError(f"variance must be at least 0, got {variances.min():g}")
     return np.asarray(quantile * np.sqrt(variances))
+
+
+def _zcdp_log_delta(rate: float, bound: float) -> float:
+    # log δ is convex in b = a - 1: its one stationary point is the minimum, sought in log b.
+    x = _safe_root(lambda t: (2 * math.exp(t) + 1) * rate - bound - math.log1p(math.exp(-t)), *_LOG_ORDERS)
+    b = math.exp(x)
+    factor = b * math.log1p(1 / b) + math.log1p(b)
+    # Each term is taken a little too large: rounding must not make δ too small.
+    return min(0.0, b * (_UP * (b + 1) * rate - bound / _UP) - factor / _UP + _UP - 1)
 
 
 def _log_delta(cost: float, bound: float) -> float:
