@@ -28,6 +28,7 @@ from dualmech.mechanisms.gaussian import (
     LinearGaussianMechanism,
     answerable,
     check_written,
+    without_tiny_entries,
 )
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Sampler, Tables, check_tables, draw_noise, gaussian, marginal_of
@@ -693,8 +694,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             classes = symmetry.labels == np.arange(len(symmetry.sizes))[:, None]
             own = symmetry.directions(inside[axis]).T if axis in inside else classes.astype(np.float64)
             factors.append(own)
-        extents = [len(each) for each in factors]
         order = [*inside, *(axis for axis in range(len(factors)) if axis not in inside)]
-        written = linalg.kronecker(factors).reshape(*extents, -1).transpose(*order, len(order))
+        written = linalg.kronecker(factors).reshape(*map(len, factors), -1).transpose(*order, len(order))
         copies = written.reshape(-1, piece.moves.shape[1], written.shape[-1])
-        return np.asarray(piece.moves @ copies / piece.weight).reshape(-1, written.shape[-1])
+        return without_tiny_entries((piece.moves @ copies / piece.weight).reshape(-1, written.shape[-1]))
