@@ -41,7 +41,7 @@ from dualmech.workloads.base import Workload
 # Populations to decide on: blocks of counts, drawn from a seed, or read from a file.
 #
 # The paper's data are not part of this library, so these are made to be like them in what a decision depends on: how
-# sizes of blocks are spread, how counts within a block are, and how blocks differ from each other. In short, for block b:
+# sizes of blocks are spread, how counts within a block are, and how blocks differ from each other. For block b:
 #
 # - its size is log-normal, with a median and a spread of its own kind, rounded, at least 1; a few blocks are small
 #   instead, of any order of magnitude up to the median;
