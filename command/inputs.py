@@ -17,7 +17,6 @@ from dualmech.crosscheck.rivals.trees import domain_of
 from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning, did_you_mean
 from dualmech.files import csv
 from dualmech.files.csv import Named, read_named
-from dualmech.geometry.choice import tabular
 from dualmech.linalg import is_identity
 from dualmech.mechanisms import block, gaussian
 from dualmech.mechanisms.causal import CausalMechanism
@@ -32,7 +31,7 @@ from dualmech.validate import Array, Matrix
 from dualmech.workloads import census, names
 from dualmech.workloads.base import Workload
 from dualmech.workloads.streams import RangeWorkload
-from dualmech.workloads.unions import UnionWorkload
+from dualmech.workloads.unions import UnionWorkload, tables_of
 
 CAUSAL = {"sqrt": strategies.sqrt_toeplitz, "tree": strategies.tree}
 """Causal strategies by name; a file in the way can be given as ``./tree``."""
@@ -342,7 +341,7 @@ def _by_name(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
 def _by_query(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
     """Return numbers by names of queries, of groups, or of the tables that a workload is reported by."""
     try:
-        tables = tabular(workload).table_names
+        tables = tables_of(workload).table_names
     except InvalidInputError:
         tables = ()
     known: set[str] = set()

@@ -23,8 +23,8 @@ class InputTypeError(DualmechError, TypeError):
     """A value of a kind that is not allowed, such as text where numbers belong."""
 
 
-class LittleSymmetryError(InvalidInputError):
-    """A workload has too little symmetry for blocks of a size that can be solved; the message says what holds it."""
+class GeometryError(InvalidInputError):
+    """A geometry cannot hold a workload, its numbers or its neighbours; the message says why, and which one can."""
 
 
 class FileFormatError(InvalidInputError):

@@ -544,6 +544,13 @@ class Contributions(Relation):
         return f"contributions:{self.attribute}:{self.members}:{self.groups}"
 
 
+def relation_of(neighbours: NeighboursLike) -> Relation | None:
+    """Return neighbours by a rule, None for a matrix or none at all."""
+    if isinstance(neighbours, str):
+        return Relation.of(neighbours)
+    return neighbours if isinstance(neighbours, Relation) else None
+
+
 def _counts(text: str) -> bool:
     """Whether a text is a number of at least 1."""
     return text.isdecimal() and int(text) > 0

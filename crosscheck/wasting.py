@@ -18,11 +18,10 @@ from dualmech.certificate import Certificate
 from dualmech.crosscheck.judging import covariance_of_strategy, describe_kind
 from dualmech.display import Displayed, counted
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
-from dualmech.geometry.choice import relation_of
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.neighbours import Relation
+from dualmech.neighbours import Relation, relation_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.progress import Callback
 from dualmech.solution import Solution

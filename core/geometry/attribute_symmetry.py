@@ -22,7 +22,7 @@ import numpy.typing as npt
 import scipy.linalg
 from scipy.sparse import coo_array, csgraph
 
-from dualmech.errors import LittleSymmetryError
+from dualmech.errors import GeometryError
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -71,12 +71,10 @@ class AttributeSymmetry:
         Raises `InvalidInputError` for too many values, or queries of too many entries to search.
         """
         if size > MAX_VALUES:
-            raise LittleSymmetryError(
-                f"attributes of a union must have at most {MAX_VALUES} values, got {size}"
-            )
+            raise GeometryError(f"attributes of a union must have at most {MAX_VALUES} values, got {size}")
         stored = [each for each in queries if each is not None and not isinstance(each, CircularWorkload)]
         if sum(each.shape[0] * size for each in stored) > MAX_ENTRIES:
-            raise LittleSymmetryError(
+            raise GeometryError(
                 f"queries of one attribute must have at most {MAX_ENTRIES} entries in all to be searched for symmetries"
             )
         circular = any(isinstance(each, CircularWorkload) for each in queries)

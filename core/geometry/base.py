@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from dualmech import validate
 from dualmech.certificate import FEASIBLE
 from dualmech.errors import InvalidInputError
 from dualmech.linalg import to_dense
+from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -163,6 +165,43 @@ class Forms(Protocol):
         """Return the neighbours of the largest costs, with these."""
 
 
+SET_UP = 4e7
+"""Operations that a solution takes however small it is, as measured; with them offers are counted."""
+
+
+def decompositions(rank: int, rows: int) -> float:
+    """Return about how many operations a solution takes on matrices of a rank, with so many queries and neighbours."""
+    return 180.0 * rank**3 + 16.0 * rows * rank**2
+
+
+DenseBuilder = Callable[[Workload, Array, Any], "Geometry"]
+"""Makes the dense geometry of a workload, its numbers, one per query, and a matrix of neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A workload, its numbers and its neighbours, for which a geometry is looked for."""
+
+    workload: Workload
+    given: Any  # targets or weights
+    name: str  # what they are called
+    dense: DenseBuilder
+    neighbours: Relation | Matrix | None  # a matrix of differences for dense geometries alone
+    named: bool  # whether the geometry was asked for by its name
+    most: float = math.inf  # operations that the best geometry so far takes
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A geometry that holds what is asked: at about how many operations, and how to take it, with the items' numbers.
+
+    One that proves an interval only counts as what an exact answer may take before that is preferred.
+    """
+
+    operations: float
+    take: Callable[[], tuple[Geometry, Any]]
+
+
 @runtime_checkable
 class Geometry(Protocol):
     """The structure of a workload, and how to evaluate noise on it.
@@ -171,9 +210,22 @@ class Geometry(Protocol):
     blocks and of split noise, and on a product a tuple of what each factor takes.
     """
 
-    @property
-    def name(self) -> str:
-        """``dense``, ``blocks``, ``product``, ``split`` or ``stream``."""
+    name: ClassVar[str]  # dense, blocks, product, split or stream
+    takes: ClassVar[str]  # which workloads it is for, in words
+    takes_relations: ClassVar[
+        bool
+    ]  # whether neighbours by a rule may be others than one record added or removed
+
+    @classmethod
+    def offer(cls, request: Request) -> Offer | None:
+        """Say at how many operations it holds what is asked; None for a workload that it is not for.
+
+        Raises `GeometryError` for other numbers or neighbours than it can hold, `InvalidInputError` for such as
+        nothing holds.
+        """
+
+    def numbers(self, workload: Workload, given: Any, name: str) -> Any:
+        """Return one number per item from what was given; refuse a workload that is not the geometry's own."""
 
     @property
     def workload(self) -> Workload:
@@ -185,6 +237,9 @@ class Geometry(Protocol):
 
     def point(self, primal: Any) -> Any:
         """Return a primal point of the right form and shapes, its entries unseen; refuse any other."""
+
+    def checked(self, given: Any) -> Any:
+        """Return a given answer as a point; refuse one that is no covariance."""
 
     def divide(self, point: Any, divisor: float) -> Any:
         """Return noise over a positive number; by nothing else: the judge refuses the rest."""

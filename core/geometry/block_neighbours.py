@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech.errors import InvalidInputError, LittleSymmetryError
+from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.base import Index
 from dualmech.geometry.block_rows import MAX_ENTRIES, MAX_ORBITS, Block, BlockRows, Key
@@ -98,7 +98,7 @@ class Pairs:
         types = tuple(Types.of(symmetry) for symmetry in symmetries)
         count = math.prod(float(len(each.first)) for each in types)
         if count > 2 * MAX_ORBITS:
-            raise LittleSymmetryError(
+            raise GeometryError(
                 f"replaced records make {count:.3g} types of pairs of cells, more than "
                 f"{2 * MAX_ORBITS}; records added or removed make fewer, and add-remove:2 protects a replaced one too"
             )
@@ -151,7 +151,7 @@ class Persons(Pairs):
     ) -> Self:
         """List the kinds of persons, by the attributes that blocks of these keys see.
 
-        Raises `InvalidInputError` for a domain without the attribute, `LittleSymmetryError` for too many kinds, and for
+        Raises `InvalidInputError` for a domain without the attribute, `GeometryError` for too many kinds, and for
         more groups than are exact.
         """
         rule.check(domain)
@@ -168,7 +168,7 @@ class Persons(Pairs):
         singles = math.prod(len(symmetries[axis].sizes) for axis in wide)
         kinds = singles + pairs * (most - 1)
         if kinds > MAX_ORBITS or kinds * len(blocks) > MAX_ENTRIES:
-            raise LittleSymmetryError(
+            raise GeometryError(
                 f"neighbours ({rule}) are of {kinds:.3g} kinds, in {len(blocks)} blocks (limits: {MAX_ORBITS} kinds, "
                 f"{MAX_ENTRIES} in all): every attribute that is asked for doubles them; "
                 f"neighbours='{_anywhere(rule, most)}' bounds them"
@@ -218,7 +218,7 @@ def _most_cells(
     most = min(rule.groups, values[rule.attribute])
     turned = [domain.names[axis] for axis in seen if symmetries[axis].turning]
     if turned and most > 1:
-        raise LittleSymmetryError(
+        raise GeometryError(
             f"neighbours ({rule}) are for tables that ask no circle of an attribute, as of {turned[0]!r}; "
             f"neighbours='{_anywhere(rule, most)}' bounds them"
         )
@@ -232,7 +232,7 @@ def _most_cells(
             if wide
             else f"{next(domain.names[axis] for axis in sorted(seen) if domain.shape[axis] == few)!r} has {few} values"
         )
-        raise LittleSymmetryError(
+        raise GeometryError(
             f"neighbours ({rule}) may be in {exact} groups at most, where {why}; "
             f"neighbours='contributions:{rule.attribute}:{-(-rule.members * most // exact)}:{exact}' bounds them, and "
             f"so does '{_anywhere(rule, most)}'"
@@ -283,7 +283,7 @@ def moved_by(
 ) -> tuple[sp.csr_array, tuple[Block, ...]]:
     """Return what a unit of ``1/K`` of each block of one coordinate costs an orbit of neighbours, and others' steps.
 
-    Raises `LittleSymmetryError` for too many kinds of pairs, `InvalidInputError` where no neighbour moves any block.
+    Raises `GeometryError` for too many kinds of pairs, `InvalidInputError` where no neighbour moves any block.
     """
     moved = NeighbourMoves.of(relation, domain, symmetries, rows, [*keys, *(block.key for block in blocks)])
     if moved.pairs is not None:

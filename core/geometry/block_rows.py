@@ -9,11 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InvalidInputError, LittleSymmetryError
+from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
-from dualmech.geometry.base import (
-    Index,
-)
+from dualmech.geometry.base import Index, decompositions
 from dualmech.validate import Array
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.unions import Queries, UnionWorkload
@@ -206,28 +204,29 @@ def check_size(
     wide: tuple[int, ...],
     counts: list[int],
     cells: int,
-    most_cells: int,
+    most: float,
 ) -> None:
-    """Refuse blocks that would take too much memory, before they are built."""
+    """Refuse blocks that would take too much memory, or too many operations, before they are built."""
     assert workload.domain is not None
     classes = ", ".join(f"{workload.domain.names[axis]} {len(symmetries[axis].sizes)}" for axis in wide)
-    if cells > most_cells or sum(counts) > MAX_ORBITS:
-        raise LittleSymmetryError(
-            f"workload must have at most {most_cells} orbits of cells and of queries, got {cells} and {sum(counts)}; "
+    queries = sum(counts)
+    if max(cells, queries) > MAX_ORBITS or decompositions(min(cells, queries), 0) > most:
+        raise GeometryError(
+            f"workload has {cells} orbits of cells and {queries} of queries, too many for blocks (limit {MAX_ORBITS}); "
             f"classes of values that no query tells apart: {classes or 'none but whole attributes'}"
         )
     choices = sum(
         math.prod(1 + len(symmetries[axis].classes) for axis in table.axes) for table in workload.tables
     )
     if choices > MAX_CHOICES:
-        raise LittleSymmetryError(f"workload has {choices} blocks in its tables (limit {MAX_CHOICES})")
+        raise GeometryError(f"workload has {choices} blocks in its tables (limit {MAX_CHOICES})")
     entries = 0
     for table, count in zip(workload.tables, counts, strict=True):
         others = math.prod(len(symmetries[axis].sizes) for axis in wide if axis not in table.axes)
         own = math.prod(len(symmetries[axis].sizes) + len(symmetries[axis].classes) for axis in table.axes)
         entries += count * others * own
     if entries > MAX_ENTRIES:
-        raise LittleSymmetryError(
+        raise GeometryError(
             f"workload has {entries} entries in all its blocks (limit {MAX_ENTRIES}); classes of values that no query "
             f"tells apart: {classes or 'none but whole attributes'}"
         )

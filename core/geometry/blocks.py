@@ -23,13 +23,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import (
+    SET_UP,
     FitnessDual,
     Index,
     Judged,
+    Offer,
     Ranked,
+    Request,
+    decompositions,
     ranked,
     read_weights,
     shares,
@@ -38,7 +42,6 @@ from dualmech.geometry.base import (
 from dualmech.geometry.block_neighbours import moved_by
 from dualmech.geometry.block_rows import (
     MAX_CHOICES,
-    MAX_ORBITS,
     Block,
     BlockRows,
     Key,
@@ -46,15 +49,16 @@ from dualmech.geometry.block_rows import (
     key_of,
     symmetries_of,
 )
-from dualmech.geometry.dense import judged_covariance
+from dualmech.geometry.dense import as_covariance, judged_covariance
 from dualmech.geometry.statements import tables_in_numbers
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
+from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.unions import UnionWorkload
+from dualmech.workloads.unions import UnionWorkload, union_of
 
 # One block of a union of tables, and the rows that tables have in each (see `dualmech.geometry.blocks`).
 
@@ -280,19 +284,42 @@ class Blocks:
     neighbours: Relation | None = None
 
     name: ClassVar[str] = "blocks"
+    takes: ClassVar[str] = (
+        "workloads that keep their structure, as those of dualmech.workloads.union, marginals, query_tables, circular "
+        "and kron (over a domain) do"
+    )
+    takes_relations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         freeze(self)
 
     @classmethod
+    def offer(cls, request: Request) -> Offer | None:
+        """Say at how many operations the blocks of tables hold what is asked."""
+        workload, relation = request.workload, request.neighbours
+        tables = workload.tabular()
+        if tables is None:
+            return None
+        held = numbers.of_tables(workload, tables, request.given, request.name)
+        if held is None:
+            raise GeometryError(f"geometry 'blocks' takes {request.name} that are equal within a table")
+        if isinstance(tables, MarginalWorkload) and relation is None:
+            geometry = cls.of_marginals(tables)
+        else:
+            asked = tables if isinstance(tables, UnionWorkload) else union_of([tables])
+            assert asked is not None and (relation is None or isinstance(relation, Relation))
+            geometry = cls.of(asked, request.most, relation)
+        return Offer(geometry.operations, lambda: (geometry, held))
+
+    @classmethod
     def of(
-        cls, workload: UnionWorkload, most_cells: int = MAX_ORBITS, neighbours: Relation | None = None
+        cls, workload: UnionWorkload, most: float = math.inf, neighbours: Relation | None = None
     ) -> Blocks:
         """Find the symmetry of a workload and split it; `of_marginals` is the quick way for marginal tables.
 
-        Raises `LittleSymmetryError` for more than `most_cells` orbits of cells, too many of queries, or blocks
-        too large to write out; the message says which attributes have no symmetry; `InvalidInputError` for no
-        query that is not all zero.
+        Raises `GeometryError` for too many orbits of cells or of queries, blocks too large to write out, or such as
+        may take more than `most` operations; the message says which attributes have no symmetry.
+        `InvalidInputError` for no query that is not all zero.
         """
         symmetries, looks = symmetries_of(workload)
         wide = tuple(axis for axis, symmetry in enumerate(symmetries) if len(symmetry.sizes) > 1)
@@ -301,7 +328,7 @@ class Blocks:
         )
         counts = [math.prod(len(each.means) for each in own) for own in parts]
         cells = math.prod(len(symmetries[axis].sizes) for axis in wide)
-        check_size(workload, symmetries, wide, counts, cells, most_cells)
+        check_size(workload, symmetries, wide, counts, cells, most)
         found = BlockRows(symmetries, wide)
         start = 0
         for table, own, count in zip(workload.tables, parts, counts, strict=True):
@@ -369,6 +396,22 @@ class Blocks:
             blocks.append(replace(block, steps=block.steps[:, seen], orbits=numbers[block.orbits[seen]]))
         return replace(self, reach=sp.csr_array(self.reach[neighbours]), matrix_blocks=tuple(blocks))
 
+    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
+        """Return one number per table from what was given; refuse such as differ within a table."""
+        tables, own = workload.tabular(), self.workload
+        if tables is None or not any(own.same_as(each) for each in (workload, tables, union_of([tables]))):
+            raise InvalidInputError("geometry must be of this workload")
+        found = numbers.of_tables(workload, tables, given, name)
+        if found is None:
+            raise InvalidInputError(f"geometry 'blocks' takes {name} that are equal within a table")
+        return found
+
+    @property
+    def operations(self) -> float:
+        """About how many operations a solution takes."""
+        shapes = ((len(each.moves), len(each.rows) + each.steps.shape[1]) for each in self.matrix_blocks)
+        return SET_UP + sum(decompositions(rank, max(rows - rank, 0)) for rank, rows in shapes)
+
     @property
     def coordinates(self) -> int:
         """Number of coordinates of all blocks, on their bases."""
@@ -417,6 +460,15 @@ class Blocks:
     def restored(self, point: Any) -> Any:
         """Return noise on these blocks' bases; anything else is left to the judge."""
         return point.on(self.matrix_blocks) if isinstance(point, BasedPoint) else point
+
+    def checked(self, given: Any) -> BlockPoint:
+        """Return a given answer as a point; what is no covariance is refused."""
+        point = self.point(given)
+        if len(point.levels):
+            validate.positive(1, levels=point.levels)
+        for index, each in enumerate(point.covariances):
+            as_covariance(f"covariances[{index}]", each)
+        return point
 
     def divide(self, point: BlockPoint, divisor: float) -> BlockPoint:
         """Return noise over a positive number."""

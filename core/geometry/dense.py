@@ -10,14 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
 from dualmech.geometry import base
 from dualmech.geometry.base import (
     ON_NEIGHBOURS,
     ON_QUERIES,
+    SET_UP,
+    Geometry,
     Index,
     Judged,
+    Offer,
     Ranked,
+    Request,
+    decompositions,
     ranked,
     read_weights,
     shares,
@@ -28,14 +33,19 @@ from dualmech.geometry.moves import (
     UNMOVED,
     as_neighbour_matrix,
     changes_between,
+    check_relation,
     moves_between,
     product,
     unmoved_directions,
     without_rounding,
 )
 from dualmech.immutable import freeze
+from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
+from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
+
+ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
 
 # The judge's arithmetic for Gaussian noise: both sides of a covariance, and the bound that weights prove.
 
@@ -178,6 +188,18 @@ def trace_norm_bound(geometry: Any, neighbour_weights: Array, factors: Array) ->
     return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
 
 
+def as_covariance(name: str, given: Any) -> Array:
+    """Return a finite, symmetric matrix; one that is not positive semidefinite is refused."""
+    covariance = validate.symmetric(**{name: given})
+    if linalg.regularised_covariance(covariance) is None:
+        smallest = float(np.linalg.eigvalsh(covariance)[0])
+        if smallest < -ROUNDED * np.abs(covariance).max():
+            raise InvalidInputError(
+                f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
+            )
+    return covariance
+
+
 def divided_covariance(covariance: Array, divisor: float) -> Array:
     """Return ``Σ / divisor``, symmetric; by nothing else than a positive number: the judge refuses the rest."""
     if not (np.isfinite(divisor) and divisor > 0):
@@ -210,6 +232,8 @@ class Dense:
     redundant_rows: int = 0  # number of rows of the basis beyond the rank of the workload
 
     name: ClassVar[str] = "dense"
+    takes: ClassVar[str] = "every workload"
+    takes_relations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         freeze(self)
@@ -245,11 +269,33 @@ class Dense:
             workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, leverage, extra
         )
 
-    @staticmethod
-    def operations(shape: tuple[int, int]) -> float:
-        """Return about how many operations a solution on a workload of this shape and full rank takes, as measured."""
-        queries, rank = shape[0], min(shape)
-        return 4e7 + 180.0 * rank**3 + 16.0 * queries * rank**2
+    @classmethod
+    def offer(cls, request: Request) -> Offer:
+        """Say at how many operations a matrix holds what is asked."""
+        workload, relation = request.workload, request.neighbours
+        queries, cells = workload.shape
+        pairs = cells
+        if isinstance(relation, Relation):
+            check_relation(relation, workload, request.named)
+            pairs = relation.pairs(workload)
+        if not (request.named or workload.has_matrix):
+            raise GeometryError(f"the matrix of the workload, {queries} x {cells}, cannot be written out")
+        rank = min(queries, cells)
+
+        def take() -> tuple[Geometry, Array]:
+            each = numbers.by_query_or_table(workload, request.given, request.name)
+            moves = relation.matrix(cells, workload.domain) if isinstance(relation, Relation) else relation
+            return request.dense(workload, each, moves), each
+
+        return Offer(SET_UP + decompositions(rank, queries + pairs - rank), take)
+
+    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
+        """Return one number per query; queries of number 0 are none of the geometry's workload."""
+        each = numbers.by_query_or_table(workload, given, name)
+        asked = workload if np.all(each) else workload.select(np.flatnonzero(each))
+        if not self.workload.same_as(asked):
+            raise InvalidInputError("geometry must be of this workload, and of its queries that count")
+        return each
 
     def statement(self) -> dict[str, Any]:
         """Return the basis and the neighbours."""
@@ -333,6 +379,15 @@ class Dense:
         if covariance.shape != (self.rank, self.rank):
             raise InvalidInputError(
                 f"covariance must have shape ({self.rank}, {self.rank}), got {covariance.shape}"
+            )
+        return covariance
+
+    def checked(self, given: Any) -> Array:
+        """Return a given answer as a covariance of the basis' shape; what is none is refused."""
+        covariance = as_covariance("covariance", given)
+        if covariance.shape != (self.rank, self.rank):
+            raise InvalidInputError(
+                f"covariance must have shape ({self.rank}, {self.rank}), as the basis, got {covariance.shape}"
             )
         return covariance
 

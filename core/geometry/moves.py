@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InvalidInputError
+from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.immutable import freeze
 from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.validate import Array, Matrix
@@ -122,25 +122,25 @@ def on_matrix(workload: Workload, kind: str, differences: Any) -> str:
             f"{'' if differences is None else bound_words(reach, kind)}"
         )
     if differences is not None:
-        _refuse_large(workload, f"{pairs} differences", pairs, reach, kind)
+        _refuse_large(workload, f"{pairs} differences", pairs, reach, kind == "dense")
     return "dense"
 
 
-def check_relation(relation: Relation, workload: Workload, kind: str) -> None:
+def check_relation(relation: Relation, workload: Workload, named: bool) -> None:
     """Refuse neighbours by a rule where they have to be written out and are too many.
 
-    Raises `InvalidInputError`, with a bound that holds there.
+    Raises `GeometryError`, with a bound that holds there.
     """
-    _refuse_large(workload, str(relation), relation.pairs(workload), relation.reach, kind)
+    _refuse_large(workload, str(relation), relation.pairs(workload), relation.reach, named)
 
 
-def _refuse_large(workload: Workload, named: str, pairs: int, reach: float, kind: str) -> None:
+def _refuse_large(workload: Workload, shown: str, pairs: int, reach: float, named: bool) -> None:
     rank = min(workload.shape)
-    if rank * pairs <= MAX_DENSE_ENTRIES and (kind == "dense" or rank <= LARGEST_DENSE):
+    if rank * pairs <= MAX_DENSE_ENTRIES and (named or rank <= LARGEST_DENSE):
         return
     structured = "blocks" if workload.tabular() is not None else "stream"
-    raise InvalidInputError(
-        f"neighbours ({named}) of a workload of rank up to {rank} are too many: they need a matrix of {rank} x {pairs} "
+    raise GeometryError(
+        f"neighbours ({shown}) of a workload of rank up to {rank} are too many: they need a matrix of {rank} x {pairs} "
         f"here (limits: rank {LARGEST_DENSE}, {MAX_DENSE_ENTRIES} entries){bound_words(reach, structured)}"
     )
 

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import FitnessDual, Forms, Geometry, Index, Judged, Ranked, joined, joined_words
+from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
+from dualmech.geometry.base import (
+    SET_UP,
+    FitnessDual,
+    Forms,
+    Geometry,
+    Index,
+    Judged,
+    Offer,
+    Ranked,
+    Request,
+    joined,
+    joined_words,
+)
 from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.dense import Dense
 from dualmech.validate import Array
-from dualmech.workloads import products
+from dualmech.workloads import numbers, products
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import count_text
+from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
+
+T = TypeVar("T")
+
+PRODUCT_FROM = 512
+"""Number of cells above which ``auto`` looks for a product: in numbers one by one, and in a single table."""
 
 LISTED = 2**22  # largest number of cells among which those that bind are listed
 LEAST = sys.float_info.min  # smallest number of which a double holds every digit
@@ -119,6 +139,52 @@ class Product:
     factors: tuple[Geometry, ...]
 
     name: ClassVar[str] = "product"
+    takes: ClassVar[str] = (
+        "workloads made by dualmech.workloads.kron, with one number for all queries or dualmech.ByFactor"
+    )
+    takes_relations: ClassVar[bool] = False
+
+    @classmethod
+    def offer(cls, request: Request) -> Offer | None:
+        """Say at how many operations the factors hold what is asked."""
+        found = _multiplied(request.workload, request.given, request.name, request.named)
+        if found is None:
+            return None
+        workload, given = found
+        offers: dict[Any, Offer] = {}
+        order = []
+        for index, (factor, own) in enumerate(
+            zip(workload.factors, _shares(workload, given, request.name), strict=True)
+        ):
+            order.append(key := (id(factor), own if isinstance(own, int | float | np.number) else id(own)))
+            if key not in offers:
+                offers[key] = _of_factor(index, given, partial(_factor_offer, request, factor, own))
+
+        def take() -> tuple[Geometry, tuple[Any, ...]]:
+            taken = {key: _of_factor(order.index(key), given, offer.take) for key, offer in offers.items()}
+            made = cls(workload, tuple(taken[key][0] for key in order))
+            held = tuple(taken[key][1] for key in order)
+            made.representable(request.name, held)
+            return made, held
+
+        return Offer(SET_UP + sum(each.operations - SET_UP for each in offers.values()), take)
+
+    def numbers(self, workload: Workload, given: Any, name: str) -> tuple[Any, ...]:
+        """Return the numbers of each factor; those of one that comes again are read once."""
+        found = _multiplied(workload, given, name, True)
+        if found is None or not found[0].same_as(self.workload):
+            raise InvalidInputError("geometry must be of this workload")
+        known: dict[Any, Any] = {}
+        held = []
+        for index, (own, factor, share) in enumerate(
+            zip(found[0].factors, self.factors, _shares(*found, name), strict=True)
+        ):
+            key = id(factor), share if numbers.is_number(share) else id(share)
+            if key not in known:
+                known[key] = _of_factor(index, found[1], partial(factor.numbers, own, share, name))
+            held.append(known[key])
+        self.representable(name, held)
+        return tuple(held)
 
     @property
     def rank(self) -> int:
@@ -128,6 +194,10 @@ class Product:
     def point(self, primal: Any) -> tuple[Any, ...]:
         """Return the factors' points, checked by their own geometries."""
         return self._per_factor("primal", primal, lambda factor, own: factor.point(own))
+
+    def checked(self, given: Any) -> tuple[Any, ...]:
+        """Return the factors' answers as points; what is no covariance is refused."""
+        return self._per_factor("primal", given, lambda factor, own: factor.checked(own))
 
     def divide(self, point: tuple[Any, ...], divisor: float) -> tuple[Any, ...]:
         """Return noise over a positive number: every factor takes its share of it."""
@@ -251,6 +321,57 @@ class Product:
                 f"{name} must have {len(self.factors)} items, one per factor, got {len(given)}"
             )
         return tuple(checked(factor, own) for factor, own in zip(self.factors, given, strict=True))
+
+
+def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple[ProductWorkload, Any] | None:
+    """Return what is asked as a product with one number, or numbers by factor; None where it is none.
+
+    Numbers of all queries one by one are factored, and a single table is taken as a product, where that is asked for
+    by name, or pays.
+    """
+    large = named or workload.shape[1] > PRODUCT_FROM
+    if not isinstance(workload, ProductWorkload):
+        own = products.as_product(workload) if large else None
+        if own is None or isinstance(given, ByFactor):
+            return None if own is None else (own, given)
+        each_table = numbers.of_tables(workload, workload, given, name)
+        return None if each_table is None else (own, float(each_table[0]))
+    if isinstance(given, ByFactor) or numbers.is_number(given):
+        return workload, given
+    if large and not isinstance(given, Mapping) and np.shape(given) == workload.shape[:1]:
+        parts = products.factored(
+            workload, numbers.by_query(workload, given, name, positive=name == "targets")
+        )
+        return None if parts is None else (workload, ByFactor(*parts))
+    return None
+
+
+def _shares(workload: ProductWorkload, given: Any, name: str) -> tuple[Any, ...]:
+    """Return the numbers of each factor."""
+    count = len(workload.factors)
+    if not isinstance(given, ByFactor):
+        return (given, *[1.0] * (count - 1))
+    if len(given.numbers) != count:
+        raise InvalidInputError(f"{name} by factor must be {count}, one per factor, got {len(given.numbers)}")
+    return given.numbers
+
+
+def _factor_offer(request: Request, factor: Workload, own: Any) -> Offer:
+    asked = replace(request, workload=factor, given=numbers.as_mapping(own, request.name), named=True)
+    geometry: type[Geometry] = Blocks if isinstance(factor, MarginalWorkload) else Dense
+    found = geometry.offer(asked)
+    assert found is not None
+    return found
+
+
+def _of_factor(index: int, given: Any, found: Callable[[], T]) -> T:
+    """Return what a factor offers, or holds; it says which of several numbers it cannot take."""
+    try:
+        return found()
+    except DualmechError as error:
+        if isinstance(given, ByFactor):
+            raise type(error)(f"factors[{index}]: {error}") from None
+        raise
 
 
 def _product_judged(judged: Any) -> Judged:

@@ -12,23 +12,32 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import (
+    SET_UP,
     FitnessDual,
     Index,
     Judged,
+    Offer,
     Ranked,
+    Request,
+    decompositions,
     ranked,
     read_weights,
     shares,
     valid_weights,
 )
+from dualmech.geometry.dense import as_covariance
 from dualmech.geometry.statements import tables_in_numbers
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import sum_rounding
+from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 from dualmech.workloads.query_tables import TableWorkload
+
+SPLIT_FROM = 2048
+"""Rank above which ``auto`` splits the noise on query tables rather than solve their blocks."""
 
 # Noise on one attribute, split into that of the total and that of what is left; and the like of its dual weights.
 
@@ -215,6 +224,23 @@ class Split:
     workload: TableWorkload
 
     name: ClassVar[str] = "split"
+    takes: ClassVar[str] = "workloads made by dualmech.workloads.query_tables"
+    takes_relations: ClassVar[bool] = False
+
+    @classmethod
+    def offer(cls, request: Request) -> Offer | None:
+        """Say that it holds query tables, with one number a table, if need be."""
+        workload = request.workload
+        if not isinstance(workload, TableWorkload):
+            return None
+        geometry, held = cls(workload), _one_each(workload, request.given, request.name)
+        return Offer(SET_UP + decompositions(SPLIT_FROM, SPLIT_FROM), lambda: (geometry, held))
+
+    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
+        """Return one positive number per table, from what was given."""
+        if not self.workload.same_as(workload):
+            raise InvalidInputError("geometry must be of this workload")
+        return _one_each(self.workload, given, name)
 
     @property
     def rank(self) -> int:
@@ -237,6 +263,15 @@ class Split:
                 f"noise must have {count} levels, one per residual subspace, got {len(levels)}"
             )
         return SplitPoint(tuple(shapes), levels)
+
+    def checked(self, given: Any) -> SplitPoint:
+        """Return a given answer as a point; what is no covariance is refused."""
+        point = self.point(given)
+        if len(point.levels):
+            validate.positive(1, levels=point.levels)
+        for index, each in enumerate(point.shapes):
+            as_covariance(f"shapes[{index}]", each)
+        return point
 
     def divide(self, point: SplitPoint, divisor: float) -> SplitPoint:
         """Return noise over a positive number."""
@@ -389,11 +424,11 @@ class Split:
         rows, columns, values, start = [], [], [], 0
         index = {axes: row for row, axes in enumerate(self.workload.tables.lattice.axes)}
         for block, count in zip(blocks, counts, strict=True):
-            for subset, numbers in block.items():
+            for subset, own in block.items():
                 if subset in index:  # those with an attribute of one value are none
                     rows.append(np.full(count, index[subset]))
                     columns.append(np.arange(start, start + count))
-                    values.append(numbers)
+                    values.append(own)
             start += count
         entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns)))
         return sp.csr_array(entries, shape=(len(index), start))
@@ -403,6 +438,14 @@ class Split:
         if not isinstance(given, Sequence) or len(given) != count:
             raise InvalidInputError(f"{name} must be a sequence of {count} arrays, one per attribute")
         return [validate.numeric(dimensions, **{f"{name}[{axis}]": each}) for axis, each in enumerate(given)]
+
+
+def _one_each(workload: TableWorkload, given: Any, name: str) -> Array:
+    """Return one positive number per table."""
+    found = numbers.of_tables(workload, workload.tables, given, name)
+    if found is None:
+        raise GeometryError(f"geometry 'split' takes {name} that are equal within a table")
+    return found
 
 
 def _products(axes: tuple[int, ...], pairs: list[Array]) -> dict[tuple[int, ...], Array]:

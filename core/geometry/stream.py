@@ -12,8 +12,17 @@ import numpy.typing as npt
 import scipy.special
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import Index, Judged, Ranked, read_weights, shares, valid_weights
+from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
+from dualmech.geometry.base import (
+    Index,
+    Judged,
+    Offer,
+    Ranked,
+    Request,
+    read_weights,
+    shares,
+    valid_weights,
+)
 from dualmech.geometry.causal import Causal
 from dualmech.geometry.dense import Dense, DenseForms, as_dual_weights, divided_covariance
 from dualmech.geometry.moves import LARGEST_DENSE
@@ -283,17 +292,29 @@ class Stream:
     workload: StreamWorkload
 
     name: ClassVar[str] = "stream"
+    takes: ClassVar[str] = "workloads made by dualmech.workloads.prefix and decayed_sums, and all_range"
+    takes_relations: ClassVar[bool] = False
+
+    @classmethod
+    def offer(cls, request: Request) -> Offer | None:
+        """Say at how many operations running sums, or all ranges, hold what is asked."""
+        workload, name = request.workload, request.name
+        if not isinstance(workload, StreamWorkload | RangeWorkload):
+            return None
+        stream = stream_of(workload)
+        try:
+            held = stream.numbers(workload, request.given, name)
+        except InvalidInputError as error:
+            if isinstance(workload, StreamWorkload) and workload.shape[0] > LARGEST_DENSE:
+                raise
+            raise GeometryError(str(error)) from None  # a matrix may hold them
+        return Offer(stream.operations(held, name), lambda: (stream, held))
 
     @property
     def written(self) -> Dense:
         """The sums as a matrix with noise on the cells, made once; refused beyond `LARGEST_DENSE` steps."""
         self.check_written()
         return _written(self.workload)
-
-    @property
-    def has_matrix(self) -> bool:
-        """Whether a dense geometry holds the sums: no entry is too small for it."""
-        return bool(self.workload.decay ** (self.workload.shape[1] - 1) >= validate.SMALLEST)
 
     def check_written(self) -> None:
         """Refuse what takes a matrix where there are too many steps for one."""
@@ -325,9 +346,14 @@ class Stream:
         """The sums written out (d, d); refused where they are too large."""
         return self.workload.matrix
 
-    def numbers(self, given: Any, name: str) -> Array:
+    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
         """Return one positive number per sum, targets or weights, from what was given."""
+        self._check_own(workload)
         return numbers.by_query(self.workload, given, name, positive=True)
+
+    def _check_own(self, workload: Workload) -> None:
+        if not self.workload.same_as(workload):
+            raise InvalidInputError("geometry must be of this workload")
 
     def on_sums(self, given: Array) -> Array:
         """Return the numbers of the sums from those of the items: they are these."""
@@ -366,6 +392,13 @@ class Stream:
                 raise InvalidInputError(f"{name} must be {count}, one per cell, got {len(given)}")
             found.append(given)
         return StreamPoint(found[0], found[1], float(validate.numeric(0, level=primal.level)))
+
+    def checked(self, given: Any) -> AnyNoise:
+        """Return a given answer as a point: weights and level positive, or a covariance."""
+        if isinstance(given, np.ndarray | list | tuple):
+            return self.written.checked(given)
+        point = self.point(given)
+        return point if isinstance(point, np.ndarray) else point.checked()
 
     def divide(self, point: AnyNoise, divisor: float) -> AnyNoise:
         """Return noise over a positive number."""
@@ -533,11 +566,6 @@ class RangeStream(Stream):
     workload: RangeWorkload  # type: ignore[assignment]
 
     @property
-    def has_matrix(self) -> bool:
-        """Whether a dense geometry holds the ranges: their matrix can be written out."""
-        return self.workload.shape[0] * self.workload.shape[1] <= MAX_DENSE_ENTRIES
-
-    @property
     def decay(self) -> Array:
         """How much of each sum V x goes into the next (d - 1,)."""
         before = np.arange(1, self.workload.shape[1], dtype=np.float64)
@@ -560,8 +588,9 @@ class RangeStream(Stream):
         order = np.arange(1, count + 1, dtype=np.float64)
         return np.tril(order / order[:, None])
 
-    def numbers(self, given: Any, name: str) -> Array:
+    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
         """Return the one weight of all ranges (1,); refuse targets, and weights that differ."""
+        self._check_own(workload)
         if name != "weights":
             raise InvalidInputError(
                 f"geometry 'stream' takes all ranges for total variance alone, not with {name}: take 'dense'"

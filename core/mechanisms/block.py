@@ -18,7 +18,6 @@ from dualmech.files.archives import Arrays
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, check_key, key_of, symmetries_of
 from dualmech.geometry.blocks import BlockPoint, Blocks
-from dualmech.geometry.choice import relation_of, tabular
 from dualmech.mechanisms import block_noise, records
 from dualmech.mechanisms.block_noise import BlockNoise, Piece, axes_of, same_symmetry
 from dualmech.mechanisms.frames import TableBlocks
@@ -32,13 +31,13 @@ from dualmech.mechanisms.gaussian import (
 )
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Sampler, Tables, check_tables, draw_noise, gaussian, marginal_of
-from dualmech.neighbours import Relation
+from dualmech.neighbours import Relation, relation_of
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.domain import Axes, Domain, are_positions, count_text
 from dualmech.workloads.marginals import MarginalWorkload, cells_of
-from dualmech.workloads.unions import Table, UnionWorkload, union_of
+from dualmech.workloads.unions import Table, UnionWorkload, tables_of, union_of
 
 # Noisy parts of low-order tables: how they are drawn, and recombined into the tables that are asked for.
 
@@ -532,7 +531,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         >>> round(plain.squared_privacy_cost, 6)       # a record is in 277 of the 553 runs
         277.0
         """
-        asked, relation = tabular(workload), relation_of(neighbours)
+        asked, relation = tables_of(workload), relation_of(neighbours)
         if isinstance(asked, MarginalWorkload) and relation is None:
             blocks = Blocks.of_marginals(asked)
         else:

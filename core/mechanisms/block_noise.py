@@ -20,7 +20,6 @@ from dualmech.geometry.base import Index
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
-from dualmech.geometry.choice import tabular
 from dualmech.geometry.dense import judged_covariance
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
@@ -30,7 +29,7 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Axes, Domain, count_text
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.unions import Table, UnionWorkload
+from dualmech.workloads.unions import Table, UnionWorkload, tables_of
 
 # What an array over an attribute's values shows of its components, along one axis and without a matrix.
 #
@@ -378,7 +377,7 @@ class BlockNoise:
         Raises `InvalidInputError` as `variance`; a table of too many queries to write out.
         """
         if isinstance(table, Workload):
-            return self._by_table(tabular(table))
+            return self._by_table(tables_of(table))
         return self._each(self._few(self._table(table)))
 
     def _each(self, table: Table) -> Array:

@@ -13,13 +13,12 @@ from dualmech import linalg, validate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, Index
-from dualmech.geometry.blocks import Blocks
-from dualmech.geometry.choice import KINDS, LARGEST_DENSE
+from dualmech.geometry.choice import KINDS
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split, SplitPoint
 from dualmech.geometry.stream import AnyNoise, CausalPoint, Stream
-from dualmech.linalg import regularised_covariance
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -35,8 +34,6 @@ from dualmech.workloads.domain import count_text
 
 Dual = TypeVar("Dual")
 Made = TypeVar("Made")
-
-ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
 
 
 class Problem(Displayed, Generic[Dual, Made]):
@@ -314,39 +311,7 @@ def _moves(problem: OnGeometry) -> Any:
 def point_on(geometry: Geometry, answer: Any) -> Any:
     """Return a given answer as a point of a geometry; a matrix that is no covariance is refused."""
     known = hasattr(answer, "point_on") and not isinstance(answer, type)
-    given = answer.point_on(geometry) if known else answer
-    if isinstance(geometry, Stream) and isinstance(given, np.ndarray | list | tuple):
-        geometry = geometry.written
-    if isinstance(geometry, Dense):
-        covariance, size = _covariance("covariance", given), geometry.rank
-        if covariance.shape != (size, size):
-            raise InvalidInputError(
-                f"covariance must have shape ({size}, {size}), as the basis, got {covariance.shape}"
-            )
-        return covariance
-    point = geometry.point(given)
-    if isinstance(geometry, Stream):
-        return point.checked()
-    if isinstance(geometry, Product):
-        return tuple(point_on(factor, own) for factor, own in zip(geometry.factors, point, strict=True))
-    if len(point.levels):
-        validate.positive(1, levels=point.levels)
-    name = "covariances" if isinstance(geometry, Blocks) else "shapes"
-    for index, each in enumerate(getattr(point, name)):
-        _covariance(f"{name}[{index}]", each)
-    return point
-
-
-def _covariance(name: str, given: Any) -> Array:
-    """Return a finite, symmetric matrix; one that is not positive semidefinite is refused."""
-    covariance = validate.symmetric(**{name: given})
-    if regularised_covariance(covariance) is None:
-        smallest = float(np.linalg.eigvalsh(covariance)[0])
-        if smallest < -ROUNDED * np.abs(covariance).max():
-            raise InvalidInputError(
-                f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
-            )
-    return covariance
+    return geometry.checked(answer.point_on(geometry) if known else answer)
 
 
 def share_of(problem: OnGeometry, tol: float) -> float:

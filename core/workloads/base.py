@@ -98,6 +98,11 @@ class Workload(Displayed):
         object.__setattr__(self, "cell_names", _labels("cell_names", cell_names, cells, "cell"))
 
     @property
+    def has_matrix(self) -> bool:
+        """Whether the matrix can be written out."""
+        return self.shape[0] * self.shape[1] <= MAX_DENSE_ENTRIES
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the matrix is stored sparse."""
         return sp.issparse(self.matrix)

@@ -127,6 +127,13 @@ class StreamWorkload(RuleWorkload):
         object.__setattr__(self, "decay", factor)
         self._begin(count, count)
 
+    @property
+    def has_matrix(self) -> bool:
+        """Whether the matrix can be written out: it is not too large, and no entry too small."""
+        return (
+            self.shape[0] ** 2 <= MAX_DENSE_ENTRIES and self.decay ** (self.shape[1] - 1) >= validate.SMALLEST
+        )
+
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the sums ``W x`` (d,) of a data vector x (d,), without the matrix."""
         return running_sums(validate.vector(self.shape[1], "cell", x=x), self.decay)

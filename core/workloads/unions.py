@@ -285,6 +285,17 @@ def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) ->
     return UnionWorkload(domain, named.values(), zip(pieces, marks, strict=True) if ordered else ())
 
 
+def tables_of(workload: Workload) -> Any:
+    """Return a workload as tables, marginals or a union; refuse what keeps no structure."""
+    found = validate.instance(Workload, workload=workload).tabular()
+    if found is None:
+        raise InvalidInputError(
+            "workload must keep its structure, as those of dualmech.workloads.union, marginals, query_tables, circular "
+            "and kron (over a domain) do"
+        )
+    return found
+
+
 def _as_tables(domain: Domain, tables: Iterable[Table]) -> tuple[Table, ...]:
     """Return tables over a domain; others are refused."""
     given = validate.sequence(tables=tables)

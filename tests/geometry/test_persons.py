@@ -69,7 +69,7 @@ def test_of_marginal_tables_no_person_costs_more_and_one_as_much(
     )
     try:
         found = dm.BlockMechanism.of_levels(domain, levels, rule)
-    except dm.errors.LittleSymmetryError as error:
+    except dm.errors.GeometryError as error:
         bounds = re.findall(r"'((?:contributions|add-remove)[^']*)'", str(error))
         assert len(bounds) == 2
         exact = most_in_months(cost, domain, axis, records, groups)
