@@ -62,7 +62,7 @@ def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
 
 
 @singledispatch
-def describe(problem: Any, out: Console, solution: Solution, terms: Terms) -> None:
+def describe(problem: object, out: Console, solution: Solution, terms: Terms) -> None:
     """Print what a feasible answer to a problem gives, and what it costs; of other families its privacy alone."""
     with contextlib.suppress(InvalidInputError):  # an estimate has no mechanism
         if isinstance(mechanism := solution.mechanism, GaussianPrivacy):

@@ -316,7 +316,7 @@ def simulate(
         out.print(line, markup=False, soft_wrap=True)
 
 
-def request_of(context: typer.Context, kind: type[Request] | None = None, **given: Any) -> Request:
+def request_of(context: typer.Context, kind: type[Request] | None = None, **given: object) -> Request:
     """Return what a command's options pose, those of `Request` by the same name, or another kind; the file is read."""
     from dualmech.command.request import Request
 

@@ -67,7 +67,7 @@ def refuse_large(workload: Workload, by_table: bool) -> None:
             )
 
 
-def refuse_large_problem(problem: Any) -> None:
+def refuse_large_problem(problem: object) -> None:
     """Refuse a problem by the size of its workload, as `refuse_large` does."""
     workload = getattr(problem, "workload", None)
     if isinstance(workload, Workload):
@@ -75,7 +75,7 @@ def refuse_large_problem(problem: Any) -> None:
         refuse_large(workload, by_table)
 
 
-def explain(out: Console, problem: Any) -> Solution:
+def explain(out: Console, problem: object) -> Solution:
     """Print what is asked, what proves the answer, and why; return the solution that was explained."""
     return explain_answer(out, solved(problem))
 
@@ -87,7 +87,7 @@ def solved(problem: Any, tol: float = TOLERANCE) -> Solution:
         return fast.solve(problem, tol=tol, callback=line)
 
 
-def explain_answer(out: Console, answer: Any) -> Solution:
+def explain_answer(out: Console, answer: object) -> Solution:
     """Print an answer with its proof, in fractions if there are some that anybody would put on a blackboard."""
     held = require_solution(answer)
     show(out, sections(held))

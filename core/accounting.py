@@ -288,7 +288,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     return found
 
 
-def variance_from_margin(margin: Any, z: float = CENSUS_Z) -> Any:
+def variance_from_margin(margin: object, z: float = CENSUS_Z) -> Any:
     """Return the variances ``(margin/z)²`` of unbiased answers with margins of error > 0, in their shape.
 
     Of a mapping, or a pandas Series with names, a mapping by the same names.

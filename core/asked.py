@@ -54,7 +54,7 @@ class HardLimits:
             raise InvalidInputError(f"held must have an entry per target, {np.shape(problem.targets)}")
         return np.where(self.held == 1, problem.targets, factor / self.high * np.asarray(problem.targets))
 
-    def below(self, problem: Any) -> Any:
+    def below(self, problem: object) -> Any:
         """Return the problem at the factor `low`, at which weights prove that all that may be spent is needed."""
         found = copy.copy(problem)
         object.__setattr__(found, "targets", validate.positive(1, targets=self.numbers(problem, self.low)))

@@ -126,7 +126,7 @@ def with_reasons(certify: Judge) -> Judge:
     """Let a problem's judge say, in `Certificate.remarks`, why an answer is no point, or dual weights prove nothing."""
 
     @functools.wraps(certify)
-    def judged(problem: Any, primal: Any, dual: Any) -> Certificate:
+    def judged(problem: object, primal: object, dual: object) -> Certificate:
         found = certify(problem, primal, dual)
         remarks = []
         if not found.objective < math.inf:
@@ -148,7 +148,7 @@ def _why_no_point(problem: Any, primal: Any) -> str:
     return "the answer leaves something without noise, or without an answer, that neighbours change"
 
 
-def _why_no_bound(dual: Any) -> str:
+def _why_no_bound(dual: object) -> str:
     said = "the dual weights prove nothing"
     if not _all_finite(dual):
         return f"{said}: some are not finite"
@@ -158,11 +158,11 @@ def _why_no_bound(dual: Any) -> str:
     return said if all(part.any() for part in _arrays(dual)) else f"{said}: those of one kind are all 0"
 
 
-def _all_finite(given: Any) -> bool:
+def _all_finite(given: object) -> bool:
     return all(np.all(np.isfinite(part)) for part in _arrays(given))
 
 
-def _arrays(given: Any) -> Iterator[Array]:
+def _arrays(given: object) -> Iterator[Array]:
     """Yield the arrays that a point or dual weights are made of."""
     if is_dataclass(given):
         given = [getattr(given, each.name) for each in fields(given)]

@@ -31,7 +31,7 @@ def freeze(value: T) -> T:
     return value
 
 
-def frozen_copy(value: Any) -> Any:
+def frozen_copy(value: object) -> Any:
     """Return the value with copies of all arrays in it, marked read-only, but for those that nobody can write to.
 
     What it holds twice, the copy holds twice.
@@ -39,7 +39,7 @@ def frozen_copy(value: Any) -> Any:
     return _copied(value, {})
 
 
-def _copied(value: Any, known: dict[int, Any]) -> Any:
+def _copied(value: object, known: dict[int, Any]) -> Any:
     if id(value) in known:
         return known[id(value)]
     found = value

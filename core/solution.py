@@ -279,20 +279,20 @@ def judged_solution(
     )
 
 
-def _made(**parts: Any) -> Solution:
+def _made(**parts: object) -> Solution:
     solution = object.__new__(Solution)
     for name, value in parts.items():
         object.__setattr__(solution, name, value)
     return solution
 
 
-def retold(answer: Solution, **told: Any) -> Solution:
+def retold(answer: Solution, **told: object) -> Solution:
     """Return the same answer with something else told of it: tolerance and status, message, solver, what was asked."""
     parts = {each.name: getattr(answer, each.name) for each in fields(answer)}
     return _made(**parts | told)
 
 
-def require_solution(answer: Any, name: str = "answer") -> Solution:
+def require_solution(answer: object, name: str = "answer") -> Solution:
     """Return a solution, or that of a judgement; refuse anything else."""
     found = getattr(answer, "answer", answer)
     if not isinstance(found, Solution):
@@ -302,7 +302,7 @@ def require_solution(answer: Any, name: str = "answer") -> Solution:
     return found
 
 
-def transfer(answer: Solution, problem: Any, primal: Any, dual: Any) -> Solution:
+def transfer(answer: Solution, problem: object, primal: object, dual: object) -> Solution:
     """Return an answer as that of another problem, judged anew; iterations, seconds and solver are kept."""
     return judged_solution(
         problem,

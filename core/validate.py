@@ -34,7 +34,7 @@ SYMMETRY_TOLERANCE = 1e-6
 Its symmetric part is what is meant; beyond it the input is refused."""
 
 
-def is_empty(value: Any) -> bool:
+def is_empty(value: object) -> bool:
     """Whether a sequence or an array has no items at all."""
     shape = getattr(value, "shape", None)
     return 0 in shape if isinstance(shape, tuple) else isinstance(value, Sized) and not len(value)
@@ -194,7 +194,7 @@ def instance(kind: type[T], /, **named: object) -> T:
     return value
 
 
-def sequence(**named: Any) -> tuple[Any, ...]:
+def sequence(**named: object) -> tuple[Any, ...]:
     """Return the items of something that holds several, in order; a text, a mapping or one number is refused."""
     name, value = _one(named)
     with contextlib.suppress(TypeError, ValueError):
@@ -203,7 +203,7 @@ def sequence(**named: Any) -> tuple[Any, ...]:
     raise InputTypeError(f"{name} must be a sequence, got {_describe(value)}")
 
 
-def mapping(what: str, /, **named: Any) -> Mapping[Any, Any]:
+def mapping(what: str, /, **named: object) -> Mapping[Any, Any]:
     """Return a mapping; the text says of what, such as "names to numbers"."""
     name, value = _one(named)
     if not isinstance(value, Mapping):
@@ -219,7 +219,7 @@ def index(below: int, /, **named: object) -> int:
     return number
 
 
-def integers(**named: Any) -> npt.NDArray[np.intp]:
+def integers(**named: object) -> npt.NDArray[np.intp]:
     """Return integers, as many as are given (also none)."""
     name, value = _one(named)
     with contextlib.suppress(TypeError, ValueError):
@@ -230,7 +230,7 @@ def integers(**named: Any) -> npt.NDArray[np.intp]:
     raise InputTypeError(f"{name} must be a sequence of integers, got {_describe(value)}")
 
 
-def indices(below: int, /, **named: Any) -> npt.NDArray[np.intp]:
+def indices(below: int, /, **named: object) -> npt.NDArray[np.intp]:
     """Return integers from 0 to ``below - 1``, as many as are given (also none)."""
     (name,), found = named, integers(**named)
     for each in found[(found < 0) | (found >= below)]:
@@ -271,7 +271,7 @@ def symmetric(**named: object) -> Array:
     return read_only(array / 2 + array.T / 2)
 
 
-def matrix(**named: Any) -> Matrix:
+def matrix(**named: object) -> Matrix:
     """Return a finite, non-empty matrix: scipy sparse stays sparse (CSR), anything else becomes float64."""
     name, value = _one(named)
     if not sp.issparse(value):
@@ -289,7 +289,7 @@ def matrix(**named: Any) -> Matrix:
     return sparse
 
 
-def generator(**named: Any) -> np.random.Generator:
+def generator(**named: object) -> np.random.Generator:
     """Return a generator: the one given, one of an integer seed >= 0, or for None one that nobody can repeat."""
     name, value = _one(named)
     if value is None:

@@ -152,7 +152,7 @@ def answers() -> Iterator[list[Any]]:
         _ANSWERS.reset(token)
 
 
-def note(answer: Any) -> None:
+def note(answer: object) -> None:
     """Hand an answer to whoever collects them."""
     found = _ANSWERS.get()
     if found is not None:

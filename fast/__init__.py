@@ -100,7 +100,7 @@ def solve(
     problem: NonnegativeEstimate, **options: Unpack[MethodOptions]
 ) -> Solution[EstimateDual, Never]: ...
 def solve(
-    problem: Any,
+    problem: object,
     *,
     tol: float = 1e-6,
     max_iterations: int | None = None,
@@ -108,7 +108,7 @@ def solve(
     callback: Callback | None = None,
     verbose: bool = False,
     threads: int | None = None,
-    **options: Any,
+    **options: object,
 ) -> Solution:
     """Solve a problem with the library's own solver and let the problem judge the answer.
 
@@ -205,7 +205,7 @@ def _following(problem: Any, solver: Any, tol: float, follow: own.Method, name: 
     def some_dual() -> Any:
         return solver(problem, Limits.validated(tol)).dual
 
-    def following(problem: Any, limits: Limits, *, method: Any) -> Solution:
+    def following(problem: object, limits: Limits, *, method: object) -> Solution:
         return own.solve(problem, limits, follow, name, some_dual)
 
     return following
@@ -232,6 +232,6 @@ def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
             raise InvalidInputError(f"start is a point of geometry {there!r}, the problem stands on {here!r}")
 
 
-def _geometry(problem: Any) -> str:
+def _geometry(problem: object) -> str:
     """Return the name of the geometry that a problem stands on, if it has one."""
     return getattr(getattr(problem, "geometry", None), "name", "")

@@ -31,7 +31,7 @@ def solve(
     method: str = "auto",
     options: published.SoftmaxOptions | None = None,
     start: Solution | None = None,
-    orbits: Any = None,
+    orbits: object = None,
 ) -> Solution:
     """Solve Problem 1 to a proven gap, and Problem 2 by its accuracy-first twin: the same dual weights prove both."""
     if isinstance(problem, PrivacyFirst):
@@ -84,7 +84,7 @@ def solve_variance(
     *,
     method: str = "auto",
     start: Solution | None = None,
-    orbits: Any = None,
+    orbits: object = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     return reductions.solve(problem.geometry, problem, limits, method=method, start=start, orbits=orbits)

@@ -29,7 +29,7 @@ REGISTERED: dict[str, tuple[Method, tuple[type, ...]]] = {}
 """By name, a method of somebody's own, and the problems that it solves."""
 
 
-def register(name: str, method: Method, problems: Any = Problem) -> None:
+def register(name: str, method: Method, problems: object = Problem) -> None:
     """Give a method of one's own a name, by which ``fast.solve(problem, method=name)`` calls it in this process.
 
     Raises `InvalidInputError` or `InputTypeError` for the name of one of the library's methods, what cannot be called,
@@ -68,7 +68,7 @@ def register(name: str, method: Method, problems: Any = Problem) -> None:
     REGISTERED[called] = _callable(method), kinds
 
 
-def find(problem: Any, method: Any) -> tuple[Method, str] | None:
+def find(problem: object, method: object) -> tuple[Method, str] | None:
     """Return the method of one's own that is meant, with its name; None where it is one of the library's."""
     if not isinstance(method, str):
         return _callable(method), str(getattr(method, "__name__", type(method).__name__))
@@ -109,7 +109,9 @@ class Best:
             self.dual, self.bound = weights, found.lower_bound + found.offset
 
 
-def solve(problem: Any, limits: Limits, method: Method, name: str, some_dual: Callable[[], Any]) -> Solution:
+def solve(
+    problem: object, limits: Limits, method: Method, name: str, some_dual: Callable[[], Any]
+) -> Solution:
     """Follow a method of one's own until its best is proven, or a limit is reached, and let the problem judge it.
 
     `some_dual` finds dual weights where the method gives none.
@@ -154,7 +156,7 @@ def solve(problem: Any, limits: Limits, method: Method, name: str, some_dual: Ca
     )
 
 
-def _callable(method: Any) -> Method:
+def _callable(method: object) -> Method:
     if not callable(method):
         raise InputTypeError(
             f"method must be text or what takes a problem to a point, got {type(method).__name__}"

@@ -52,7 +52,7 @@ class ExactAdaptiveRelease(AdaptiveRelease):
     rho: Fraction
     domain: Domain | None
 
-    def __init__(self, chain: Chain, data: Any, drawn: DrawnChain, domain: Domain | None = None) -> None:
+    def __init__(self, chain: Chain, data: object, drawn: DrawnChain, domain: Domain | None = None) -> None:
         super().__init__(chain, data, measure=drawn)
         self.rho, self.domain, self._drawn = drawn.squared_privacy_cost / 2, domain, drawn
 
@@ -124,7 +124,7 @@ class CombinedRelease:
             together = together.answering(tabular)
         return cls(together, measured, drawn.squared_privacy_cost, by_table)
 
-    def estimate(self, measured: Any, asked: Any) -> Array:
+    def estimate(self, measured: object, asked: object) -> Array:
         """Return unbiased estimates of a table or a workload."""
         if self.by_table:
             return np.asarray(self.mechanism.recombine(measured, asked))
@@ -134,12 +134,12 @@ class CombinedRelease:
 @blas_threads()
 def release_chain(
     chain: Chain,
-    records: Any,
+    records: object,
     *,
     domain: Domain | None = None,
     rho: float | str | Fraction | None = None,
     allow_empty: bool = False,
-    **refused: Any,
+    **refused: object,
 ) -> ExactAdaptiveRelease:
     """Begin an adaptive release of records along a chain of common mechanisms, with exact noise.
 
@@ -222,7 +222,7 @@ class DrawnChain(Uncopied):
                 most = max(most, max(cost + self._draw_rest(parts.residual, parts.target, known).costs))
         self.squared_privacy_cost = most
 
-    def _draw_rest(self, planned: Any, whole: Any, known: Any) -> Any:
+    def _draw_rest(self, planned: object, whole: object, known: object) -> Any:
         """Put on a grid what is left of a mechanism beyond what is drawn before, in the place of a planned mechanism.
 
         Of a stage a little less is drawn than was planned, so that of what follows a little is left everywhere, and

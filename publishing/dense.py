@@ -90,11 +90,11 @@ class DrawnRows:
 
     by_table = False
 
-    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Any:
+    def read(self, source: object, domain: Domain | None, allow_empty: bool) -> Any:
         """Return the data vector (d,) of records, or of the counts that were given."""
         return counted_vector(source, domain, allow_empty)
 
-    def draw(self, x: Any, noise: Noise) -> Array:
+    def draw(self, x: object, noise: Noise) -> Array:
         """Draw estimates of B x (k,) from a data vector (d,) of whole numbers: the one place where data meet noise."""
         counts = whole_counts(records=validate.vector(self.basis.shape[1], "cell", records=x))
         noisy = drawing.product(self.whole, counts) + drawn(noise, self.exponents)

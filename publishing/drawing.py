@@ -353,7 +353,7 @@ def whole_counts(**named: object) -> Counts:
     return counts.astype(np.int64)
 
 
-def is_records(source: Any) -> bool:
+def is_records(source: object) -> bool:
     """Whether a source is records, to be counted: a file or a frame with named columns."""
     return isinstance(source, str | PathLike) or hasattr(source, "columns")
 
@@ -381,7 +381,7 @@ def require_domain(domain: Domain | None) -> Domain:
     return domain
 
 
-def given_tables(source: Any, domain: Domain) -> Any:
+def given_tables(source: object, domain: Domain) -> Any:
     """Return tables of counts that were given in place of records; refuse by its table what no records have.
 
     These are anything but counts, a table of another shape, and two tables that differ on what both of them tell.

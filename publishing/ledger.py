@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from dualmech import files, validate
 from dualmech.errors import FileFormatError, InvalidInputError, printable
@@ -129,7 +128,7 @@ class Ledger:
             os.close(folder)
 
 
-def _entry(given: Any) -> dict[str, str]:
+def _entry(given: object) -> dict[str, str]:
     """Return an entry, whose ρ must be one."""
     held = validate.mapping("rho, what, when and workload", releases=given)
     if {*held} != {*ENTRY} or not all(isinstance(each, str) for each in held.values()):

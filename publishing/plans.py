@@ -50,7 +50,7 @@ def require_no_seed(refused: Mapping[str, Any]) -> None:
         )
 
 
-def as_fraction(rho: Any) -> Fraction | None:
+def as_fraction(rho: object) -> Fraction | None:
     """Return a positive number or a text such as ``1/2`` as a fraction, None as it is."""
     return None if rho is None else validate.exact_number(rho=rho)
 
@@ -170,7 +170,7 @@ class ReleasePlan(Displayed):
         """Return who is protected, the exact privacy, and the largest margin of error of each table, in lines."""
         return plan_lines(self, level, simultaneous)
 
-    def check_columns(self, source: Any) -> None:
+    def check_columns(self, source: object) -> None:
         """Refuse records whose columns lack an attribute: of a CSV file the header is read, and no record.
 
         Raises `FileFormatError` or `InvalidInputError` with the attribute; `InputTypeError` where no domain says which

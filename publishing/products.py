@@ -123,11 +123,11 @@ class DrawnProduct:
 
     by_table = False
 
-    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Any:
+    def read(self, source: object, domain: Domain | None, allow_empty: bool) -> Any:
         """Return the data by the factors' cells, of records or of the counts that were given."""
         return counted_vector(source, domain, allow_empty)
 
-    def draw(self, x: Any, noise: Noise) -> Array:
+    def draw(self, x: object, noise: Noise) -> Array:
         """Draw estimates of ``(⊗ B_i) x`` from counts on the factors' axes: the one place where data meet noise."""
         shape = tuple(basis.shape[1] for basis in self.bases)
         given = validate.vector(math.prod(shape), "cell", records=np.asarray(x).ravel())

@@ -58,7 +58,7 @@ class Publication(ReleasePlan):
     """
 
     def __init__(
-        self, drawn: Measured, measured: Any, workload: Workload, answer: Solution | None = None
+        self, drawn: Measured, measured: object, workload: Workload, answer: Solution | None = None
     ) -> None:
         super().__init__(drawn, workload, answer)
         self.measured = measured
@@ -95,7 +95,7 @@ class Publication(ReleasePlan):
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
         return as_frame(*self.rows(table, level, simultaneous))
 
-    def estimate(self, asked: Any) -> tuple[float, float] | tuple[Array, Array]:
+    def estimate(self, asked: object) -> tuple[float, float] | tuple[Array, Array]:
         """Return the estimate of a derived query and its variance, from the joint noise of all tables.
 
         `asked` is a `Workload` of any queries in the span, where the mechanism is on a matrix; of tables, a product

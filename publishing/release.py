@@ -48,13 +48,13 @@ from dualmech.workloads.unions import Table, UnionWorkload
 
 @blas_threads()
 def release(
-    mechanism: Any,
-    records: Any,
+    mechanism: object,
+    records: object,
     *,
     workload: Workload | None = None,
     rho: float | str | Fraction | None = None,
     allow_empty: bool = False,
-    **refused: Any,
+    **refused: object,
 ) -> Publication:
     """Release noisy answers about records, exactly: whole numbers with discrete Gaussian noise that nobody can predict.
 
@@ -111,7 +111,7 @@ def release(
 
 @blas_threads()
 def plan_release(
-    mechanism: Any, *, workload: Workload | None = None, rho: float | str | Fraction | None = None
+    mechanism: object, *, workload: Workload | None = None, rho: float | str | Fraction | None = None
 ) -> ReleasePlan:
     """Say what `dualmech.release` would cost, exactly, and how accurate it would be; no record is needed, nor OpenDP.
 
@@ -134,7 +134,7 @@ def plan_release(
     return _planned(mechanism, workload, rho)
 
 
-def _planned(mechanism: Any, workload: Workload | None, rho: float | str | Fraction | None) -> ReleasePlan:
+def _planned(mechanism: object, workload: Workload | None, rho: float | str | Fraction | None) -> ReleasePlan:
     drawn, asked = plan(mechanism, workload)
     if workload is not None:
         require_answered(drawn, asked)
@@ -144,7 +144,7 @@ def _planned(mechanism: Any, workload: Workload | None, rho: float | str | Fract
     return ReleasePlan(drawn, asked, answer)
 
 
-def plan(mechanism: Any, workload: Workload | None = None) -> tuple[Drawn, Workload]:
+def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Workload]:
     """Return a mechanism as it would be drawn, with its exact cost, and what would be published."""
     stated = None
     if isinstance(mechanism, Solution):
@@ -194,7 +194,7 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
         mechanism.variances(tabular)  # of all tables at once
 
 
-def _named(mechanism: Any) -> Any:
+def _named(mechanism: object) -> Any:
     """Return a mechanism with the tables that it answers by name; what several have in common lacks some of theirs."""
     own = getattr(mechanism, "workload", None)
     if not isinstance(own, UnionWorkload) or not isinstance(mechanism, BlockMechanism):
@@ -222,7 +222,7 @@ def _restates(own: UnionWorkload, workload: Workload) -> bool:
 
 
 @singledispatch
-def as_drawn(mechanism: Any) -> Drawn:
+def as_drawn(mechanism: object) -> Drawn:
     """Return a mechanism as it is drawn in whole numbers."""
     raise InputTypeError(
         f"mechanism must be a Solution or a Gaussian mechanism, got {type(mechanism).__name__}; a LocalMechanism is "

@@ -229,7 +229,7 @@ class Specification:
         return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.protected)
 
 
-def reachable(workload: Workload, asked: Any) -> Any:
+def reachable(workload: Workload, asked: object) -> Any:
     """Return neighbours that a workload takes and that protect all who were asked for, these themselves if it can be.
 
     What a person has in l values of an attribute is ``l / m`` times the mean of what she has in m of them. So where
@@ -261,7 +261,7 @@ def reachable(workload: Workload, asked: Any) -> Any:
     return asked
 
 
-def _table(schema: Schema, given: Any, level: float) -> tuple[str, Any, float]:
+def _table(schema: Schema, given: object, level: float) -> tuple[str, Any, float]:
     """Return a table's name, what it asks of each attribute, and its target."""
     table = validate.mapping("name, ask, and variance or margin", table=given)
     _known(table, TABLE_KEYS, "a table")
@@ -291,7 +291,7 @@ def _each(asked: Any) -> dict[str, Any]:
     return {**asked} if isinstance(asked, Mapping) else dict.fromkeys(asked, "values")
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     """Return a text, or a date of TOML as one."""
     return value.isoformat() if isinstance(value, date) else validate.text(**{key: value})
 

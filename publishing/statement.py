@@ -283,7 +283,7 @@ def _definition(released: Any, name: str) -> str:
     return "; ".join(sides)
 
 
-def _part(item: Any) -> str:
+def _part(item: object) -> str:
     return " or ".join(map(str, item)) if isinstance(item, list | tuple) else str(item)
 
 

@@ -61,7 +61,7 @@ STATEMENTS: dict[type, tuple[Any, Any]] = {
 """By problem, what states it as a program, and what solves that."""
 
 
-def formulate(problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
+def formulate(problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
     """State a problem as a CVXPY program, over the problem's own arrays: to read, print, change or solve.
 
     The default comes first; the mathematics of a statement is in the function of its name.
@@ -131,7 +131,7 @@ def formulate(problem: Any, formulation: str | None = None, **options: Any) -> c
     return program
 
 
-def latex(problem: Any, formulation: str | None = None) -> str:
+def latex(problem: object, formulation: str | None = None) -> str:
     r"""Return the program of `formulate` in LaTeX: every symbol with its size, and with its numbers where they are few.
 
     Letters are those of the program's variables and arrays; a constraint that has a label there is a line here. A
@@ -162,13 +162,13 @@ def latex(problem: Any, formulation: str | None = None) -> str:
     return programs.latex(problem, _formulations(problem), formulation)
 
 
-def formulations(problem: Any) -> tuple[str, ...]:
+def formulations(problem: object) -> tuple[str, ...]:
     """Return the names of a problem's formulations, the default first; none where it has no one program."""
     found = _formulations(problem)
     return () if found is None else (*found.cones(problem),)
 
 
-def statement(problem: Any, formulation: str | None = None) -> programs.Statement:
+def statement(problem: object, formulation: str | None = None) -> programs.Statement:
     """Return what `latex` writes, before it is written: its symbols, and the program of a formulation."""
     found = _formulations(problem)
     return programs.stated(problem, formulas.statement(problem), found, formulation)
@@ -250,7 +250,7 @@ def program_name(problem: Any, *, backend: Any = "CLARABEL", formulation: str | 
     return name
 
 
-def _formulations(problem: Any) -> Statement | None:
+def _formulations(problem: object) -> Statement | None:
     """Return the formulations of a problem, None where it has no one program, or is stated by a function of its own."""
     stated = STATEMENTS.get(type(problem))
     if stated is None:
@@ -261,7 +261,7 @@ def _formulations(problem: Any) -> Statement | None:
     return found if isinstance(found, Statement) else None
 
 
-def _unknown(problem: Any, verb: str) -> InputTypeError:
+def _unknown(problem: object, verb: str) -> InputTypeError:
     known = ", ".join(kind.__name__ for kind, (_, solver) in STATEMENTS.items() if verb == "states" or solver)
     return InputTypeError(
         f"problem must be one that the reference layer {verb} ({known}), got {type(problem).__name__}"

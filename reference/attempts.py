@@ -126,20 +126,20 @@ class Statement:
     read: Callable[..., Readout | Solution] | None  # of a problem, a name and a request, in scaled units
     symmetries: bool = False  # whether both take orbits
 
-    def formulate(self, problem: Any, formulation: str | None = None, **options: Any) -> cp.Problem:
+    def formulate(self, problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
         """State the problem over its own arrays; see `dualmech.reference.formulate`."""
         return self.write(problem, self.formulation_name(problem, formulation), **self._with_orbits(options))
 
     def solve(
         self,
-        problem: Any,
+        problem: object,
         *,
-        backend: Any = "CLARABEL",
+        backend: object = "CLARABEL",
         formulation: str | None = None,
         tol: float | None = None,
         time_limit: float | None = None,
-        orbits: Any = None,
-        **options: Any,
+        orbits: object = None,
+        **options: object,
     ) -> Solution:
         """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
         assert self.read is not None
@@ -152,7 +152,7 @@ class Statement:
         answer = solve(found, request)
         return retold(answer, solver=f"{answer.solver}:{name}")
 
-    def formulation_name(self, problem: Any, formulation: str | None = None) -> str:
+    def formulation_name(self, problem: object, formulation: str | None = None) -> str:
         """Return the name of a formulation, the default where none is named; refuse one that there is not."""
         known = self.cones(problem)
         return (
@@ -207,7 +207,7 @@ def _read(reading: Readout, backend: str, tol: float, outcome: backends.BackendR
     return Answer(primal, dual, gap, outcome, message)
 
 
-def _judge_attempt(scaled: Units, inner: npt.ArrayLike | None, dual: Any, tol: float) -> tuple[Any, float]:
+def _judge_attempt(scaled: Units, inner: npt.ArrayLike | None, dual: object, tol: float) -> tuple[Any, float]:
     """Return the covariance on the problem's basis, and the gap that is proven.
 
     One that the judge cannot tell apart from rounding is tried again with a little more privacy cost and less

@@ -41,7 +41,7 @@ def _write(
     formulation: str,
     *,
     sharpness: float | None = None,
-    orbits: Any = None,
+    orbits: object = None,
 ) -> cp.Problem:
     if sharpness is not None and formulation != "logdet":
         raise InvalidInputError(f"sharpness belongs to formulation 'logdet', not to {formulation!r}")
@@ -59,7 +59,7 @@ def _read(
     problem: FitnessForUse | PrivacyFirst,
     formulation: str,
     request: attempts.BackendRequest,
-    orbits: Any = None,
+    orbits: object = None,
 ) -> attempts.Readout:
     scaled = Scaled.of(problem)
     aim = _aim(formulation, np.ones(scaled.sizes[1]), 1.0 if isinstance(problem, PrivacyFirst) else None)

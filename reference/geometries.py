@@ -73,7 +73,7 @@ def solve_split(
     request = attempts.BackendRequest.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
     steps = 0
 
-    def solve_attribute(own: Any) -> Solution:
+    def solve_attribute(own: object) -> Solution:
         nonlocal steps
         answer = solver(own, backend=backend, time_limit=request.time_left, **options)
         steps += answer.iterations

@@ -334,10 +334,10 @@ def lower_bound(
     problem: LocalStrategy,
     *,
     prior: npt.ArrayLike | None = None,
-    backend: Any = "CLARABEL",
+    backend: object = "CLARABEL",
     tol: float | None = None,
     time_limit: float | None = None,
-    **options: Any,
+    **options: object,
 ) -> LocalDual:
     """Return dual weights whose bound the judge verifies by one eigenvalue, however many patterns there are.
 

@@ -426,6 +426,6 @@ def _beside(text: str | None, folder: Path) -> str | None:
     return os.path.relpath(text, folder)
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     """Return a value as TOML, which takes what JSON does of numbers, lists and texts but for one character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

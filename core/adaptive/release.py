@@ -108,7 +108,7 @@ class AdaptiveRelease(Uncopied):
     def __init__(
         self,
         chain: Chain,
-        x: Any,
+        x: object,
         rng: np.random.Generator | int | None = None,
         measure: Measure = simulate_answers,
     ) -> None:

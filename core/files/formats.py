@@ -343,7 +343,7 @@ def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
     return workload
 
 
-def _check_indices(matrix: Any) -> Any:
+def _check_indices(matrix: object) -> Any:
     """Return a sparse matrix whose indices all lie inside it; scipy checks the others only when asked."""
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)

@@ -301,7 +301,7 @@ def scale_to_limit(
     return noise
 
 
-def read_weights(count: int, given: Any, name: str, each: str) -> Array:
+def read_weights(count: int, given: object, name: str, each: str) -> Array:
     """Return dual weights (count,), their entries unseen but for negative ones of rounding size, which count as 0.
 
     Any weights of which none is negative prove a bound, so that is sound. Another number of them is refused.

@@ -396,7 +396,7 @@ class Blocks:
             blocks.append(replace(block, steps=block.steps[:, seen], orbits=numbers[block.orbits[seen]]))
         return replace(self, reach=sp.csr_array(self.reach[neighbours]), matrix_blocks=tuple(blocks))
 
-    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
+    def numbers(self, workload: Workload, given: object, name: str) -> Array:
         """Return one number per table from what was given; refuse such as differ within a table."""
         tables, own = workload.tabular(), self.workload
         if tables is None or not any(own.same_as(each) for each in (workload, tables, union_of([tables]))):
@@ -440,7 +440,7 @@ class Blocks:
         """Largest part of a query, over its largest entry, that may have been set to zero as rounding."""
         return 0.0 if self.exact else self.depth * EPS
 
-    def point(self, primal: Any) -> BlockPoint:
+    def point(self, primal: object) -> BlockPoint:
         """Return a primal point of the right shapes, its entries unseen."""
         return as_block_point(self, primal)
 
@@ -457,11 +457,11 @@ class Blocks:
         bases = tuple(block.moves for block in self.matrix_blocks)
         return BasedPoint(point.levels, point.covariances, bases)
 
-    def restored(self, point: Any) -> Any:
+    def restored(self, point: object) -> Any:
         """Return noise on these blocks' bases; anything else is left to the judge."""
         return point.on(self.matrix_blocks) if isinstance(point, BasedPoint) else point
 
-    def checked(self, given: Any) -> BlockPoint:
+    def checked(self, given: object) -> BlockPoint:
         """Return a given answer as a point; what is no covariance is refused."""
         point = self.point(given)
         if len(point.levels):

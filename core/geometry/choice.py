@@ -27,13 +27,13 @@ NONE = "no other geometry holds it: ask for coarser values"
 
 
 def choose(
-    workload: Any,
-    given: Any,
+    workload: object,
+    given: object,
     name: str,
     geometry: str | Geometry,
     dense: DenseBuilder,
-    basis: Any = None,
-    neighbours: Any = None,
+    basis: object = None,
+    neighbours: object = None,
 ) -> tuple[Geometry, Any]:
     """Return a geometry for a workload and its numbers, and the numbers, one for each of the geometry's items.
 

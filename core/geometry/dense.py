@@ -188,7 +188,7 @@ def trace_norm_bound(geometry: Any, neighbour_weights: Array, factors: Array) ->
     return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
 
 
-def as_covariance(name: str, given: Any) -> Array:
+def as_covariance(name: str, given: object) -> Array:
     """Return a finite, symmetric matrix; one that is not positive semidefinite is refused."""
     covariance = validate.symmetric(**{name: given})
     if linalg.regularised_covariance(covariance) is None:
@@ -289,7 +289,7 @@ class Dense:
 
         return Offer(SET_UP + decompositions(rank, queries + pairs - rank), take)
 
-    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
+    def numbers(self, workload: Workload, given: object, name: str) -> Array:
         """Return one number per query; queries of number 0 are none of the geometry's workload."""
         each = numbers.by_query_or_table(workload, given, name)
         asked = workload if np.all(each) else workload.select(np.flatnonzero(each))
@@ -314,11 +314,11 @@ class Dense:
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
         return {"workload": workload.dense(), "neighbours": moves}
 
-    def stored(self, point: Any) -> Any:
+    def stored(self, point: object) -> Any:
         """Return a point as a file holds it: as it is."""
         return point
 
-    def restored(self, point: Any) -> Any:
+    def restored(self, point: object) -> Any:
         """Return a point from what a file holds."""
         return point
 
@@ -382,7 +382,7 @@ class Dense:
             )
         return covariance
 
-    def checked(self, given: Any) -> Array:
+    def checked(self, given: object) -> Array:
         """Return a given answer as a covariance of the basis' shape; what is none is refused."""
         covariance = as_covariance("covariance", given)
         if covariance.shape != (self.rank, self.rank):

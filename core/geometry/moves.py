@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -106,7 +105,7 @@ LARGEST_DENSE = 2**12
 """Largest rank up to which ``auto`` takes a matrix of noise, and most cells where blocks cannot carry a relation."""
 
 
-def on_matrix(workload: Workload, kind: str, differences: Any) -> str:
+def on_matrix(workload: Workload, kind: str, differences: object) -> str:
     """Return ``dense``, which alone takes a basis, or differences of neighbours in a matrix.
 
     Raises `InvalidInputError` for another geometry and for differences that are too many, with a bound that holds.

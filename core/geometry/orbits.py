@@ -96,7 +96,7 @@ class Orbits:
         return cls(orbit_labels(moves, count), orbit_labels(links, queries))
 
 
-def check_orbits(geometry: Any, orbits: Any) -> None:
+def check_orbits(geometry: object, orbits: object) -> None:
     """Refuse orbits, unless they are None, where there is no matrix: blocks find their own."""
     if orbits is not None and (kind := getattr(geometry, "name", None)) not in ("dense", "stream"):
         raise InvalidInputError(f"orbits are for geometry 'dense', the problem stands on {kind!r}")
@@ -114,7 +114,7 @@ def _query(problem: Any) -> Any:
     return lambda row: f"query {problem.workload.names[row]!r}"
 
 
-def _labels(name: str, given: Any, count: int) -> Index:
+def _labels(name: str, given: object, count: int) -> Index:
     """Return labels that a user gave, checked; whether they are orbits shows in the gap."""
     labels = validate.numeric(1, **{f"orbits.{name}": given})
     if len(labels) != count or not np.array_equal(labels, np.clip(np.round(labels), 0, count)):

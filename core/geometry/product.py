@@ -62,7 +62,7 @@ class ByFactor:
 
     numbers: tuple[Any, ...]
 
-    def __init__(self, *numbers: Any) -> None:
+    def __init__(self, *numbers: object) -> None:
         object.__setattr__(self, "numbers", numbers)
 
 
@@ -169,7 +169,7 @@ class Product:
 
         return Offer(SET_UP + sum(each.operations - SET_UP for each in offers.values()), take)
 
-    def numbers(self, workload: Workload, given: Any, name: str) -> tuple[Any, ...]:
+    def numbers(self, workload: Workload, given: object, name: str) -> tuple[Any, ...]:
         """Return the numbers of each factor; those of one that comes again are read once."""
         found = _multiplied(workload, given, name, True)
         if found is None or not found[0].same_as(self.workload):
@@ -191,11 +191,11 @@ class Product:
         """Size of the largest matrix of a factor."""
         return max(each.rank for each in self.factors)
 
-    def point(self, primal: Any) -> tuple[Any, ...]:
+    def point(self, primal: object) -> tuple[Any, ...]:
         """Return the factors' points, checked by their own geometries."""
         return self._per_factor("primal", primal, lambda factor, own: factor.point(own))
 
-    def checked(self, given: Any) -> tuple[Any, ...]:
+    def checked(self, given: object) -> tuple[Any, ...]:
         """Return the factors' answers as points; what is no covariance is refused."""
         return self._per_factor("primal", given, lambda factor, own: factor.checked(own))
 
@@ -279,7 +279,7 @@ class Product:
         """Return a point as a file holds it: each factor's own."""
         return tuple(factor.stored(own) for factor, own in zip(self.factors, point, strict=True))
 
-    def restored(self, point: Any) -> Any:
+    def restored(self, point: object) -> Any:
         """Return a point from what a file holds; anything else is left to the judge."""
         if not isinstance(point, tuple) or len(point) != len(self.factors):
             return point
@@ -310,7 +310,9 @@ class Product:
             found.append(own)
         return products.outer(found)
 
-    def _per_factor(self, name: str, given: Any, checked: Callable[[Geometry, Any], Any]) -> tuple[Any, ...]:
+    def _per_factor(
+        self, name: str, given: object, checked: Callable[[Geometry, Any], Any]
+    ) -> tuple[Any, ...]:
         """Return one item per factor."""
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise InputTypeError(
@@ -346,7 +348,7 @@ def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple
     return None
 
 
-def _shares(workload: ProductWorkload, given: Any, name: str) -> tuple[Any, ...]:
+def _shares(workload: ProductWorkload, given: object, name: str) -> tuple[Any, ...]:
     """Return the numbers of each factor."""
     count = len(workload.factors)
     if not isinstance(given, ByFactor):
@@ -356,7 +358,7 @@ def _shares(workload: ProductWorkload, given: Any, name: str) -> tuple[Any, ...]
     return given.numbers
 
 
-def _factor_offer(request: Request, factor: Workload, own: Any) -> Offer:
+def _factor_offer(request: Request, factor: Workload, own: object) -> Offer:
     asked = replace(request, workload=factor, given=numbers.as_mapping(own, request.name), named=True)
     geometry: type[Geometry] = Blocks if isinstance(factor, MarginalWorkload) else Dense
     found = geometry.offer(asked)
@@ -364,7 +366,7 @@ def _factor_offer(request: Request, factor: Workload, own: Any) -> Offer:
     return found
 
 
-def _of_factor(index: int, given: Any, found: Callable[[], T]) -> T:
+def _of_factor(index: int, given: object, found: Callable[[], T]) -> T:
     """Return what a factor offers, or holds; it says which of several numbers it cannot take."""
     try:
         return found()

@@ -236,7 +236,7 @@ class Split:
         geometry, held = cls(workload), _one_each(workload, request.given, request.name)
         return Offer(SET_UP + decompositions(SPLIT_FROM, SPLIT_FROM), lambda: (geometry, held))
 
-    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
+    def numbers(self, workload: Workload, given: object, name: str) -> Array:
         """Return one positive number per table, from what was given."""
         if not self.workload.same_as(workload):
             raise InvalidInputError("geometry must be of this workload")
@@ -247,7 +247,7 @@ class Split:
         """Number of values of the largest attribute."""
         return max(self.workload.sizes)
 
-    def point(self, primal: Any) -> SplitPoint:
+    def point(self, primal: object) -> SplitPoint:
         """Return a primal point of the right shapes, its entries unseen."""
         if not isinstance(primal, SplitPoint):
             raise InputTypeError(f"primal must be a SplitPoint of dualmech, got {type(primal).__name__}")
@@ -264,7 +264,7 @@ class Split:
             )
         return SplitPoint(tuple(shapes), levels)
 
-    def checked(self, given: Any) -> SplitPoint:
+    def checked(self, given: object) -> SplitPoint:
         """Return a given answer as a point; what is no covariance is refused."""
         point = self.point(given)
         if len(point.levels):
@@ -351,11 +351,11 @@ class Split:
         """Return what the tables ask."""
         return tables_in_numbers(self.workload, kind, numbers, None)
 
-    def stored(self, point: Any) -> Any:
+    def stored(self, point: object) -> Any:
         """Return a point as a file holds it: as it is."""
         return point
 
-    def restored(self, point: Any) -> Any:
+    def restored(self, point: object) -> Any:
         """Return a point from what a file holds."""
         return point
 
@@ -440,7 +440,7 @@ class Split:
         return [validate.numeric(dimensions, **{f"{name}[{axis}]": each}) for axis, each in enumerate(given)]
 
 
-def _one_each(workload: TableWorkload, given: Any, name: str) -> Array:
+def _one_each(workload: TableWorkload, given: object, name: str) -> Array:
     """Return one positive number per table."""
     found = numbers.of_tables(workload, workload.tables, given, name)
     if found is None:

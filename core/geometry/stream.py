@@ -346,7 +346,7 @@ class Stream:
         """The sums written out (d, d); refused where they are too large."""
         return self.workload.matrix
 
-    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
+    def numbers(self, workload: Workload, given: object, name: str) -> Array:
         """Return one positive number per sum, targets or weights, from what was given."""
         self._check_own(workload)
         return numbers.by_query(self.workload, given, name, positive=True)
@@ -374,7 +374,7 @@ class Stream:
         """Allowance for the rounding of any cost or variance, relative."""
         return 32 * (self.workload.shape[1] + 8) * EPS
 
-    def point(self, primal: Any) -> AnyNoise:
+    def point(self, primal: object) -> AnyNoise:
         """Return a primal point of the right shapes, its entries unseen: a covariance on the cells, too."""
         count, found = self.workload.shape[1], []
         if isinstance(primal, CausalPoint) and primal.strategy.steps == count:
@@ -393,7 +393,7 @@ class Stream:
             found.append(given)
         return StreamPoint(found[0], found[1], float(validate.numeric(0, level=primal.level)))
 
-    def checked(self, given: Any) -> AnyNoise:
+    def checked(self, given: object) -> AnyNoise:
         """Return a given answer as a point: weights and level positive, or a covariance."""
         if isinstance(given, np.ndarray | list | tuple):
             return self.written.checked(given)
@@ -477,11 +477,11 @@ class Stream:
         """Return rows that get noise, the cells, and its covariance; refused where a matrix would be too large."""
         return np.eye(self.workload.shape[1]), self.covariance(point)
 
-    def stored(self, point: Any) -> Any:
+    def stored(self, point: object) -> Any:
         """Return a point as a file holds it: as it is."""
         return point
 
-    def restored(self, point: Any) -> Any:
+    def restored(self, point: object) -> Any:
         """Return a point from what a file holds."""
         return point
 
@@ -588,7 +588,7 @@ class RangeStream(Stream):
         order = np.arange(1, count + 1, dtype=np.float64)
         return np.tril(order / order[:, None])
 
-    def numbers(self, workload: Workload, given: Any, name: str) -> Array:
+    def numbers(self, workload: Workload, given: object, name: str) -> Array:
         """Return the one weight of all ranges (1,); refuse targets, and weights that differ."""
         self._check_own(workload)
         if name != "weights":
@@ -612,7 +612,7 @@ class RangeStream(Stream):
         of_ranges = isinstance(point, np.ndarray)
         return RangeForms(found, np.ones(self.workload.shape[0]) if of_ranges else self.shares)
 
-    def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
+    def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         """Return weights on cells (d,); there are none on ranges."""
         if queries:
             raise InvalidInputError("geometry 'stream' takes all ranges for total variance alone")
@@ -642,7 +642,7 @@ class RangeStream(Stream):
         return np.ones(1) if valid_weights(neighbour_weights) else np.zeros(1)
 
 
-def one_number(workload: RangeWorkload, given: Any, name: str) -> Array | None:
+def one_number(workload: RangeWorkload, given: object, name: str) -> Array | None:
     """Return the number that all ranges have (1,), None where they differ; refuse what is none."""
     if isinstance(given, Mapping):
         if {*given} != {"ranges"} or workload.shape[0] == 1:

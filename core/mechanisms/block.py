@@ -392,7 +392,7 @@ class OrderedBlocks(BlockTables):
         return np.asarray(solved.reshape(answers.shape) @ piece.moves)
 
 
-def _pairs(name: str, given: Any) -> list[tuple[Any, Tables]]:
+def _pairs(name: str, given: object) -> list[tuple[Any, Tables]]:
     """Return mechanisms of tables, each with what it measured."""
     found = []
     for index, each in enumerate(validate.sequence(**{name: given})):
@@ -510,7 +510,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
     @classmethod
     def of_tables(
-        cls, workload: Workload, variances: Any = 1.0, neighbours: str | Relation | None = None
+        cls, workload: Workload, variances: object = 1.0, neighbours: str | Relation | None = None
     ) -> BlockMechanism:
         """Return what independent noise on every query of some tables reveals, the plain Gaussian mechanism.
 
@@ -552,7 +552,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         times = validate.positive_number(factor=factor)
         return self.with_pieces({key: piece.scaled(times) for key, piece in self.pieces.items()})
 
-    def point_on(self, geometry: Any) -> BlockPoint:
+    def point_on(self, geometry: object) -> BlockPoint:
         """Return the noise on blocks that may stand in another order, or on other bases.
 
         Raises `InvalidInputError` for another domain or another symmetry, noise on more or on fewer blocks.

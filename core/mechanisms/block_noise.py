@@ -278,7 +278,7 @@ class BlockNoise:
     workload: UnionWorkload | MarginalWorkload | None
     known: Mapping[str, tuple[Parts, ...]]  # what the tables of a union ask of each attribute, by name
 
-    def __init__(self, blocks: Blocks, point: Any) -> None:
+    def __init__(self, blocks: Blocks, point: object) -> None:
         if not isinstance(blocks, Blocks):
             raise InputTypeError(f"blocks must be Blocks, got {type(blocks).__name__}")
         workload, checked = blocks.workload, blocks.point(point)

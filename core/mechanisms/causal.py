@@ -81,7 +81,7 @@ class CausalMechanism(SteppedMechanism):
         """Return the variances of a workload's queries; see `GaussianPrivacy`."""
         return self.variances(check_workload(workload))
 
-    def point_on(self, geometry: Any) -> Any:
+    def point_on(self, geometry: object) -> Any:
         """Return the noise on a geometry of the same number of cells, `stream` or `dense`."""
         if isinstance(geometry, Dense):
             return self.dense().point_on(geometry)
@@ -129,7 +129,7 @@ class CausalMechanism(SteppedMechanism):
         noise = self._strategy.noise(generator, workload.decay)
         return np.asarray(workload.apply(data) + np.sqrt(self.level) * noise)
 
-    def _asks_sums(self, workload: Any) -> TypeGuard[StreamWorkload]:
+    def _asks_sums(self, workload: object) -> TypeGuard[StreamWorkload]:
         return isinstance(workload, StreamWorkload) and workload.shape[0] == self.steps
 
     def _forms(self, decay: float) -> DenseForms:

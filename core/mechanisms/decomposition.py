@@ -91,7 +91,7 @@ def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) 
     )
 
 
-def residual(mechanism: Any, common: Any, tol: float = TOLERANCE) -> Any:
+def residual(mechanism: object, common: object, tol: float = TOLERANCE) -> Any:
     """Return what is left of a mechanism once a part of it is known; see `decomposition`.
 
     Examples

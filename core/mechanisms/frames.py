@@ -127,7 +127,7 @@ class TableBlocks:
         classes = [len(each.sizes) for each in mechanism.symmetries]
         return self._made(refined_noise(attributes, [*mechanism.pieces.items()], classes))
 
-    def parts(self, mechanism: Any, name: str = "mechanism") -> list[LinearGaussianMechanism]:
+    def parts(self, mechanism: object, name: str = "mechanism") -> list[LinearGaussianMechanism]:
         """Return the noise on one copy of every block."""
         _check(self._blank, mechanism, name)
         pieces = self.refined(mechanism).pieces
@@ -196,7 +196,7 @@ def _orthonormal(rows: Array) -> tuple[Array, Array]:
     return without_tiny_entries(orthonormal.T), triangle.T
 
 
-def _check(first: BlockNoise, other: Any, name: str) -> None:
+def _check(first: BlockNoise, other: object, name: str) -> None:
     if not isinstance(other, BlockNoise):
         raise InputTypeError(
             f"{name} must be a BlockMechanism as the others, got {type(other).__name__}; where the domain is small, "
@@ -318,7 +318,9 @@ class TableDecomposition:
 
     of_tables: ClassVar[bool] = True
 
-    def combine(self, common_answers: Tables, residual_answers: Tables, rng: Any = None) -> dict[Axes, Array]:
+    def combine(
+        self, common_answers: Tables, residual_answers: Tables, rng: object = None
+    ) -> dict[Axes, Array]:
         """Return what the target would measure from what both parts did, consistent: no noise is missing from it."""
         return self.target.recreate([(self.common, common_answers), (self.residual, residual_answers)])
 

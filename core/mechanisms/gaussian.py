@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -228,7 +227,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
 
     __slots__ = ()
 
-    def point_on(self, geometry: Any) -> Array:
+    def point_on(self, geometry: object) -> Array:
         """Return the covariance of what is learned about the basis of a dense geometry.
 
         Raises `InvalidInputError` for another geometry; queries that the mechanism does not answer.

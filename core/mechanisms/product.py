@@ -70,7 +70,7 @@ class ProductMechanism(GaussianPrivacy):
                 )
         self.factors = tuple(factors)
 
-    def point_on(self, geometry: Any) -> tuple[Any, ...]:
+    def point_on(self, geometry: object) -> tuple[Any, ...]:
         """Return the noise on a product of geometries, one of each factor.
 
         Raises `InvalidInputError` for another geometry, or another number of factors.
@@ -196,7 +196,7 @@ def _cells(factor: FactorMechanism) -> int:
     return factor.domain.cells if isinstance(factor, BlockMechanism) else int(factor.query_matrix.shape[1])
 
 
-def _variance(factor: FactorMechanism, query: Any) -> float:
+def _variance(factor: FactorMechanism, query: object) -> float:
     if isinstance(factor, BlockMechanism):
         if not isinstance(query, Mapping):
             raise InputTypeError(f"a query of tables must map attributes to factors, got {query!r}")

@@ -264,7 +264,7 @@ def _batches(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
                 raise
 
 
-def check_columns(source: Any, domain: Domain) -> None:
+def check_columns(source: object, domain: Domain) -> None:
     """Refuse a file or a frame whose columns lack an attribute; of a file the header is read, and nothing else.
 
     Raises `FileFormatError` or `InvalidInputError` with the attribute.

@@ -92,7 +92,7 @@ class SplitMechanism(GaussianPrivacy):
             found += _outer([self.parts[axis].residual_costs for axis in axes])[spread] / level
         return np.minimum(found.ravel() * (1 + 16 * (len(sizes) + len(self.noise)) * linalg.EPS), self.worst)
 
-    def point_on(self, geometry: Any) -> SplitPoint:
+    def point_on(self, geometry: object) -> SplitPoint:
         """Return the noise on a geometry that splits the same tables.
 
         Raises `InvalidInputError` for another geometry, or other tables.

@@ -122,7 +122,7 @@ class StreamMechanism(SteppedMechanism):
         count = 1 if isinstance(self.workload, RangeWorkload) else self.workload.shape[0]
         return float(self._forms.total(np.ones(count))[0])
 
-    def point_on(self, geometry: Any) -> StreamPoint | Array:
+    def point_on(self, geometry: object) -> StreamPoint | Array:
         """Return the noise on the geometry of the same sums, or as a matrix on that of other queries on the cells.
 
         Raises `InvalidInputError` for a geometry of blocks, products or split noise, other cells, too many steps.

@@ -51,21 +51,21 @@ class Problem(Displayed, Generic[Dual, Made]):
         """Return the arguments that make the same problem again."""
         return {name: getattr(self, name) for name in self.arguments}
 
-    def stored(self, primal: Any) -> Any:
+    def stored(self, primal: object) -> Any:
         """Return a primal point as a file holds it; `restored` takes it back."""
         return primal
 
-    def restored(self, primal: Any) -> Any:
+    def restored(self, primal: object) -> Any:
         """Return a primal point from what a file holds."""
         return primal
 
-    def as_primal(self, answer: Any) -> Any:
+    def as_primal(self, answer: object) -> Any:
         """Return a given answer as a primal point; mechanisms are refused, unless the problem reads them."""
         if hasattr(answer, "squared_privacy_cost"):
             raise InvalidInputError(f"a {type(self).__name__} is judged by its own points, not by mechanisms")
         return answer
 
-    def as_dual(self, dual: Any) -> Any:
+    def as_dual(self, dual: object) -> Any:
         """Return given dual weights, an object of their class, the arrays of one in a tuple, or its only array.
 
         Raises `InputTypeError` for another number of arrays; what they hold is checked where they are judged.
@@ -95,7 +95,7 @@ class Problem(Displayed, Generic[Dual, Made]):
         """Return what is asked in numbers alone, as proof files have it; refused where no such proof is known."""
         raise InvalidInputError(f"no proof in whole numbers is known of a {type(self).__name__}")
 
-    def same_as(self, other: Any) -> bool:
+    def same_as(self, other: object) -> bool:
         """Whether another problem asks the same."""
         if self is other:
             return True
@@ -179,20 +179,20 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
             found.append(known[key])
         return tuple(found)
 
-    def mechanism(self, primal: Any) -> Any:
+    def mechanism(self, primal: object) -> Any:
         """Return the mechanism with this noise."""
         # Imported here so that the judge rests on no module that it does not need.
 
         return mechanism_of(self.geometry, self.geometry.point(primal))
 
-    def as_dual(self, dual: Any) -> Any:
+    def as_dual(self, dual: object) -> Any:
         """Return given dual weights as those of this problem's geometry, negative ones of rounding size as 0."""
         kind: Any = self.dual_type
         count = len(fields(kind))
         parts = self.geometry.weights(dual, queries=count > 1)[:count]
         return kind(*(tuple(part) if isinstance(part, list) else part for part in parts))
 
-    def as_primal(self, answer: Any) -> Any:
+    def as_primal(self, answer: object) -> Any:
         """Return a given answer, a point or a mechanism, as a point of this problem.
 
         Raises `InvalidInputError` or `InputTypeError` for what cannot be noise here: another shape, no
@@ -209,21 +209,21 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         """Return the arguments that make the same problem on the same geometry, on any machine."""
         return super().statement() | {"geometry": self.geometry.name} | self.geometry.statement()
 
-    def stored(self, primal: Any) -> Any:
+    def stored(self, primal: object) -> Any:
         """Return a primal point as a file holds it."""
         return self.geometry.stored(primal)
 
-    def restored(self, primal: Any) -> Any:
+    def restored(self, primal: object) -> Any:
         """Return a primal point from what a file holds."""
         return self.geometry.restored(primal)
 
-    def binding(self, primal: Any, slack: float) -> Index:
+    def binding(self, primal: object, slack: float) -> Index:
         """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
         within = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
         return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(within)
 
-    def same_as(self, other: Any) -> bool:
+    def same_as(self, other: object) -> bool:
         """Whether another problem asks the same, on whatever geometry."""
         if self is other:
             return True
@@ -291,7 +291,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         shown = "".join(f", {name}={brief(getattr(self, name))}" for name in options)
         return f"{type(self).__name__}({self.workload!r}, {self.geometry.name}{shown})"
 
-    def _on(self, workload: Workload, numbers: Any, geometry: Any, **options: Any) -> Any:
+    def _on(self, workload: Workload, numbers: object, geometry: object, **options: object) -> Any:
         """Return the same problem of another workload, on its own geometry or as the options say."""
         for name in self.arguments:
             if name not in ("workload", self.numbers):

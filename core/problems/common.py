@@ -332,7 +332,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         pairs = zip(self._blocks(self.bounds), self._blocks(covariance), strict=True)
         return scipy.linalg.block_diag(*(raise_above_bounds(*each, self.roundings) for each in pairs))
 
-    def as_primal(self, answer: Any) -> Array:
+    def as_primal(self, answer: object) -> Array:
         """Return a given covariance on the common basis, or that of a mechanism that answers just this.
 
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers more, or less, than all have

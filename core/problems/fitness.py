@@ -98,13 +98,13 @@ class FitnessForUse(OnGeometry[FitnessDual]):
     def __init__(
         self,
         workload: Workload,
-        targets: Any = 1.0,
+        targets: object = 1.0,
         basis: npt.ArrayLike | None = None,
         neighbours: NeighboursLike = None,
         *,
         geometry: str | Geometry = "auto",
     ) -> None:
-        def dense(asked: Workload, _: Array, moves: Any) -> Dense:
+        def dense(asked: Workload, _: Array, moves: object) -> Dense:
             return Dense.of(asked, basis, moves, redundant=True)
 
         chosen, numbers = choose(workload, targets, "targets", geometry, dense, basis, neighbours)
@@ -113,7 +113,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         object.__setattr__(self, "geometry", chosen)
 
     @with_reasons
-    def certify(self, primal: Any, dual: Any) -> Certificate:
+    def certify(self, primal: object, dual: object) -> Certificate:
         """Judge noise, on a dense geometry a covariance on B x (k, k), and dual weights, from wherever they come."""
         geometry = self.geometry
         lower_bound, rounding = geometry.bound(*geometry.weights(dual), self.targets)
@@ -124,28 +124,28 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         rounding += forms.cost_rounding + slack
         return Certificate.of(forms.cost, lower_bound, max(excess - 1, 0.0), rounding)
 
-    def feasible(self, primal: Any) -> Any:
+    def feasible(self, primal: object) -> Any:
         """Return the noise scaled so that the tightest target is met exactly."""
         geometry = self.geometry
 
-        def excess(point: Any) -> float:
+        def excess(point: object) -> float:
             return float(geometry.largest_ratio(point, self.targets))
 
         return scale_to_limit(geometry.point(primal), excess, 1, geometry.divide, FEASIBLE / 10)
 
-    def exceeded(self, primal: Any) -> tuple[str, ...]:
+    def exceeded(self, primal: object) -> tuple[str, ...]:
         """Say which queries, or tables, exceed their targets most."""
         forms = self.geometry.forms(self.geometry.point(primal))
         return (
             () if forms is None else variances_over(forms.worst_items(self.targets), self.geometry.item_words)
         )
 
-    def prices(self, dual: Any) -> Array:
+    def prices(self, dual: object) -> Array:
         """Return ``μ_j c_j / Σ μ_l c_l``, each query's, or table's, share of the privacy cost."""
         prices: Array = self.geometry.prices(self.geometry.weights(dual)[1], self.targets)
         return prices
 
-    def loose(self, primal: Any, slack: float) -> Index:
+    def loose(self, primal: object, slack: float) -> Index:
         """Return the queries, or tables, whose variance is below their target by more than `slack`, relative."""
         below = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
@@ -194,7 +194,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
     def __init__(
         self,
         workload: Workload,
-        targets: Any,
+        targets: object,
         cost: float | None = None,
         basis: npt.ArrayLike | None = None,
         neighbours: NeighboursLike = None,
@@ -224,7 +224,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         return self.accuracy_first.geometry
 
     @with_reasons
-    def certify(self, primal: Any, dual: Any) -> Certificate:
+    def certify(self, primal: object, dual: object) -> Certificate:
         """Judge noise and dual weights."""
         geometry = self.geometry
         bound, rounding = geometry.bound(*geometry.weights(dual), self.targets)
@@ -235,19 +235,19 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         violation = max(forms.cost / self.cost - 1, 0.0)
         return Certificate.of(excess, bound / self.cost, violation, rounding + forms.cost_rounding + slack)
 
-    def feasible(self, primal: Any) -> Any:
+    def feasible(self, primal: object) -> Any:
         """Return the noise scaled so that the squared privacy cost is spent exactly."""
         return scale_to_cost(self.geometry, self.geometry.point(primal), self.cost)
 
-    def exceeded(self, primal: Any) -> tuple[str, ...]:
+    def exceeded(self, primal: object) -> tuple[str, ...]:
         """Say which neighbours cost more than may be spent."""
         return costs_exceeding(self.geometry, primal, self.cost)
 
-    def prices(self, dual: Any) -> Array:
+    def prices(self, dual: object) -> Array:
         """Return each query's, or table's, share of the common factor."""
         return self.accuracy_first.prices(dual)
 
-    def loose(self, primal: Any, slack: float) -> Index:
+    def loose(self, primal: object, slack: float) -> Index:
         """Return the queries, or tables, below the common factor on their target by more than `slack`, relative."""
         below = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
@@ -256,17 +256,17 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         return forms.loose(scaled_numbers(self.targets, forms.excess(self.targets)[0]), below)
 
 
-def scale_to_cost(geometry: Geometry, point: Any, cost: float) -> Any:
+def scale_to_cost(geometry: Geometry, point: object, cost: float) -> Any:
     """Return noise scaled so that its squared privacy cost is what is given; what cannot be scaled stays as it is."""
 
-    def excess(noise: Any) -> float:
+    def excess(noise: object) -> float:
         forms = geometry.forms(noise)
         return np.inf if forms is None else float(forms.cost / cost)
 
     return scale_to_limit(point, excess, -1, geometry.divide, FEASIBLE / 10)
 
 
-def costs_exceeding(geometry: Geometry, primal: Any, limit: float) -> tuple[str, ...]:
+def costs_exceeding(geometry: Geometry, primal: object, limit: float) -> tuple[str, ...]:
     """Say which neighbours cost more than a limit, the worst first."""
     forms = geometry.forms(geometry.point(primal))
     return () if forms is None else costs_over(forms.worst_neighbours(), limit, geometry.neighbour_words)

@@ -337,7 +337,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         """Return given weights on neighbours, queries and the release, negative ones of rounding size as 0."""
         return ReuseDual(*self._weights(dual))
 
-    def as_primal(self, answer: Any) -> Array:
+    def as_primal(self, answer: object) -> Array:
         """Return a covariance on B x from any source, or that of a mechanism that answers it."""
         return np.asarray(point_on(self.geometry, answer))
 

@@ -187,11 +187,11 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         """Return ``Σ / γ`` with ``γ = max_j v_j Σ v_j' / c_j``, which just meets the targets."""
         return self.accuracy_first.feasible(primal)
 
-    def as_dual(self, dual: Any) -> SoftmaxDual:
+    def as_dual(self, dual: object) -> SoftmaxDual:
         """Return given weights on neighbours and queries, negative ones of rounding size as 0."""
         return SoftmaxDual(*self.geometry.weights(dual))
 
-    def as_primal(self, answer: Any) -> Array:
+    def as_primal(self, answer: object) -> Array:
         """Return a covariance on B x from any source, or that of a mechanism that answers it."""
         return np.asarray(point_on(self.geometry, answer))
 

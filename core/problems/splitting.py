@@ -114,7 +114,7 @@ def _positive_definite(split: Split, shapes: tuple[Array, ...]) -> tuple[Array, 
 
 
 def _best_levels(
-    problem: FitnessForUse, shapes: tuple[Array, ...], parts: Any, balanced: Balanced
+    problem: FitnessForUse, shapes: tuple[Array, ...], parts: object, balanced: Balanced
 ) -> tuple[tuple[float, SplitPoint], int]:
     split = problem.geometry
     cases, tables = split.worst_variances(parts)
@@ -134,7 +134,9 @@ def _best_weights(
     return (float(np.sqrt(gains @ weights).sum()) ** 2, dual), steps
 
 
-def _least_total(problem: TotalVariance, shapes: tuple[Array, ...], parts: Any) -> tuple[float, SplitPoint]:
+def _least_total(
+    problem: TotalVariance, shapes: tuple[Array, ...], parts: object
+) -> tuple[float, SplitPoint]:
     """Return the levels of least total at a cost of 1, by the Cauchy-Schwarz inequality ``τ_T ∝ √(k_T / g_T)``."""
     split = problem.geometry
     bill = split.totals(parts, problem.weights)

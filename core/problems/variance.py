@@ -90,13 +90,13 @@ class TotalVariance(OnGeometry[VarianceDual]):
     def __init__(
         self,
         workload: Workload,
-        weights: Any = None,
+        weights: object = None,
         basis: npt.ArrayLike | None = None,
         neighbours: NeighboursLike = None,
         *,
         geometry: str | Geometry = "auto",
     ) -> None:
-        def dense(whole: Workload, numbers: Array, moves: Any) -> Dense:
+        def dense(whole: Workload, numbers: Array, moves: object) -> Dense:
             if np.any(numbers == 0) and not np.any(numbers[whole.row_norms() > 0]):
                 raise InvalidInputError("weights must be positive on at least one query that is not all zero")
             asked = whole if np.all(numbers) else whole.select(np.flatnonzero(numbers))
@@ -121,7 +121,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
         return self.weights[self.asked]
 
     @with_reasons
-    def certify(self, primal: Any, dual: Any = None) -> Certificate:
+    def certify(self, primal: object, dual: object = None) -> Certificate:
         """Judge noise, on a dense geometry a covariance on B x (k, k), and dual weights, from wherever they come."""
         geometry, weights = self.geometry, self.asked_weights
         lower_bound, rounding = geometry.total_bound(geometry.weights(dual, queries=False)[0], weights)
@@ -132,20 +132,20 @@ class TotalVariance(OnGeometry[VarianceDual]):
         rounding += forms.cost_rounding + slack
         return Certificate.of(total, lower_bound, max(forms.cost - 1, 0.0), rounding)
 
-    def feasible(self, primal: Any) -> Any:
+    def feasible(self, primal: object) -> Any:
         """Return the noise scaled so that the squared privacy cost is exactly 1."""
         return scale_to_cost(self.geometry, self.geometry.point(primal), 1.0)
 
-    def exceeded(self, primal: Any) -> tuple[str, ...]:
+    def exceeded(self, primal: object) -> tuple[str, ...]:
         """Say which neighbours cost more than 1."""
         return costs_exceeding(self.geometry, primal, 1.0)
 
-    def mechanism(self, primal: Any, cost: float = 1.0) -> Any:
+    def mechanism(self, primal: object, cost: float = 1.0) -> Any:
         """Return the mechanism with this noise, divided by a squared privacy cost."""
         point = self.geometry.point(primal)
         return OnGeometry.mechanism(self, self.geometry.divide(point, validate.positive_number(cost=cost)))
 
-    def prices(self, dual: Any) -> Array:
+    def prices(self, dual: object) -> Array:
         """Return each query's, or table's, share of the total variance, ``w_j · variance_j / Σ_l w_l · variance_l``.
 
         They are those of the covariance that the dual weights λ belong to: with singular values s and left

@@ -202,7 +202,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         """Return given weights on neighbours, negative ones of rounding size as 0."""
         return WeightingDual(self._neighbour_weights(dual))
 
-    def as_primal(self, answer: Any) -> Array:
+    def as_primal(self, answer: object) -> Array:
         """Return given weights u of the design queries (k,), none negative.
 
         Raises `InvalidInputError` or `InputTypeError` for weights that are negative, NaN or of another number

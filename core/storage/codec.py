@@ -59,7 +59,7 @@ def of_fields(kind: Any) -> Kind:
     return Kind(parts_of(*(each.name for each in fields(kind))), kind)
 
 
-def pack(key: str, value: Any) -> Arrays:
+def pack(key: str, value: object) -> Arrays:
     """Return a value under a key: an array, a number, a text, a tuple of values, or an object of a known kind."""
     if value is None:
         return {}
@@ -143,14 +143,14 @@ def required_array(given: Given, key: str) -> npt.NDArray[Any]:
     return given[key]
 
 
-def required_value(value: Any, key: str) -> Any:
+def required_value(value: object, key: str) -> Any:
     """Return a value that a file must hold."""
     if value is None:
         raise InvalidInputError(f"needs {key!r}")
     return value
 
 
-def required_tuple(name: str, given: Any, count: int) -> tuple[Any, ...]:
+def required_tuple(name: str, given: object, count: int) -> tuple[Any, ...]:
     """Return a tuple of the right length; refuse any other."""
     if not isinstance(given, tuple) or len(given) != count:
         found = len(given) if isinstance(given, tuple) else type(given).__name__

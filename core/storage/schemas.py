@@ -116,7 +116,7 @@ def _plain(workload: Workload) -> Mapping[str, Any]:
     return {key.removeprefix("workload_"): value for key, value in arrays.items()}
 
 
-def _plain_made(**parts: Any) -> Workload:
+def _plain_made(**parts: object) -> Workload:
     return files.workload_from_arrays({f"workload_{key}": np.asarray(value) for key, value in parts.items()})
 
 
@@ -237,7 +237,7 @@ def _joined(matrices: list[Array]) -> Array:
     return np.concatenate([np.zeros(0), *(each.ravel() for each in matrices)])
 
 
-def _blocks_made(workload: Any = None, neighbours: Any = None, **parts: Any) -> BlockMechanism:
+def _blocks_made(workload: object = None, neighbours: object = None, **parts: object) -> BlockMechanism:
     relation = {} if neighbours is None else {"neighbours": np.array(str(neighbours))}
     given = {name: np.asarray(value) for name, value in parts.items()}
     if workload is None:

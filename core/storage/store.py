@@ -21,7 +21,7 @@ from dualmech.storage.schemas import unpack_answer
 from dualmech.workloads.base import Workload
 
 
-def save(thing: Any, path: FilePath) -> None:
+def save(thing: object, path: FilePath) -> None:
     """Write a solution, a mechanism or a workload to a file, whole or not at all; `load` reads it back.
 
     Raises `FileFormatError` where the path cannot be written, `InputTypeError` for what has no file. Solutions and

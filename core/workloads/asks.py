@@ -22,7 +22,7 @@ IN_ORDER, MOST = ("prefixes", "ranges"), 2048
 BETWEEN = ".."  # as in ``18..64``
 
 
-def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
+def asked_of(attribute: Attribute, asked: object) -> Workload | None:
     """Return the queries on an attribute that a kind, or a list of values and ranges of them, stands for.
 
     Examples
@@ -61,7 +61,7 @@ def asked_of(attribute: Attribute, asked: Any) -> Workload | None:
     return Workload(rows, shown)
 
 
-def _row(attribute: Attribute, item: Any) -> Array:
+def _row(attribute: Attribute, item: object) -> Array:
     row = np.zeros(attribute.size)
     for part in item if isinstance(item, list | tuple) else [item]:
         first, between, last = str(part).partition(BETWEEN)

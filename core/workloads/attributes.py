@@ -272,7 +272,7 @@ class Binned(Attribute):
         return {"bins": list(self.edges)} | ({"clamp": True} if self.clamp else {})
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """Return a value of a data frame as the text that a file would hold: nothing where it is missing.
 
     Examples

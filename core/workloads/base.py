@@ -263,7 +263,7 @@ def check_workload(workload: object) -> Workload:
     return validate.instance(Workload, workload=workload)
 
 
-def same_content(one: Any, other: Any) -> bool:
+def same_content(one: object, other: object) -> bool:
     """Whether two values say the same: whatever knows it itself, matrices, tuples, dataclasses, or plain values."""
     if one is other:
         return True
@@ -313,11 +313,11 @@ def frame_sides(frame: Any) -> tuple[list[str] | None, list[str] | None]:
     return rows, column_names(frame)
 
 
-def column_names(source: Any) -> list[str] | None:
+def column_names(source: object) -> list[str] | None:
     """Return the names of a DataFrame's columns; None where they only count from 0, and of what has no columns."""
     columns = getattr(source, "columns", None)
     return None if columns is None or counts_from_zero(columns) else [_text(key) for key in columns]
 
 
-def _text(key: Any) -> str:
+def _text(key: object) -> str:
     return " x ".join(map(str, key)) if isinstance(key, tuple) else str(key)

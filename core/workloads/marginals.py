@@ -165,7 +165,7 @@ class MarginalWorkload(Workload):
         weights = validate.per_item(len(self.axes), table_weights=table_weights)
         return np.asarray(self.lattice.incidence @ (weights / self.table_cells))
 
-    def per_table(self, values: Any, name: str) -> Array:
+    def per_table(self, values: object, name: str) -> Array:
         """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
         return numbers.by_table(values, validate.text(name=name), self._domain, self.axes, self.table_names)
 

@@ -53,7 +53,7 @@ def as_mapping(given: Any, name: str) -> Any:
     return dict(zip(keys, given.to_numpy().tolist(), strict=True))
 
 
-def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], names: Sequence[str]) -> Array:
+def by_table(given: object, name: str, domain: Domain, tables: Sequence[Axes], names: Sequence[str]) -> Array:
     """Return one positive number a table, from one for all, one each, or a mapping.
 
     Keys of a mapping are names of tables, sets of attributes, or numbers of ways; a table's own name comes before
@@ -86,7 +86,7 @@ def by_table(given: Any, name: str, domain: Domain, tables: Sequence[Axes], name
     return validate.read_only(np.array(chosen, dtype=np.float64))
 
 
-def by_query(workload: Workload, given: Any, name: str, positive: bool = True) -> Array:
+def by_query(workload: Workload, given: object, name: str, positive: bool = True) -> Array:
     """Return one number per query, from one for all, one each, or a mapping of names of queries or of their groups.
 
     A query's own name comes before its group's.
@@ -142,7 +142,7 @@ def _of_each_query(workload: Workload, given: Mapping[Any, Any], name: str, posi
     return chosen
 
 
-def _key(key: Any, name: str, domain: Domain, asked: set[Any]) -> Any:
+def _key(key: object, name: str, domain: Domain, asked: set[Any]) -> Any:
     if isinstance(key, str) and key in asked:
         return key
     if isinstance(key, int | np.integer) and not isinstance(key, bool):
@@ -154,7 +154,7 @@ def _key(key: Any, name: str, domain: Domain, asked: set[Any]) -> Any:
     return domain.axes(key)
 
 
-def by_query_or_table(workload: Workload, given: Any, name: str) -> Array:
+def by_query_or_table(workload: Workload, given: object, name: str) -> Array:
     """Return one number per query, also from a mapping that names more than queries and groups: tables."""
     if isinstance(given, Mapping) and not {*given} <= {*workload.names, *workload.groups}:
         tables = workload.tabular()
@@ -195,6 +195,6 @@ def _even(workload: Workload, each: Array) -> Array | None:
     return firsts if np.array_equal(firsts[tables], each) else None
 
 
-def is_number(given: Any) -> bool:
+def is_number(given: object) -> bool:
     """Whether one number was given for all."""
     return isinstance(given, int | float | np.number) or (isinstance(given, np.ndarray) and given.ndim == 0)

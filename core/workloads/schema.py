@@ -129,7 +129,7 @@ class Schema(Domain):
         return json.dumps({each.name: each.as_spec() for each in self.attributes}, ensure_ascii=False)
 
 
-def attribute_of(name: str, spec: Any) -> Attribute:
+def attribute_of(name: str, spec: object) -> Attribute:
     """Return the attribute that a number, a range, labels or a mapping of options stands for.
 
     Raises `InvalidInputError` or `InputTypeError` for anything else; the message names the attribute and the option.
@@ -224,7 +224,7 @@ def _codes(name: str, options: Mapping[str, Any], column: str, missing: tuple[st
 MAKERS = {"labels": _labelled, "from": _whole_numbers, "bins": _binned, "size": _codes}
 
 
-def _whole(what: str, value: Any) -> int:
+def _whole(what: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InputTypeError(f"{what} must be a whole number, got {value!r}")
     return int(value)

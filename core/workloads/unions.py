@@ -176,7 +176,7 @@ class UnionWorkload(Workload):
             combined = (combined[:, None, :] * worst).reshape(-1, len(self.tables))
         return math.sqrt(float(combined.sum(axis=1).max()))
 
-    def per_table(self, values: Any, name: str) -> Array:
+    def per_table(self, values: object, name: str) -> Array:
         """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
         axes = [table.axes for table in self.tables]
         return numbers.by_table(values, validate.text(name=name), self._domain, axes, self.table_names)

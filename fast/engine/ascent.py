@@ -153,7 +153,7 @@ class Ascent(Generic[S]):
 
 
 def solve(
-    problem: Any,
+    problem: object,
     task: Callable[[Any], Task],
     limits: loop.Limits,
     *,
@@ -182,7 +182,7 @@ def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Soluti
     )
     found, dual = outcome.primal.spectrum, task.dual(outcome.dual.spectrum.weights)
 
-    def judged(point: Any) -> Solution:
+    def judged(point: object) -> Solution:
         return outcome.solution(problem, problem.feasible(task.reduction.covariance(point)), dual, limits)
 
     answer = judged(found.covariance())

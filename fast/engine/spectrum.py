@@ -120,7 +120,7 @@ class Steps:
         steps = np.asarray(self.pairs.T @ weights).reshape(width, width)
         return np.ascontiguousarray(steps[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[::-1, ::-1])
 
-    def times(self, matrix: Array, chosen: Any = slice(None)) -> Array:
+    def times(self, matrix: Array, chosen: object = slice(None)) -> Array:
         """Return ``V M`` for some queries."""
         return np.asarray(self.steps[chosen] @ matrix.cumsum(axis=0))
 

@@ -221,7 +221,7 @@ def _fitness_task(problem: FitnessForUse) -> ascent.Task:
         first, last = reduction.spread(weights)
         return FitnessDual(first, last / targets)
 
-    def gather(known: Any) -> Array | None:
+    def gather(known: object) -> Array | None:
         if not isinstance(known, FitnessDual):
             return None
         if (np.size(known.neighbour_weights), np.size(known.query_weights)) != reduction.shape:

@@ -149,7 +149,7 @@ def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
 def _tied(task: ascent.Task, under: WithoutCopies) -> ascent.Task:
     """Return the task on what the reduction leaves."""
 
-    def gather(known: Any) -> Array | None:
+    def gather(known: object) -> Array | None:
         weights = task.gather(known)
         return None if weights is None else under.gather(weights)
 
@@ -263,7 +263,7 @@ def by_orbit(task: ascent.Task, orbits: Orbits) -> ascent.Task:
     whole = OrbitProgram((Part(program, groups, shares),), None, first, last, program.fixed)
     under = OrbitReduction(reduction, whole)
 
-    def gather(known: Any) -> Array | None:
+    def gather(known: object) -> Array | None:
         found = task.gather(known)
         return None if found is None else under.gather(found)
 
@@ -367,7 +367,7 @@ def solve(
 def _fitness_task(problem: FitnessForUse) -> ascent.Task:
     reduction = Reduction.of(problem.geometry, problem.targets)
 
-    def gather(known: Any) -> Array | None:
+    def gather(known: object) -> Array | None:
         if not isinstance(known, FitnessDual):
             return None
         sizes = np.size(known.neighbour_weights), np.size(known.query_weights)
@@ -381,7 +381,7 @@ def _fitness_task(problem: FitnessForUse) -> ascent.Task:
 def _variance_task(problem: TotalVariance) -> ascent.Task:
     reduction = Reduction.of_sum(problem.geometry, problem.asked_weights)
 
-    def gather(known: Any) -> Array | None:
+    def gather(known: object) -> Array | None:
         if not isinstance(known, VarianceDual) or np.size(known.neighbour_weights) != reduction.shape[0]:
             return None
         return np.asarray(known.neighbour_weights[reduction.neighbours])

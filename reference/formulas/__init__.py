@@ -35,7 +35,7 @@ STATED: dict[type, Callable[[Any], Statement]] = {
 """By problem, what states it in formulas; on blocks `tables.on_blocks` does."""
 
 
-def statement(problem: Any) -> Statement:
+def statement(problem: object) -> Statement:
     """Return a problem in formulas, with its own sizes, and its own numbers where they are few.
 
     Raises `InputTypeError` for what is no problem of the library.

@@ -251,7 +251,7 @@ class _Blocks:
         return (*lines, inside) if self.several else lines
 
 
-def on_blocks(problem: Any) -> Statement:
+def on_blocks(problem: object) -> Statement:
     """State a problem about tables on the blocks that symmetry leaves."""
     blocks, weights = _Blocks.of(problem), _weights(problem)
     paid = Line(rf"{blocks.cost} \le \alpha", "for all kinds i of neighbours", "privacy")
@@ -364,5 +364,5 @@ def _notes(problem: Any) -> tuple[str, ...]:
     return (*said, *(exact if still else ()), *((norm,) if blocks.matrix_blocks else ()))
 
 
-def _dense(matrix: Any) -> Any:
+def _dense(matrix: object) -> Any:
     return matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)

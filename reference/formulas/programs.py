@@ -18,7 +18,7 @@ Form = tuple[tuple[Symbol, ...], Program]
 """What a formulation seeks beside what the problem does, and its program."""
 
 
-def latex(problem: Any, found: Formulations | None, formulation: str | None) -> str:
+def latex(problem: object, found: Formulations | None, formulation: str | None) -> str:
     """Return the program of a formulation in LaTeX; see `dualmech.reference.latex`."""
     statement = formulas.statement(problem)
     own = stated(problem, statement, found, formulation)
@@ -28,7 +28,7 @@ def latex(problem: Any, found: Formulations | None, formulation: str | None) -> 
 
 
 def stated(
-    problem: Any, statement: Statement, found: Formulations | None, formulation: str | None
+    problem: object, statement: Statement, found: Formulations | None, formulation: str | None
 ) -> Statement:
     """Return a statement whose program is that of a formulation.
 
@@ -77,17 +77,17 @@ def _limits(statement: Statement) -> tuple[Line, ...]:
     return COMPLEMENT, replace(first, formula=first.formula.replace(COST, "Z_{ii}")), *rest
 
 
-def schur(problem: Any, statement: Statement) -> Form:
+def schur(problem: object, statement: Statement) -> Form:
     """State one linear matrix inequality in place of the costs."""
     return (_corner(problem),), replace(statement.program, constraints=_limits(statement))
 
 
-def as_stated(problem: Any, statement: Statement) -> Form:
+def as_stated(problem: object, statement: Statement) -> Form:
     """State the program as the statement has it."""
     return (), statement.program
 
 
-def logdet(problem: Any, statement: Statement) -> Form:
+def logdet(problem: object, statement: Statement) -> Form:
     """State the centring problem, with slacks p and q in logarithms."""
     complement, cost, variance = _limits(statement)
     more = (
@@ -109,7 +109,7 @@ def logdet(problem: Any, statement: Statement) -> Form:
     return more, program
 
 
-def sum_of_both(problem: Any, statement: Statement) -> Form:
+def sum_of_both(problem: object, statement: Statement) -> Form:
     """State Problem 3, the sum of the worst cost and the worst ratio."""
     known = [symbol.name for symbol in statement.sought]
     both = (Symbol(r"\alpha", "the worst cost"), Symbol(r"\kappa", "the worst variance over its target"))
@@ -153,7 +153,7 @@ def variance_frac(problem: Any, statement: Statement) -> Form:
     return more, Program("minimise", r"\operatorname{tr}(V X^{-1} V^{\top})", r"$X \succ 0$", (paid,))
 
 
-def softmax(problem: Any, statement: Statement) -> Form:
+def softmax(problem: object, statement: Statement) -> Form:
     """State the soft maxima over limits on costs and variances, with one linear matrix inequality."""
     more, program = softmax_frac(problem, statement)
     limits = (
@@ -164,7 +164,7 @@ def softmax(problem: Any, statement: Statement) -> Form:
     return (*more, _corner(problem)), replace(program, constraints=limits)
 
 
-def softmax_frac(problem: Any, statement: Statement) -> Form:
+def softmax_frac(problem: object, statement: Statement) -> Form:
     """State the soft maxima over limits on costs and variances."""
     limits = (
         Line(rf"{COST} \le g_i", "for all neighbours i", "privacy"),
@@ -176,7 +176,7 @@ def softmax_frac(problem: Any, statement: Statement) -> Form:
 def _weighting(objective: str, *more: Line) -> Callable[[Any, Statement], Form]:
     """Return a statement of query weighting over v, what stands for the powers of the weights."""
 
-    def form(problem: Any, statement: Statement) -> Form:
+    def form(problem: object, statement: Statement) -> Form:
         extra = (Symbol("v", "what a unit of each cost is multiplied by"),) if more else ()
         program = replace(
             statement.program, objective=objective, constraints=(*more, *statement.program.constraints)
@@ -186,7 +186,7 @@ def _weighting(objective: str, *more: Line) -> Callable[[Any, Statement], Form]:
     return form
 
 
-def common_dual(problem: Any, statement: Statement) -> Form:
+def common_dual(problem: object, statement: Statement) -> Form:
     """State the dual: a measurement that tells the covariances apart."""
     lines = (
         Line(r"Y_i \succeq 0", "for all mechanisms i", "positive"),
@@ -195,7 +195,7 @@ def common_dual(problem: Any, statement: Statement) -> Form:
     return statement.weights, replace(statement.dual, over="symmetric $Y_i$", constraints=lines)
 
 
-def strategy_sdp(problem: Any, statement: Statement) -> Form:
+def strategy_sdp(problem: object, statement: Statement) -> Form:
     """State the average case with one linear matrix inequality."""
     inequality = r"\begin{bmatrix} G & R^{\top} \\ R & T \end{bmatrix} \succeq 0"
     schur_line = Line(inequality, r"so that $T \succeq R G^{-1} R^{\top}$", "schur")
@@ -211,7 +211,7 @@ def strategy_sdp(problem: Any, statement: Statement) -> Form:
 def _moments(worst: bool) -> Callable[[Any, Statement], Form]:
     """Return a statement of a local strategy in second-order cones."""
 
-    def form(problem: Any, statement: Statement) -> Form:
+    def form(problem: object, statement: Statement) -> Form:
         more = (
             Symbol("U_S", "$w_S V_S$, what report S adds to the answers times its weight"),
             Symbol("m_S", "a limit on the second moment of report S"),
@@ -238,7 +238,7 @@ def strategy_dual(problem: Any, statement: Statement) -> Form:
     return statement.weights, replace(statement.dual, objective=objective)
 
 
-def stage(problem: Any, statement: Statement) -> Form:
+def stage(problem: object, statement: Statement) -> Form:
     """State one stage of a refinement with one linear matrix inequality."""
     first, *rest = statement.program.constraints
     inequality = Line(_schur("M", r"\beta", "Z"), r"so that $Z \succeq \beta^{\top} M^{-1} \beta$", "schur")
