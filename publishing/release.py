@@ -32,6 +32,7 @@ from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.splits import DrawnSplit
+from dualmech.publishing.streams import DrawnStream
 from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
 from dualmech.threads import blas_threads
@@ -154,7 +155,7 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
     own = getattr(mechanism, "workload", None)
     if isinstance(own, UnionWorkload) and isinstance(workload, Workload) and _restates(own, workload):
         workload = own
-    known = (workload, own, stated)
+    known = (workload, stated, own) if isinstance(drawn, DrawnStream) else (workload, own, stated)
     asked = next((each for each in known if each is not None), getattr(mechanism, "needed_tables", None))
     if asked is None:
         raise InputTypeError("workload must say what to publish: this mechanism does not know it")
@@ -251,8 +252,12 @@ def _(mechanism: SplitMechanism) -> Drawn:
     return DrawnSplit(mechanism)
 
 
-@as_drawn.register(StreamMechanism)
-@as_drawn.register(CausalMechanism)
-def _(mechanism: Any) -> Drawn:
-    require_small(mechanism.steps if isinstance(mechanism, CausalMechanism) else mechanism.workload.shape[1])
+@as_drawn.register
+def _(mechanism: StreamMechanism) -> Drawn:
+    return DrawnStream(mechanism)
+
+
+@as_drawn.register
+def _(mechanism: CausalMechanism) -> Drawn:
+    require_small(mechanism.steps)
     return DrawnRows(mechanism.dense())

@@ -103,8 +103,9 @@ class Specification:
         tables: dict[str, Any] = {}
         targets: dict[str, float] = {}
         caps: dict[str, float] = {}
+        alone = len(schema.shape) == len(given["tables"]) == 1
         for table in validate.sequence(tables=given["tables"]):
-            name, asked, target = _table(schema, table, level)
+            name, asked, target = _table(schema, table, level, alone)
             if name in tables:
                 raise InvalidInputError(f"tables must have distinct names, got {name!r} twice")
             tables[name] = asked
@@ -261,7 +262,7 @@ def reachable(workload: Workload, asked: object) -> Any:
     return asked
 
 
-def _table(schema: Schema, given: object, level: float) -> tuple[str, Any, float]:
+def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[str, Any, float]:
     """Return a table's name, what it asks of each attribute, and its target."""
     table = validate.mapping("name, ask, and variance or margin", table=given)
     _known(table, TABLE_KEYS, "a table")
@@ -275,7 +276,7 @@ def _table(schema: Schema, given: object, level: float) -> tuple[str, Any, float
     queries = {}
     for attribute, own in each.items():
         (axis,) = schema.axes([attribute])
-        queries[attribute] = asked_of(schema.attribute(axis), own)
+        queries[attribute] = asked_of(schema.attribute(axis), own, alone)
     if "variance" in table:
         variance = validate.positive_number(**{f"variance of {name!r}": table["variance"]})
         return name, queries, variance * (1 - ROOM_FOR_GRID)

@@ -193,6 +193,29 @@ def symmetries_of(workload: UnionWorkload) -> tuple[tuple[AttributeSymmetry, ...
     return symmetries, looks
 
 
+def check_sums(workload: UnionWorkload, most: float) -> None:
+    """Refuse one table's blocks that would take too many operations, by what symmetry cannot change.
+
+    Values that it takes to each other have columns of one sum, and queries rows of one sum.
+    """
+    if len(workload.tables) > 1 or most == math.inf:
+        return
+    cells = queries = 1
+    for _, own in workload.tables[0].queries:
+        if own is not None and not isinstance(own, CircularWorkload):
+            cells *= _distinct(own.matrix.sum(axis=0))
+            queries *= _distinct(own.matrix.sum(axis=1))
+    if decompositions(min(cells, queries), 0) > most:
+        raise GeometryError(
+            f"workload has {cells} orbits of cells and {queries} of queries or more, too many for blocks"
+        )
+
+
+def _distinct(sums: Array) -> int:
+    """Return how many numbers differ by more than rounding, at least."""
+    return len(np.unique(np.round(sums / max(np.abs(sums).max(), validate.SMALLEST), 9)))
+
+
 def key_of(asked: Queries) -> object:
     """Return a key that tells query sets apart; the values themselves are one set in all tables."""
     return None if asked is None else id(asked)

@@ -46,6 +46,7 @@ from dualmech.geometry.block_rows import (
     BlockRows,
     Key,
     check_size,
+    check_sums,
     key_of,
     symmetries_of,
 )
@@ -300,6 +301,12 @@ class Blocks:
         tables = workload.tabular()
         if tables is None:
             return None
+        if any(
+            own is not None and not own.has_matrix
+            for table in tables.product_tables
+            for _, own in table.queries
+        ):
+            raise GeometryError("geometry 'blocks' takes queries on attributes that can be written out")
         held = numbers.of_tables(workload, tables, request.given, request.name)
         if held is None:
             raise GeometryError(f"geometry 'blocks' takes {request.name} that are equal within a table")
@@ -321,6 +328,7 @@ class Blocks:
         may take more than `most` operations; the message says which attributes have no symmetry.
         `InvalidInputError` for no query that is not all zero.
         """
+        check_sums(workload, most)
         symmetries, looks = symmetries_of(workload)
         wide = tuple(axis for axis, symmetry in enumerate(symmetries) if len(symmetry.sizes) > 1)
         parts = tuple(

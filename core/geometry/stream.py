@@ -31,6 +31,7 @@ from dualmech.validate import Array
 from dualmech.workloads import numbers
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload, running_sums
+from dualmech.workloads.unions import UnionWorkload
 
 # Running sums: costs, variances and trace norms in time and memory proportional to their number.
 #
@@ -298,12 +299,12 @@ class Stream:
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
         """Say at how many operations running sums, or all ranges, hold what is asked."""
-        workload, name = request.workload, request.name
-        if not isinstance(workload, StreamWorkload | RangeWorkload):
+        workload, name = stream_in(request.workload), request.name
+        if workload is None:
             return None
         stream = stream_of(workload)
         try:
-            held = stream.numbers(workload, request.given, name)
+            held = stream.numbers(request.workload, request.given, name)
         except InvalidInputError as error:
             if isinstance(workload, StreamWorkload) and workload.shape[0] > LARGEST_DENSE:
                 raise
@@ -348,12 +349,17 @@ class Stream:
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
         """Return one positive number per sum, targets or weights, from what was given."""
-        self._check_own(workload)
-        return numbers.by_query(self.workload, given, name, positive=True)
+        return numbers.by_query(self.workload, self._own(workload, given, name), name, positive=True)
 
-    def _check_own(self, workload: Workload) -> None:
-        if not self.workload.same_as(workload):
+    def _own(self, workload: Workload, given: object, name: str) -> object:
+        """Return what was given for the sums; of a table by its name, one number for all."""
+        own = stream_in(workload)
+        if own is None or not self.workload.same_as(own):
             raise InvalidInputError("geometry must be of this workload")
+        if own is workload:
+            return given
+        each = numbers.of_tables(workload, workload, given, name)
+        return numbers.by_query(workload, given, name) if each is None else float(each[0])
 
     def on_sums(self, given: Array) -> Array:
         """Return the numbers of the sums from those of the items: they are these."""
@@ -590,7 +596,7 @@ class RangeStream(Stream):
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
         """Return the one weight of all ranges (1,); refuse targets, and weights that differ."""
-        self._check_own(workload)
+        given = self._own(workload, given, name)
         if name != "weights":
             raise InvalidInputError(
                 f"geometry 'stream' takes all ranges for total variance alone, not with {name}: take 'dense'"
@@ -656,6 +662,24 @@ def one_number(workload: RangeWorkload, given: object, name: str) -> Array | Non
     found = np.array([validate.positive_number(**{name: float(checked.reshape(()))})])
     validate.moderate(**{name: found})
     return validate.read_only(found)
+
+
+def stream_in(workload: Workload) -> StreamWorkload | RangeWorkload | None:
+    """Return the running sums, or all ranges, that a workload asks: itself, or of one table over one attribute."""
+    if isinstance(workload, StreamWorkload | RangeWorkload):
+        return workload
+    domain = workload.domain
+    if (
+        not isinstance(workload, UnionWorkload)
+        or domain is None
+        or len(workload.tables) + len(domain.shape) > 2
+    ):
+        return None
+    asked = dict(workload.tables[0].queries).get(0)
+    if asked is None or isinstance(asked, StreamWorkload | RangeWorkload):
+        return asked
+    sums = StreamWorkload(asked.shape[1])
+    return sums if asked.shape == sums.shape and sums.same_as(asked) else None
 
 
 def stream_of(workload: Workload) -> Stream:

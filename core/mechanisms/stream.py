@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import scipy.linalg
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import stream
-from dualmech.geometry.stream import ACCURACY, Stream, StreamPoint, stream_of
+from dualmech.geometry.stream import ACCURACY, Bidiagonal, Poles, Stream, StreamPoint, stream_in, stream_of
 from dualmech.immutable import freeze
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -23,6 +24,42 @@ from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 CHUNK = 64  # queries whose variances are found together: what bounds the memory
 
 MOST_WRITTEN = 2**27  # most entries of a workload whose variances are found one by one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InverseRoot:
+    """``(L'L)^-½`` as ``Σ_j c_j (L'L + w_j)⁻¹``, L bidiagonal, with what makes noise on the cells of it."""
+
+    matrix: Bidiagonal  # L
+    poles: Poles  # c and w
+    cells: Array  # the diagonal of D, at most 1
+    level: float
+
+    @property
+    def banded(self) -> Array:
+        """``L'L``, its upper two diagonals."""
+        a, b = self.matrix.a, self.matrix.b
+        return np.vstack([np.r_[0.0, -np.sqrt(a[1:] * b)], a + np.r_[b, 0.0]])
+
+    def solved(self, y: Array) -> Array:
+        """Return ``(L'L)^-½ y``, (d,) or (d, q)."""
+        banded, found = self.banded, np.zeros_like(y)
+        for place, factor in zip(self.poles.places, self.poles.factors, strict=True):
+            root = scipy.linalg.cholesky_banded(banded + [[0.0], [place]], check_finite=False)
+            found += factor * scipy.linalg.cho_solve_banded((root, False), y, check_finite=False)
+        return found
+
+    def times(self, y: Array) -> Array:
+        """Return ``L y`` (d,)."""
+        found = np.sqrt(self.matrix.a) * y
+        found[1:] -= np.sqrt(self.matrix.b) * y[:-1]
+        return found
+
+    def transposed_times(self, y: Array) -> Array:
+        """Return ``L'y`` (d,)."""
+        found = np.sqrt(self.matrix.a) * y
+        found[:-1] -= np.sqrt(self.matrix.b) * y[1:]
+        return found
 
 
 class StreamMechanism(SteppedMechanism):
@@ -96,7 +133,8 @@ class StreamMechanism(SteppedMechanism):
         Raises `InvalidInputError` or `InputTypeError` for no workload, another number of cells, more than
         `MOST_WRITTEN` entries of its matrix.
         """
-        asked = self.workload if workload is None else check_workload(workload)
+        given = self.workload if workload is None else check_workload(workload)
+        asked = stream_in(given) or given
         if isinstance(self.workload, StreamWorkload) and self.workload.same_as(asked):
             return np.array(self._forms.variances)
         if asked.shape[1] != self.workload.shape[1]:
@@ -156,40 +194,35 @@ class StreamMechanism(SteppedMechanism):
     def simulate_cells(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw noisy cells ``x + noise`` (d,), whose sums answer any query, for study. NOT a private release."""
         data, generator = validate.vector(self.workload.shape[1], "cell", x=x), validate.generator(rng=rng)
-        matrix, poles, banded, level = self._resolvents()
-        a, b, drawn = np.sqrt(matrix.a), np.sqrt(matrix.b), np.zeros(len(data))
-        for place, factor in zip(poles.places, poles.factors, strict=True):
-            root = scipy.linalg.cholesky_banded(banded + [[0.0], [place]], check_finite=False)
+        held, drawn = self.inverse_root(), np.zeros(len(data))
+        for place, factor in zip(held.poles.places, held.poles.factors, strict=True):
+            root = scipy.linalg.cholesky_banded(held.banded + [[0.0], [place]], check_finite=False)
             draw = np.sqrt(factor) * generator.standard_normal(len(data))
             drawn += scipy.linalg.solve_banded((0, 1), root, draw, check_finite=False)
-        turned = a * drawn
-        turned[1:] -= b * drawn[:-1]
-        cells = self.point.neighbour_weights
-        return np.asarray(data + np.sqrt(level * cells / cells.max()) * turned)
+        return np.asarray(data + np.sqrt(held.level * held.cells) * held.times(drawn))
+
+    def noise_times(self, vector: Array, tol: float = ACCURACY) -> Array:
+        """Return ``Σ v`` (d,) to a relative accuracy, in time proportional to d."""
+        held = self.inverse_root(tol)
+        root = np.sqrt(held.level * held.cells)
+        return np.asarray(root * held.times(held.solved(held.transposed_times(root * vector))))
 
     def _quadratic(self, rows: Array) -> Array:
         """Return the variances of queries v (q, d): ``v Σ v' = y' (L'L)^-½ y`` with ``y = L' diag(√λ) v'``."""
-        _, poles, banded, level = self._resolvents()
+        held = self.inverse_root()
         sums = np.sqrt(self.point.query_weights / self.point.query_weights.max())
         y = np.array(rows.T)
         y[:-1] -= np.asarray(self._stream.decay * np.ones(len(y) - 1))[:, None] * rows.T[1:]
         y /= sums[:, None]
-        found = np.zeros(len(rows))
-        for place, factor in zip(poles.places, poles.factors, strict=True):
-            root = scipy.linalg.cholesky_banded(banded + [[0.0], [place]], check_finite=False)
-            solved = scipy.linalg.cho_solve_banded((root, False), y, check_finite=False)
-            found += factor * np.einsum("iq,iq->q", y, solved)
-        return np.asarray(level * found)
+        return np.asarray(held.level * np.einsum("iq,iq->q", y, held.solved(y)))
 
-    def _resolvents(self) -> tuple[stream.Bidiagonal, stream.Poles, Array, float]:
-        """Return L, the poles of the inverse square root, ``L'L`` in bands, and the level in their units."""
+    def inverse_root(self, tol: float = ACCURACY) -> InverseRoot:
+        """Return ``Σ = level · D^½ L (L'L)^-½ L' D^½``, the inverse square root a sum over poles to an accuracy."""
         cells, sums, decay = self.point.neighbour_weights, self.point.query_weights, self._stream.decay
         level = float(self.point.level * np.sqrt(cells.max() / sums.max()))
         cells, sums = cells / cells.max(), sums / sums.max()
         matrix = stream.Bidiagonal.of(cells, sums, decay)
-        poles = stream.poles_of(matrix, cells, sums, decay, ACCURACY)
-        a, b = np.sqrt(matrix.a), np.sqrt(matrix.b)
-        return matrix, poles, np.vstack([np.r_[0.0, -a[1:] * b], matrix.a + np.r_[matrix.b, 0.0]]), level
+        return InverseRoot(matrix, stream.poles_of(matrix, cells, sums, decay, tol), cells, level)
 
     def __repr__(self) -> str:
         return f"StreamMechanism({self.workload!r}, rho={self.rho:.6g})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,8 +22,10 @@ IN_ORDER, MOST = ("prefixes", "ranges"), 2048
 BETWEEN = ".."  # as in ``18..64``
 
 
-def asked_of(attribute: Attribute, asked: object) -> Workload | None:
+def asked_of(attribute: Attribute, asked: object, alone: bool = False) -> Workload | None:
     """Return the queries on an attribute that a kind, or a list of values and ranges of them, stands for.
+
+    What is in order is of any number of values where the attribute stands `alone`, in one table over no other.
 
     Examples
     --------
@@ -38,13 +40,15 @@ def asked_of(attribute: Attribute, asked: object) -> Workload | None:
         validate.choice(KINDS, **{f"ask of {attribute.name!r}": asked})
         if asked != "total" and not attribute.ordered:
             raise InvalidInputError(f"{asked} need an order, which the labels of {attribute.name!r} have not")
+        made: Any = {"prefixes": StreamWorkload, "ranges": RangeWorkload, "total": _total}[asked]
         if asked in IN_ORDER and values > MOST:
+            if alone and values == attribute.size:
+                return cast(Workload, made(values))
             raise InvalidInputError(
                 f"{asked} of {attribute.name!r} must be of at most {MOST} values, whose noise is solved and drawn on a "
-                f"matrix, got {values}: take coarser ones, such as bins; for study there is "
-                f"`dualmech solve prefix:{values}`"
+                f"matrix, got {values}: take coarser ones, such as bins, or ask them in one table of one attribute, "
+                f"without missing values, and no other"
             )
-        made: Any = {"prefixes": StreamWorkload, "ranges": RangeWorkload, "total": _total}[asked]
         rows = made(attribute.size if asked == "total" else values).dense()
         rows = np.pad(rows, ((0, 0), (0, attribute.size - rows.shape[1])))
     else:

@@ -257,7 +257,8 @@ def union(
     if len({str(name) for name in tables}) < len(tables):
         raise InvalidInputError(f"tables must have names that differ as texts, got {[*tables]}")
     return UnionWorkload(
-        table_domain, [_as_table(table_domain, str(name), asked) for name, asked in tables.items()]
+        table_domain,
+        [_as_table(table_domain, str(name), asked, len(tables) == 1) for name, asked in tables.items()],
     )
 
 
@@ -318,7 +319,7 @@ def _as_pieces(pieces: Iterable[tuple[Workload, str | None]]) -> tuple[tuple[Wor
     return given
 
 
-def _as_table(domain: Domain, name: str, asked: Mapping[str, Any] | Iterable[str]) -> Table:
+def _as_table(domain: Domain, name: str, asked: Mapping[str, Any] | Iterable[str], only: bool) -> Table:
     if isinstance(asked, str | Workload) or not isinstance(asked, Iterable):
         raise InputTypeError(
             f"tables[{name!r}] must map attribute names to workloads, or list names, got {type(asked).__name__}"
@@ -332,7 +333,7 @@ def _as_table(domain: Domain, name: str, asked: Mapping[str, Any] | Iterable[str
         size = domain.shape[axis]
         argument = f"tables[{name!r}][{attribute!r}]"
         if isinstance(own, str | list | tuple):
-            own = asked_of(domain.attribute(axis), own)
+            own = asked_of(domain.attribute(axis), own, only and len(domain.shape) == 1)
         if own is not None and validate.instance(Workload, **{argument: own}).shape[1] != size:
             raise InvalidInputError(f"{argument} must be over {size} values, got {own.shape[1]}")
         found[axis] = own

@@ -1,0 +1,187 @@
+"""Running sums, drawn without a matrix: the mechanism as decayed sums of its own, each a pole of an inverse root."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import scipy.linalg
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.stream import stream_in
+from dualmech.linalg import EPS
+from dualmech.mechanisms.stream import StreamMechanism
+from dualmech.publishing.drawing import (
+    Counts,
+    Exact,
+    Noise,
+    counted_vector,
+    whole_counts,
+)
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain
+
+# The optimal noise of running sums is ``Σ = level · D^½ T^½ D^½`` with D diagonal and T tridiagonal. As ``T^-½`` is
+# ``Σ_j c_j (T + w_j)⁻¹`` to any accuracy, its inverse is a sum too: whoever knows x with this noise knows as much as
+# from measuring, for each pole j, ``√(c_j / level) R_j⁻¹ D^-½ x`` with unit noise, ``R_j R_j' = T + w_j``. R_j is
+# bidiagonal, so that each measurement is a running sum with decay, ``u_i = t_i x_i + α_i u_{i-1}``. In whole numbers,
+# with noise of deviation 2^b,
+#
+#     g_i = (p_i x_i + q_i g_{i-1}) / 2^f, rounded to the nearest,
+#
+# which is a function of the data alone and computed exactly. A record more in cell k changes the number that is rounded
+# in step k by ``p_k / 2^f``, and in each later one by ``q_i / 2^f`` times what g_{i-1} changed; rounding adds 1 at
+# most. So the change of g is at most as long as ``p_k / 2^f (1, α_{k+1}, α_{k+1} α_{k+2}, …)`` and e together, with
+# ``e_i = α_i e_{i-1} + 1``, and the privacy cost at most the sum over j of ``(‖first‖ + ‖e‖)² / 4^b``.
+
+
+EXPONENT = 52  # b
+FRACTION = 62  # f
+POLES = 2e-7  # relative error of the sum over the poles
+ACCURACY = (
+    1e-6  # by how much less is measured than the mechanism allows, relative: no direction then costs more
+)
+LARGER = 1 + 4e-6  # how much larger the noise that is drawn is than the mechanism's, at most
+MOST_STEPS = 100_000
+PASSES = 3  # of the solution for the cells: each leaves a millionth of the error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecayedSum:
+    """``g_i = (p_i x_i + q_i g_{i-1}) / 2^f``, of whole numbers."""
+
+    whole_gains: tuple[int, ...]  # p
+    whole_decays: tuple[int, ...]  # q, of which the first one is not used
+    gains: Array  # t = p / 2^(f + b), what a record adds in units of the noise
+    decays: Array  # α = q / 2^f
+
+    @classmethod
+    def of(cls, gains: Array, decays: Array) -> DecayedSum:
+        """Return the sums of gains and decays near to these."""
+        first, second = _whole(gains, EXPONENT + FRACTION), _whole(decays, FRACTION)
+        return cls(first, second, _reals(first, EXPONENT + FRACTION), _reals(second, FRACTION))
+
+    def answers(self, x: Counts) -> Exact:
+        """Return g (n,), exactly."""
+        half, found, last = 1 << (FRACTION - 1), [], 0
+        for gain, decay, count in zip(self.whole_gains, self.whole_decays, x.tolist(), strict=True):
+            last = (gain * count + decay * last + half) >> FRACTION
+            found.append(last)
+        return np.array(found, dtype=object)
+
+    def apply(self, vector: Array) -> Array:
+        """Return the sums ``F v`` (n,) of real numbers, in units of the noise."""
+        banded = np.vstack([np.ones(len(vector)), np.r_[-self.decays[1:], 0.0]])
+        return np.asarray(scipy.linalg.solve_banded((1, 0), banded, self.gains * vector, check_finite=False))
+
+    def transposed(self, vector: Array) -> Array:
+        """Return ``F'v`` (n,)."""
+        banded = np.vstack([np.r_[0.0, -self.decays[1:]], np.ones(len(vector))])
+        return np.asarray(self.gains * scipy.linalg.solve_banded((0, 1), banded, vector, check_finite=False))
+
+    def changes(self) -> Array:
+        """Return how long the change of g is at most, over 2^b, for a record more in each cell (n,)."""
+        decays = self.decays
+        squares = [*itertools.accumulate((decays[:0:-1] ** 2).tolist(), lambda s, a: 1 + a * s, initial=1.0)]
+        rounded = [*itertools.accumulate(decays[1:].tolist(), lambda e, a: 1 + a * e, initial=1.0)]
+        true = self.gains * np.sqrt(squares[::-1])
+        # All terms are positive, and none has passed through more than four operations a step.
+        longest = (1 + 8 * len(decays) * EPS) * (true + np.linalg.norm(rounded) * 2.0**-EXPONENT)
+        return np.asarray(longest)
+
+
+def _whole(values: Array, bits: int) -> tuple[int, ...]:
+    return tuple(round(math.ldexp(each, bits)) for each in values.tolist())
+
+
+def _reals(whole: tuple[int, ...], bits: int) -> Array:
+    return np.array([math.ldexp(float(each), -bits) for each in whole])
+
+
+class DrawnStream:
+    """A `StreamMechanism` as it is drawn: decayed sums in whole numbers with discrete Gaussian noise, in linear time.
+
+    No direction costs more than in the mechanism that was given, and the noise is larger by a few millionths. The
+    squared privacy cost is a bound on that of what is drawn, proven in numbers rounded upwards.
+    Raises `InvalidInputError` for more than `MOST_STEPS` steps, and for weights so uneven that sums in whole numbers
+    lose more than the accuracy.
+    """
+
+    __slots__ = ("given", "mechanism", "squared_privacy_cost", "sums")
+
+    by_table = False
+
+    given: StreamMechanism
+    mechanism: StreamMechanism  # of noise that is not smaller than what is drawn
+    sums: tuple[DecayedSum, ...]
+    squared_privacy_cost: Fraction
+
+    def __init__(self, mechanism: StreamMechanism) -> None:
+        if mechanism.cells > MOST_STEPS:
+            raise InvalidInputError(
+                f"mechanism must have at most {MOST_STEPS} steps to be drawn in whole numbers, got {mechanism.cells}"
+            )
+        self.given, self.mechanism = mechanism, mechanism.scaled(LARGER)
+        self.sums = tuple(DecayedSum.of(*each) for each in _measured(mechanism))
+        costs = np.sum([each.changes() ** 2 for each in self.sums], axis=0)
+        self.squared_privacy_cost = Fraction(float(costs.max()) * (1 + 64 * EPS))
+        self._check()
+
+    def read(self, source: object, domain: Domain | None, allow_empty: bool) -> Array:
+        """Return the data vector (d,) of records, or of the counts that were given."""
+        return np.asarray(counted_vector(source, domain, allow_empty))
+
+    def draw(self, x: object, noise: Noise) -> Array:
+        """Draw estimates of the cells (d,) from a data vector (d,) of whole numbers."""
+        counts = whole_counts(records=validate.vector(self.given.cells, "cell", records=x))
+        total = np.zeros(len(counts))
+        for each in self.sums:
+            noisy = each.answers(counts) + noise(2.0**EXPONENT, len(counts))
+            total += each.transposed(np.ldexp(noisy.astype(np.float64), -EXPONENT))
+        found = np.zeros(len(counts))
+        for _ in range(PASSES):
+            found += self.given.noise_times(total - self._precision(found), POLES)
+        return found
+
+    def estimate(self, measured: Array, workload: Workload) -> Array:
+        """Return the unbiased estimates (m,) of a workload from what was drawn."""
+        return (stream_in(workload) or workload).apply(measured)
+
+    def _precision(self, vector: Array) -> Array:
+        """Return ``F'F v`` (d,) of all that is measured."""
+        return np.sum([each.transposed(each.apply(vector)) for each in self.sums], axis=0)
+
+    def _check(self) -> None:
+        """Refuse what rounding has moved from the mechanism, in cost or in the noise of some directions."""
+        given, count = self.given, self.given.cells
+        probes = (np.ones(count), np.arange(1.0, count + 1), (-1.0) ** np.arange(count), np.eye(1, count)[0])
+        for probe in probes:
+            solved = given.noise_times(probe, POLES)
+            known, found = probe @ solved, solved @ self._precision(solved)
+            if not abs(found / known - (1 - ACCURACY) ** 2) <= ACCURACY:
+                raise InvalidInputError(UNEVEN)
+        if not float(self.squared_privacy_cost) <= given.squared_privacy_cost:
+            raise InvalidInputError(UNEVEN)
+
+
+UNEVEN = "mechanism must have more even weights, or fewer steps, for its sums to be drawn in whole numbers"
+
+
+def _measured(mechanism: StreamMechanism) -> list[tuple[Array, Array]]:
+    """Return the gains and decays of each pole; no number is subtracted from another, so that all keep their digits."""
+    held = mechanism.inverse_root(POLES)
+    matrix, found = held.matrix, []
+    for place, factor in zip(held.poles.places, held.poles.factors, strict=True):
+        before, squares = 0.0, np.empty(len(matrix.a))
+        for index, (a, b) in enumerate(zip(matrix.a.tolist(), [*matrix.b.tolist(), 0.0], strict=True)):
+            squares[index] = before + place + a
+            before = b * (before + place) / squares[index]
+        roots = np.sqrt(squares)
+        decays = np.r_[0.0, np.sqrt(matrix.a[:-1] * matrix.b) / (roots[:-1] * roots[1:])]
+        found.append(((1 - ACCURACY) * np.sqrt(factor / held.level / held.cells) / roots, decays))
+    return found
