@@ -17,8 +17,9 @@ from dualmech.command.answers import privacy_text
 from dualmech.command.options import Layer, UsageError, refuse_unused
 from dualmech.command.request import Request, Search
 from dualmech.crosscheck import printing
-from dualmech.crosscheck.caps import LISTED, Capped, TightLimitsError, capped
+from dualmech.crosscheck.caps import LISTED, Capped, TightLimitsError, capped, posed
 from dualmech.crosscheck.proofs.checker import exact
+from dualmech.crosscheck.proofs.prove import factor_of
 from dualmech.crosscheck.wasting import Waste, waste
 from dualmech.errors import InvalidInputError
 from dualmech.files.atomic import check_suffix
@@ -106,6 +107,17 @@ def _proofs(answer: dm.Solution, path: str, line: Line) -> list[str]:
         f"{second}: none of less than rho = {exact.below(below.lower / 2)} does at the factor {limits.low:.9g}",
     )
     return [*ends]
+
+
+def proven_factor(request: Request, proof: dm.Proof) -> str | None:
+    """Say what a proof shows of the least factor on the targets that are not hard; None if it is of other tables."""
+    asked = request.search()
+    problem, held = posed(asked.workload, asked.targets, asked.caps, asked.neighbours, asked.geometry)
+    factor = factor_of(proof, problem, held)
+    side = "at most" if proof.upper <= asked.cost else "at least" if proof.lower >= asked.cost else None
+    if factor is None or side is None:
+        return None
+    return f"At rho = {asked.cost / 2:.6g} the least factor on the targets that are not hard is {side} {factor:.9g}."
 
 
 EQUAL = "equal"

@@ -412,14 +412,22 @@ def verify(
             typer.echo(f"dualmech: REFUSED: {error}", err=True)
             raise typer.Exit(3) from error
         line.say("reading")
-        other = workload is not None and not checked.is_of(request_of(context).state())
-    if other:
+        of, shown = True, None
+        if workload is not None and (request := request_of(context)).searches:
+            from dualmech.command import capping
+
+            of = (shown := capping.proven_factor(request, checked)) is not None
+        elif workload is not None:
+            of = checked.is_of(request.state())
+    if not of:
         typer.echo(
             f"dualmech: REFUSED: {proof}: it is of another problem than {workload} with these options",
             err=True,
         )
         raise typer.Exit(3)
     report.proof_line(printing.console(), checked)
+    if shown is not None:
+        printing.console().print(shown)
 
 
 # The command ``plot``: pictures of a solution, each that it has.

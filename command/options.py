@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -155,11 +156,13 @@ USES = (
 STUDIES = "For studies"
 """Under what the help lists the commands that an office has no use for."""
 
+OTHERS = "For other problems"
+
 PANELS: dict[str, tuple[str, ...]] = {
     "What is asked": ("targets", "moe", "cap", "z", "neighbours", "level", "simultaneous", "problem"),
     "Privacy": ("rho", "epsilon", "delta", "ledger"),
     "What is written": ("output", "prove", "latex", "fitted", "dry_run"),
-    "For other problems": (
+    OTHERS: (
         *(
             "weights",
             "design",
@@ -181,28 +184,38 @@ PANELS: dict[str, tuple[str, ...]] = {
 }
 """By group, the options of commands that have many, in the order of their help."""
 
+WRITTEN = "dualmech.written"  # under which a command keeps the arguments that it was given
+
 MANY = 8  # options from which a command's are grouped
 
 
 class Checked(TyperCommand):
     """A command that refuses, by name and before any work, an option that was given and that nothing would read.
 
-    Its help shows many options by groups, those for experts last.
+    Its help shows many options by groups, those for experts last, and where a problem is named only those of it.
     """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep what was written, for the help, which is shown before anything is read."""
+        ctx.meta[WRITTEN] = [*args]
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then options by group."""
+        named = _problem_named(ctx.meta.get(WRITTEN, []))
         panels = {name: title for title, names in PANELS.items() for name in names}
         options = [each for each in self.get_params(ctx) if each.param_type_name == "option"]
         found: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{title: [] for title in PANELS}}
         for each in self.get_params(ctx):
-            if (record := each.get_help_record(ctx)) is None:
+            record = each.get_help_record(ctx)
+            if record is None or named not in (None, *owners_of(str(each.name), named)):
                 continue
             grouped = panels.get(str(each.name), "Options") if len(options) > MANY else "Options"
             found["Arguments" if each not in options else grouped].append(record)
         for title, records in found.items():
             if records:
-                with formatter.section(title):
+                own = f"For {named}" if named is not None and title == OTHERS else title
+                with formatter.section(own):
                     formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> Any:
@@ -214,6 +227,18 @@ class Checked(TyperCommand):
                 if mine and name in own and not use.when(ctx.params):
                     raise UsageError(f"{spelt(name)} {use.words}")
         return super().invoke(ctx)
+
+
+def owners_of(option: str, otherwise: str | None = None) -> list[str | None]:
+    """Return the problems that an option belongs to; `otherwise` for one of all problems."""
+    return [family.name for family in FAMILIES if option in family.options] or [otherwise]
+
+
+def _problem_named(written: list[str]) -> str | None:
+    """Return the problem that a line of arguments names, None where it names none that there is."""
+    line = " ".join(written).replace("--problem=", "--problem ").split()
+    named = [after for word, after in pairwise(line) if word == "--problem"]
+    return named[-1] if named and named[-1] in [*Explained] else None
 
 
 class Grouped(TyperGroup):

@@ -113,14 +113,15 @@ def _checked(
     """Return the plan and the ledger that allows it, before any record is read; of records the header alone."""
     import dualmech as dm
     from dualmech.publishing.ledger import Ledger
+    from dualmech.publishing.plans import check_columns
 
     if ledger is None and data is None:
         return None, None
+    if data is not None:
+        check_columns(data, getattr(answer.problem, "workload", None))
     planned, kept = dm.plan_release(answer, rho=rho), None if ledger is None else Ledger.read(ledger)
     if kept is not None:
         kept.check(planned)
-    if data is not None:
-        planned.check_columns(data)
     return planned, kept
 
 

@@ -154,6 +154,17 @@ def capped(
     >>> best.gap < 1e-5, bool(best.mechanism.variance(["hour"]) <= 10 * (1 + 1e-9))
     (True, True)
     """
+    allowed, tol = accounting.cost_or_rho(cost, rho), validate.positive_number(tol=tol)
+    solve = LAYERS[validate.choice((*LAYERS,), layer=layer)]
+    stated, capped_items = posed(workload, targets, caps, neighbours, geometry)
+    named = {" x ".join(map(str, np.atleast_1d(name))): limit for name, limit in caps.items()}
+    return _Search(stated, named, capped_items, allowed, tol, solve).run()
+
+
+def posed(
+    workload: Workload, targets: object, caps: object, neighbours: NeighboursLike, geometry: str
+) -> tuple[FitnessForUse, Any]:
+    """Return the problem at a factor of 1, and which of its numbers are caps; refused as `capped` says."""
     check_workload(workload)
     held: dict[Any, float] = {**validate.mapping("names to positive numbers", caps=caps)}
     others = _others(workload, held)
@@ -167,11 +178,7 @@ def capped(
         raise InvalidInputError(
             f"targets and caps must each name something, and nothing both, got {both or 'none in one'}"
         )
-    allowed, tol = accounting.cost_or_rho(cost, rho), validate.positive_number(tol=tol)
-    solve = LAYERS[validate.choice((*LAYERS,), layer=layer)]
-    stated, capped_items = _stated(workload, own, held, others, neighbours, geometry)
-    named = {" x ".join(map(str, np.atleast_1d(name))): limit for name, limit in held.items()}
-    return _Search(stated, named, capped_items, allowed, tol, solve).run()
+    return _stated(workload, own, held, others, neighbours, geometry)
 
 
 def _others(workload: Workload, held: dict[Any, float]) -> list[Any]:

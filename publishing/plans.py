@@ -76,6 +76,12 @@ def rounded_up(number: Fraction) -> float:
     return found if Fraction(found) >= number else math.nextafter(found, math.inf)
 
 
+def check_columns(source: object, workload: Workload | None) -> None:
+    """Refuse records whose columns lack an attribute of what is to be published; counts have no columns, and pass."""
+    if workload is not None and is_records(source):
+        records.check_columns(source, require_domain(workload.domain))
+
+
 class ReleasePlan(Displayed):
     """A mechanism on its grid and what it will publish, as `dualmech.plan_release` returns it: no record is in it.
 
@@ -176,8 +182,7 @@ class ReleasePlan(Displayed):
         Raises `FileFormatError` or `InvalidInputError` with the attribute; `InputTypeError` where no domain says which
         columns to count. Counts have no columns, and pass.
         """
-        if is_records(source):
-            records.check_columns(source, require_domain(self.workload.domain))
+        check_columns(source, self.workload)
 
     @cached_property
     def _spread(self) -> Array:

@@ -23,11 +23,15 @@ from dualmech.publishing.drawing import (
     Drawn,
     Measured,
     discrete_gaussian,
-    is_records,
-    require_domain,
     require_sampler,
 )
-from dualmech.publishing.plans import ReleasePlan, as_fraction, require_no_seed, require_within
+from dualmech.publishing.plans import (
+    ReleasePlan,
+    as_fraction,
+    check_columns,
+    require_no_seed,
+    require_within,
+)
 from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.published import published_tables
@@ -38,7 +42,6 @@ from dualmech.solution import Solution
 from dualmech.threads import blas_threads
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 # What is checked before any record is read: no seed, and no more privacy spent than allowed.
@@ -101,8 +104,8 @@ def release(
     own = (
         getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
     )
-    if is_records(records) and isinstance(own, StreamWorkload | RangeWorkload):
-        require_domain(own.domain)  # before any work
+    if getattr(own, "domain", None) is not None:
+        check_columns(records, own)  # before any work
     planned = _planned(mechanism, workload, rho)
     require_sampler()
     drawn, asked = planned.drawn, planned.workload

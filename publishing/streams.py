@@ -14,7 +14,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.stream import stream_in
 from dualmech.linalg import EPS
-from dualmech.mechanisms.stream import StreamMechanism
+from dualmech.mechanisms.stream import StreamMechanism, inverse_root, noise_times
 from dualmech.publishing.drawing import (
     Counts,
     Exact,
@@ -145,7 +145,7 @@ class DrawnStream:
             total += each.transposed(np.ldexp(noisy.astype(np.float64), -EXPONENT))
         found = np.zeros(len(counts))
         for _ in range(PASSES):
-            found += self.given.noise_times(total - self._precision(found), POLES)
+            found += noise_times(self.given, total - self._precision(found), POLES)
         return found
 
     def estimate(self, measured: Array, workload: Workload) -> Array:
@@ -161,7 +161,7 @@ class DrawnStream:
         given, count = self.given, self.given.cells
         probes = (np.ones(count), np.arange(1.0, count + 1), (-1.0) ** np.arange(count), np.eye(1, count)[0])
         for probe in probes:
-            solved = given.noise_times(probe, POLES)
+            solved = noise_times(given, np.asarray(probe, dtype=np.float64), POLES)
             known, found = probe @ solved, solved @ self._precision(solved)
             if not abs(found / known - (1 - ACCURACY) ** 2) <= ACCURACY:
                 raise InvalidInputError(UNEVEN)
@@ -174,7 +174,7 @@ UNEVEN = "mechanism must have more even weights, or fewer steps, for its sums to
 
 def _measured(mechanism: StreamMechanism) -> list[tuple[Array, Array]]:
     """Return the gains and decays of each pole; no number is subtracted from another, so that all keep their digits."""
-    held = mechanism.inverse_root(POLES)
+    held = inverse_root(mechanism, POLES)
     matrix, found = held.matrix, []
     for place, factor in zip(held.poles.places, held.poles.factors, strict=True):
         before, squares = 0.0, np.empty(len(matrix.a))

@@ -203,6 +203,8 @@ def check_sums(workload: UnionWorkload, most: float) -> None:
     cells = queries = 1
     for _, own in workload.tables[0].queries:
         if own is not None and not isinstance(own, CircularWorkload):
+            if not own.has_matrix:
+                raise GeometryError("geometry 'blocks' takes queries on attributes that can be written out")
             cells *= _distinct(own.matrix.sum(axis=0))
             queries *= _distinct(own.matrix.sum(axis=1))
     if decompositions(min(cells, queries), 0) > most:

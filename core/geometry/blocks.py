@@ -301,12 +301,6 @@ class Blocks:
         tables = workload.tabular()
         if tables is None:
             return None
-        if any(
-            own is not None and not own.has_matrix
-            for table in tables.product_tables
-            for _, own in table.queries
-        ):
-            raise GeometryError("geometry 'blocks' takes queries on attributes that can be written out")
         held = numbers.of_tables(workload, tables, request.given, request.name)
         if held is None:
             raise GeometryError(f"geometry 'blocks' takes {request.name} that are equal within a table")

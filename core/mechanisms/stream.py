@@ -11,8 +11,16 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry import stream
-from dualmech.geometry.stream import ACCURACY, Bidiagonal, Poles, Stream, StreamPoint, stream_in, stream_of
+from dualmech.geometry.stream import (
+    ACCURACY,
+    Bidiagonal,
+    Poles,
+    Stream,
+    StreamPoint,
+    poles_of,
+    stream_in,
+    stream_of,
+)
 from dualmech.immutable import freeze
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -194,35 +202,38 @@ class StreamMechanism(SteppedMechanism):
     def simulate_cells(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw noisy cells ``x + noise`` (d,), whose sums answer any query, for study. NOT a private release."""
         data, generator = validate.vector(self.workload.shape[1], "cell", x=x), validate.generator(rng=rng)
-        held, drawn = self.inverse_root(), np.zeros(len(data))
+        held, drawn = inverse_root(self), np.zeros(len(data))
         for place, factor in zip(held.poles.places, held.poles.factors, strict=True):
             root = scipy.linalg.cholesky_banded(held.banded + [[0.0], [place]], check_finite=False)
             draw = np.sqrt(factor) * generator.standard_normal(len(data))
             drawn += scipy.linalg.solve_banded((0, 1), root, draw, check_finite=False)
         return np.asarray(data + np.sqrt(held.level * held.cells) * held.times(drawn))
 
-    def noise_times(self, vector: Array, tol: float = ACCURACY) -> Array:
-        """Return ``Σ v`` (d,) to a relative accuracy, in time proportional to d."""
-        held = self.inverse_root(tol)
-        root = np.sqrt(held.level * held.cells)
-        return np.asarray(root * held.times(held.solved(held.transposed_times(root * vector))))
-
     def _quadratic(self, rows: Array) -> Array:
         """Return the variances of queries v (q, d): ``v Σ v' = y' (L'L)^-½ y`` with ``y = L' diag(√λ) v'``."""
-        held = self.inverse_root()
+        held = inverse_root(self)
         sums = np.sqrt(self.point.query_weights / self.point.query_weights.max())
         y = np.array(rows.T)
         y[:-1] -= np.asarray(self._stream.decay * np.ones(len(y) - 1))[:, None] * rows.T[1:]
         y /= sums[:, None]
         return np.asarray(held.level * np.einsum("iq,iq->q", y, held.solved(y)))
 
-    def inverse_root(self, tol: float = ACCURACY) -> InverseRoot:
-        """Return ``Σ = level · D^½ L (L'L)^-½ L' D^½``, the inverse square root a sum over poles to an accuracy."""
-        cells, sums, decay = self.point.neighbour_weights, self.point.query_weights, self._stream.decay
-        level = float(self.point.level * np.sqrt(cells.max() / sums.max()))
-        cells, sums = cells / cells.max(), sums / sums.max()
-        matrix = stream.Bidiagonal.of(cells, sums, decay)
-        return InverseRoot(matrix, stream.poles_of(matrix, cells, sums, decay, tol), cells, level)
-
     def __repr__(self) -> str:
         return f"StreamMechanism({self.workload!r}, rho={self.rho:.6g})"
+
+
+def inverse_root(mechanism: StreamMechanism, tol: float = ACCURACY) -> InverseRoot:
+    """Return ``Σ = level · D^½ L (L'L)^-½ L' D^½``, the inverse square root a sum over poles to a relative accuracy."""
+    point, decay = mechanism.point, stream_of(mechanism.workload).decay
+    cells, sums = point.neighbour_weights, point.query_weights
+    level = float(point.level * np.sqrt(cells.max() / sums.max()))
+    cells, sums = cells / cells.max(), sums / sums.max()
+    matrix = Bidiagonal.of(cells, sums, decay)
+    return InverseRoot(matrix, poles_of(matrix, cells, sums, decay, tol), cells, level)
+
+
+def noise_times(mechanism: StreamMechanism, vector: Array, tol: float = ACCURACY) -> Array:
+    """Return ``Σ v`` (d,) to a relative accuracy, in time proportional to d."""
+    held = inverse_root(mechanism, tol)
+    root = np.sqrt(held.level * held.cells)
+    return np.asarray(root * held.times(held.solved(held.transposed_times(root * vector))))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dualmech import files
+from dualmech import files, linalg
 from dualmech.crosscheck.proofs import local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Refused, above, below
@@ -121,6 +121,24 @@ class Proof(Displayed):
 
     def __repr__(self) -> str:
         return f"Proof({below(self.lower)} <= optimum <= {above(self.upper)})"
+
+
+def factor_of(proof: Proof, problem: Any, held: Any) -> float | None:
+    """Return what multiplies the problem's numbers that are not `held`, an entry each, in what is proven.
+
+    None where that is another problem, however its numbers are multiplied. What rounding leaves
+    between one factor and another, 4e-16 of it, is overlooked, and the largest is returned.
+    """
+    stated = proof.document["problem"]
+    asked = _stated(problem, str(stated["kind"]))
+    if asked is None or {**asked, "numbers": None} != {**stated, "numbers": None}:
+        return None
+    own, theirs = (np.array([*map(float.fromhex, each["numbers"])]) for each in (asked, stated))
+    held = np.asarray(held, dtype=bool)
+    if own.shape != theirs.shape or held.shape != own.shape or np.any((own != theirs)[held]):
+        return None
+    ratios = (theirs / own)[~held]
+    return float(ratios.max()) if np.ptp(ratios) <= 2 * linalg.EPS * ratios.max() else None
 
 
 def provable(problem: Problem[Any, Any]) -> dict[str, Any]:

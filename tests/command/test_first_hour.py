@@ -193,22 +193,27 @@ class TestLessToLookAt:
         ]
         places = [text.index(f"\n{title}\n") for title in titles]
         assert places == sorted(places) and text.index("--geometry") > places[-1]
+        weighting = run(command, "--problem", "weighting", "--help").output
+        assert "\nFor weighting:\n" in weighting and "--design" in weighting and "--targets" not in weighting
         assert "Options:" not in text or command == "judge"
 
 
 class TestWhatIsTooLarge:
     def test_long_prefixes_are_refused_before_any_work(self) -> None:
         given = {
-            "attributes": {"day": {"size": 4096}},
+            "attributes": {"day": {"size": 4096}, "sex": {"size": 2}},
             "tables": [{"ask": {"day": "prefixes"}, "margin": 20}],
         }
         with pytest.raises(dm.errors.InvalidInputError, match="of at most 2048 values"):
             dm.Specification.of(given)
 
-    @pytest.mark.parametrize("made", [dm.strategies.sqrt_toeplitz, lambda steps: stream(steps)])
-    def test_what_cannot_be_drawn_is_refused_by_size(self, made: Any) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="at most 2048 rows .* got 100000"):
-            dm.plan_release(made(100_000), workload=dm.workloads.prefix(100_000))
+    @pytest.mark.parametrize(
+        ("made", "most"),
+        [(dm.strategies.sqrt_toeplitz, "2048 rows"), (lambda steps: stream(steps), "100000 steps")],
+    )
+    def test_what_cannot_be_drawn_is_refused_by_size(self, made: Any, most: str) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match=f"at most {most} .* got 100001"):
+            dm.plan_release(made(100_001), workload=dm.workloads.prefix(100_001))
 
     def test_records_need_a_domain(self) -> None:
         with pytest.raises(dm.errors.InputTypeError, match="no domain"):

@@ -122,6 +122,16 @@ def test_a_hard_limit_plan_stays_one(folder: Path) -> None:
         and below.is_of(answer.limits.below(answer.problem))
         and float(below.lower) >= asked.cost * (1 - 1e-9)
     )
+    limits = answer.limits
+    for name, words in (
+        ("proof", f"at most {limits.high:.9g}."),
+        ("proof.below", f"at least {limits.low:.9g}."),
+    ):
+        said = run("verify", folder / f"{name}.json", folder / "asked.toml")
+        assert said.exit_code == 0 and f"targets that are not hard is {words}" in said.output
+    other = folder / "other.toml"
+    other.write_text((folder / "asked.toml").read_text().replace("margin = 12", "margin = 13"))
+    assert run("verify", folder / "proof.json", other).exit_code == 3
 
 
 def test_a_file_that_claims_another_factor_is_found_out(folder: Path) -> None:
