@@ -29,7 +29,8 @@ def random_stream(seed: int) -> StreamMechanism:
     count = int(rng.integers(1, 40))
     kinds = (dm.workloads.prefix(count), dm.workloads.decayed_sums(count, 0.9), dm.workloads.all_range(count))
     weights = np.exp(rng.normal(0, 1, (2, count)))
-    return StreamMechanism(kinds[seed % 3], *weights, 10.0 ** rng.integers(-3, 4))
+    first, second = weights
+    return StreamMechanism(kinds[seed % 3], first, second, 10.0 ** rng.integers(-3, 4))
 
 
 def precision(drawn: DrawnStream) -> Array:
@@ -79,7 +80,7 @@ class TestDrawnStream:
         planned = dm.plan_release(answer)
         assert planned.rho <= answer.mechanism.rho
         assert np.all(planned.margins("prefixes") <= 1.96 * 5 * (1 + 1e-5))
-        found = planned.drawn.draw(np.arange(4096), none)  # type: ignore[attr-defined]
+        found = planned.drawn.draw(np.arange(4096), none)
         assert planned.drawn.estimate(found, LONG)[-1] == pytest.approx(4095 * 2048, abs=1e-3)
 
     def test_too_many_steps_and_weights_that_differ_too_much_are_refused(
