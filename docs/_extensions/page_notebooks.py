@@ -46,9 +46,11 @@ os.chdir({str(ROOT)!r})
 get_ipython().display_formatter.formatters["text/plain"].pprint = False
 get_ipython().run_line_magic("xmode", "Minimal")
 get_ipython().run_line_magic("colors", "nocolor")
-get_ipython().config.InlineBackend.figure_formats = {{"svg"}}
 del os
 """
+
+FIGURES = "%matplotlib inline\n%config InlineBackend.figure_formats = ['svg']"
+"""What shows figures, in notebooks that have some."""
 
 
 def cells(text: str) -> Iterator[list[doctest.Example] | str]:
@@ -73,12 +75,15 @@ def cells(text: str) -> Iterator[list[doctest.Example] | str]:
 def notebook(page: Path, folder: Path) -> Any:
     """Return a page as a notebook that has not been run; copy the files that it links to into a folder."""
     made = [v4.new_code_cell(PREPARE, metadata={"tags": ["remove-cell", ONLY_HERE]})]
+    text = page.read_text(encoding="utf-8")
+    if "<Figure size" in text:
+        made.append(v4.new_code_cell(FIGURES, metadata={"tags": ["remove-cell"]}))
     folded = False
-    for part in cells(page.read_text(encoding="utf-8")):
+    for part in cells(text):
         if isinstance(part, str):
             folded = FOLD.findall(part)[-1] == "<details>" if FOLD.search(part) else folded
-            text = _relinked(COMMENT.sub("", part), page, folder).strip("\n")
-            made += [v4.new_markdown_cell(text)] if text.strip() else []
+            said = _relinked(COMMENT.sub("", part), page, folder).strip("\n")
+            made += [v4.new_markdown_cell(said)] if said.strip() else []
         else:
             fails = ["raises-exception"] if part[-1].exc_msg else []
             source = "".join(example.source for example in part).rstrip("\n")
