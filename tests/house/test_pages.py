@@ -1,4 +1,4 @@
-"""Pages that teach: lessons have exercises whose solutions run, and families' pages write mathematics as mathematics."""
+"""Pages that teach: lessons have exercises whose solutions run, and families' pages mathematics as mathematics."""
 
 from __future__ import annotations
 
