@@ -1,4 +1,4 @@
-"""Domains, and sets of their attributes, as arrays of an ``.npz`` file (``docs/formats.md``)."""
+"""Domains, and sets of their attributes, as arrays of an ``.npz`` file (``docs/schemas.md``)."""
 
 from __future__ import annotations
 

@@ -607,7 +607,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/formats.md``).
+        """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/schemas.md``).
 
         Of marginal tables its levels are written, of others the noise on every block and what the tables ask.
         Raises `FileFormatError` where the path cannot be written.

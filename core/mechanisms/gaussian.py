@@ -382,7 +382,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         return Equivalence(self.is_answerable_from(other, tol), other.is_answerable_from(self, tol))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the mechanism to an ``.npz`` file, whole or not at all (schema in ``docs/formats.md``)."""
+        """Write the mechanism to an ``.npz`` file, whole or not at all (schema in ``docs/schemas.md``)."""
         arrays = {"query_matrix": self.query_matrix, "covariance": self._covariance}
         if self.neighbours is not None:
             arrays["neighbours"] = linalg.to_dense(self.neighbours)

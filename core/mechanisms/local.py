@@ -191,7 +191,7 @@ class LocalMechanism(Displayed):
         return self.estimate(self.responses(x, rng))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write strategy and reconstruction to an ``.npz`` file, whole or not at all (``docs/formats.md``)."""
+        """Write strategy and reconstruction to an ``.npz`` file, whole or not at all (``docs/schemas.md``)."""
         files.write_npz(
             path,
             SCHEMA,

@@ -1,4 +1,4 @@
-"""Problems, and answers to them, as the arrays of an ``.npz`` file (``docs/formats.md``).
+"""Problems, and answers to them, as the arrays of an ``.npz`` file (``docs/schemas.md``).
 
 An object is written as its parts, each under the object's key, a dot and the part's own, beside a text under
 ``<key>.kind`` that says what it is. Only the kinds listed here are ever made of a file.

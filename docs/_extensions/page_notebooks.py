@@ -26,6 +26,9 @@ PAGES = {
 }
 """By file, the name of its page."""
 
+INDEX = ROOT / "docs" / "index.md"
+"""Its lists are the navigation, a group a heading; a page in none is reached by links alone."""
+
 FENCE = re.compile(r"^(```(\w*)\n(.*?)^```)$\n?", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"^<!--.*?-->\n", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")
@@ -45,6 +48,9 @@ get_ipython().run_line_magic("xmode", "Minimal")
 get_ipython().run_line_magic("colors", "nocolor")
 del os
 """
+
+FIGURES = "%matplotlib inline\n%config InlineBackend.figure_formats = ['svg']"
+"""What shows figures, in notebooks that have some."""
 
 
 def cells(text: str) -> Iterator[list[doctest.Example] | str]:
@@ -69,12 +75,15 @@ def cells(text: str) -> Iterator[list[doctest.Example] | str]:
 def notebook(page: Path, folder: Path) -> Any:
     """Return a page as a notebook that has not been run; copy the files that it links to into a folder."""
     made = [v4.new_code_cell(PREPARE, metadata={"tags": ["remove-cell", ONLY_HERE]})]
+    text = page.read_text(encoding="utf-8")
+    if "<Figure size" in text:
+        made.append(v4.new_code_cell(FIGURES, metadata={"tags": ["remove-cell"]}))
     folded = False
-    for part in cells(page.read_text(encoding="utf-8")):
+    for part in cells(text):
         if isinstance(part, str):
             folded = FOLD.findall(part)[-1] == "<details>" if FOLD.search(part) else folded
-            text = _relinked(COMMENT.sub("", part), page, folder).strip("\n")
-            made += [v4.new_markdown_cell(text)] if text.strip() else []
+            said = _relinked(COMMENT.sub("", part), page, folder).strip("\n")
+            made += [v4.new_markdown_cell(said)] if said.strip() else []
         else:
             fails = ["raises-exception"] if part[-1].exc_msg else []
             source = "".join(example.source for example in part).rstrip("\n")
@@ -83,11 +92,14 @@ def notebook(page: Path, folder: Path) -> Any:
     if len([cell for cell in made if cell.cell_type == "code"]) == 1:
         del made[0]
     if PAGES[page] == "index":
-        made.append(v4.new_markdown_cell(_contents(page), metadata={"tags": [ONLY_HERE]}))
+        made.append(v4.new_markdown_cell(_contents(), metadata={"tags": [ONLY_HERE]}))
     for number, cell in enumerate(made):
         cell["id"] = f"cell-{number}"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return v4.new_notebook(cells=made, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
+    about: dict[str, Any] = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    if page != INDEX and not any(page in pages for _, _, pages in groups(INDEX)):
+        about["orphan"] = True
+    return v4.new_notebook(cells=made, metadata=about)
 
 
 def _relinked(text: str, page: Path, folder: Path) -> str:
@@ -106,16 +118,27 @@ def _relinked(text: str, page: Path, folder: Path) -> str:
     return "".join(part if number % 2 else LINK.sub(target, part) for number, part in enumerate(parts))
 
 
-def _contents(page: Path) -> str:
-    """Return tables of contents, one for each heading of the index with a list of pages."""
+def groups(index: Path) -> list[tuple[str, str, list[Path]]]:
+    """Return the parts of the index with a list of pages: heading, text, pages."""
     found = []
-    for heading, body in GROUP.findall(page.read_text(encoding="utf-8")):
-        items = [(said, Path(os.path.normpath(page.parent / link))) for said, link in ITEM.findall(body)]
-        if items:
-            listed = "\n".join(f"{said} <{PAGES[path]}>" for said, path in items)
-            found.append(f"```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{listed}\n```")
-    found.append("```{toctree}\n:hidden:\n:caption: Reference\n\nreference\n```")
-    return "\n\n".join(found)
+    for heading, body in GROUP.findall(index.read_text(encoding="utf-8")):
+        pages = [Path(os.path.normpath(index.parent / link)) for _, link in ITEM.findall(body)]
+        if pages:
+            found.append((heading, body, pages))
+    return found
+
+
+def _contents() -> str:
+    """Return the site's table of contents: a page for each group of the index, and the reference."""
+    listed = "\n".join(f"group_{heading.lower()}" for heading, _, _ in groups(INDEX))
+    return f"```{{toctree}}\n:hidden:\n\n{listed}\nreference\n```"
+
+
+def _group(heading: str, body: str, pages: list[Path], folder: Path) -> Any:
+    """Return the page of a group, under which its pages stand."""
+    listed = "\n".join(PAGES[path] for path in pages)
+    text = f"# {heading}\n{_relinked(body, INDEX, folder)}\n```{{toctree}}\n:hidden:\n\n{listed}\n```"
+    return v4.new_notebook(cells=[v4.new_markdown_cell(text, id="cell-0")])
 
 
 def write_if_new(path: Path, text: str) -> None:
@@ -129,6 +152,9 @@ def _write_pages(app: Sphinx, _: Any) -> None:
     folder = Path(app.srcdir)
     for page, name in PAGES.items():
         write_if_new(folder / f"{name}.ipynb", nbformat.writes(notebook(page, folder)) + "\n")
+    for heading, body, pages in groups(INDEX):
+        made = _group(heading, body, pages, folder)
+        write_if_new(folder / f"group_{heading.lower()}.ipynb", nbformat.writes(made) + "\n")
 
 
 def _name_notebooks(app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:

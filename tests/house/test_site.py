@@ -44,7 +44,7 @@ for (let left = %d; left > 0; left--) heads.at(-1).click();
 """
 """Clicks on a heading of a page's last table, some times."""
 
-SHOWN = ("index", "one_idea", "lesson_2", "fitness", "scale", "reference/names/dualmech.FitnessForUse")
+SHOWN = ("index", "theorems", "lesson_2", "fitness", "scale", "reference/names/dualmech.FitnessForUse")
 
 
 class Page(HTMLParser):
@@ -118,13 +118,13 @@ def from_outside(site: Path, found: dict[Path, Page]) -> Iterator[str]:
 @pytest.mark.slow
 def test_the_site_holds_together(site: Path) -> None:
     found = pages(site)
-    assert {"index.html", "one_idea.html", "readme.html", "contributing.html"} <= {
+    assert {"index.html", "theorems.html", "readme.html", "contributing.html"} <= {
         each.name for each in found
     }
     assert (site / "reference" / "names" / "dualmech.FitnessForUse.html") in found
     assert not list(broken(found))
     assert not list(from_outside(site, found))
-    assert found[site / "one_idea.html"].formulas > 100
+    assert found[site / "theorems.html"].formulas > 100
 
 
 @pytest.mark.slow
@@ -136,9 +136,12 @@ def test_cells_print_what_pages_show(site: Path) -> None:
         ]
         made = json.loads((site / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
         code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]
+        code = [cell for cell in code if "".join(cell["source"]) != notebooks.FIGURES]
         assert len(code) == len(groups), name
         for cell, group in zip(code, groups, strict=True):
             assert agrees(group[-1], cell["outputs"]), "".join(cell["source"])
+            drawn = group[-1].want.startswith("<Figure")
+            assert not drawn or any("image/svg+xml" in each.get("data", {}) for each in cell["outputs"])
         assert str(ROOT) not in json.dumps(made)
 
 
@@ -160,7 +163,7 @@ def test_a_browser_opens_pages_without_an_error(site: Path, tmp_path: Path) -> N
         said, text = opened(site / f"{name}.html", tmp_path)
         assert "</html>" in text
         assert not said
-    assert opened(site / "one_idea.html", tmp_path)[1].count("<math") > 100
+    assert opened(site / "theorems.html", tmp_path)[1].count("<math") > 100
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
@@ -223,6 +226,17 @@ def test_a_cell_ends_where_an_example_prints() -> None:
         ["a = 1\n", "a\n"],
         ["for _ in range(a):\n    pass\n"],
     ]
+
+
+def test_the_navigation_is_five_groups() -> None:
+    notebooks = extension("page_notebooks")
+    groups = notebooks.groups(notebooks.INDEX)
+    listed = [path for _, _, pages in groups for path in pages]
+    assert [heading for heading, _, _ in groups] == ["Begin", "Lessons", "Problems", "Use", "Trust"]
+    assert len(set(listed)) == len(listed)
+    outside = set(notebooks.PAGES) - {notebooks.INDEX, *listed}
+    text = notebooks.INDEX.read_text(encoding="utf-8")
+    assert {path.name for path in outside if f"]({path.name})" not in text} == set()
 
 
 def test_what_is_not_known_of_a_formula_is_refused() -> None:

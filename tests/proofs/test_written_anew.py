@@ -1,4 +1,4 @@
-"""The box "To implement it again" of docs/fitness.md, implemented from its words alone, meets the proven optima."""
+"""The lines of docs/newton.md, implemented from their words alone, meet the proven optima."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def length(change: Array) -> float:
 
 
 def solve(moves: Array, rows: Array, tol: float) -> tuple[Array, Array, Array]:
-    """Return Σ for largest variances of 1, λ and μ, by the box; rows are those of queries over √c."""
+    """Return Σ for largest variances of 1, λ and μ, by the page; rows are those of queries over √c."""
     rows, unit = np.linalg.qr(rows)
     moves = unit @ moves
     count, total = moves.shape[1], moves.shape[1] + len(rows)
@@ -84,13 +84,13 @@ def solve(moves: Array, rows: Array, tol: float) -> tuple[Array, Array, Array]:
 
 
 @pytest.mark.parametrize("known", testing.problems(["fitness"], most_cells=16, matrix=True), ids=str)
-def test_the_box_is_enough(known: Any) -> None:
+def test_the_page_is_enough(known: Any) -> None:
     basis, cells = known.basis, known.workload.shape[1]
     moves = basis @ (np.eye(cells) if known.neighbours is None else known.neighbours)
     rows = known.workload @ np.linalg.pinv(basis)
     if np.linalg.matrix_rank(moves) < len(basis):
-        pytest.skip("neighbours leave directions unchanged: the box is about those that they change")
+        pytest.skip("neighbours leave directions unchanged: the page is about those that they change")
     if known.name.endswith("of-all-sizes"):
-        pytest.skip("lengths that differ by 10^12: what is squared in the box is not in the library")
+        pytest.skip("lengths that differ by 10^12: what is squared there is not in the library")
     noise, first, last = solve(moves, rows / np.sqrt(known.targets)[:, None], 1e-7)
     testing.check(known, noise, (first, last / known.targets), tol=1e-6)
