@@ -18,6 +18,7 @@ from dualmech.certificate import Certificate
 from dualmech.crosscheck.judging import covariance_of_strategy, describe_kind
 from dualmech.display import Displayed, counted
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.geometry.stream import stream_in
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -26,6 +27,7 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.progress import Callback
 from dualmech.solution import Solution
 from dualmech.validate import Array
+from dualmech.workloads.asks import MOST
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.unions import UnionWorkload, union_of
 
@@ -230,6 +232,11 @@ def _of_practice(
 ) -> Waste:
     """Return what a practice wastes: independent noise on every table, each for its share of ρ."""
     relation, tables = relation_of(neighbours), _tables(workload)
+    if stream_in(workload) is not None and workload.shape[0] > MOST:
+        raise InvalidInputError(
+            f"workload must have at most {MOST} queries in order: independent noise on each is made consistent on a "
+            f"matrix, got {workload.shape[0]}"
+        )
     parts = _shares(shares, [*tables])
     variances = {}
     for name, table in tables.items():

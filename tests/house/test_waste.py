@@ -247,3 +247,9 @@ class TestCommand:
     def test_what_the_mechanism_brings_is_not_asked_for(self, more: list[str]) -> None:
         done = CliRunner().invoke(app, ["judge", "prefix:8", "--mechanism", "x.npz", *more])
         assert more[0] in str(done.exception) and "brings its own" in str(done.exception)
+
+
+def test_of_many_queries_in_order_is_refused_before_any_work() -> None:
+    asked = dm.workloads.union({"day": 4096}, {"by day": {"day": "prefixes"}})
+    with pytest.raises(dm.errors.InvalidInputError, match="at most 2048 queries in order"):
+        crosscheck.waste(asked, rho=0.1)
