@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -33,6 +33,9 @@ from dualmech.workloads import census
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.unions import UnionWorkload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Marginal tables of domains far larger than memory, and small ones to hold against the dense solver.
 
@@ -178,7 +181,7 @@ def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
 
 
 def beside_plain(
-    answers: Sequence[Solution], values: Mapping[str, Any], plain: float, consistent: float, seconds: float
+    answers: Sequence[Solution], values: Mapping[str, object], plain: float, consistent: float, seconds: float
 ) -> Row:
     """Return a row of answers to one problem, the first in question, beside plain noise.
 
@@ -366,7 +369,7 @@ def _printed_error(
     - `least`: proven from below, and found;
     - `largest`: the least largest variance of a query, proven, where it is computed.
     """
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "asked": asked,
         "printed": printed,
         "rival": rival,
@@ -560,7 +563,7 @@ def _sentence(found: InstanceVerdict) -> str:
     return text + (f"; not {others}" if others else "")
 
 
-def draw_growth(axes: Any, rows: Sequence[Row]) -> None:
+def draw_growth(axes: Sequence[Axes], rows: Sequence[Row]) -> None:
     """Draw the squared privacy cost, and beside it how many numbers have to be found, against up to 10^80 cells.
 
     Seconds stand in the table: a picture is to be the same every time.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS, Agreement
 from dualmech.crosscheck.printing import TextTable, print_lines, table, uncertified_mark
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Row:
             object.__setattr__(self, name, all(getattr(each, name) for each in (self, *self.parts)))
 
     @classmethod
-    def compared(cls, values: Mapping[str, Any], gap: float, outcome: Agreement) -> Row:
+    def compared(cls, values: Mapping[str, object], gap: float, outcome: Agreement) -> Row:
         """Return a row whose certified answers were compared."""
         return cls(values, gap, outcome is Agreement.AGREE, outcome is not Agreement.DISAGREE)
 

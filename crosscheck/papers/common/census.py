@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -179,7 +178,7 @@ OWN, BASIS, PRIMARY = (
 
 
 def held(
-    values: Mapping[str, Any], gap: float, certified: bool, layers: Agreement | None, maximal: bool
+    values: Mapping[str, object], gap: float, certified: bool, layers: Agreement | None, maximal: bool
 ) -> Row:
     """Return a row of certified costs; which reading the paper's number fits does not enter.
 

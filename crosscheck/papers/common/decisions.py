@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,9 @@ from dualmech.files import csv
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # A grid of one's own in place of the settings that the paper's tables have: a file with a line for each setting.
 
@@ -189,7 +192,7 @@ def half_row(
     - `gap`, `certified`: of the common mechanism.
     """
     own = not all(map(table.printed, table.rows))
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "table": table,
         "blocks": blocks.name,
         "number": len(blocks.counts),
@@ -453,7 +456,7 @@ def _of_file(name: str, path: str, setting: Setting | None) -> Row:
     return solve_thresholds(name, read_threshold_blocks(path), setting)
 
 
-def picture(axes: Any, rows: Sequence[Row]) -> None:
+def picture(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw Figure 1."""
     curves = {
         "chain": [row.chain[PLAIN] for row in rows],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from dualmech.mechanisms.gaussian import Answerability, LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROUNDING = 1e-9
 """Largest difference between a statement's two sides, absolute; all numbers are of the size of 1."""
@@ -297,7 +300,7 @@ def tasks(quick: bool) -> list[Callable[[], Row]]:
     return [partial(family_with_bounds, name) for name in FAMILIES]
 
 
-def picture(axes: Any, rows: Sequence[Row]) -> None:
+def picture(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw every family with its bounds, side by side on one pair of axes."""
     most = max((len(row.bounds) for row in rows), default=0)
     for place, found in enumerate(rows):

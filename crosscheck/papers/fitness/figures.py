@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from dualmech.crosscheck.papers.sheet import Row
 from dualmech.crosscheck.printing import COLOURS
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Closed forms for the counts of d cells and their total: what FFU derives in section 5.1, with weights and targets.
 #
@@ -206,7 +209,7 @@ def held_curve(privacy_cost: float, deltas: tuple[float, ...]) -> Row:
     return Row({"privacy_cost": privacy_cost, "deltas": deltas}, sound=again)
 
 
-def draw_curves(axes: Any, rows: Sequence[Row]) -> None:
+def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw Figure 1: every curve, and on it the points of its row."""
     epsilons = np.linspace(0.0, LARGEST_EPSILON, STEPS)
     for row, colour in zip(rows, COLOURS, strict=False):
@@ -218,7 +221,7 @@ def draw_curves(axes: Any, rows: Sequence[Row]) -> None:
     axes.legend()
 
 
-def draw_points(figure: Figure, axes: Any, rows: Sequence[Row]) -> None:
+def draw_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
     """Draw Figure 2 or 3 by closed forms."""
     xs = [figure.x(each) for each in rows]
     for name, colour in zip(CA_WEIGHTINGS, COLOURS[1:], strict=False):

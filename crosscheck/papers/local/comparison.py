@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -60,7 +59,7 @@ def compared(
     optimised: float | None,
     gap: float,
     asked: float,
-    **values: Any,
+    **values: object,
 ) -> Row:
     """Return the row of a workload at one n and ε.
 

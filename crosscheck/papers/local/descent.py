@@ -50,7 +50,7 @@ STEP_SIZES, QUICK_STEP_SIZES = (16, 32, 64, 128, 256, 512), (16, 32, 64)
 STEPS = 15  # steps that are timed (section 6.4)
 
 
-def descended(objectives: Mapping[str, tuple[float, ...]], gap: float, **values: Any) -> Row:
+def descended(objectives: Mapping[str, tuple[float, ...]], gap: float, **values: object) -> Row:
     """Return the row of gradient descent on a workload at one n and ε.
 
     - `objectives`: by method, L over the optimum, a random start each;
@@ -145,7 +145,7 @@ def begun(
     after: Mapping[str, float],
     random: tuple[float, ...],
     gap: float,
-    **values: Any,
+    **values: object,
 ) -> Row:
     """Return the row of gradient descent from several starts, on a workload at one n and ε; L is over the optimum.
 
