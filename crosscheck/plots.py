@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +18,10 @@ from dualmech import accounting, fast, validate
 from dualmech.crosscheck.printing import COLOURS, check_installed
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.product import ByFactor
-from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.problems.base import Problem
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from dualmech.crosscheck.judging import Judgement
-
-Answer: TypeAlias = "Solution | Judgement | GaussianMechanism"
 
 # The privacy-accuracy curve in numbers: what every privacy buys, as rows of a table.
 
@@ -41,7 +33,7 @@ LISTED = 20  # most tables that have a column of their own; of more, those of as
 
 
 def curve(
-    answer: Answer | Problem,
+    answer: Any,
     workload: Workload | None = None,
     *,
     rhos: npt.ArrayLike | None = None,
@@ -110,16 +102,16 @@ def epsilon_at(squared_cost: float, delta: float) -> float:
     return accounting.epsilon(accounting.mu_from_squared_cost(squared_cost), delta)
 
 
-def mechanism_of_answer(answer: Answer) -> GaussianMechanism:
+def mechanism_of_answer(answer: Any) -> Any:
     """Return the mechanism of a solution, or the mechanism that is given."""
     held = getattr(answer, "answer", answer)  # a judgement's
-    made: Any = held.mechanism if isinstance(held, Solution) else held
+    made = held.mechanism if isinstance(held, Solution) else held
     if not hasattr(made, "squared_privacy_cost"):
         raise InputTypeError(f"answer must be a Solution or a mechanism, got {type(answer).__name__}")
     return made
 
 
-def positive_cost(mechanism: GaussianMechanism) -> float:
+def positive_cost(mechanism: Any) -> float:
     """Return the squared privacy cost of a mechanism; refuse one that is zero, or infinite."""
     cost = float(mechanism.squared_privacy_cost)
     if not 0 < cost < math.inf:
@@ -127,7 +119,7 @@ def positive_cost(mechanism: GaussianMechanism) -> float:
     return cost
 
 
-def asked_of(answer: Answer, workload: Workload | None) -> Workload:
+def asked_of(answer: Any, workload: Workload | None) -> Workload:
     """Return the workload that is given, or that of a solution's problem."""
     if workload is None:
         held = getattr(answer, "answer", answer)
@@ -137,7 +129,7 @@ def asked_of(answer: Answer, workload: Workload | None) -> Workload:
     return check_workload(workload)
 
 
-def _largest(mechanism: GaussianMechanism, workload: Workload) -> dict[str, float]:
+def _largest(mechanism: Any, workload: Workload) -> dict[str, float]:
     """Return the largest variance of the queries of each table, of each group where there are no tables."""
     variances = mechanism.as_targets(workload)
     if isinstance(variances, ByFactor):
@@ -167,8 +159,8 @@ DIVERGING, SEQUENTIAL = "PuOr", "viridis"
 
 
 def covariance(
-    answer: Answer, workload: Workload | None = None, axes: Axes | None = None, *, correlation: bool = False
-) -> Axes:
+    answer: Any, workload: Workload | None = None, axes: Any = None, *, correlation: bool = False
+) -> Any:
     """Draw the covariance of the noise on the answers to a workload, or with `correlation` their correlation.
 
     Raises `InvalidInputError` or `InputTypeError` for what has no covariance, more queries than can be seen, a
@@ -215,7 +207,7 @@ def covariance(
     return drawn
 
 
-def variances(answer: Answer, axes: Axes | None = None) -> Axes:
+def variances(answer: Any, axes: Any = None) -> Any:
     """Draw every query's variance against its target, each coloured by its price.
 
     Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets, one per query.
@@ -248,7 +240,7 @@ def variances(answer: Answer, axes: Axes | None = None) -> Axes:
     return drawn
 
 
-def profile(answer: Answer, axes: Axes | None = None) -> Axes:
+def profile(answer: Any, axes: Any = None) -> Any:
     """Draw the squared privacy cost of every neighbour, or kind of them, from the dearest to the cheapest.
 
     Raises `InputTypeError` for what is no solution or mechanism of Gaussian noise.
@@ -267,7 +259,7 @@ def profile(answer: Answer, axes: Axes | None = None) -> Axes:
     return drawn
 
 
-def tradeoff(answer: Answer, delta: float = 1e-9, axes: Axes | None = None) -> Axes:
+def tradeoff(answer: Any, delta: float = 1e-9, axes: Any = None) -> Any:
     """Draw the privacy-accuracy curve: the least ε at δ when all standard deviations change by one factor.
 
     At a factor t the squared privacy cost is ``1 / t²`` of what it is, for every Gaussian mechanism; optimal answers
@@ -294,7 +286,7 @@ def tradeoff(answer: Answer, delta: float = 1e-9, axes: Axes | None = None) -> A
     return drawn
 
 
-def convergence(answer: Answer, axes: Axes | None = None) -> Axes:
+def convergence(answer: Any, axes: Any = None) -> Any:
     """Draw both sides of the gap by the steps of the solver, relative to what was proven in the end.
 
     Raises `InvalidInputError` or `InputTypeError` for an answer without a history.
@@ -328,11 +320,8 @@ def convergence(answer: Answer, axes: Axes | None = None) -> Axes:
 
 
 def ellipses(
-    mechanisms: Mapping[str, Answer],
-    workload: Workload,
-    queries: Sequence[int] = (0, 1),
-    axes: Axes | None = None,
-) -> Axes:
+    mechanisms: Mapping[str, Any], workload: Workload, queries: Sequence[int] = (0, 1), axes: Any = None
+) -> Any:
     """Draw where the noise on two queries lies with probability 95 %, an ellipse for each mechanism.
 
     Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, other than two queries, a workload that
@@ -364,7 +353,7 @@ def ellipses(
     return drawn
 
 
-def comparison(mechanisms: Mapping[str, Answer], workload: Workload, axes: Axes | None = None) -> Axes:
+def comparison(mechanisms: Mapping[str, Any], workload: Workload, axes: Any = None) -> Any:
     """Draw the standard deviations of all queries, sorted, each mechanism scaled to squared privacy cost 1.
 
     Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, a workload that one of them does not
@@ -391,7 +380,7 @@ def comparison(mechanisms: Mapping[str, Answer], workload: Workload, axes: Axes 
     return drawn
 
 
-def _axes(axes: Axes | None) -> Axes:
+def _axes(axes: Any) -> Any:
     """Return axes to draw on: those given, or new ones on a figure of their own."""
     if axes is not None:
         if not hasattr(axes, "imshow"):
@@ -405,7 +394,7 @@ def _axes(axes: Axes | None) -> Axes:
     return drawn
 
 
-def _named(mechanisms: Mapping[str, Answer]) -> Mapping[str, GaussianMechanism]:
+def _named(mechanisms: Mapping[str, Any]) -> Mapping[str, Any]:
     found = validate.mapping("mechanisms by name", mechanisms=mechanisms)
     if not 0 < len(found) < len(COLOURS) + 1:
         raise InvalidInputError(f"mechanisms must be 1 to {len(COLOURS)}, by name, got {len(found)}")

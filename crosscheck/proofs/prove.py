@@ -129,7 +129,7 @@ def provable(problem: Problem) -> Parts:
 
 
 @blas_threads()
-def prove(answer: Solution) -> Proof:
+def prove(answer: Any) -> Proof:
     """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
 
     The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of
