@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import cvxpy as cp
+import nasty
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from nasty import DEFICIENT, GENTLE, PREFIX, TALL, Nasty, parts
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
@@ -126,67 +128,26 @@ class TestKnownOptima:
         assert answer.lower_bound == pytest.approx(values.sum() ** 2 / workload.shape[1], rel=1e-11)
 
 
-TALL = normal(8, 5)
-DEFICIENT = normal(9, 3) @ normal(3, 7, seed=1)
-PREFIX = dm.workloads.prefix(6).dense()
-ZEROS = TALL * np.array([1, 1, 0, 1, 1, 1, 1, 1])[:, None] * np.array([1, 0, 1, 1, 1])
-
-CASES: dict[str, dict[str, Any]] = {
-    "tall": {"matrix": TALL},
-    "wide": {"matrix": TALL.T},
-    "rank-deficient": {"matrix": DEFICIENT},
-    "rank-deficient, sparse": {"matrix": sp.csr_array(DEFICIENT)},
-    "rank-deficient, own rows as basis": {"matrix": DEFICIENT, "basis": DEFICIENT[:3]},
-    "one row": {"matrix": TALL[:1]},
-    "one column": {"matrix": TALL[:, :1]},
-    "one number": {"matrix": [[3.0]], "weights": 2.0},
-    "rows asked twice": {"matrix": np.vstack([TALL, TALL[:3], -TALL[:1]])},
-    "columns twice": {"matrix": np.hstack([TALL, TALL[:, :2]])},
-    "zero row and column": {"matrix": ZEROS},
-    "unequal weights": {"matrix": TALL, "weights": np.linspace(0.2, 9, 8)},
-    "weights with zeros": {"matrix": TALL, "weights": [1, 0, 2, 0, 0, 1, 1, 3]},
-    "few weights, less rank": {"matrix": TALL, "weights": [1, 0, 2, 0, 0, 0, 0, 3]},
-    "another basis": {"matrix": TALL, "basis": normal(5, 5, seed=3)},
-    "ranges": {"matrix": dm.workloads.random_range(12, 30, rng=0).matrix},
-    "marginals": {"matrix": dm.workloads.marginals((2, 3, 2), ways=(1, 2)).matrix},
-    "one replaced": {"matrix": PREFIX, "neighbours": dm.neighbours.replace_one(6)},
-    "one replaced, another basis": {
-        "matrix": PREFIX,
-        "basis": normal(6, 6, seed=4),
-        "neighbours": dm.neighbours.replace_one(6),
-    },
-    "one replaced, total asked": {
-        "matrix": dm.workloads.identity_total(5).matrix,
-        "neighbours": dm.neighbours.replace_one(5),
-    },
-    "one replaced, rank-deficient": {"matrix": DEFICIENT, "neighbours": dm.neighbours.replace_one(7)},
-    "one replaced, weights with zeros": {
-        "matrix": PREFIX,
-        "weights": [0, 1, 0, 2, 0, 1],
-        "neighbours": dm.neighbours.replace_one(6),
-    },
-    "household": {"matrix": DEFICIENT, "neighbours": dm.neighbours.household(7, 3)},
-    "few neighbours": {"matrix": PREFIX, "neighbours": normal(6, 3, seed=6)},
+# Two cells that are alike differ by rounding, which neither layer of this family takes for nothing.
+CASES: dict[str, Nasty] = {
+    name: case for name, case in GENTLE.items() if name != "one replaced, cells alike"
+} | {
+    "rank-deficient, sparse": (sp.csr_array(DEFICIENT),),
+    "unequal weights": (TALL, np.linspace(0.2, 9, 8)),
+    "weights with zeros": (TALL, [1, 0, 2, 0, 0, 1, 1, 3]),
+    "few weights, less rank": (TALL, [1, 0, 2, 0, 0, 0, 0, 3]),
+    "one replaced, weights with zeros": (PREFIX, [0, 1, 0, 2, 0, 1], None, dm.neighbours.replace_one(6)),
 }
-HARSH: dict[str, dict[str, Any]] = {}
-for _factor in (1e-6, 1e6):
-    HARSH |= {
-        f"row times {_factor:g}": {
-            "matrix": changed(TALL, 0, 0.0) + _factor * (TALL - changed(TALL, 0, 0.0))
-        },
-        f"column times {_factor:g}": {"matrix": TALL * np.array([_factor, 1, 1, 1, 1])},
-        f"weight times {_factor:g}": {"matrix": TALL, "weights": changed(np.ones(8), 0, _factor)},
-        f"all times {_factor:g}": {"matrix": _factor * TALL, "weights": _factor},
-        f"rank-deficient, weight times {_factor:g}": {
-            "matrix": DEFICIENT,
-            "weights": changed(np.ones(9), 0, _factor),
-        },
-    }
+TOO_HARSH = ("Hilbert matrix, itself as basis", "few neighbours, basis in many units")
+HARSH: dict[str, Nasty] = {name: case for name, case in nasty.HARSH.items() if name not in TOO_HARSH} | {
+    f"rank-deficient, weight times {factor:g}": (DEFICIENT, changed(np.ones(9), 0, factor))
+    for factor in (1e-6, 1e6)
+}
 
 
-def stated(case: dict[str, Any]) -> dm.TotalVariance:
-    options = {key: value for key, value in case.items() if key != "matrix"}
-    return dm.TotalVariance(dm.Workload(case["matrix"]), **options)
+def stated(case: Nasty) -> dm.TotalVariance:
+    matrix, weights, basis, moves = parts(case)
+    return dm.TotalVariance(dm.Workload(matrix), weights, basis=basis, neighbours=moves)
 
 
 def check(answer: dm.Solution, tol: float) -> None:
