@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import math
 import re
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from dualmech import fast
 from dualmech.command import main as command
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers import sheets
 from dualmech.crosscheck.papers.eigen import designs, relative, report
 from dualmech.crosscheck.papers.eigen import instances as eigen_instances
 from dualmech.crosscheck.papers.eigen.instances import (
@@ -496,37 +494,12 @@ class TestReport:
         row = eigen_instances.row_of("1D CDF", (dataclasses.replace(reading, instance=grown),))
         assert "AGREES IN PART: hierarchical and bound; not wavelet" in "\n".join(report.lines(row))
 
-    @pytest.mark.parametrize("module", [eigen_instances, designs, relative, report])
-    def test_examples_in_docstrings(self, module: object) -> None:
-        assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
-
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(command.app, list(arguments))
 
 
 class TestCommand:
-    def test_a_papers_tables_go_by_its_name(self) -> None:
-        names = [
-            "alternative",
-            "ranges",
-            "marginals",
-            "designs",
-            "completion",
-            "reductions",
-            "pure",
-            "relative",
-        ]
-        assert list(sheets.select_sheets(["eigen/all"])) == [f"eigen/{name}" for name in names]
-        assert len(sheets.select_sheets(["fitness/all", "eigen/all"])) == 13 + len(names)
-        assert list(sheets.select_sheets(["eigen/ranges", "fitness/table4"])) == [
-            "eigen/ranges",
-            "fitness/table4",
-        ]
-        assert list(sheets.select_sheets(["eigen/reductions8192"])) == ["eigen/reductions8192"]
-        with pytest.raises(dm.errors.InvalidInputError, match="eigen/all"):
-            sheets.select_sheets(["eigen"])
-
     def test_all_of_them_quickly(
         self, solved: dict[str, SolvedInstance], monkeypatch: pytest.MonkeyPatch
     ) -> None:

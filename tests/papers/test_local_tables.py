@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 import dualmech as dm
 from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers import sheets
 from dualmech.crosscheck.papers.local import comparison, report
 from dualmech.crosscheck.papers.local import descent as local_descent
 from dualmech.crosscheck.papers.local.instances import (
@@ -234,14 +233,6 @@ class TestConsistency:
 
 
 class TestTables:
-    def test_a_papers_tables_go_by_its_name(self) -> None:
-        names = report.SHEETS
-        assert tuple(names) == sheets.PAPERS["local"]
-        together = [name for name in names if name not in ("epsilon512", "size")]  # these take an hour
-        assert list(sheets.select_sheets(["local/all"])) == [f"local/{name}" for name in together]
-        help_text = run("--help").output
-        assert all(f"local/{name}" in help_text for name in (*names, "all"))
-
     def test_the_command_prints_what_is_proven(self) -> None:
         result = run("local/histograms", "--quick")
         assert result.exit_code == 0

@@ -451,12 +451,14 @@ class TestVariance:
         assert judged.lower_bound == pytest.approx(bound, rel=1e-6)
         assert judged.lower_bound <= optimum(point.problem).objective * (1 + ROUNDING)
 
-    @of("variance")
+    @of("variance", "weighting")
     def test_another_cost_divides_every_variance(self, family: str, data: st.DataObject) -> None:
         point, cost = data.draw(points(family)), data.draw(st.floats(1e-3, 1e3))
-        mechanism = point.problem.mechanism(point.primal, cost)
-        assert mechanism.squared_privacy_cost == pytest.approx(cost, rel=ROUNDING)
-        np.testing.assert_allclose(mechanism.covariance(), point.primal / cost)
+        one, other = (point.problem.mechanism(point.primal, each) for each in (1.0, cost))
+        assert other.squared_privacy_cost == pytest.approx(cost, rel=1e-7)
+        np.testing.assert_allclose(other.covariance(), one.covariance() / cost, rtol=1e-9, atol=1e-12)
+        if family == "variance":
+            np.testing.assert_allclose(one.covariance(), point.primal)
 
     @of("variance")
     def test_larger_weights_cost_more(self, family: str, data: st.DataObject) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -346,10 +345,3 @@ class TestInput:
     def test_a_backend_without_the_cone(self) -> None:
         with pytest.raises(dm.errors.BackendError, match="cannot do the cones"):
             reference.lower_bound(dm.LocalStrategy(dm.workloads.prefix(3), 1.0), backend="SCIPY")
-
-
-def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        reference.solve(dm.LocalStrategy(dm.workloads.prefix(3), 1.0))
-    assert tuple(capfd.readouterr()) == ("", "")

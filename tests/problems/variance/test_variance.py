@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
-import cvxpy as cp
 import nasty
 import numpy as np
 import pytest
@@ -288,63 +286,11 @@ def answer(request: pytest.FixtureRequest) -> dm.Solution:
 
 
 class TestLies:
-    def test_a_false_bound_is_an_error(self, answer: dm.Solution) -> None:
-        """Weights of another, dearer problem of the same size stand for a judge gone wrong."""
-        dearer = dm.TotalVariance(
-            answer.problem.workload,
-            4 * answer.problem.weights,
-            basis=answer.problem.basis,
-            neighbours=answer.problem.neighbours,
-        )
-        honest = dearer.certify(answer.primal, answer.dual)
-        assert honest.lower_bound == pytest.approx(4 * answer.lower_bound, rel=1e-9)
-        with pytest.raises(dm.errors.CertificateError, match="below the proven bound"):
-            dm.Certificate.of(answer.objective, honest.lower_bound, 0.0, honest.resolution)
-
     def test_no_mechanism_of_an_infeasible_answer(self, answer: dm.Solution) -> None:
         certificate = answer.problem.certify(answer.primal / 2, answer.dual)
         lying = retold(answer, primal=answer.primal / 2, certificate=certificate)
         with pytest.raises(dm.errors.InfeasibleAnswerError):
             _ = lying.mechanism
-
-    @pytest.mark.parametrize(
-        "lie",
-        [None, np.full((6, 6), np.nan), np.zeros((6, 6)), -np.eye(6)],
-        ids=["none", "NaN", "zero", "minus"],
-    )
-    def test_a_backend_that_returns_nothing(self, monkeypatch: pytest.MonkeyPatch, lie: Array | None) -> None:
-        self.lying(monkeypatch, lambda program: program.var_dict["X"].save_value(lie))
-        with pytest.raises(dm.errors.BackendError, match="no covariance to judge.*CLARABEL, status optimal"):
-            reference.solve(dm.TotalVariance(dm.workloads.prefix(6)))
-
-    def test_a_backend_that_lies(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def lie(program: cp.Problem) -> None:
-            cost = program.var_dict["X"]
-            cost.save_value(1e3 * np.asarray(cost.value) + np.diag(np.arange(6.0)))
-            program.constraints[-1].save_dual_value(np.arange(6.0) - 1)
-
-        self.lying(monkeypatch, lie)
-        with pytest.warns(dm.errors.UncertifiedWarning, match="BACKEND"):
-            answer = reference.solve(dm.TotalVariance(dm.workloads.prefix(6)))
-        optimum = fast.solve(dm.TotalVariance(dm.workloads.prefix(6))).objective
-        assert answer.certificate.feasible and contains(answer.certificate, optimum)
-
-    @staticmethod
-    def lying(monkeypatch: pytest.MonkeyPatch, lie: Callable[[cp.Problem], None]) -> None:
-        honest = cp.Problem.solve
-
-        def solve(program: cp.Problem, *arguments: Any, **options: Any) -> Any:
-            result = honest(program, *arguments, **options)
-            lie(program)
-            return result
-
-        monkeypatch.setattr(cp.Problem, "solve", solve)
-
-    def test_a_backend_stopped_at_once_leaves_a_judged_answer(self) -> None:
-        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
-            answer = reference.solve(dm.TotalVariance(dm.workloads.prefix(6)), time_limit=1e-9)
-        assert len(caught) == 1 and caught[0].filename == __file__
-        assert answer.certificate.feasible and answer.gap > answer.tol and "CLARABEL" in answer.message
 
 
 class TestQueriesOfWeightZero:
