@@ -22,7 +22,6 @@ from rich.text import Text
 
 from dualmech import files
 from dualmech.certificate import Certificate
-from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.families import family_of
 from dualmech.errors import BackendError, InvalidInputError, UncertifiedWarning, printable
 from dualmech.geometry.dense import Dense
@@ -41,11 +40,6 @@ def without_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         yield
-
-
-def certified_outcome(certified: bool) -> Agreement:
-    """Return the outcome of a row in which nothing can disagree."""
-    return Agreement.AGREE if certified else Agreement.WIDE
 
 
 # Pictures of the papers' figures, as SVG and PNG; matplotlib is loaded only here, and only when one is drawn.

@@ -22,7 +22,7 @@ from dualmech.crosscheck.proofs.texts import Parts, Sides, float_above, float_be
 from dualmech.display import Displayed
 from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
 from dualmech.problems.base import Problem
-from dualmech.solution import Solution, require_solution
+from dualmech.solution import require_solution
 from dualmech.threads import blas_threads
 
 

@@ -19,7 +19,6 @@ from dualmech.crosscheck import rivals
 from dualmech.crosscheck.papers.local.instances import (
     ALL_RIVALS,
     BEST_HADAMARD,
-    COMPARED,
     HADAMARD,
     HISTOGRAM,
     RAPPOR,
@@ -185,12 +184,6 @@ def by_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
         for name in WORKLOADS
         for size in sizes
     ]
-
-
-def factor(rows: Sequence[Row]) -> tuple[float, float]:
-    """Return the least and the largest improvement over the best of the paper's rivals."""
-    found = [each for row in rows if (each := improvement(row, COMPARED)) is not None]
-    return min(found), max(found)
 
 
 def slope(rows: Sequence[Row], users_of: Callable[[Row], float]) -> float:
