@@ -1,18 +1,15 @@
-"""A table or figure of a paper: what is computed for it, how its rows are shown, and what becomes of them."""
+"""A table or figure of a paper: what is computed for it, the one type of its rows, and how these are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS, Agreement
 from dualmech.crosscheck.printing import TextTable, print_lines, table, uncertified_mark
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +105,19 @@ def one_table(
     below: str | Callable[[Sequence[Row]], str] = "",
     *,
     heading: str = "",
-    apart: bool = False,
+    titled: bool = False,
     **style: Any,
 ) -> Show:
     """Return how to show all rows in one table, with a text below.
 
-    Its `heading` follows the title; where it stands `apart`, the title has a line of its own above it.
+    Its `heading` follows the title, or stands below it where the sheet is `titled` on a line of its own.
     """
 
     def show(out: Console, title: str, rows: Iterator[Row]) -> None:
-        if apart:
+        if titled:
             print_lines(out, title)
         found = [*rows]
-        out.print(drawn(heading if apart else title + heading, columns, found, **style))
+        out.print(drawn(heading if titled else title + heading, columns, found, **style))
         if text := below if isinstance(below, str) else below(found):
             print_lines(out, text)
 

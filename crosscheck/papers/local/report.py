@@ -246,7 +246,7 @@ SHEETS = {
     "histograms": Sheet(
         f"{LDP}, histograms",
         comparison.histograms_rows,
-        one_table(HISTOGRAMS, _starts, heading="Subset selection, and multiples of its users", apart=True),
+        one_table(HISTOGRAMS, _starts, heading="Subset selection, and multiples of its users", titled=True),
     ),
     "descent": Sheet(
         f"{LDP}, algorithm 2",
@@ -256,7 +256,7 @@ SHEETS = {
             "Best and median of random starts, with the derivative of the authors' code and with that of the text. L "
             "is tr(W G⁺ W'), what all minimise; the average variance is L less the squares of the workload.",
             heading="Over the certified optimum",
-            apart=True,
+            titled=True,
         ),
     ),
     "initialisation": Sheet(
@@ -266,7 +266,7 @@ SHEETS = {
             INITIALISATION,
             _better,
             heading="L over the certified optimum, before and after gradient descent",
-            apart=True,
+            titled=True,
         ),
     ),
     "epsilon": Sheet(f"{LDP}, Figure 1, few user types", comparison.by_epsilon, _by_epsilon),
@@ -277,7 +277,7 @@ SHEETS = {
     "worst": Sheet(
         f"{LDP}, Figure 3b",
         comparison.worst_rows,
-        one_table(WORST, _ratios, heading="The best strategy on average, in the worst case", apart=True),
+        one_table(WORST, _ratios, heading="The best strategy on average, in the worst case", titled=True),
     ),
     "steps": Sheet(f"{LDP}, Figure 3a", descent.steps, _show_steps),
     "consistency": Sheet(
