@@ -106,6 +106,11 @@ def test_a_warm_start_takes_no_more_steps(family: str, method: str) -> None:
         assert max(cold.lower_bound, warm.lower_bound) <= min(cold.objective, warm.objective) * (1 + 1e-12)
 
 
+def test_an_optimum_of_fitness_for_use_starts_soft_maxima() -> None:
+    answer = fast.solve(PROBLEMS["softmax"], start=fast.solve(dm.FitnessForUse(PREFIX, 1.0)))
+    assert answer.status is dm.Status.CERTIFIED
+
+
 @pytest.mark.parametrize("family", NEARBY)
 def test_a_start_of_another_size_or_kind_is_refused(family: str) -> None:
     others: list[Any] = [dm.FitnessForUse(dm.workloads.prefix(4)), dm.TotalVariance(dm.workloads.prefix(4))]

@@ -376,6 +376,7 @@ VARIABLES: dict[str, tuple[Callable[[], Any], str, str]] = {
         "u",
         "weights",
     ),
+    "local": (lambda: dm.LocalStrategy(dm.workloads.prefix(4), 1.0), "w", "weights"),
 }
 """By family: a problem, the variable of its program that holds the point, and what that is called."""
 
