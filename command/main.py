@@ -25,6 +25,7 @@ from dualmech.watching import passing
 
 if TYPE_CHECKING:
     from dualmech.crosscheck.agreement import Agreement
+    from dualmech.crosscheck.papers.sheet import Row
 
 app = typer.Typer(
     cls=Grouped,
@@ -127,7 +128,7 @@ def crosscheck(
     outcomes: set[Agreement] = set()
     batches = sheets.compute(list(chosen.values()), quick, jobs)
     for (name, sheet), rows in zip(chosen.items(), batches, strict=True):
-        shown: list[sheets.Computed] = []
+        shown: list[Row] = []
         sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes, shown))
         if output is not None and sheet.picture:
             for path in printing.save_picture(
@@ -148,9 +149,7 @@ def crosscheck(
     raise typer.Exit(0)
 
 
-def _with_progress(
-    rows: Iterator[sheets.Computed], outcomes: set[Agreement], shown: list[sheets.Computed]
-) -> Iterator[sheets.Computed]:
+def _with_progress(rows: Iterator[Row], outcomes: set[Agreement], shown: list[Row]) -> Iterator[Row]:
     """Yield rows as they are computed, with a line of progress in between, and note them and how each came out."""
     done, widest = 0, 0.0
     while True:

@@ -16,7 +16,7 @@ from dualmech.crosscheck.papers.eigen.designs import DESIGNS
 from dualmech.crosscheck.papers.eigen.instances import Shape
 from dualmech.crosscheck.papers.fitness import instances as fitness_instances
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.neighbours import household
+from dualmech.neighbours import NeighboursLike, household
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import NonnegativeEstimate
@@ -65,7 +65,7 @@ def matrices_problems() -> dict[str, Stated]:
     return found
 
 
-def both(name: str, build: Build, **options: Any) -> dict[str, Stated]:
+def both(name: str, build: Build, **options: object) -> dict[str, Stated]:
     """Return fitness for use and total variance of a workload with numbers: targets, and one over them as weights."""
     return {
         f"fitness-{name}": partial(_matrices_fitness, build, **options),
@@ -73,7 +73,7 @@ def both(name: str, build: Build, **options: Any) -> dict[str, Stated]:
     }
 
 
-def even(build: Callable[..., Workload], *sizes: Any, **options: Any) -> tuple[Workload, float]:
+def even(build: Callable[..., Workload], *sizes: object, **options: object) -> tuple[Workload, float]:
     """Return a workload whose queries count alike."""
     return build(*sizes, **options), 1.0
 
@@ -344,7 +344,10 @@ def softmax_problems() -> dict[str, Stated]:
 
 
 def _softmax_state(
-    build: Callable[[], Workload], sharpness: float, total_weight: float = 0.0, neighbours: Any = None
+    build: Callable[[], Workload],
+    sharpness: float,
+    total_weight: float = 0.0,
+    neighbours: NeighboursLike = None,
 ) -> SoftmaxFitness:
     """State a problem with targets from 1 to 10 and both maxima alike in sharpness."""
     workload = build()
@@ -408,7 +411,9 @@ def _both_in_order(first: int, second: int) -> Workload:
     return workloads.query_tables({"a": first, "b": second}, queries, ways=(1, 2))
 
 
-def _tables_fitness(build: Callable[[], Workload], geometry: str, neighbours: Any = None) -> FitnessForUse:
+def _tables_fitness(
+    build: Callable[[], Workload], geometry: str, neighbours: NeighboursLike = None
+) -> FitnessForUse:
     return FitnessForUse(build(), 1.0, geometry=geometry, neighbours=neighbours)
 
 

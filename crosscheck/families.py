@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dualmech.errors import InputTypeError
 
 if TYPE_CHECKING:
+    from dualmech.problems.base import Problem
     from dualmech.problems.local.strategy import LocalStrategy
     from dualmech.problems.softmax import SoftmaxFitness
     from dualmech.problems.weighting import QueryWeighting
@@ -35,7 +36,7 @@ class Family:
     at_a_cost: bool = False  # whether it is solved at a squared privacy cost of 1, to be spent otherwise
 
 
-def _fitness_measure(problem: Any) -> str:
+def _fitness_measure(problem: Problem) -> str:
     return "factor on the targets" if type(problem).__name__ == "PrivacyFirst" else "squared privacy cost"
 
 
@@ -135,7 +136,7 @@ FAMILIES = (
 POSED = tuple(family for family in FAMILIES if family.help)  # the families that the command line poses
 
 
-def family_of(problem: Any) -> Family:
+def family_of(problem: Problem) -> Family:
     """Return the family that a problem belongs to.
 
     Raises `InputTypeError` for no problem of the library.

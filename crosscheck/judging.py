@@ -46,7 +46,7 @@ FAR_BETTER = (
 )
 
 
-def read_answer(problem: Any, primal: Any) -> Any:
+def read_answer(problem: Problem, primal: object) -> Any:
     """Return an answer in the problem's own terms.
 
     Raises what `problem.as_primal` raises, with a hint where the matrix looks like something else.
@@ -59,7 +59,7 @@ def read_answer(problem: Any, primal: Any) -> Any:
         raise InvalidInputError(f"{error}{hint and '; '}{hint}") from None
 
 
-def is_rounding(primal: Any, violation: float) -> bool:
+def is_rounding(primal: object, violation: float) -> bool:
     """Whether an excess over a constraint is no more than storing an answer, or scaling it, leaves."""
     return FEASIBLE < violation <= (ROUNDED_SINGLE if _is_single(primal) else ROUNDED)
 
@@ -85,7 +85,7 @@ def resemblance(problem: Any, given: Any, dual: Any, verdict: Certificate, cost:
     return ()
 
 
-def _matrix(problem: Any, primal: Any) -> Array | None:
+def _matrix(problem: Problem, primal: object) -> Array | None:
     """Return a matrix that was given for a covariance on a dense geometry or a stream, None of anything else."""
     if not isinstance(getattr(problem, "geometry", None), Dense | Stream):
         return None
@@ -115,7 +115,7 @@ def by_shape(problem: Any, matrix: Array) -> str:
     return ""
 
 
-def _is_single(primal: Any) -> bool:
+def _is_single(primal: object) -> bool:
     """Whether all numbers are as single precision, or less, holds them."""
     if isinstance(primal, np.ndarray) and primal.dtype.kind == "f":
         with np.errstate(over="ignore"):
@@ -175,8 +175,8 @@ class Judgement(Certificate):
 
 @blas_threads()
 def judge(
-    problem: Any,
-    primal: Any,
+    problem: Problem,
+    primal: object,
     tol: float | None = None,
     *,
     bound: Solution | None = None,
@@ -272,8 +272,8 @@ def meeting(verdict: Judgement) -> Judgement:
 @blas_threads()
 def judged(
     problem: Problem[Dual, Made],
-    primal: Any,
-    dual: Any = None,
+    primal: object,
+    dual: object = None,
     *,
     tol: float = WITHIN,
     solver: str = "mine",
@@ -347,7 +347,7 @@ def _dual(problem: Any, given: Any, tol: float | None, callback: Callback | None
     return solved.dual
 
 
-def _dual_of(problem: Any, bound: Any) -> Any:
+def _dual_of(problem: Problem, bound: Any) -> Any:
     """Return the dual weights of a solution of the same problem."""
     found = validate.instance(Solution, bound=bound)
     if not found.problem.same_as(problem):
@@ -355,7 +355,7 @@ def _dual_of(problem: Any, bound: Any) -> Any:
     return found.dual
 
 
-def check_problem(problem: Any, primal: Any) -> None:
+def check_problem(problem: Problem, primal: object) -> None:
     """Refuse what is no problem, and an answer with a certificate of its own."""
     takes = "judge takes a problem and an answer to it: judge(dualmech.FitnessForUse(workload, targets), covariance)"
     if not isinstance(problem, Problem):
@@ -369,13 +369,13 @@ def check_problem(problem: Any, primal: Any) -> None:
         )
 
 
-def describe_kind(given: Any) -> str:
+def describe_kind(given: object) -> str:
     shape = getattr(given, "shape", None)
     size = f" of shape {shape}" if isinstance(given, np.ndarray) else ""
     return f"{type(given).__name__}{size}"
 
 
-def _indices(find: Callable[[Any, float], npt.NDArray[np.intp]], given: Any) -> npt.NDArray[np.intp]:
+def _indices(find: Callable[[Any, float], npt.NDArray[np.intp]], given: object) -> npt.NDArray[np.intp]:
     """Return the queries or neighbours that are found; none where they are too many to list."""
     try:
         return find(given, TIGHT)

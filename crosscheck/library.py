@@ -24,6 +24,7 @@ from dualmech.crosscheck.proofs.prove import Proof, prove, verify
 from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives, reading
 from dualmech.geometry.statements import VALUES
+from dualmech.problems.base import Problem
 from dualmech.solution import Solution
 from dualmech.validate import Array
 
@@ -35,7 +36,7 @@ UNASKED = (
 )  # entry of a table for an attribute that it does not ask about; 0 for its values, k for queries_k
 
 
-def of_problem(problem: Any) -> dict[str, Array]:
+def of_problem(problem: Problem) -> dict[str, Array]:
     """Return the arrays that state a problem, and its ``basis`` where noise on one is asked for.
 
     What a proof file calls ``numbers`` is here ``targets`` or ``weights``, as its kind says. Of tables ``tables``
@@ -54,7 +55,7 @@ def of_problem(problem: Any) -> dict[str, Array]:
     return found if basis is None else found | {"basis": basis}
 
 
-def basis_of(problem: Any) -> Array | None:
+def basis_of(problem: Problem) -> Array | None:
     """Return B (k, d), on whose answers the noise of a problem is; None where it has no such basis."""
     with suppress(InvalidInputError):
         basis = getattr(problem, "basis", None)
@@ -253,12 +254,12 @@ def as_point(problem: Any, answer: Array, kind: str = "answer") -> Any:
     return problem.as_primal(given)
 
 
-def is_noise(problem: Any) -> bool:
+def is_noise(problem: Problem) -> bool:
     """Whether noise on a matrix answers a problem; refused by name where the noise is on tables."""
     return hasattr(problem, "workload") and hasattr(problem, "basis")
 
 
-def _kept(path: Path, problem: Any) -> Proof | None:
+def _kept(path: Path, problem: Problem) -> Proof | None:
     """Return a proof that is there already, of this problem and as narrow as is promised, else None."""
     try:
         proof = verify(path)
@@ -289,7 +290,7 @@ def _roughly(problem: Any) -> Solution:
         return answer
 
 
-def _made(path: Path, problem: Any) -> Proof:
+def _made(path: Path, problem: Problem) -> Proof:
     proof = _proven(problem, TOLERANCE)
     proof.save(path)
     return proof

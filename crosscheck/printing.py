@@ -22,11 +22,11 @@ from rich.text import Text
 
 from dualmech import files
 from dualmech.certificate import Certificate
-from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.families import family_of
 from dualmech.errors import BackendError, InvalidInputError, UncertifiedWarning, printable
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
+from dualmech.problems.base import Problem
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -40,11 +40,6 @@ def without_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         yield
-
-
-def certified_outcome(certified: bool) -> Agreement:
-    """Return the outcome of a row in which nothing can disagree."""
-    return Agreement.AGREE if certified else Agreement.WIDE
 
 
 # Pictures of the papers' figures, as SVG and PNG; matplotlib is loaded only here, and only when one is drawn.
@@ -91,7 +86,7 @@ def check_drawable(folder: str) -> Path:
 
 
 def save_picture(
-    name: str, folder: str, picture: Callable[..., None], rows: Any = None, columns: int = 1
+    name: str, folder: str, picture: Callable[..., object], rows: object = None, columns: int = 1
 ) -> list[Path]:
     """Draw rows on one or more pairs of axes, side by side, and return the picture's files, each written whole.
 
@@ -280,11 +275,11 @@ class Terms:
     # Laplace noise of pure privacy. It divides their variances
     cost: float
 
-    def divisor(self, problem: Any) -> float:
+    def divisor(self, problem: Problem) -> float:
         """Return what an objective of the problem is divided by."""
         return self.cost if family_of(problem).at_a_cost else 1.0
 
-    def privacy(self, problem: Any) -> str:
+    def privacy(self, problem: Problem) -> str:
         """Return at which privacy an objective of the problem holds, where it is not the objective itself."""
         if not family_of(problem).at_a_cost:
             return ""
@@ -298,12 +293,12 @@ class Terms:
         return float(np.sqrt(2 * self.cost))
 
 
-def measure(problem: Any) -> str:
+def measure(problem: Problem) -> str:
     """Return what the objective of a problem is."""
     return family_of(problem).measure(problem)
 
 
-def in_rho(problem: Any, terms: Terms) -> tuple[str, float]:
+def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:
     """Return what a report calls the objective of a problem, and divides it by: a privacy cost is told as ρ."""
     told = measure(problem)
     return told.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in told else terms.divisor(
@@ -353,13 +348,13 @@ def neighbours_name(neighbours: Any) -> str:
     return str(known) if known else f"a matrix of {pairs} differences over {cells} cells"
 
 
-def neighbours_lines(problem: Any) -> list[str]:
+def neighbours_lines(problem: Problem) -> list[str]:
     """Say who are neighbours, where that is not one record added or removed."""
     own = getattr(problem, "neighbours", None)
     return [] if own is None else [f"Neighbours: {neighbours_name(own)}."]
 
 
-def free_lines(geometry: Any) -> list[str]:
+def free_lines(geometry: object) -> list[str]:
     """Say which queries constrain nothing: those that no neighbour changes are answered exactly, for free."""
     if not isinstance(geometry, Dense) or not len(free := geometry.free_queries):
         return []

@@ -7,14 +7,16 @@ import importlib.util
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
 from dualmech.errors import BackendError
 
+Found = TypeVar("Found")
+
 
 def computed(
-    tasks: Sequence[Callable[[], Any]], jobs: int = 1, *, as_they_finish: bool = False
-) -> Iterator[Any]:
+    tasks: Sequence[Callable[[], Found]], jobs: int = 1, *, as_they_finish: bool = False
+) -> Iterator[Found]:
     """Return what tasks return, computed `jobs` at a time, in order or as they finish; no more than tasks or cores.
 
     Several at a time get one BLAS thread each.
@@ -28,7 +30,7 @@ def computed(
         return iter(pool(delayed(task)() for task in tasks))
 
 
-def computed_by_dask(tasks: Sequence[Callable[[], Any]], address: str) -> Iterator[Any]:
+def computed_by_dask(tasks: Sequence[Callable[[], Found]], address: str) -> Iterator[Found]:
     """Yield what tasks return as they finish on the workers of a Dask scheduler; a lost worker's are done by others.
 
     Raises `BackendError` where ``distributed``, of the extra ``dask``, is not installed, nothing answers at the

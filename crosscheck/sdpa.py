@@ -29,6 +29,8 @@ import numpy as np
 from dualmech import files, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.files import reading
+from dualmech.files.reading import FilePath
+from dualmech.problems.base import Problem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -150,7 +152,7 @@ def covariance(problem: Any, x: Array) -> Array:
     return np.asarray(upper + np.triu(upper, 1).T)
 
 
-def variables(problem: Any) -> float:
+def variables(problem: Problem) -> float:
     """Return how many variables the program of a problem has; infinitely many where it has no such program."""
     try:
         rank, pairs = _on_matrix(problem).geometry.moves.shape
@@ -229,7 +231,7 @@ def _schur(moves: Array, noise: _Triangle, costs: _Triangle) -> Iterator[Entry]:
         yield 0, 1, row + 1, noise.size + column + 1, -float(moves[row, column])
 
 
-def _limits_of_costs(problem: Any, costs: _Triangle) -> Iterator[list[tuple[int, float]]]:
+def _limits_of_costs(problem: Problem, costs: _Triangle) -> Iterator[list[tuple[int, float]]]:
     """Yield ``t − Z_ii``, or what may be spent less Z_ii, as coefficients by variable; F_0's are negative."""
     free = isinstance(problem, FitnessForUse)
     first = (VALUE, 1.0) if free else (0, -float(getattr(problem, "cost", 1.0)))
@@ -260,7 +262,7 @@ def _product(one: Iterable[Fraction], other: Iterable[Fraction]) -> Fraction:
     return sum((a * b for a, b in zip(one, other, strict=True) if a and b), Fraction(0))
 
 
-def _entry(line: str, number: int, path: Any, count: int, blocks: tuple[int, ...]) -> Entry:
+def _entry(line: str, number: int, path: FilePath, count: int, blocks: tuple[int, ...]) -> Entry:
     words = _words(line)
     where = f"line {number}: "
     _expect(len(words) == 5, path, f"{where}must be a matrix, a block, a row, a column and a number")
@@ -289,12 +291,12 @@ def _number(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
-def _expect(holds: bool, path: Any, words: str) -> None:
+def _expect(holds: bool, path: FilePath, words: str) -> None:
     if not holds:
         raise FileFormatError(f"{path}: {words}")
 
 
-def _on_matrix(problem: Any) -> Any:
+def _on_matrix(problem: Problem) -> Any:
     """Return a problem on a matrix; refuse what has none."""
     if not isinstance(problem, FAMILIES):
         known = ", ".join(each.__name__ for each in FAMILIES)

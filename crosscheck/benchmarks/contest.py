@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy.linalg
@@ -27,6 +27,9 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
 from dualmech.validate import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BOUND_TOLERANCE = 1e-9  # gap to which the optimum is known that answers are held against
 LONG = 1.0  # seconds above which a solve is measured once
@@ -436,7 +439,7 @@ def draw(entries: list[Timing], folder: str) -> list[Path]:
     return printing.save_picture("softmax-prefix", folder, _panels, entries, columns=2)
 
 
-def _panels(axes: Any, entries: list[Timing]) -> None:
+def _panels(axes: Sequence[Axes], entries: list[Timing]) -> None:
     for contender in SOFTMAX_CONTENDERS:
         mine = [entry for entry in entries if entry.solver == contender.name]
         cells = [entry.cells for entry in mine]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,18 @@ from dualmech.crosscheck.papers import scale
 from dualmech.crosscheck.printing import TextTable, table, without_warnings
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.mechanisms import records
+from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.publishing.fitting.released import layouts_of
 from dualmech.publishing.release import plan_release, release
 from dualmech.storage.store import load as load_solution
 from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.unions import UnionWorkload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Measured = dict[str, Any]  # as JSON has it
 
 TOLERANCE = 1e-4  # gap that is asked
 
@@ -81,7 +87,7 @@ CASES = (
 )
 
 
-def measure(case: int, size: int) -> dict[str, Any]:
+def measure(case: int, size: int) -> Measured:
     """Solve one size in this process."""
     asked, held, busy = CASES[case], peak_mebibytes(), load()
     with without_warnings():
@@ -100,7 +106,7 @@ def measure(case: int, size: int) -> dict[str, Any]:
     }
 
 
-def exponent(found: list[dict[str, Any]], name: str, least: float) -> float:
+def exponent(found: list[Measured], name: str, least: float) -> float:
     """Return the exponent e of the line ``log y = e log size + c`` through what is not too small, NaN of one point."""
     points = [(each["size"], each[name]) for each in found if each[name] >= least]
     if len(points) < 2:
@@ -109,7 +115,7 @@ def exponent(found: list[dict[str, Any]], name: str, least: float) -> float:
     return float(np.polyfit(sizes, values, 1)[0])
 
 
-def lay_out(found: list[dict[str, Any]]) -> TextTable:
+def lay_out(found: list[Measured]) -> TextTable:
     """Return the table of what was measured, the exponents below it."""
     rows, notes = [], []
     for index, case in enumerate(CASES):
@@ -128,7 +134,7 @@ def lay_out(found: list[dict[str, Any]]) -> TextTable:
     return table(title, HEADINGS, rows, ("geometry", "what grows"), notes=notes)
 
 
-def _grown(mine: list[dict[str, Any]]) -> str:
+def _grown(mine: list[Measured]) -> str:
     powers = {
         "CPU time": exponent(mine, "processor", LEAST_SECONDS),
         "memory": exponent(mine, "mebibytes", LEAST_MEBIBYTES),
@@ -139,7 +145,7 @@ def _grown(mine: list[dict[str, Any]]) -> str:
     )
 
 
-def draw(found: list[dict[str, Any]], folder: str) -> list[Path]:
+def draw(found: list[Measured], folder: str) -> list[Path]:
     """Draw CPU seconds and memory over sizes into a folder, as SVG and PNG.
 
     Raises `BackendError` or `FileFormatError` as `plots.check_drawable`.
@@ -147,7 +153,7 @@ def draw(found: list[dict[str, Any]], folder: str) -> list[Path]:
     return printing.save_picture("growth", folder, _panels, found, columns=2)
 
 
-def _panels(axes: Any, found: list[dict[str, Any]]) -> None:
+def _panels(axes: Sequence[Axes], found: list[Measured]) -> None:
     titles = {"processor": "CPU seconds", "mebibytes": "memory above what loading takes, MiB"}
     for panel, (name, title) in zip(axes, titles.items(), strict=True):
         for index, case in enumerate(CASES):
@@ -209,7 +215,7 @@ def measure_way(attributes: int) -> dict[str, float]:
     return found
 
 
-def _no_records(mechanism: Any) -> dict[Any, Any]:
+def _no_records(mechanism: GaussianMechanism) -> dict[object, object]:
     asked = mechanism.needed_tables
     return {axes: np.zeros([asked.domain.shape[axis] for axis in axes]) for axes in asked.axes}
 
@@ -292,12 +298,12 @@ FITTED_CASES = (
 )
 
 
-def measure_fitted() -> list[dict[str, Any]]:
+def measure_fitted() -> list[Measured]:
     """Release and fit each case in this process, to fractions and to whole numbers."""
     return [_measured(case) for case in FITTED_CASES]
 
 
-def _measured(case: FittedCase) -> dict[str, Any]:
+def _measured(case: FittedCase) -> Measured:
     workload = case.workload()
     assert workload.domain is not None
     with without_warnings():
@@ -331,7 +337,7 @@ def _people(domain: Domain) -> Codes:
     return np.stack(found, axis=1)
 
 
-def lay_out_fitted(found: list[dict[str, Any]]) -> TextTable:
+def lay_out_fitted(found: list[Measured]) -> TextTable:
     """Return the table of what was measured."""
     rows = [
         (

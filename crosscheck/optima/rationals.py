@@ -13,6 +13,7 @@ from dualmech import linalg
 from dualmech.crosscheck.optima import surds as exact
 from dualmech.crosscheck.optima.surds import Number, Rows
 from dualmech.geometry.dense import Dense
+from dualmech.problems.base import Problem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
@@ -68,7 +69,7 @@ class FractionProblem:
         return max(variance / limit for variance, limit in zip(variances, self.limits, strict=True))
 
 
-def worth_trying(problem: Any) -> bool:
+def worth_trying(problem: Problem) -> bool:
     """Whether a problem is one about noise on a matrix, and small enough for a blackboard."""
     if not isinstance(problem, FAMILIES):
         return False

@@ -18,9 +18,8 @@ from rich.console import Console
 from dualmech import linalg
 from dualmech.certificate import FEASIBLE
 from dualmech.crosscheck import collection, library
-from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.papers.sheet import Sheet
-from dualmech.crosscheck.printing import certified_outcome, table, without_warnings
+from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, drawn
+from dualmech.crosscheck.printing import without_warnings
 from dualmech.errors import BackendError
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -39,6 +38,7 @@ OWN_SIZES = 1e-6, 1e6
 OTHERS_UNDER_ANOTHER_NAME = frozenset({"DIFFCP"})  # runs SCS
 OPTIMAL, INACCURATE, FAILED = "optimal", "optimal_inaccurate", "failed"
 IMPOSSIBLE = frozenset({"infeasible", "unbounded", "infeasible_inaccurate", "unbounded_inaccurate"})
+ANSWERS = IMPOSSIBLE | {OPTIMAL, INACCURATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,9 @@ class Backend:
         return sum(claim.status in statuses for claim in self.claims)
 
     @property
-    def outcome(self) -> Agreement:
-        """Nothing here is certified by a backend, so that nothing can disagree."""
-        return certified_outcome(True)
-
-    @property
-    def gap(self) -> float:
-        """The widest proven interval."""
-        return max(claim.upper / claim.lower - 1 for claim in self.claims)
+    def errors(self) -> list[float]:
+        """Errors of what it calls optimal; one of 0 where that is nothing."""
+        return [claim.error for claim in self.optimal] or [0.0]
 
 
 def backends() -> dict[str, str]:
@@ -138,7 +133,7 @@ def small(cells: int, ordinary: bool = True) -> tuple[str, ...]:
     return tuple(name for name in names if (low <= library.interval(name, TOLERANCE)[0] <= high) is ordinary)
 
 
-def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = True) -> Backend:
+def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = True) -> Row:
     """Return what a backend claims of the small problems, each posed in its own units as the paper writes it."""
     from dualmech import reference
 
@@ -146,7 +141,8 @@ def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = Tr
     options = reference.backends.at_tolerance(name, TIGHT) if tight and known else {}
     tolerance = np.nan if known is None else max(options.values(), default=known.own)
     found = tuple(claim(each, name, options) for each in small(cells, ordinary))
-    return Backend(name, version, tolerance, tight, found)
+    widest = max(each.upper / each.lower - 1 for each in found)
+    return Row({"backend": Backend(name, version, tolerance, tight, found)}, widest)
 
 
 def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Claim:
@@ -173,38 +169,27 @@ def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Clai
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Scales:
-    """A problem of extreme units, what backends claim of it, and what they prove once it is posed in units near 1."""
+def at_extreme_scale(problem_name: str) -> Row:
+    """Return what every installed backend says of one problem of extreme units, by itself and in the reference layer's.
 
-    problem: str
-    claims: Mapping[str, Claim]  # by backend
-    gaps: Mapping[str, float]  # of the reference layer with the same backend; NaN where it failed
-
-    @property
-    def outcome(self) -> Agreement:
-        """Nothing here is certified by a backend, so that nothing can disagree."""
-        return certified_outcome(True)
-
-    @property
-    def gap(self) -> float:
-        """The widest gap that is proven."""
-        return max(self.gaps.values())
-
-
-def at_extreme_scale(problem_name: str) -> Scales:
-    """Return what every installed backend says of one problem, by itself and in the reference layer's units."""
+    'proven' is the gap of the latter, NaN where the backend failed.
+    """
     from dualmech import reference
 
-    found, gaps = {}, {}
+    found = []
     for backend in backends():
-        found[backend] = claim(problem_name, backend, {})
+        said = claim(problem_name, backend, {})
         try:
             with silent_output(), without_warnings():
-                gaps[backend] = reference.solve(library.problems()[problem_name](), backend=backend).gap
+                proven = reference.solve(library.problems()[problem_name](), backend=backend).gap
         except BackendError:
-            gaps[backend] = np.nan
-    return Scales(problem_name, found, gaps)
+            proven = np.nan
+        value = f"{said.value:.4g}" if said.status in WORDS else "—"
+        word = WORDS.get(said.status, said.status)
+        found.append(Row({"claim": said, "backend": backend, "says": word, "value": value, "proven": proven}))
+    return Row(
+        {"problem": problem_name}, float(np.nanmax([each.proven for each in found])), parts=tuple(found)
+    )
 
 
 def excess(problem: Any, program: Any, value: float) -> float:
@@ -275,7 +260,39 @@ SCALES_LEGEND = (
 WORDS = {OPTIMAL: "optimal", INACCURATE: "inaccurate"}
 
 
-def _tasks(quick: bool) -> list[Callable[[], Backend]]:
+COLUMNS: Columns = (
+    ("backend", "{backend.name} {backend.version}"),
+    ("tolerance", "{backend.tolerance:.0e}"),
+    ("problems", lambda row: str(len(row.backend.claims))),
+    ("optimal", lambda row: str(len(row.backend.optimal))),
+    ("reserved", lambda row: str(row.backend.count(INACCURATE))),
+    (
+        "none",
+        lambda row: str(row.backend.count(*{each.status for each in row.backend.claims} - ANSWERS)),
+    ),
+    ("impossible", lambda row: str(row.backend.count(*IMPOSSIBLE))),
+    ("below", lambda row: str(len(row.backend.below))),
+    ("below, beyond tolerance", lambda row: str(row.backend.beyond(row.backend.below))),
+    ("above", lambda row: str(len(row.backend.above))),
+    ("above, beyond tolerance", lambda row: str(row.backend.beyond(row.backend.above))),
+    ("lowest", lambda row: f"{min(row.backend.errors):.1e}"),
+    ("highest", lambda row: f"{max(row.backend.errors):.1e}"),
+    ("infeasible", lambda row: str(len(row.backend.infeasible))),
+    ("worst excess", lambda row: f"{max([0.0, *(claim.excess for claim in row.backend.optimal)]):.1e}"),
+    ("seconds", lambda row: f"{sum(claim.seconds for claim in row.backend.claims):.2g}"),
+)
+
+SCALES_COLUMNS: Columns = (
+    ("problem", "{claim.problem}"),
+    ("optimum", "{claim.lower:.4g}"),
+    ("backend", "{backend}"),
+    ("says", "{says}"),
+    ("value", "{value}"),
+    ("proven in units near 1", "{proven:.0e}"),
+)
+
+
+def _tasks(quick: bool) -> list[Callable[[], Row]]:
     cells = QUICK_CELLS if quick else MOST_CELLS
     return [
         partial(claims, name, version, tight, cells)
@@ -284,57 +301,21 @@ def _tasks(quick: bool) -> list[Callable[[], Backend]]:
     ]
 
 
-def _show(out: Console, title: str, rows: Iterator[Backend]) -> None:
-    headings = (
-        *("backend", "tolerance", "problems", "optimal", "reserved", "none", "impossible"),
-        *("below", "below, beyond tolerance", "above", "above, beyond tolerance"),
-        *("lowest", "highest", "infeasible", "worst excess", "seconds"),
-    )
+def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
     found = [*rows]
-    out.print(table(title, headings, map(_row, found), notes=[LEGEND, *_widest(found)]))
+    widest = [f"Widest proven interval: {max(row.gap for row in found):.1e}, relative."] if found else []
+    out.print(drawn(title, COLUMNS, found, notes=[LEGEND, *widest]))
 
 
-def _row(row: Backend) -> tuple[str, ...]:
-    errors = [claim.error for claim in row.optimal] or [0.0]
-    return (
-        f"{row.name} {row.version}",
-        f"{row.tolerance:.0e}",
-        *map(str, (len(row.claims), len(row.optimal), row.count(INACCURATE))),
-        str(len(row.claims) - len(row.optimal) - row.count(INACCURATE, *IMPOSSIBLE)),
-        str(row.count(*IMPOSSIBLE)),
-        *(str(len(row.below)), str(row.beyond(row.below)), str(len(row.above)), str(row.beyond(row.above))),
-        *(f"{min(errors):.1e}", f"{max(errors):.1e}", str(len(row.infeasible))),
-        f"{max([0.0, *(claim.excess for claim in row.optimal)]):.1e}",
-        f"{sum(claim.seconds for claim in row.claims):.2g}",
-    )
-
-
-def _widest(rows: list[Backend]) -> list[str]:
-    return [f"Widest proven interval: {max(row.gap for row in rows):.1e}, relative."] if rows else []
-
-
-def _scale_tasks(quick: bool) -> list[Callable[[], Scales]]:
+def _scale_tasks(quick: bool) -> list[Callable[[], Row]]:
     names = small(MOST_CELLS, ordinary=False)
     return [partial(at_extreme_scale, name) for name in names[: 2 if quick else None]]
 
 
-def _show_scales(out: Console, title: str, rows: Iterator[Scales]) -> None:
-    headings = ("problem", "optimum", "backend", "says", "value", "proven in units near 1")
-    drawn = (
-        (row.problem, f"{claim.lower:.4g}", name, _word(claim), _value(claim), f"{row.gaps[name]:.0e}")
-        for row in rows
-        for name, claim in row.claims.items()
-    )
+def _show_scales(out: Console, title: str, rows: Iterator[Row]) -> None:
+    found = [part for row in rows for part in row.parts]
     words = ("problem", "backend", "says")
-    out.print(table(title, headings, drawn, words, notes=[SCALES_LEGEND]))
-
-
-def _word(claim: Claim) -> str:
-    return WORDS.get(claim.status, claim.status)
-
-
-def _value(claim: Claim) -> str:
-    return f"{claim.value:.4g}" if claim.status in WORDS else "—"
+    out.print(drawn(title, SCALES_COLUMNS, found, words=words, notes=[SCALES_LEGEND]))
 
 
 SHEETS = {

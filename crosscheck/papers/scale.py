@@ -7,20 +7,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 
 from dualmech import fast, reference, workloads
-from dualmech.crosscheck.agreement import VERDICTS, Agreement, meet
-from dualmech.crosscheck.papers.sheet import Sheet
+from dualmech.crosscheck.agreement import VERDICTS, meet
+from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, drawn, one_table
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.crosscheck.printing import (
     COLOURS,
     Interval,
     print_lines,
-    table,
     with_allowance,
     without_warnings,
 )
@@ -34,6 +33,9 @@ from dualmech.workloads import census
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.unions import UnionWorkload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Marginal tables of domains far larger than memory, and small ones to hold against the dense solver.
 
@@ -154,42 +156,7 @@ MARGINALS_TOLERANCE = 1e-9  # gap to which the fast layer solves
 DENSE = "dense"  # the solver that knows nothing of marginals
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Solved:
-    """Tables, solved in one way or more, beside plain noise."""
-
-    answers: dict[str, Solution]  # By solver: the one in question first; all of the same optimum
-    plain: float  # Squared privacy cost of independent noise of the target's variance on every query
-    # The same where what the queries say together is counted, and the noise raised until a target is
-    # met exactly
-    consistent: float
-    seconds: float  # From the attributes to the first certificate, the search for structure included
-
-    @property
-    def best(self) -> Solution:
-        """The first answer."""
-        return next(iter(self.answers.values()))
-
-    @property
-    def gap(self) -> float:
-        """Its gap."""
-        return self.best.gap
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether all certified intervals meet, each as narrow as it was asked to be."""
-        return meet(list(self.answers.values())).outcome
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SolvedMarginals(Solved):
-    """Marginal tables, solved."""
-
-    case: MarginalsCase
-    counts: tuple[int, int, int, int]  # Numbers of cells, of tables, of queries and of residual subspaces
-
-
-def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> SolvedMarginals:
+def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
     """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer."""
     begun = time.perf_counter()
     problem = case.problem()
@@ -197,13 +164,34 @@ def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Solved
     with without_warnings():
         best = fast.solve(problem, tol=MARGINALS_TOLERANCE)
         seconds = time.perf_counter() - begun
-        found = {name: _other(problem, name) for name in others}
+        answers = [best, *(_other(problem, name) for name in others)]
     plain = float((1 / problem.targets).sum())
     noisy = BlockMechanism.of_tables(tables, problem.targets)
-    slack = float((noisy.variances(tables) / problem.targets).max())
     queries, cells = problem.workload.shape
-    counts = (cells, len(problem.targets), queries, len(tables.lattice.axes))
-    return SolvedMarginals({"fast": best} | found, plain, plain * slack, seconds, case, counts)
+    values = {
+        "label": case.label + (", random targets" if case.random and "random" not in case.label else ""),
+        "cells": float(cells),
+        "tables": len(problem.targets),
+        "queries": queries,
+        "subspaces": len(tables.lattice.axes),
+        "others": f" ({', '.join(others)})" if others else "",
+    }
+    slack = float((noisy.variances(tables) / problem.targets).max())
+    return beside_plain(answers, values, plain, plain * slack, seconds)
+
+
+def beside_plain(
+    answers: Sequence[Solution], values: Mapping[str, object], plain: float, consistent: float, seconds: float
+) -> Row:
+    """Return a row of answers to one problem, the first in question, beside plain noise.
+
+    - `plain`: squared privacy cost of independent noise of the target's variance on every query;
+    - `consistent`: the same where what the queries say together is counted, and the noise raised until a target is met
+      exactly;
+    - `seconds`: from the tables to the first certificate, the search for structure included.
+    """
+    found = {"best": answers[0], "plain": plain, "consistent": consistent, "seconds": seconds}
+    return Row.compared({**values, **found}, answers[0].gap, meet(answers).outcome)
 
 
 def _other(problem: FitnessForUse, name: str) -> Solution:
@@ -237,40 +225,37 @@ class TablesCase:
         return FitnessForUse(tables, census.per_table(tables, self.targets) if self.targets else 1.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SolvedTables(Solved):
-    """A list of tables, solved."""
-
-    case: TablesCase
-    problem: FitnessForUse  # The problem on blocks
-
-    @property
-    def blocks(self) -> tuple[int, int]:
-        """How many blocks there are, and the size of the largest covariance."""
-        found = self.problem.geometry
-        return len(found.keys) + len(found.matrix_blocks), found.rank
-
-
-def solve_census(case: TablesCase) -> SolvedTables:
+def solve_census(case: TablesCase) -> Row:
     """Solve a case by symmetry, and by the dense solver where that can follow.
 
     Examples
     --------
     >>> row = solve_census(CENSUS_SMALL[1])
-    >>> row.case.label, round(row.best.objective, 5), round(row.plain, 5), round(row.consistent, 5), row.outcome.name
-    ('P12', 2.25, 3.0, 2.87321, 'AGREE')
+    >>> row.text("{label}: {best.objective:.5f}, {plain:.5f}, {consistent:.5f}, {verdict}")
+    'P12: 2.25000, 3.00000, 2.87321, yes'
     """
     begun = time.perf_counter()
     problem = case.problem()
     with without_warnings():
-        answers = {"fast": fast.solve(problem, tol=CENSUS_TOLERANCE)}
+        answers = [fast.solve(problem, tol=CENSUS_TOLERANCE)]
         seconds = time.perf_counter() - begun
         if case.dense:
-            answers["dense"] = fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE)
+            answers.append(fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE))
+    lines, cells = problem.workload.shape
+    found = problem.geometry
+    values = {
+        "label": case.label,
+        "targets": ", ".join(f"{case.targets[name]:g}" for name in AGES if name in case.targets) or "1",
+        "cells": cells,
+        "lines": lines,
+        "blocks": len(found.keys) + len(found.matrix_blocks),
+        "rank": found.rank,  # of the largest covariance
+        "dense": case.dense,
+    }
     noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
     plain = noisy.squared_privacy_cost
-    slack = problem.geometry.largest_ratio(noisy.point_on(problem.geometry), problem.targets)
-    return SolvedTables(answers, plain, plain * slack, seconds, case, problem)
+    slack = found.largest_ratio(noisy.point_on(found), problem.targets)
+    return beside_plain(answers, values, plain, plain * slack, seconds)
 
 
 def on_matrix(problem: FitnessForUse) -> FitnessForUse:
@@ -314,6 +299,8 @@ LARGE = [
 # proven bound and against noise found in the same way from workloads that count the total for more.
 
 
+NONE = "—"  # stands for a number that is not known to be printed, or for a solver that cannot follow
+
 PLANNER = "He et al., arXiv 2305.08175"
 """He, Xiao, Toksoz, Ding, Zhang and Kifer, "ResidualPlanner+: a scalable matrix mechanism for marginals and beyond"."""
 
@@ -355,53 +342,45 @@ TOTALS = (1.0, 10.0, 100.0)
 EVEN = (0.0, 0.5)  # shares of equal weights on values among those that a bound is tried with
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedError:
-    """One printed error."""
+def of_data_set(name: str, entries: Sequence[Row]) -> Row:
+    """Return the row of a data set, and of all that is printed of it.
 
-    asked: str  # A key of `WAYS`
-    # Of ResidualPlanner or its successor, and of HDMM; empty where that is not printed
-    printed: str
-    rival: str
-    again: Interval  # The same computed here
-    least: Interval  # The least error of any noise: proven from below, and found
-    largest: Interval | None  # The least largest variance of a query, proven; None where it is not computed
-
-
-@dataclass(frozen=True, slots=True)
-class DataSetRow:
-    """A data set, and all that is printed of it."""
-
-    name: str
-    entries: tuple[PrintedError, ...]
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the proven intervals are intervals; a verdict on the paper does not enter."""
-        fine = all(entry.least[0] <= entry.least[1] for entry in self.entries)
-        return Agreement.AGREE if fine else Agreement.DISAGREE
-
-    @property
-    def gap(self) -> float:
-        """The widest interval of the least error, relative."""
-        return max(entry.least[1] / entry.least[0] - 1 for entry in self.entries)
-
-    @property
-    def excess(self) -> float:
-        """By how much the printed way's error exceeds what is found, at most, relative."""
-        return max(entry.again[0] / entry.least[1] - 1 for entry in self.entries)
-
-    @property
-    def verdict(self) -> InstanceVerdict:
-        """What the printed errors say of the privacy cost that they are at, held against 1.
-
-        An error is inversely proportional to the privacy cost, so each implies one, and they are independent.
-        """
-        evidence = [Evidence(entry.asked, entry.asked, entry.again, entry.printed) for entry in self.entries]
-        return verdict(evidence, (1.0, 1.0))
+    An error is inversely proportional to the privacy cost, so each printed one implies a cost, held against 1; they are
+    independent. 'better': by how much the printed way's error exceeds what is found, at most, relative.
+    """
+    held = [Evidence(each.asked, each.asked, each.again, each.printed) for each in entries]
+    better = max(each.again[0] / each.least[1] - 1 for each in entries)
+    values = {"name": name, "better": better, "paper": verdict(held, (1.0, 1.0))}
+    return Row(values, parts=tuple(entries))
 
 
-def of_marginals(name: str) -> DataSetRow:
+def _printed_error(
+    asked: str,
+    printed: str,
+    again: Interval,
+    least: Interval,
+    rival: str = NONE,
+    largest: Interval | None = None,
+) -> Row:
+    """Return what is printed of one error, beside the same computed here and the least error of any noise.
+
+    - `asked`: a key of `WAYS`;
+    - `rival`: the printed error of HDMM;
+    - `least`: proven from below, and found;
+    - `largest`: the least largest variance of a query, proven, where it is computed.
+    """
+    values: dict[str, object] = {
+        "asked": asked,
+        "printed": printed,
+        "rival": rival,
+        "again": again,
+        "least": least,
+    }
+    values |= {"middle": sum(again) / 2, "largest": largest, "bound": f"{largest[0]:.4f}" if largest else ""}
+    return Row(values, least[1] / least[0] - 1, sound=least[0] <= least[1])
+
+
+def of_marginals(name: str) -> Row:
     """Certify the least errors and the least largest variances of a data set's marginal tables."""
     entries = []
     for (asked, ways), printed in zip(WAYS.items(), MARGINALS[name], strict=True):
@@ -410,11 +389,11 @@ def of_marginals(name: str) -> DataSetRow:
         low, high = fast.solve(TotalVariance(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
         error = math.sqrt(low / queries), math.sqrt(high / queries)
         largest = fast.solve(FitnessForUse(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
-        entries.append(PrintedError(asked, printed, "", error, error, largest))
-    return DataSetRow(f"{name}, marginals", tuple(entries))
+        entries.append(_printed_error(asked, printed, error, error, largest=largest))
+    return of_data_set(f"{name}, marginals", entries)
 
 
-def of_prefixes(name: str) -> DataSetRow:
+def of_prefixes(name: str) -> Row:
     """Compute the successor's errors again, with prefix sums on numerical attributes, and bound the least."""
     entries = []
     for position, (asked, ways) in enumerate(WAYS.items()):
@@ -424,9 +403,9 @@ def of_prefixes(name: str) -> DataSetRow:
         found = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
         proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
         least = certified_error(split.workload) if _is_small(name, ways) else (proven, min(found))
-        printed = PREFIXES[name][position], HDMM[name][position]
-        entries.append(PrintedError(asked, *printed, with_allowance(found[0], EARLY), least, None))
-    return DataSetRow(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", tuple(entries))
+        again = with_allowance(found[0], EARLY)
+        entries.append(_printed_error(asked, PREFIXES[name][position], again, least, HDMM[name][position]))
+    return of_data_set(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", entries)
 
 
 def certified_error(workload: Workload) -> Interval:
@@ -494,8 +473,6 @@ CENSUS_LEGEND = (
 
 CLARABEL = "CLARABEL"
 
-NONE = "—"  # stands for a number that is not known to be printed, or for a solver that cannot follow
-
 PUBLISHED_LEGEND = (
     "Root mean square errors over all queries at a squared privacy cost of 1, and largest variances; up to 3-way, the "
     "total is among them. 'computed again': the paper's own way, which on marginals is the closed form. The least "
@@ -503,92 +480,73 @@ PUBLISHED_LEGEND = (
 )
 
 
+MARGINALS_COLUMNS: Columns = (
+    ("tables", "{label}"),
+    ("cells", "{cells:.3g}"),
+    ("tables", "{tables}"),
+    ("queries", "{queries}"),
+    ("optimum", "{best.objective:.10g}"),
+    ("gap", "{gap:.0e}"),
+    ("s", "{seconds:.2g}"),
+    ("plain", "{plain:.6g}"),
+    ("consistent", "{consistent:.6g}"),
+    ("solvers agree", "{verdict}{others}"),
+)
+
+CENSUS_COLUMNS: Columns = (
+    ("tables", "{label}"),
+    ("targets", "{targets}"),
+    ("cells", "{cells}"),
+    ("lines", "{lines}"),
+    ("blocks", "{blocks} up to {rank}"),
+    ("optimum", "{best.objective:.7g}"),
+    *MARGINALS_COLUMNS[5:9],
+    ("agree", lambda row: VERDICTS[row.outcome] if row.dense else NONE),
+)
+
+PUBLISHED_COLUMNS: Columns = (
+    ("tables", "{asked}"),
+    ("HDMM, printed", "{rival}"),
+    ("printed", "{printed}"),
+    ("computed again", "{middle:.4f}"),
+    ("least error proven", "{least[0]:.4f}"),
+    ("found", "{least[1]:.4f}"),
+    ("largest variance, printed", NONE),
+    ("least proven", "{bound}"),
+)
+
+
 def _sheet(
     source: str,
     cases: Callable[[bool], list[MarginalsCase]],
     *others: str,
-    picture: Callable[[Any, Sequence[Any]], None] | None = None,
+    picture: Callable[[Any, Sequence[Row]], None] | None = None,
     panels: int = 1,
 ) -> Sheet:
     """Return a sheet of marginal tables, solved by the fast layer and by others."""
     return Sheet(
         source,
         lambda quick: [partial(solve_marginals, case, others) for case in cases(quick)],
-        _show_marginals,
+        one_table(MARGINALS_COLUMNS, notes=[LEGEND]),
         picture,
         panels=panels,
     )
 
 
-def _show_marginals(out: Console, title: str, rows: Iterator[SolvedMarginals]) -> None:
-    headings = ("tables", "cells", "tables", "queries", "optimum", "gap", "s", "plain", "consistent")
-    drawn = table(
-        title,
-        (*headings, "solvers agree"),
-        (_marginals(row) for row in rows),
-        notes=[LEGEND],
-    )
-    out.print(drawn)
-
-
-def _marginals(row: SolvedMarginals) -> tuple[str, ...]:
-    cells, tables, queries, _ = row.counts
-    others = ", ".join(name for name in row.answers if name != "fast")
-    random = ", random targets" if row.case.random and "random" not in row.case.label else ""
-    return (
-        row.case.label + random,
-        *(f"{float(cells):.3g}", str(tables), str(queries)),
-        *(f"{row.best.objective:.10g}", f"{row.gap:.0e}", f"{row.seconds:.2g}"),
-        *(f"{row.plain:.6g}", f"{row.consistent:.6g}"),
-        f"{VERDICTS[row.outcome]}{f' ({others})' if others else ''}",
-    )
-
-
-def _census(quick: bool) -> list[Callable[[], SolvedTables]]:
+def _census(quick: bool) -> list[Callable[[], Row]]:
     return [partial(solve_census, case) for case in cases(quick)]
 
 
-def _show_census(out: Console, title: str, rows: Iterator[SolvedTables]) -> None:
-    headings = ("tables", "targets", "cells", "lines", "blocks", "optimum", "gap", "s", "plain", "consistent")
-    drawn = (_lists(row) for row in rows)
-    out.print(table(title, (*headings, "agree"), drawn, notes=[CENSUS_LEGEND]))
-
-
-def _lists(row: SolvedTables) -> tuple[str, ...]:
-    lines, cells = row.problem.workload.shape
-    count, largest = row.blocks
-    return (
-        row.case.label,
-        ", ".join(f"{row.case.targets[name]:g}" for name in AGES if name in row.case.targets) or "1",
-        *(str(cells), str(lines), f"{count} up to {largest}"),
-        *(f"{row.best.objective:.7g}", f"{row.gap:.0e}", f"{row.seconds:.2g}"),
-        *(f"{row.plain:.6g}", f"{row.consistent:.6g}"),
-        VERDICTS[row.outcome] if row.case.dense else NONE,
-    )
-
-
-def _published_tasks(quick: bool) -> list[Callable[[], DataSetRow]]:
+def _published_tasks(quick: bool) -> list[Callable[[], Row]]:
     kinds = (of_marginals, of_prefixes)
     return [partial(kind, name) for kind in kinds for name in PUBLISHED]
 
 
-def _show_published(out: Console, title: str, rows: Iterator[DataSetRow]) -> None:
-    headings = (
-        *("tables", "HDMM, printed", "printed", "computed again", "least error proven", "found"),
-        *("largest variance, printed", "least proven"),
-    )
+def _show_published(out: Console, title: str, rows: Iterator[Row]) -> None:
     for row in rows:
-        drawn = (
-            (
-                *(entry.asked, entry.rival or NONE, entry.printed, f"{sum(entry.again) / 2:.4f}"),
-                *(f"{end:.4f}" for end in entry.least),
-                *(NONE, f"{entry.largest[0]:.4f}" if entry.largest else ""),
-            )
-            for entry in row.entries
-        )
-        out.print(table(f"{title}: {row.name}", headings, drawn))
-        better = f"; up to {100 * row.excess:.1f} % above what is found" if row.excess > 0 else ""
-        print_lines(out, f"{_sentence(row.verdict)}{better}", "", whole=True)
+        out.print(drawn(f"{title}: {row.name}", PUBLISHED_COLUMNS, row.parts))
+        better = f"; up to {100 * row.better:.1f} % above what is found" if row.better > 0 else ""
+        print_lines(out, f"{_sentence(row.paper)}{better}", "", whole=True)
     print_lines(out, PUBLISHED_LEGEND)
 
 
@@ -605,17 +563,17 @@ def _sentence(found: InstanceVerdict) -> str:
     return text + (f"; not {others}" if others else "")
 
 
-def draw_growth(axes: Any, rows: Sequence[SolvedMarginals]) -> None:
+def draw_growth(axes: Sequence[Axes], rows: Sequence[Row]) -> None:
     """Draw the squared privacy cost, and beside it how many numbers have to be found, against up to 10^80 cells.
 
     Seconds stand in the table: a picture is to be the same every time.
     """
-    cells = [float(row.counts[0]) for row in rows]
+    cells = [row.cells for row in rows]
     cost, numbers = axes
     cost.plot(cells, [row.best.objective for row in rows], "s-", ms=3.5, color=COLOURS[0])
     cost.set(yscale="log", ylabel="least squared privacy cost α (variances 1)")
     cost.set_title("All one- and two-way tables of attributes of ten values", loc="left", fontsize=10)
-    numbers.plot(cells, [row.counts[3] for row in rows], "o-", ms=3.5, color=COLOURS[1])
+    numbers.plot(cells, [row.subspaces for row in rows], "o-", ms=3.5, color=COLOURS[1])
     numbers.set(ylim=(0, None), ylabel="residual subspaces, one number each")
     for panel in axes:
         panel.set(xscale="log", xlabel="cells of the domain")
@@ -628,5 +586,7 @@ SHEETS = {
     "domains": _sheet("domains of published experiments and of the census", domains, CLARABEL),
     "published": Sheet(f"{PLANNER}, root mean square errors", _published_tasks, _show_published),
     "growth": _sheet("two to eighty attributes of ten values", growth, picture=draw_growth, panels=2),
-    "census": Sheet("the census's lists of tables", _census, _show_census),
+    "census": Sheet(
+        "the census's lists of tables", _census, one_table(CENSUS_COLUMNS, notes=[CENSUS_LEGEND])
+    ),
 }

@@ -1,32 +1,74 @@
-"""A table or figure of a paper: what is computed for it, and how its rows are shown."""
+"""A table or figure of a paper: what is computed for it, the one type of its rows, and how these are shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rich.console import Console
 
-    from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.agreement import VERDICTS, Agreement
+from dualmech.crosscheck.printing import TextTable, print_lines, table, uncertified_mark
 
 
-class Computed(Protocol):
-    """What every computed row tells: whether certified answers agree, and the widest gap among them."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one task computes: values by name, and how far they are proven; it is as good as the worst of its parts."""
+
+    values: Mapping[str, Any]
+    gap: float = 0.0  # The widest certified gap; 0 where nothing is optimised
+    certified: bool = True  # Whether all that was optimised is proven to its tolerance
+    # Whether nothing contradicts what is proven; a verdict on the paper does not enter
+    sound: bool = True
+    parts: tuple[Row, ...] = ()  # Rows of a table of its own
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gap", max([self.gap, *(part.gap for part in self.parts)]))
+        for name in ("certified", "sound"):
+            object.__setattr__(self, name, all(getattr(each, name) for each in (self, *self.parts)))
+
+    @classmethod
+    def compared(cls, values: Mapping[str, object], gap: float, outcome: Agreement) -> Row:
+        """Return a row whose certified answers were compared."""
+        return cls(values, gap, outcome is Agreement.AGREE, outcome is not Agreement.DISAGREE)
 
     @property
     def outcome(self) -> Agreement:
-        """How the row's certified answers compare."""
+        """How certified answers compare."""
+        if not self.sound:
+            return Agreement.DISAGREE
+        return Agreement.AGREE if self.certified else Agreement.WIDE
 
-    @property
-    def gap(self) -> float:
-        """The widest certified gap."""
+    def __getattr__(self, name: str) -> Any:
+        """Return a value by its name."""
+        if name == "values" or name not in self.values:
+            raise AttributeError(name)
+        return self.values[name]
+
+    def text(self, form: Form) -> str:
+        """Return the row in a form."""
+        if not isinstance(form, str):
+            return form(self)
+        mark = uncertified_mark(self.certified)
+        return form.format_map(
+            {"gap": self.gap, "verdict": VERDICTS[self.outcome], "mark": mark, **self.values}
+        )
 
 
-Tasks = Callable[..., Sequence[Callable[[], Any]]]
+Form = str | Callable[[Row], str]
+"""How a row is told: a function, or a format such as ``{size} cells, {gap:.0e}`` of its values and of ``gap``,
+``verdict`` (yes, wide, NO) and ``mark`` (of a row that is not certified)."""
+
+Columns = Sequence[tuple[str, Form]]
+"""Headings, each with the form of what stands below it."""
+
+Tasks = Callable[..., Sequence[Callable[[], Row]]]
 """Takes whether to be quick; returns what to compute, a row each, none depending on another. Those of a `timed` sheet
 take `limit` as well, the seconds that each run of a published solver, or for an optimised strategy, gets."""
+
+Show = Callable[[Console, str, Iterator[Row]], None]
+"""Prints rows under a title, as they come where their form allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +77,8 @@ class Sheet:
 
     source: str  # Paper and number
     tasks: Tasks
-    # Prints the rows, as they come where their form allows
-    show: Callable[[Console, str, Iterator[Any]], None]
-    picture: Callable[[Any, Sequence[Any]], None] | None = None  # Draws the same rows on its panels
+    show: Show
+    picture: Callable[[Any, Sequence[Row]], None] | None = None  # Draws the same rows on its panels
     # Takes the path of a data file to what to compute on it, where the sheet is of real records;
     # refuses another
     data: Callable[[str], Tasks] | None = None
@@ -46,3 +87,48 @@ class Sheet:
     timed: bool = False  # Whether its tasks take a time limit
     apart: bool = False  # Whether it has to be named: it takes too long to be one of all
     panels: int = 1  # Pairs of axes, side by side, of the picture: one scale each
+
+
+def drawn(title: str, columns: Columns, rows: Iterable[Row], **style: Any) -> TextTable:
+    """Return the table of rows; `style` as `printing.table` takes it."""
+    forms = [form for _, form in columns]
+    return table(
+        title,
+        [heading for heading, _ in columns],
+        ([row.text(form) for form in forms] for row in rows),
+        **style,
+    )
+
+
+def one_table(
+    columns: Columns,
+    below: str | Callable[[Sequence[Row]], str] = "",
+    *,
+    heading: str = "",
+    titled: bool = False,
+    **style: Any,
+) -> Show:
+    """Return how to show all rows in one table, with a text below.
+
+    Its `heading` follows the title, or stands below it where the sheet is `titled` on a line of its own.
+    """
+
+    def show(out: Console, title: str, rows: Iterator[Row]) -> None:
+        if titled:
+            print_lines(out, title)
+        found = [*rows]
+        out.print(drawn(heading if titled else title + heading, columns, found, **style))
+        if text := below if isinstance(below, str) else below(found):
+            print_lines(out, text)
+
+    return show
+
+
+def table_each(columns: Columns, heading: Form) -> Show:
+    """Return how to show every row as a table of its parts, whose heading follows the title."""
+
+    def show(out: Console, title: str, rows: Iterator[Row]) -> None:
+        for row in rows:
+            out.print(drawn(f"{title}: {row.text(heading)}", columns, row.parts))
+
+    return show

@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from dualmech.crosscheck.papers.sheet import Computed, Sheet, Tasks
 from dualmech.crosscheck.processes import computed
 from dualmech.errors import InvalidInputError, did_you_mean
+
+if TYPE_CHECKING:
+    from dualmech.crosscheck.papers.sheet import Row, Sheet, Tasks
 
 PAPERS: dict[str, tuple[str, ...]] = {
     "fitness": (*(f"table{number}" for number in range(2, 12)), *(f"figure{number}" for number in (1, 2, 3))),
@@ -65,7 +68,7 @@ def loaded(paper: str) -> dict[str, Sheet]:
     return found
 
 
-class _Registry(Mapping[str, Sheet]):
+class _Registry(Mapping[str, "Sheet"]):
     """All sheets by paper and name; names are known before any paper is loaded."""
 
     def __getitem__(self, name: str) -> Sheet:
@@ -161,7 +164,7 @@ def _placed(
     return {name: replace(sheet, tasks=tasks.get(name, sheet.tasks)) for name, sheet in sheets.items()}
 
 
-def compute(sheets: Sequence[Sheet], quick: bool = False, jobs: int = 1) -> Iterator[Iterator[Computed]]:
+def compute(sheets: Sequence[Sheet], quick: bool = False, jobs: int = 1) -> Iterator[Iterator[Row]]:
     """Yield the rows of each sheet, in order, computed `jobs` at a time across sheets; no more than rows or cores.
 
     Several at a time get one BLAS thread each. The rows of a sheet must be taken before those of the next.

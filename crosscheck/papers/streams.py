@@ -1,29 +1,23 @@
-"""Known strategies of running sums: what is computed, and how it looks in a terminal."""
+"""Known causal strategies of running sums: how far they are from the proven optimum, at any number of steps."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from rich.console import Console
 
 from dualmech import fast
-from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.judging import Judgement, judge
-from dualmech.crosscheck.papers.sheet import Sheet
-from dualmech.crosscheck.printing import certified_outcome, table, without_warnings
+from dualmech.crosscheck.judging import judge
+from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, drawn
+from dualmech.crosscheck.printing import without_warnings
 from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.problems import strategies
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution
 from dualmech.workloads.streams import StreamWorkload
-
-# How far known causal strategies of running sums are from the proven optimum, at any number of steps.
-
 
 TOLERANCE = 1e-4  # gap to which the bounds are solved
 
@@ -37,45 +31,32 @@ BUFFERS = (0.2785, 0.1419, 0.0703), (0.66362, 0.95975, 0.99711)
 derivatives found (Nelder and Mead's, from a dozen points); they are meant for that number of steps."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KnownRow:
-    """Every known strategy over one number of steps, judged for the largest and for the total variance."""
-
-    steps: int
-    bounds: tuple[Solution, Solution]
-    judged: Mapping[str, tuple[Judgement, Judgement]]
-    seconds: float  # of judging all, the bounds at hand
-
-    @property
-    def gap(self) -> float:
-        """The wider gap of both bounds."""
-        return max(bound.gap for bound in self.bounds)
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether both bounds are proven."""
-        return certified_outcome(all(bound.certificate.certifies(TOLERANCE) for bound in self.bounds))
-
-
-def judged(steps: int) -> KnownRow:
-    """Judge every known strategy over so many steps.
+def judged(steps: int) -> Row:
+    """Judge every known strategy over so many steps, for the largest and for the total variance.
 
     Examples
     --------
-    >>> row = judged(64)
-    >>> largest, total = row.judged["square root"]
-    >>> round(largest.scaled.gap, 3), round(total.scaled.gap, 3)
-    (0.28, 0.127)
+    >>> root = judged(64).parts[4]
+    >>> root.strategy, round(root.largest.gap, 3), round(root.total.gap, 3)
+    ('square root', 0.28, 0.127)
     """
     problems = [family(StreamWorkload(steps), geometry="stream") for family in (FitnessForUse, TotalVariance)]
     with without_warnings():
         bounds = [fast.solve(problem, tol=TOLERANCE) for problem in problems]
-    begun, found = time.perf_counter(), {}
+    begun, found = time.perf_counter(), []
     for name, made in STRATEGIES.items():
         strategy = made(steps)
-        first, last = (judge(each, strategy, bound=own) for each, own in zip(problems, bounds, strict=True))
-        found[name] = first, last
-    return KnownRow(steps, (bounds[0], bounds[1]), found, time.perf_counter() - begun)
+        first, last = (
+            judge(each, strategy, bound=own).scaled for each, own in zip(problems, bounds, strict=True)
+        )
+        off = max(first.resolution, last.resolution)
+        found.append(Row({"strategy": name, "steps": steps, "largest": first, "total": last, "off": off}))
+    return Row(
+        {"steps": steps, "seconds": time.perf_counter() - begun},
+        max(bound.gap for bound in bounds),
+        all(bound.certificate.certifies(TOLERANCE) for bound in bounds),
+        parts=tuple(found),
+    )
 
 
 def _identity(steps: int) -> CausalMechanism:
@@ -106,29 +87,25 @@ LEGEND = (
     "prefixes."
 )
 
+COLUMNS: Columns = (
+    ("strategy", "{strategy}"),
+    ("steps", "{steps}"),
+    ("largest variance", "{largest.gap:+.2%}"),
+    ("total variance", "{total.gap:+.2%}"),
+    ("off by at most", "{off:.0e}"),
+)
 
-def _tasks(quick: bool) -> list[Callable[[], KnownRow]]:
+
+def _tasks(quick: bool) -> list[Callable[[], Row]]:
     return [partial(judged, steps) for steps in (QUICK if quick else ALL)]
 
 
-def _show(out: Console, title: str, rows: Iterator[KnownRow]) -> None:
-    headings = ("strategy", "steps", "largest variance", "total variance", "off by at most")
+def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
     found = [*rows]
-    drawn = (
-        (
-            name,
-            str(row.steps),
-            *(f"{each.scaled.gap:+.2%}" for each in pair),
-            f"{max(each.scaled.resolution for each in pair):.0e}",
-        )
-        for row in found
-        for name, pair in row.judged.items()
-    )
     notes = [
-        f"{row.steps} steps: bounds proven to {row.gap:.0e}; all judged in {row.seconds:.2g} s."
-        for row in found
+        row.text("{steps} steps: bounds proven to {gap:.0e}; all judged in {seconds:.2g} s.") for row in found
     ]
-    out.print(table(title, headings, drawn, notes=[LEGEND, *notes]))
+    out.print(drawn(title, COLUMNS, [part for row in found for part in row.parts], notes=[LEGEND, *notes]))
 
 
 SHEETS = {"known": Sheet("known strategies of running sums, before the proven optimum", _tasks, _show)}

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dualmech import files, watching
-from dualmech.crosscheck.papers.sheet import Sheet, Tasks
+from dualmech.crosscheck.papers.sheet import Row, Sheet, Tasks
 from dualmech.crosscheck.printing import Interval, overlap, rounded_from
 from dualmech.crosscheck.proofs.prove import provable, prove, statement
 from dualmech.errors import DualmechError
+from dualmech.problems.base import Problem
 from dualmech.progress import Status
 from dualmech.solution import Solution
 
@@ -118,7 +118,7 @@ def _clusters(evidence: Sequence[Evidence]) -> list[Interval]:
 # Proofs of the optima that the rows of tables rest on: a file for each, written as rows are computed.
 
 
-Task = Callable[[], Any]
+Task = Callable[[], Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _proving(tasks: Tasks, folder: Path, name: str, quick: bool) -> Sequence[Tas
     return [partial(_proven, task, folder, name) for task in tasks(quick)]
 
 
-def _proven(task: Task, folder: Path, name: str) -> Any:
+def _proven(task: Task, folder: Path, name: str) -> Row:
     """Compute a row, and write a proof of each optimum that was certified for it, the narrowest interval of each."""
     with watching.answers() as found:
         row = task()
@@ -176,7 +176,7 @@ def _proven(task: Task, folder: Path, name: str) -> Any:
     return row
 
 
-def _digest(problem: Any) -> str:
+def _digest(problem: Problem) -> str:
     """Return a short name of a problem's numbers, or of what it is where it has no proof."""
     try:
         stated = json.dumps(statement(problem, provable(problem)), sort_keys=True)

@@ -13,12 +13,14 @@ from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.proofs.checker.exact import Matrix
 from dualmech.crosscheck.proofs.checker.local import product
 from dualmech.crosscheck.proofs.noise import mixed, summing_to_one
-from dualmech.crosscheck.proofs.texts import exactly
+from dualmech.crosscheck.proofs.texts import Parts, Sides, exactly
 from dualmech.errors import CertificateError, InvalidInputError
 from dualmech.linalg import EPS
+from dualmech.problems.base import Problem
+from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection, ProjectionDual
+from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.validate import Array
-
-Given = dict[str, Any]
 
 MOST_TYPES = 20
 """User types up to which a proof is written: the checker looks at all their sets."""
@@ -29,7 +31,7 @@ ALONE = 1e-10
 CLOSE = Fraction(1, 2**80)  # what may be left of ``B Q - I``
 
 
-def refuse_large(problem: Any, stated: Given) -> None:
+def refuse_large(problem: Problem, stated: Parts) -> None:
     """Refuse more user types than all sets can be looked at of, and too many queries."""
     queries, types = stated["workload"].shape
     if types > MOST_TYPES:
@@ -40,7 +42,7 @@ def refuse_large(problem: Any, stated: Given) -> None:
     noise.limited(queries * types**3, f"{queries} queries on {types} user types")
 
 
-def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def witness(problem: LocalStrategy, primal: Array, dual: LocalDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     point = problem.feasible(primal)
     chosen = _telling_all_apart(point.strategy[np.any(point.strategy > 0, axis=1)], stated["epsilon"])
@@ -96,13 +98,13 @@ Numbers = list[Fraction]
 MOST_SOLVED = 64  # columns up to which a residual is made orthogonal to them in fractions
 
 
-def refuse_large_estimate(problem: Any, stated: Given) -> None:
+def refuse_large_estimate(problem: Problem, stated: Parts) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     queries, cells = stated["workload"].shape
     noise.limited(50 * queries * cells, f"{queries} queries on {cells} cells")
 
 
-def estimate_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def estimate_witness(problem: NonnegativeEstimate, primal: Array, dual: EstimateDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     estimate = np.asarray(problem.feasible(primal))
     if not estimate.any():
@@ -169,13 +171,13 @@ def _off(basis: list[Numbers], given: Numbers) -> Numbers:
 # Projection onto local strategies: a strategy within its limits, and multipliers.
 
 
-def refuse_large_projection(problem: Any, stated: Given) -> None:
+def refuse_large_projection(problem: Problem, stated: Parts) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     outputs, types = stated["matrix"].shape
     noise.limited(500 * outputs * types, f"{outputs} outputs and {types} user types")
 
 
-def projection_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def projection_witness(problem: LocalProjection, primal: Array, dual: ProjectionDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     strategy, floor = problem.feasible(primal), stated["floor"]
     inside = strategy.mean(axis=1) if floor is None else floor / floor.sum()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -11,10 +11,18 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.proofs.checker.exact import Matrix
-from dualmech.crosscheck.proofs.texts import exactly, root_below
+from dualmech.crosscheck.proofs.texts import Parts, Sides, exactly, root_below
 from dualmech.errors import CertificateError, InvalidInputError
+from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.linalg import EPS
+from dualmech.problems.base import OnGeometry, Problem
+from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.problems.reuse import ReuseDual, ReuseFitness
+from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
+from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.validate import Array
+
+ItemDual: TypeAlias = FitnessDual | VarianceDual  # of problems on a geometry
 
 LARGEST = 2**32  # most multiplications of whole numbers that a proof may take to check: some minutes
 
@@ -28,10 +36,8 @@ SIDE = 1e-6
 INVERSE_BITS, CLOSE, MOST_STEPS = 106, Fraction(1, 2**50), 6
 """Bits of an inverse's numbers, what may be left of ``A Z - I``, and steps to get there."""
 
-Given = dict[str, Any]
 
-
-def refuse_large(problem: Any, stated: Given) -> None:
+def refuse_large(problem: Problem, stated: Parts) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     (queries, cells), moves = stated["workload"].shape, stated["neighbours"]
     pairs = cells if moves is None else moves.shape[1]
@@ -49,15 +55,16 @@ def limited(work: float, words: str) -> None:
         )
 
 
-def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def witness(problem: OnGeometry, primal: Array, dual: ItemDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
-    weighed = stated["kind"] == "weights"
-    given = stated["numbers"] if weighed else np.asarray(dual.query_weights)
-    roots = np.array([root_below(weight) for weight in given.tolist()]) if weighed else np.sqrt(given)
+    if isinstance(dual, FitnessDual):
+        roots = np.sqrt(np.asarray(dual.query_weights))
+    else:
+        roots = np.array([root_below(weight) for weight in stated["numbers"].tolist()])
     return sides(problem, primal), trace_norm(roots, np.sqrt(dual.neighbour_weights), stated)
 
 
-def sides(problem: Any, primal: Any) -> Given:
+def sides(problem: OnGeometry | ReuseFitness | SoftmaxFitness, primal: Array) -> Parts:
     """Return a strategy whose unit noise is that of a covariance on B x, and its inverse."""
     basis, covariance = problem.geometry.on_rows(primal)
     strategy = square_strategy(basis, covariance, problem.neighbours)
@@ -70,7 +77,7 @@ def sides(problem: Any, primal: Any) -> Given:
     return {"strategy": strategy, "inverse": inverse(strategy, guess)}
 
 
-def trace_norm(query_roots: Array, neighbour_roots: Array, stated: Given) -> Given:
+def trace_norm(query_roots: Array, neighbour_roots: Array, stated: Parts) -> Parts:
     """Return roots of dual weights, and the polar factor of the matrix whose trace norm they bound the optimum by."""
     changes = query_roots[:, None] * moved(stated["workload"], stated["neighbours"]) * neighbour_roots
     return {
@@ -147,14 +154,14 @@ def shortened(matrix: Matrix, bits: int) -> Matrix:
 # Common mechanisms: a covariance with roots of what it exceeds the others by, and roots of the dual weights.
 
 
-def refuse_large_common(problem: Any, stated: Given) -> None:
+def refuse_large_common(problem: Problem, stated: Parts) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     mechanisms = stated["mechanisms"]
     size = len(mechanisms[0]["covariance"])
     limited(2 * len(mechanisms) * size**3, f"{len(mechanisms)} mechanisms and {size} common queries")
 
 
-def common_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def common_witness(problem: CommonMechanism, primal: Array, dual: CommonDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     covariance = (primal + primal.T) / 2
     above = [{"root": root(covariance - each["covariance"])} for each in stated["mechanisms"]]
@@ -171,16 +178,16 @@ def root(matrix: Array) -> Array:
 # Reuse of a release: noise as `noise` has it, and rows of the release beside the queries.
 
 
-def refuse_large_reuse(problem: Any, stated: Given) -> None:
+def refuse_large_reuse(problem: Problem, stated: Parts) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     rows = [stated["workload"], *([] if stated["release"] is None else [stated["release"]])]
     refuse_large(problem, stated | {"workload": np.vstack(rows)})
 
 
-def reuse_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     upper, roots, queries = sides(problem, primal), np.sqrt(dual.query_weights), stated["workload"]
-    extra: Given = {}
+    extra: Parts = {}
     if stated["release"] is not None:
         coordinates = problem.release_coordinates
         upper["frame"] = np.linalg.eigh(coordinates @ primal @ coordinates.T)[1]
@@ -194,7 +201,7 @@ def reuse_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[
 # Soft maxima: noise and weights as `noise` has them, with shares of queries.
 
 
-def softmax_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def softmax_witness(problem: SoftmaxFitness, primal: Array, dual: SoftmaxDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     mu = [Fraction(each) for each in dual.query_weights.tolist()]
     total, weight = sum(mu) or Fraction(1), Fraction(stated["total_weight"])
@@ -211,7 +218,7 @@ WEIGHTING_CLOSE, BITS = Fraction(1, 2**80), 200
 """What may be left of ``A Z - I``, and bits of the inverse's numbers: costs of all sizes are to be known."""
 
 
-def refuse_large_weighting(problem: Any, stated: Given) -> None:
+def refuse_large_weighting(problem: Problem, stated: Parts) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     (queries, cells), rows = stated["workload"].shape, len(stated["design"])
     least, moves = min(rows, cells), stated["neighbours"]
@@ -220,7 +227,7 @@ def refuse_large_weighting(problem: Any, stated: Given) -> None:
     limited(work, f"{queries} queries on {rows} design queries over {cells} cells")
 
 
-def weighting_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def weighting_witness(problem: QueryWeighting, primal: Array, dual: WeightingDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     design = stated["design"]
     kept = np.any(design, axis=1)

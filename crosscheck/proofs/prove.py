@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 from os import PathLike
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,22 +18,20 @@ from dualmech import files, linalg
 from dualmech.crosscheck.proofs import local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Refused, above, below
-from dualmech.crosscheck.proofs.texts import float_above, float_below, written
+from dualmech.crosscheck.proofs.texts import Parts, Sides, float_above, float_below, written
 from dualmech.display import Displayed
 from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
 from dualmech.problems.base import Problem
 from dualmech.solution import require_solution
 from dualmech.threads import blas_threads
 
-Numbers: TypeAlias = dict[str, Any]
-
 
 class Witness(NamedTuple):
     """How one kind of problem is proven."""
 
-    refuse_large: Callable[[Any, Numbers], None]
+    refuse_large: Callable[[Any, Parts], None]
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
-    find: Callable[[Any, Any, Any, Numbers], tuple[Numbers, Numbers]]
+    find: Callable[[Any, Any, Any, Parts], Sides]
     """Return the numbers that show the upper and those that show the lower bound."""
 
 
@@ -92,7 +90,7 @@ class Proof(Displayed):
 
     lower: Fraction
     upper: Fraction
-    document: dict[str, Any]
+    document: Parts
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
@@ -102,7 +100,7 @@ class Proof(Displayed):
     def _facts(self) -> dict[str, object]:
         return {"lower": below(self.lower), "upper": above(self.upper), "width": self.width}
 
-    def is_of(self, problem: Any) -> bool:
+    def is_of(self, problem: Problem) -> bool:
         """Whether it proves the optimum of this very problem, every number of it the same, on whatever geometry."""
         if not isinstance(problem, Problem):
             raise InputTypeError(f"problem must be a problem, got {type(problem).__name__}")
@@ -141,7 +139,7 @@ def factor_of(proof: Proof, problem: Any, held: Any) -> float | None:
     return float(ratios.max()) if np.ptp(ratios) <= 2 * linalg.EPS * ratios.max() else None
 
 
-def provable(problem: Problem[Any, Any]) -> dict[str, Any]:
+def provable(problem: Problem) -> Parts:
     """Return what a problem asks in numbers alone; refused where no proof is known, or it is too large for one."""
     stated = problem.in_numbers()
     WITNESSES[stated["kind"]].refuse_large(problem, stated)
@@ -229,18 +227,18 @@ def verify(path: str | PathLike[str]) -> Proof:
     return Proof(lower, upper, document)
 
 
-def statement(problem: Problem[Any, Any], stated: dict[str, Any]) -> dict[str, Any]:
+def statement(problem: Problem, stated: Parts) -> Parts:
     """Return what is asked, in numbers already, as a proof file has it."""
     return {"family": _family(problem), **written(stated)}
 
 
-def _family(problem: Any) -> str:
+def _family(problem: Problem) -> str:
     """Return the name of the library's own class that a problem is of, which one of a user's may extend."""
     names = [each.__name__ for each in type(problem).__mro__]
     return next((name for name in names if name in check.FAMILIES), names[0])
 
 
-def _stated(problem: Any, kind: str) -> dict[str, Any] | None:
+def _stated(problem: Any, kind: str) -> Parts | None:
     """Return what is asked as a file of a kind has it, on a geometry that states it so; None where none holds it."""
     names = GEOMETRIES.get(kind)
     if names is None or problem.geometry.name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -14,12 +15,14 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker.tables import AskedTables, Classes, Part, by_block, shared_weights
-from dualmech.crosscheck.proofs.noise import inverse, limited, polar_factor, square_strategy
-from dualmech.crosscheck.proofs.texts import as_read
+from dualmech.crosscheck.proofs.noise import ItemDual, inverse, limited, polar_factor, square_strategy
+from dualmech.crosscheck.proofs.texts import Parts, Sides, as_read
 from dualmech.errors import CertificateError
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_rows import Key
-from dualmech.geometry.split import SplitPoint
+from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.split import Split, SplitPoint
+from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
 
@@ -36,7 +39,7 @@ UNASKED = 1e-12
 """Share of the cost that noise takes where rounding hid a part of a query, which the checker sees."""
 
 
-def refuse_large_blocks(problem: Any) -> None:
+def refuse_large_blocks(problem: OnGeometry) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     blocks = problem.geometry
     if not blocks.symmetries:
@@ -58,7 +61,7 @@ def refuse_large_blocks(problem: Any) -> None:
     limited(work, f"{len(blocks.workload.tables)} tables on {blocks.cells} kinds of records")
 
 
-def blocks_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def blocks_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     form = Form.of(problem.geometry, stated)
     return _blocks_noise(form, primal), _blocks_weights(form, dual)
@@ -68,13 +71,13 @@ def blocks_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple
 class Form:
     """Blocks beside the classes that the checker has of them."""
 
-    blocks: Any
+    blocks: Blocks
     classes: Classes
     turning: tuple[int, ...]  # the attributes whose values are turned
-    attributes: Given  # what the file says of the classes
+    attributes: Parts  # what the file says of the classes
 
     @classmethod
-    def of(cls, blocks: Any, stated: Given) -> Form:
+    def of(cls, blocks: Blocks, stated: Parts) -> Form:
         """Sort the values as the blocks do, those of a turned attribute each by itself."""
         attributes, turning = {}, []
         for axis, symmetry in enumerate(blocks.symmetries):
@@ -96,7 +99,7 @@ class Form:
         shape = [1 if axis in dict(own) else len(self.classes.sizes[axis]) for axis in self._axes]
         pieces.setdefault(own, []).append((basis[:, self._order(shape)], self._unit(key) * noise))
 
-    def noise(self, key: Key, pieces: list[tuple[Array, Array]]) -> Given:
+    def noise(self, key: Key, pieces: list[tuple[Array, Array]]) -> Parts:
         """Return the noise of a block as a file has it."""
         cells = np.array(self.classes.cells(key), dtype=np.float64)
         if len(cells) == 1:
@@ -154,7 +157,7 @@ def _kinds(symmetry: Any) -> tuple[int, int]:
     return (len(symmetry.labels), 0) if symmetry.turning else (len(symmetry.sizes), len(symmetry.classes))
 
 
-def _place(blocks: Any, key: Key) -> tuple[Key, dict[int, int]]:
+def _place(blocks: Blocks, key: Key) -> tuple[Key, dict[int, int]]:
     """Return where a block lives as the checker says it, and the wave of each turned attribute."""
     own, waves = [], {}
     for axis, each in key:
@@ -166,11 +169,11 @@ def _place(blocks: Any, key: Key) -> tuple[Key, dict[int, int]]:
     return tuple(own), waves
 
 
-def _keys(blocks: Any) -> tuple[Key, ...]:
+def _keys(blocks: Blocks) -> tuple[Key, ...]:
     return (*blocks.keys, *(block.key for block in blocks.matrix_blocks))
 
 
-def _blocks_noise(form: Form, point: Any) -> Given:
+def _blocks_noise(form: Form, point: Any) -> Parts:
     """Return a level, or a strategy with its inverse, of every block."""
     blocks = form.blocks
     forms = blocks.forms(point)
@@ -194,11 +197,11 @@ def _blocks_noise(form: Form, point: Any) -> Given:
     return {"attributes": form.attributes, "blocks": [form.noise(key, each) for key, each in pieces.items()]}
 
 
-def _blocks_weights(form: Form, dual: Any) -> Given:
+def _blocks_weights(form: Form, dual: object) -> Parts:
     """Return roots of the weights of orbits of cells, weights of groups of queries, and isometries of blocks."""
     asked = isinstance(dual, FitnessDual)
     users, queries = form.blocks.weights(dual, asked)
-    given: Given = {"attributes": form.attributes, "roots": np.sqrt(form.spread(users))}
+    given: Parts = {"attributes": form.attributes, "roots": np.sqrt(form.spread(users))}
     if asked:
         given["weights"] = np.concatenate(
             [form.grouped(table, queries) for table in range(len(form.classes.asked.tables))]
@@ -218,7 +221,7 @@ def _blocks_weights(form: Form, dual: Any) -> Given:
     return {**given, "blocks": blocks}
 
 
-def _isometry(rows: dict[Part, Fraction], scales: Array) -> Given:
+def _isometry(rows: dict[Part, Fraction], scales: Array) -> Parts:
     """Return F and G: with the roots of the weights of the rows, F has no singular value but 1, with G all of them."""
     sums = np.array([np.ldexp(np.array(row, dtype=np.float64), exponent) for row, exponent in rows])
     roots = np.sqrt(np.array([float(share) for share in rows.values()]))
@@ -238,7 +241,7 @@ def _named(key: Key) -> dict[str, str]:
 # Split noise: a strategy for each attribute and a level for each set of them, roots and isometries (see ``split``).
 
 
-def refuse_large_split(problem: Any) -> None:
+def refuse_large_split(problem: OnGeometry) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     workload, work = problem.geometry.workload, 0.0
     for axis in {axis for axes in workload.tables.axes for axis in axes}:
@@ -256,12 +259,12 @@ def refuse_large_split(problem: Any) -> None:
     limited(float(work), f"{count_text(workload.shape[0])} queries split by attribute")
 
 
-def split_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def split_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     return _split_noise(problem.geometry, primal), _split_weights(problem, dual, stated)
 
 
-def _split_noise(split: Any, point: SplitPoint) -> Given:
+def _split_noise(split: Split, point: SplitPoint) -> Parts:
     """Return strategies of attributes, but of those whose values are asked and have equal noise, and levels."""
     attributes, units = {}, []
     for axis, covariance in enumerate(point.shapes):
@@ -279,7 +282,7 @@ def _split_noise(split: Any, point: SplitPoint) -> Given:
     return {"attributes": attributes, "blocks": blocks}
 
 
-def _strategy(covariance: Array) -> Given:
+def _strategy(covariance: Array) -> Parts:
     """Return the rows 1' and R with ``R'R`` the rest of the precision of a covariance, and their inverse.
 
     With orthonormal rows H that are orthogonal to 1, ``Σ 1 / (1'Σ1) = θ`` and ``H (Σ - 1'Σ1 θθ') H' = L L'``, they are
@@ -303,7 +306,7 @@ def _strategy(covariance: Array) -> Given:
     return {"strategy": strategy, "inverse": inverse(strategy, np.column_stack([means, rows.T @ root]))}
 
 
-def _split_weights(problem: Any, dual: Any, stated: Given) -> Given:
+def _split_weights(problem: OnGeometry, dual: Any, stated: Parts) -> Parts:
     """Return roots and polar factors of attributes, but of those whose values are asked with equal weights."""
     asked = isinstance(dual, FitnessDual)
     users, queries = problem.geometry.weights(dual, asked)
@@ -323,21 +326,19 @@ def _work(queries: int, size: int) -> float:
     return float(size**3 + queries * size**2 + queries * size * min(queries, size))
 
 
-Given = dict[str, Any]
-
-FORMS: dict[str, Any] = {
+FORMS: dict[str, tuple[Callable[[OnGeometry], None], Callable[[OnGeometry, Any, ItemDual, Parts], Sides]]] = {
     "blocks": (refuse_large_blocks, blocks_witness),
     "split": (refuse_large_split, split_witness),
 }
 
 
-def refuse_large(problem: Any, stated: Given) -> None:
+def refuse_large(problem: OnGeometry, stated: Parts) -> None:
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     refuse, _ = FORMS[problem.geometry.name]
     refuse(problem)
 
 
-def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     _, found = FORMS[problem.geometry.name]
     upper, lower = found(problem, primal, dual, stated)
@@ -348,14 +349,14 @@ def witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given,
 # Products: what shows the bounds of every factor.
 
 
-def refuse_large_product(problem: Any, stated: Given) -> None:
+def refuse_large_product(problem: OnGeometry, stated: Parts) -> None:
     """Refuse a factor that takes too many multiplications of whole numbers, before any of them."""
     for factor, own in zip(problem.factors, stated["factors"], strict=True):
         refuse, _ = _finders(own)
         refuse(factor, own)
 
 
-def product_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tuple[Given, Given]:
+def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
     """Return what shows the upper and what shows the lower bound."""
     found = []
     for index, (factor, own) in enumerate(zip(problem.factors, stated["factors"], strict=True)):
@@ -371,7 +372,7 @@ def product_witness(problem: Any, primal: Any, dual: Any, stated: Given) -> tupl
     return {"factors": upper}, {"factors": lower}
 
 
-def _finders(stated: Given) -> Any:
+def _finders(stated: Parts) -> Any:
     """Return what refuses a factor that is too large, and what finds its numbers."""
     if stated["kind"].startswith("table "):
         return refuse_large, witness

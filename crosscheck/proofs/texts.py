@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from math import inf, nextafter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from dualmech.crosscheck.proofs.checker.exact import Given, Matrix
 from dualmech.validate import Array
+
+Parts: TypeAlias = dict[str, Any]
+"""What shows a bound, by name: numbers, arrays, exact matrices, words, or parts of their own."""
+
+Sides: TypeAlias = tuple[Parts, Parts]
+"""What shows the upper and what shows the lower bound."""
 
 
 def written(given: Any) -> Any:
@@ -31,7 +37,7 @@ def written(given: Any) -> Any:
     return _whole(top, 1 - bottom.bit_length())
 
 
-def as_read(given: Mapping[str, Any]) -> Given:
+def as_read(given: Parts) -> Given:
     """Return parts as the checker reads them from a file."""
     return Given(written(given))
 

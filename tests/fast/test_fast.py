@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from nasty import GENTLE, HARSH, parts
 
 import dualmech as dm
 from dualmech import fast
@@ -21,101 +21,8 @@ WAYS = (("auto", False), ("auto", True), ("newton", False))
 """Methods, and whether the matrix is sparse."""
 
 
-def normal(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
-TALL = normal(8, 5)
-DEFICIENT = normal(9, 3) @ normal(3, 7, seed=1)
-ZEROS = TALL * np.array([1, 1, 0, 1, 1, 1, 1, 1])[:, None] * np.array([1, 0, 1, 1, 1])
-GRADED = dm.workloads.prefix(8).dense() * 10.0 ** np.linspace(0, 6, 8)[:, None]
-PREFIX = dm.workloads.prefix(6).dense()
-UNITS = np.array([1e-6, 1e5, 1e2, 1.0, 1e-3, 1e6])
-HILBERT = 1 / (np.arange(8)[:, None] + np.arange(8) + 1)
-
-
-def scaled(matrix: Array, index: Any, factor: float) -> Array:
-    copy = matrix.copy()
-    copy[index] *= factor
-    return copy
-
-
 def problem(matrix: Array, targets: Any = 1.0, basis: Any = None, moves: Any = None) -> dm.FitnessForUse:
     return dm.FitnessForUse(dm.Workload(matrix), targets, basis=basis, neighbours=moves)
-
-
-GENTLE: dict[str, tuple[Any, ...]] = {
-    "tall": (TALL,),
-    "wide": (TALL.T,),
-    "rank-deficient": (DEFICIENT,),
-    "rank-deficient, own rows as basis": (DEFICIENT, 1.0, DEFICIENT[:3]),
-    "one row": (TALL[:1],),
-    "one column": (TALL[:, :1],),
-    "one number": (np.array([[3.0]]), 2.0),
-    "rank one": (np.ones((4, 6)),),
-    "rows asked twice": (np.vstack([TALL, TALL[:3], -TALL[:1]]),),
-    "columns twice": (np.hstack([TALL, TALL[:, :2], -TALL[:, :1]]),),
-    "zero row and column": (ZEROS,),
-    "orthogonal": (np.kron(np.kron([[1, 1], [1, -1]], [[1, 1], [1, -1]]), [[1, 1], [1, -1]]).astype(float),),
-    "unequal targets": (TALL, np.linspace(1, 9, 8)),
-    "another basis": (TALL, 1.0, normal(5, 5, seed=3)),
-    "signs": (dm.workloads.random_signs(10, 30, rng=0).dense(),),
-    "ranges": (dm.workloads.random_range(12, 40, rng=0).dense(),),
-    "marginals": (dm.workloads.marginals(dm.Domain({"a": 2, "b": 3, "c": 2}), ways=(1, 2)).dense(),),
-    "one replaced": (PREFIX, 1.0, None, dm.neighbours.replace_one(6)),
-    "one replaced, identity and total": (
-        dm.workloads.identity_total(6).dense(),
-        np.arange(1.0, 8.0),
-        None,
-        dm.neighbours.replace_one(6),
-    ),
-    "one replaced, another basis": (
-        dm.workloads.prefix(6).dense(),
-        1.0,
-        normal(6, 6, seed=4),
-        dm.neighbours.replace_one(6),
-    ),
-    "one replaced, rank-deficient": (DEFICIENT, 1.0, None, dm.neighbours.replace_one(7)),
-    "one replaced, marginals": (
-        dm.workloads.marginals((2, 3, 2), ways=2).dense(),
-        1.0,
-        None,
-        dm.neighbours.replace_one(12),
-    ),
-    "one replaced, cells alike": (np.hstack([TALL, TALL[:, :2]]), 1.0, None, dm.neighbours.replace_one(7)),
-    "one replaced, cells alike, ranges": (
-        np.repeat(dm.workloads.random_range(6, 20, rng=0).dense(), 2, axis=1),
-        1.0,
-        None,
-        dm.neighbours.replace_one(12),
-    ),
-    "household": (DEFICIENT, 1.0, None, dm.neighbours.household(7, 3)),
-    "compositions": (TALL, 1.0, None, dm.neighbours.compositions(5, [(0, 1), (2,), (3, 4, 4)])),
-    "any neighbours": (PREFIX, 1.0, None, normal(6, 9, seed=5)),
-    "few neighbours": (PREFIX, 1.0, None, normal(6, 3, seed=6)),
-}
-
-HARSH: dict[str, tuple[Any, ...]] = {
-    "graded rows, themselves as basis": (GRADED, 1.0, GRADED),
-    "graded columns": (GRADED.T,),
-    "Hilbert matrix, itself as basis": (HILBERT, 1.0, HILBERT),
-    "Vandermonde matrix": (np.vander(np.linspace(0.1, 1, 8)),),
-    "basis in many units": (TALL, 1.0, np.diag(UNITS[:5])),
-    "one replaced, basis in many units": (PREFIX, 1.0, np.diag(UNITS), dm.neighbours.replace_one(6)),
-    "few neighbours, basis in many units": (PREFIX, 1.0, np.diag(UNITS), normal(6, 3, seed=6)),
-    "one replaced, on top of a large total": (PREFIX + 100, 1.0, None, dm.neighbours.replace_one(6)),
-}
-for _factor in (1e-6, 1e6):
-    HARSH |= {
-        f"row times {_factor:g}": (scaled(TALL, 0, _factor),),
-        f"column times {_factor:g}": (scaled(TALL, (slice(None), 0), _factor),),
-        f"target times {_factor:g}": (TALL, scaled(np.ones(8), 0, _factor)),
-        f"all targets times {_factor:g}": (TALL, _factor),
-        f"workload times {_factor:g}": (_factor * TALL,),
-        f"rank-deficient, row times {_factor:g}": (scaled(DEFICIENT, 0, _factor),),
-        f"basis row times {_factor:g}": (TALL, 1.0, scaled(normal(5, 5, seed=3), 0, _factor)),
-        f"neighbour times {_factor:g}": (TALL, 1.0, None, scaled(normal(5, 7), (slice(None), 0), _factor)),
-    }
 
 
 def stated(case: tuple[Any, ...], sparse: bool) -> dm.FitnessForUse:
@@ -174,9 +81,7 @@ class TestNastyCases:
 
     @pytest.mark.parametrize("case", ["tall", "marginals", "one replaced", "rank-deficient"])
     def test_the_whole_scaled_by_powers_of_two_takes_the_same_steps(self, case: str) -> None:
-        matrix, targets, basis, moves = (
-            (*GENTLE[case], 1.0, None, None)[:4] if len(GENTLE[case]) < 4 else GENTLE[case]
-        )
+        matrix, targets, basis, moves = parts(GENTLE[case])
         one = fast.solve(problem(matrix, targets, basis, moves))
         two = fast.solve(problem(2.0**40 * matrix, targets, basis, moves))
         assert one.iterations == two.iterations
@@ -236,18 +141,6 @@ class TestFixedPoint:
 class TestOptions:
     stated = dm.FitnessForUse(dm.workloads.random_range(10, 25, rng=3), np.linspace(1, 3, 25))
 
-    def test_callback_hears_of_every_step(self) -> None:
-        news: list[dm.Progress] = []
-        answer = fast.solve(self.stated, callback=news.append)
-        assert tuple(news) == answer.history and all(isinstance(each, dm.Progress) for each in news)
-        counts = [each.iteration for each in news]
-        assert counts == sorted(set(counts)) and counts[-1] == answer.iterations
-        assert all(one.objective >= two.objective for one, two in zip(news, news[1:], strict=False))
-        assert all(one.lower_bound <= two.lower_bound for one, two in zip(news, news[1:], strict=False))
-        assert all(one.seconds <= two.seconds for one, two in zip(news, news[1:], strict=False))
-        assert news[-1].gap == pytest.approx(answer.gap, rel=1e-3) and answer.seconds >= news[-1].seconds
-        assert news[-1].objective == pytest.approx(answer.objective, rel=1e-12)
-
     @pytest.mark.parametrize("case", ["row times 1e+06", "rank-deficient, row times 1e+06"])
     def test_callback_hears_of_a_second_try(self, case: str) -> None:
         news: list[dm.Progress] = []
@@ -258,36 +151,11 @@ class TestOptions:
         with pytest.warns(dm.errors.UncertifiedWarning):
             assert fast.solve(problem(*HARSH[case]), max_iterations=8).iterations < 16
 
-    @pytest.mark.parametrize("method", METHODS)
-    @pytest.mark.parametrize("steps", [1, 2, 5])
-    def test_when_steps_run_out_the_gap_is_honest(self, method: str, steps: int) -> None:
-        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
-            answer = fast.solve(self.stated, method=method, max_iterations=steps)
-        optimum = fast.solve(self.stated, tol=1e-8).objective
-        assert answer.status is dm.Status.STEPS_EXHAUSTED and answer.iterations == steps
-        assert answer.certificate.feasible and answer.gap > answer.tol
-        assert answer.lower_bound <= optimum <= answer.objective
-        assert answer.gap == pytest.approx(answer.objective / answer.lower_bound - 1)
-
-    def test_when_time_runs_out(self) -> None:
-        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
-            answer = fast.solve(self.stated, time_limit=1e-9)
-        assert answer.iterations == 1 and math.isfinite(answer.gap)
-
     def test_beyond_double_precision_it_stops_and_says_so(self) -> None:
         with pytest.warns(dm.errors.UncertifiedWarning):
             answer = fast.solve(self.stated, tol=1e-18)
         assert answer.status in (dm.Status.STALLED, dm.Status.ROUNDING)
         assert answer.gap <= 1e-8 and answer.iterations < 1000
-
-    @pytest.mark.parametrize("method", METHODS)
-    def test_warm_start_takes_no_more_steps(self, method: str) -> None:
-        first = fast.solve(self.stated, method=method)
-        nearby = dm.FitnessForUse(self.stated.workload, self.stated.targets * np.linspace(1, 1.01, 25))
-        for following in (self.stated, nearby):
-            cold, warm = (fast.solve(following, method=method, start=start) for start in (None, first))
-            check(warm, 1e-6)
-            assert warm.iterations <= cold.iterations
 
     def test_warm_start_crosses_problems_of_one_size(self) -> None:
         first = fast.solve(self.stated)
@@ -301,14 +169,6 @@ class TestOptions:
             fast.solve(signs, start=first).objective, rel=2e-6
         )
 
-    @pytest.mark.parametrize("method", METHODS)
-    def test_two_runs_are_identical(self, method: str) -> None:
-        one, two = (fast.solve(self.stated, method=method) for _ in range(2))
-        np.testing.assert_array_equal(one.primal, two.primal)
-        for first, second in zip(one.dual, two.dual, strict=True):
-            np.testing.assert_array_equal(first, second)
-        assert (one.iterations, one.certificate) == (two.iterations, two.certificate)
-
     def test_keyboard_interrupt_passes_through(self) -> None:
         def interrupt(progress: dm.Progress) -> None:
             if progress.iteration == 2:
@@ -316,23 +176,6 @@ class TestOptions:
 
         with pytest.raises(KeyboardInterrupt):
             fast.solve(self.stated, callback=interrupt)
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            *({"tol": value} for value in (0, -1e-6, np.nan, np.inf, "small", None, [1e-6])),
-            *({"max_iterations": value} for value in (0, -1, 1.5, True, "many")),
-            *({"time_limit": value} for value in (0, -1.0, np.nan, np.inf, "long")),
-            *({"method": value} for value in ("quick", "", None, 1)),
-            *({"start": value} for value in (1, "warm")),
-            {"callback": 3},
-        ],
-        ids=lambda options: f"{next(iter(options))}={str(next(iter(options.values())))[:20]}",
-    )
-    def test_options_out_of_range_are_refused(self, options: dict[str, Any]) -> None:
-        with pytest.raises(dm.errors.DualmechError, match=next(iter(options))) as error:
-            fast.solve(self.stated, **options)
-        assert isinstance(error.value, ValueError | TypeError)
 
     @pytest.mark.parametrize(
         ("value", "got"), [("a", "str 'a'"), (None, "None"), ([1e-6], r"shape \(1,\)")], ids=str
@@ -344,11 +187,6 @@ class TestOptions:
                     dm.errors.DualmechError, match=f"^{name} must be a positive number, got {got}$"
                 ):
                     fast.solve(self.stated, **{name: value})
-
-    def test_a_start_of_another_size_is_refused(self) -> None:
-        other = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0))
-        with pytest.raises(dm.errors.InvalidInputError, match="start"):
-            fast.solve(self.stated, start=other)
 
     @pytest.mark.parametrize(
         "problem",

@@ -241,13 +241,10 @@ class TestInWords:
 
     def test_what_is_no_problem_and_no_answer(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(2))
-        answer = fast.solve(problem)
+        answer, workload = fast.solve(problem), dm.workloads.identity(2)
+        first: Any
         for first, second, words in (
-            (
-                dm.workloads.identity(2),
-                np.eye(2),
-                "problem must be .* got Workload; judge takes a problem and an answer",
-            ),
+            (workload, np.eye(2), "problem must be .* got Workload; judge takes a problem and an answer"),
             (np.eye(2), problem, "problem must be .* got ndarray of shape"),
             (
                 problem,

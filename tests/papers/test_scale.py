@@ -43,23 +43,26 @@ class TestPublished:
     def test_printed_errors_are_the_least_ones(self, name: str) -> None:
         row = scale.of_marginals(name)
         assert row.outcome is Agreement.AGREE and row.gap <= scale.MARGINALS_TOLERANCE
-        assert row.verdict.finding is Finding.AGREES and row.verdict.fitting == tuple(scale.WAYS)
-        assert all(entry.largest and entry.least[1] ** 2 <= entry.largest[0] for entry in row.entries)
+        assert row.paper.finding is Finding.AGREES and row.paper.fitting == tuple(scale.WAYS)
+        assert all(entry.largest and entry.least[1] ** 2 <= entry.largest[0] for entry in row.parts)
 
     def test_printed_errors_of_prefixes_are_the_papers_and_not_the_least(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(scale, "FEW", 0)  # to prove the least of one-way tables takes ten seconds
         row = scale.of_prefixes("CPS")
-        assert row.outcome is Agreement.AGREE and row.verdict.fitting == tuple(scale.WAYS)
-        assert row.excess > 0.005 and all(
-            0.95 < low / high < 1 for low, high in (each.least for each in row.entries)
+        assert row.outcome is Agreement.AGREE and row.paper.fitting == tuple(scale.WAYS)
+        assert row.better > 0.005 and all(
+            0.95 < low / high < 1 for low, high in (each.least for each in row.parts)
         )
 
     def test_another_privacy_cost_would_be_found(self) -> None:
         row = scale.of_marginals("CPS")
-        twice = (replace(each, again=(2 * each.again[0], 2 * each.again[1])) for each in row.entries)
-        assert replace(row, entries=tuple(twice)).verdict.finding is not Finding.AGREES
+        twice = (
+            replace(each, values={**each.values, "again": (2 * each.again[0], 2 * each.again[1])})
+            for each in row.parts
+        )
+        assert scale.of_data_set("", [*twice]).paper.finding is not Finding.AGREES
 
     @pytest.mark.parametrize("ways", [1, (0, 1, 2)])
     def test_split_noise_and_bound_enclose_the_dense_optimum(self, ways: Any) -> None:
@@ -96,9 +99,7 @@ def test_layers_that_disagree_would_be_found() -> None:
     case = scale.sixty(quick=True)[0]
     row = scale.solve_marginals(case)
     other = reference.solve(MarginalsCase("", case.domain, (1,)).problem(), backend="CLARABEL")
-    mixed = scale.SolvedMarginals(
-        row.answers | {"other": other}, row.plain, row.consistent, 0.0, case, row.counts
-    )
+    mixed = scale.beside_plain([row.best, other], {}, row.plain, row.consistent, 0.0)
     assert mixed.outcome is Agreement.DISAGREE
 
 

@@ -12,6 +12,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.command import main as command
 from dualmech.crosscheck.papers import sheets, verdicts
+from dualmech.crosscheck.papers.sheet import Row, Sheet
 from dualmech.watching import answers
 
 
@@ -28,17 +29,17 @@ def test_a_tables_optima_are_proven(tmp_path: Path) -> None:
 
 
 def test_what_has_no_proof_has_a_file_with_the_reason(tmp_path: Path) -> None:
-    (task,) = verdicts.with_proofs(
-        {"a/b": sheets.Sheet("", lambda quick: [_row], lambda *_: None)}, str(tmp_path)
-    )["a/b"].tasks(True)
-    assert task() == "row"
+    (task,) = verdicts.with_proofs({"a/b": Sheet("", lambda quick: [_row], lambda *_: None)}, str(tmp_path))[
+        "a/b"
+    ].tasks(True)
+    assert task().name == "row"
     written = verdicts.written(str(tmp_path))
     assert written.proofs == 1
     ((name, reason),) = written.refused.items()
     assert name.startswith("a-b-LocalStrategy-21-21") and "of 20 at most" in reason
 
 
-def _row() -> str:
+def _row() -> Row:
     for problem in (
         dm.FitnessForUse(dm.workloads.prefix(2)),
         dm.LocalStrategy(dm.workloads.identity(21), 1.0),
@@ -46,7 +47,7 @@ def _row() -> str:
         fast.solve(problem, tol=1e-3)
     with pytest.warns(dm.errors.UncertifiedWarning):  # proves no optimum, and has no file
         fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)), tol=1e-9, max_iterations=1)
-    return "row"
+    return Row({"name": "row"})
 
 
 def test_a_folder_that_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
+from dualmech.crosscheck import rivals
 from dualmech.reference import backends
 from dualmech.validate import Array
 
@@ -367,6 +368,19 @@ class TestBackends:
             function(dm.workloads.prefix(2))
 
 
+VARIABLES: dict[str, tuple[Callable[[], Any], str, str]] = {
+    "fitness": (prefix(4), "Sigma", "covariance"),
+    "variance": (lambda: dm.TotalVariance(dm.workloads.prefix(6)), "X", "covariance"),
+    "weighting": (
+        lambda: dm.QueryWeighting(dm.workloads.all_range(8), rivals.haar_matrix(8)),
+        "u",
+        "weights",
+    ),
+    "local": (lambda: dm.LocalStrategy(dm.workloads.prefix(4), 1.0), "w", "weights"),
+}
+"""By family: a problem, the variable of its program that holds the point, and what that is called."""
+
+
 class TestHonesty:
     """Whatever a backend does, the judge has the last word."""
 
@@ -439,11 +453,43 @@ class TestHonesty:
             answer = reference.solve(prefix(4)())
         assert answer.lower_bound <= 1.75861 and answer.status is dm.Status.BACKEND
 
-    @pytest.mark.parametrize("answer", [None, np.full((4, 4), math.nan), np.zeros((4, 4)), -np.eye(4)])
-    def test_no_covariance_at_all(self, monkeypatch: pytest.MonkeyPatch, answer: Array | None) -> None:
-        self.lying(monkeypatch, lambda program: program.var_dict["Sigma"].save_value(answer))
-        with pytest.raises(dm.errors.BackendError, match="no covariance to judge.*CLARABEL, status optimal"):
-            reference.solve(prefix(4)())
+    @pytest.mark.parametrize("lie", [None, math.nan, 0.0, -1.0])
+    @pytest.mark.parametrize("family", VARIABLES)
+    def test_no_point_at_all(self, monkeypatch: pytest.MonkeyPatch, family: str, lie: float | None) -> None:
+        stated, name, words = VARIABLES[family]
+
+        def forget(program: cp.Problem) -> None:
+            variable = program.var_dict[name]
+            square = len(variable.shape) == 2
+            shape = np.eye(variable.shape[0]) if square and lie == -1.0 else np.ones(variable.shape)
+            variable.save_value(None if lie is None else lie * shape)
+
+        self.lying(monkeypatch, forget)
+        with pytest.raises(dm.errors.BackendError, match=f"no {words} to judge.*CLARABEL, status optimal"):
+            reference.solve(stated())
+
+    @pytest.mark.parametrize("family", VARIABLES)
+    def test_one_stopped_at_once_leaves_a_judged_answer(self, family: str) -> None:
+        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
+            answer = reference.solve(VARIABLES[family][0](), time_limit=1e-9)
+        assert len(caught) == 1 and caught[0].filename == __file__
+        assert answer.certificate.feasible and answer.gap > answer.tol and "CLARABEL" in answer.message
+
+    def test_a_false_cost_matrix(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def lie(program: cp.Problem) -> None:
+            cost = program.var_dict["X"]
+            cost.save_value(1e3 * np.asarray(cost.value) + np.diag(np.arange(6.0)))
+            program.constraints[-1].save_dual_value(np.arange(6.0) - 1)
+
+        self.lying(monkeypatch, lie)
+        problem = VARIABLES["variance"][0]()
+        with pytest.warns(dm.errors.UncertifiedWarning, match="BACKEND"):
+            low, high = (found := reference.solve(problem).certificate).interval
+        assert (
+            found.feasible
+            and low <= fast.solve(problem).objective
+            and fast.solve(problem).lower_bound <= high
+        )
 
     @pytest.mark.parametrize("answer", [None, np.full(4, math.nan), -np.ones(4)])
     def test_no_multipliers_at_all(self, monkeypatch: pytest.MonkeyPatch, answer: Array | None) -> None:

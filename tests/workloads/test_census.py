@@ -244,7 +244,7 @@ class TestOptima:
         row = scale_census.solve_census(case)
         assert row.outcome is Agreement.AGREE and row.gap <= scale_census.CENSUS_TOLERANCE
         assert row.best.lower_bound < row.consistent < row.plain
-        dense: Any = row.answers["dense"].problem
+        dense = scale_census.on_matrix(case.problem())
         matrix, targets = dense.workload.matrix, dense.targets
         precision = matrix.T @ (matrix / targets[:, None])
         variances = np.einsum("ij,jk,ik->i", matrix, np.linalg.pinv(precision), matrix)

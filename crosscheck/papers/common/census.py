@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 
@@ -21,10 +21,10 @@ from dualmech import fast, files, reference, validate
 from dualmech.adaptive.chain import Chain
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
 from dualmech.crosscheck.papers.common import instances
-from dualmech.crosscheck.papers.common.instances import CHOICES, SAVED, TABLE_7, CensusRow, Choice
+from dualmech.crosscheck.papers.common.instances import CHOICES, SAVED, TABLE_7, Choice
+from dualmech.crosscheck.papers.sheet import Row
 from dualmech.crosscheck.printing import (
     Interval,
-    certified_outcome,
     is_rounding,
     rounded_from,
     with_allowance,
@@ -177,34 +177,36 @@ OWN, BASIS, PRIMARY = (
 """What a reading of %PLB saved takes the cost of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """%PLB saved in one choice, by each reading, in percent of the mechanisms' own budget."""
+def held(
+    values: Mapping[str, object], gap: float, certified: bool, layers: Agreement | None, maximal: bool
+) -> Row:
+    """Return a row of certified costs; which reading the paper's number fits does not enter.
 
-    choice: str  # Between which mechanisms
-    printed: str  # As the paper prints it
-    readings: dict[str, Interval]  # By reading: proven intervals, in percent
-    gap: float  # The widest certified gap, of the common mechanism and of both problems of fitness for use
-    certified: bool  # Whether all three were proven to their tolerance
-    # Whether the CVXPY program has the same common mechanism; None where it was left out
-    layers: Agreement | None
-    maximal: bool  # Whether the common mechanism was proven maximal
-    seconds: float  # For all of it
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether all was certified and the layers agree; which reading the paper's number fits does not enter."""
-        if self.layers not in (None, Agreement.AGREE):
-            return self.layers
-        return certified_outcome(self.certified and self.maximal)
-
-    def fits(self, reading: str) -> bool:
-        """Whether the printed number is a rounding of something in a reading's interval."""
-        return is_rounding(self.printed, self.readings[reading])
+    - `certified`: whether all were proven to their tolerance;
+    - `layers`: whether the CVXPY program has the same common mechanism; None where it was left out;
+    - `maximal`: whether the common mechanism was proven maximal.
+    """
+    outcome = layers or Agreement.AGREE
+    if outcome is Agreement.AGREE and not (certified and maximal):
+        outcome = Agreement.WIDE
+    return Row.compared({**values, "layers": layers, "maximal": maximal}, gap, outcome)
 
 
-def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
+def fits(row: Row, reading: str) -> bool:
+    """Whether the printed number is a rounding of something in a reading's interval."""
+    return is_rounding(row.printed, row.readings[reading])
+
+
+def misprint(row: Row, reading: str) -> str:
+    """Return the number that fits and differs from the printed one in a single digit; empty where none does."""
+    found = [text for text in _one_digit_apart(row.printed) if is_rounding(text, row.readings[reading])]
+    return found[0] if found and not fits(row, reading) else ""
+
+
+def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Row:
     """Solve a choice: the common mechanism, and the alternate approach by both readings.
+
+    The `readings` are proven intervals, in percent of the mechanisms' own budget.
 
     - `choice`: between which mechanisms;
     - `largest`: number of common queries up to which the CVXPY program is solved, too.
@@ -217,7 +219,6 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
     {'the common mechanism itself': 6.25, 'a mechanism as good on its queries': 6.25,
      'one as good on the primary': 5.192}
     """
-    begun = time.perf_counter()
     mechanisms = choice.mechanisms
     problem = CommonMechanism(mechanisms)
     solution = fast.solve(problem)
@@ -230,15 +231,19 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Saving:
     }
     readings = {OWN: with_allowance(own, ROUNDING)}
     readings |= {name: answer.certificate.interval for name, answer in answers.items()}
-    return Saving(
-        choice.name,
-        SAVED[choice.name],
-        {name: (100 * low / budget, 100 * high / budget) for name, (low, high) in readings.items()},
+    values = {
+        "choice": choice.name,
+        "printed": SAVED[choice.name],
+        "readings": {
+            name: (100 * low / budget, 100 * high / budget) for name, (low, high) in readings.items()
+        },
+    }
+    return held(
+        values,
         max(solution.gap, *(answer.gap for answer in answers.values())),
         all(each.certificate.certifies(TOLERANCES["fast"]) for each in (solution, *answers.values())),
         layers(solution) if len(problem.basis) <= largest else None,
         bool(problem.maximality(solution.primal)),
-        time.perf_counter() - begun,
     )
 
 
@@ -260,7 +265,7 @@ def least_cost_as_accurate(mechanism: LinearGaussianMechanism, queries: Workload
     return fast.solve(FitnessForUse(queries, mechanism.variances(queries)), tol=TOLERANCES["fast"])
 
 
-def savings(quick: bool) -> list[Callable[[], Saving]]:
+def savings(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute; a quick run leaves out the CVXPY program of the largest choice."""
     return [partial(solve_saved, choice, QUICK_SIZE if quick else math.inf) for choice in CHOICES.values()]
 
@@ -275,64 +280,12 @@ UNSHARED = ", shared buckets left out"
 """What a reading adds that counts only cells which the mechanism about to be left treats otherwise than the chain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """The chain and what each decision would cost the alternate approach, in shares of the whole budget."""
+def stages(by_gender: bool) -> tuple[Chain, Row]:
+    """Build the chain, and solve for the shares of the budget that its decisions would cost the alternate approach.
 
-    name: str  # Which Total it starts with
-    costs: tuple[Interval, ...]  # Proven intervals, a decision each
-    own: tuple[float, ...]  # Squared privacy cost of what the chain knows by then
-    # The same, over the cells only that the mechanism about to be left treats otherwise than the chain
-    # did so far
-    unshared: tuple[float, ...]
-    gap: float  # The widest certified gap, of the chain and of the alternate approach
-    certified: bool  # Whether all were proven to their tolerance
-    layers: Agreement  # The worst outcome of comparing a stage with the CVXPY program's answer
-    maximal: bool  # Whether what is known was proven maximal at every stage
-    seconds: float  # To build the chain
-
-
-@dataclass(frozen=True, slots=True)
-class SavedRow:
-    """A row of Table 7: what its own shares make of %PLB saved, by each reading of the costs."""
-
-    rho: str  # As printed
-    printed: CensusRow
-    readings: dict[str, Interval]  # By reading: %PLB saved, as the shares can be before they were rounded
-
-    def fits(self, reading: str) -> bool:
-        """Whether the printed number is a rounding of something in a reading's interval."""
-        return is_rounding(self.printed.saved, self.readings[reading])
-
-    def misprint(self, reading: str) -> str:
-        """Return the number that fits and differs from the printed one in a single digit; empty where none does."""
-        found = [
-            text for text in _one_digit_apart(self.printed.saved) if is_rounding(text, self.readings[reading])
-        ]
-        return found[0] if found and not self.fits(reading) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """Table 7's %PLB saved, with the chains behind it."""
-
-    stages: tuple[Stages, ...]
-    rows: tuple[SavedRow, ...]
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether every chain and every cost was certified, and the layers agree; the paper does not enter."""
-        certified = all(each.certified and each.maximal for each in self.stages)
-        return _worst([certified_outcome(certified), *(each.layers for each in self.stages)])
-
-    @property
-    def gap(self) -> float:
-        """The widest certified gap."""
-        return max(each.gap for each in self.stages)
-
-
-def stages(by_gender: bool) -> tuple[Chain, Stages]:
-    """Build the chain and solve for what its decisions would cost otherwise.
+    The `costs` are proven intervals, a decision each; 'own' is the squared privacy cost of what the chain knows by
+    then, and 'unshared' the same over the cells only that the mechanism about to be left treats otherwise than the
+    chain did so far.
 
     Examples
     --------
@@ -351,16 +304,20 @@ def stages(by_gender: bool) -> tuple[Chain, Stages]:
     ]
     own = [stage.known.profile / budget for stage in chain.stages]
     other = [stage.decomposition(stage.index).residual.profile > ROUNDING * budget for stage in chain.stages]
-    return chain, Stages(
-        TEXT if by_gender else CODE,
-        tuple((low / budget, high / budget) for low, high in (each.certificate.interval for each in answers)),
-        tuple(float(profile.max()) for profile in own),
-        tuple(float(profile[cells].max()) for profile, cells in zip(own, other, strict=True)),
+    intervals = [each.certificate.interval for each in answers]
+    values = {
+        "name": TEXT if by_gender else CODE,
+        "costs": tuple((low / budget, high / budget) for low, high in intervals),
+        "own": tuple(float(profile.max()) for profile in own),
+        "unshared": tuple(float(profile[cells].max()) for profile, cells in zip(own, other, strict=True)),
+        "seconds": seconds,
+    }
+    return chain, held(
+        values,
         max(chain.gap, *(answer.gap for answer in answers)),
         chain.certified and all(each.certificate.certifies(TOLERANCES["fast"]) for each in answers),
-        _worst([layers(stage.solution) for stage in chain.stages]),
+        max((layers(stage.solution) for stage in chain.stages), key=list(Agreement).index),
         all(stage.maximality for stage in chain.stages),
-        seconds,
     )
 
 
@@ -391,27 +348,23 @@ def _bound(
     )
 
 
-def solve() -> Census:
-    """Compute Table 7's last column by each reading of the costs."""
+def solve() -> Row:
+    """Compute Table 7's last column by each reading of the costs: each row with its shares before rounding."""
     found = [stages(by_gender)[1] for by_gender in (True, False)]
-    readings: dict[str, Sequence[Interval]] = {each.name: each.costs for each in found}
-    for each in found:
-        allowed = [with_allowance(cost, ROUNDING) for cost in each.unshared]
-        readings[each.name + UNSHARED] = allowed
-    rows = tuple(
-        SavedRow(rho, row, {name: saved(row.shares, costs) for name, costs in readings.items()})
-        for rho, row in TABLE_7.items()
-    )
-    return Census(tuple(found), rows)
+    costs: dict[str, Sequence[Interval]] = {each.name: each.costs for each in found}
+    costs |= {
+        each.name + UNSHARED: [with_allowance(cost, ROUNDING) for cost in each.unshared] for each in found
+    }
+    rows = []
+    for rho, row in TABLE_7.items():
+        readings = {name: saved(row.shares, of) for name, of in costs.items()}
+        rows.append(Row({"rho": rho, "printed": row.saved, "readings": readings}))
+    return Row({"rows": rows}, parts=tuple(found))
 
 
-def census(quick: bool) -> list[Callable[[], Census]]:
+def census(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute; a quick run computes all of it."""
-    return [partial(solve)]
-
-
-def _worst(outcomes: Sequence[Agreement]) -> Agreement:
-    return max(outcomes, key=list(Agreement).index)
+    return [solve]
 
 
 def _one_digit_apart(text: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from dualmech import fast, validate
 from dualmech.adaptive.chain import Chain
 from dualmech.adaptive.decisions import SignalToNoise, SignalToNoiseRule, Verdict
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.common import census as common_census
 from dualmech.crosscheck.papers.common import census as common_population
 from dualmech.crosscheck.papers.common import instances
@@ -44,16 +43,13 @@ from dualmech.crosscheck.papers.common.instances import (
     HISRACE_TABLES,
     TABLE_7,
     AccuracyTable,
-    CensusRow,
     Setting,
 )
+from dualmech.crosscheck.papers.sheet import Columns, Row, drawn
 from dualmech.crosscheck.printing import (
     COLOURS,
-    certified_outcome,
+    is_rounding,
     print_lines,
-    rounded_from,
-    table,
-    uncertified_mark,
     yes_or_no,
 )
 from dualmech.crosscheck.rivals import census
@@ -62,6 +58,9 @@ from dualmech.files import csv
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # A grid of one's own in place of the settings that the paper's tables have: a file with a line for each setting.
 
@@ -176,61 +175,53 @@ class CensusBlocks:
     real: bool  # Whether they come from a file
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionOutcome:
-    """The outcome of one row."""
+def half_row(
+    table: AccuracyTable | OwnTable,
+    blocks: CensusBlocks,
+    rows: dict[str, dict[str, Row]],
+    seconds: float,
+    gap: float,
+    certified: bool,
+) -> Row:
+    """Return a half of one of Tables 2 to 6, on some blocks.
 
-    first: float  # Percent of blocks for which the first mechanism is right
-    accuracy: dict[float, float]  # By margin: percent of right choices
-
-
-@dataclass(frozen=True, slots=True)
-class AccuracyHalf:
-    """A half of one of Tables 2 to 6, on some blocks."""
-
-    table: AccuracyTable | OwnTable  # What is printed, or a grid of which nothing is
-    blocks: str  # What the blocks are, and how many
-    number: int  # Of the blocks
-    real: bool  # Whether they are from a file, and may be the paper's
-    rows: dict[str, dict[str, DecisionOutcome]]  # By row and by reading of the noise
-    gap: float  # Of the common mechanism, certified
-    certified: bool  # Whether it was proven to its tolerance
-    # For one release of every block: common mechanism, choice, residual, and the answers put together
-    seconds: float
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the common mechanism was certified."""
-        return certified_outcome(self.certified)
-
-    @property
-    def own(self) -> bool:
-        """Whether the settings are of a grid, so that nothing is printed of them."""
-        return not all(map(self.table.printed, self.table.rows))
-
-    @property
-    def judged(self) -> bool:
-        """Whether the rows may be the paper's."""
-        return self.real and not self.own
-
-    def apart(self, row: str) -> tuple[float, float]:
-        """By how many points plain sums without a margin differ from the printed share and accuracy."""
-        first, _, accuracy = map(float, self.table.printed(row))
-        found = self.rows[row][SUMMED]
-        return abs(found.first - first), abs(found.accuracy[0.0] - accuracy)
-
-    def fits(self, row: str) -> bool:
-        """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
-
-        The accuracy may differ by four of its standard errors, since the noise is drawn anew.
-        """
-        first, _, accuracy = self.table.printed(row)
-        (low, high), printed = rounded_from(first), float(accuracy)
-        found = self.rows[row][SUMMED]
-        return low <= found.first <= high and near(found.accuracy[0.0], printed, self.number)
+    - `table`: what is printed, or a grid of which nothing is;
+    - `rows`: by row and by reading of the noise, percent of blocks for which the first mechanism is right ('first'),
+      and by margin percent of right choices ('accuracy');
+    - `seconds`: for one release of every block: common mechanism, choice, residual, and the answers put together;
+    - `gap`, `certified`: of the common mechanism.
+    """
+    own = not all(map(table.printed, table.rows))
+    values: dict[str, object] = {
+        "table": table,
+        "blocks": blocks.name,
+        "number": len(blocks.counts),
+        "real": blocks.real,
+    }
+    values |= {"own": own, "judged": blocks.real and not own, "rows": rows, "seconds": seconds}
+    return Row(values, gap, certified)
 
 
-def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> AccuracyHalf:
+def apart(half: Row, row: str) -> tuple[float, float]:
+    """By how many points plain sums without a margin differ from the printed share and accuracy."""
+    first, _, accuracy = map(float, half.table.printed(row))
+    found = half.rows[row][SUMMED]
+    return abs(found.first - first), abs(found.accuracy[PLAIN] - accuracy)
+
+
+def half_fits(half: Row, row: str) -> bool:
+    """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
+
+    The accuracy may differ by four of its standard errors, since the noise is drawn anew.
+    """
+    first, _, accuracy = half.table.printed(row)
+    found = half.rows[row][SUMMED]
+    return is_rounding(first, (found.first,) * 2) and near(
+        found.accuracy[PLAIN], float(accuracy), half.number
+    )
+
+
+def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
     """Compute a half of a table, or a grid of settings, on some blocks."""
     choice = CHOICES[table.choice]
     chain = fast.chain(choice.mechanisms)
@@ -243,9 +234,7 @@ def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> AccuracyHalf
     rule = SignalToNoiseRule(chain, setting.share, setting.level * (1 - EDGE))
     chain.simulate(scaled_counts(blocks.counts, setting.rho), rule, NOISE_SEED)
     seconds = time.perf_counter() - begun
-    return AccuracyHalf(
-        table, blocks.name, len(blocks.counts), blocks.real, rows, chain.gap, chain.certified, seconds
-    )
+    return half_row(table, blocks, rows, seconds, chain.gap, chain.certified)
 
 
 def cell_sums(primary: Workload, secondary: Workload) -> LinearGaussianMechanism:
@@ -263,9 +252,7 @@ def scaled_counts(counts: Array, rho: float) -> Array:
     return counts * np.sqrt(2 * rho)
 
 
-def _outcome(
-    chain: Chain, finer: LinearGaussianMechanism, setting: Setting, counts: Array
-) -> DecisionOutcome:
+def _outcome(chain: Chain, finer: LinearGaussianMechanism, setting: Setting, counts: Array) -> Row:
     (stage,) = chain.stages
     data = scaled_counts(counts, setting.rho)
     level = setting.level * (1 - EDGE)
@@ -276,9 +263,8 @@ def _outcome(
     right = rules[0.0].true_verdict(data) == Verdict.SECONDARY
     answers = stage.known.simulate(data, NOISE_SEED)
     chosen = {margin: rule.choose(answers) == Verdict.SECONDARY for margin, rule in rules.items()}
-    return DecisionOutcome(
-        percent(~right), {margin: percent(each == right) for margin, each in chosen.items()}
-    )
+    accuracy = {margin: percent(each == right) for margin, each in chosen.items()}
+    return Row({"first": percent(~right), "accuracy": accuracy})
 
 
 def near(accuracy: float, printed: float, number: int) -> bool:
@@ -311,7 +297,7 @@ def read_blocks(choice: str, path: str) -> CensusBlocks:
 
 def halves(
     name: str, quick: bool, path: str | None = None, grid: str | None = None
-) -> list[Callable[[], AccuracyHalf]]:
+) -> list[Callable[[], Row]]:
     """Return what to compute for a data set: a half of a table each.
 
     - `name`: of the data set, ``HisRace`` or ``Brazil``;
@@ -346,7 +332,7 @@ def coarsest(choice: str) -> float:
     return rivals.raw_gaussian_variance(CHOICES[choice].workloads[0], 1.0)
 
 
-def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -> AccuracyHalf:
+def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -> Row:
     return solve(table, blocks())
 
 
@@ -356,56 +342,26 @@ def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -
 # logistic regression, as the paper has it, and the best that there are, which no tuning can beat there.
 
 
-@dataclass(frozen=True, slots=True)
-class ThresholdRow:
-    """One ρ of Table 7 and Figure 1, on some blocks; all numbers are percent."""
+def as_printed(row: Row) -> bool:
+    """Whether the shares are the printed ones to their digits, and the chain's accuracy without a margin nearly.
 
-    name: str  # ρ as printed, or what the setting of a grid says of itself
-    setting: Setting
-    printed: CensusRow | None  # None for a setting of one's own
-    blocks: str  # What the blocks are
-    number: int  # Of the blocks
-    real: bool  # Whether they are from a file, and may be the paper's
-    shares: tuple[float, ...]  # Of the blocks for which each histogram is right
-    # %PLB saved on these blocks: what the chain knows when it decides, over the budget, in the mean
-    saved: float
-    chain: dict[float, float]  # By margin: accuracy of the chain
-    finer: dict[float, float]  # By margin: blocks for which the chain chose a finer histogram than is right
-    # Accuracy of thresholds by logistic regression, and of the best thresholds
-    tuned: float
-    best: float
-    noisy: float  # Of the best thresholds for head counts that cost a share γ of ρ
-    gap: float  # Of the chain, certified
-    certified: bool  # Whether it was proven to its tolerance
-    seconds: float  # For one release of every block along the chain
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the chain was certified."""
-        return certified_outcome(self.certified)
-
-    @property
-    def judged(self) -> bool:
-        """Whether the row may be the paper's."""
-        return self.real and self.printed is not None
-
-    @property
-    def fits(self) -> bool:
-        """Whether the shares are the printed ones to their digits, and the chain's accuracy without a margin nearly.
-
-        Thresholds are left out: the regularisation of the paper's regression is not stated.
-        """
-        if self.printed is None:
-            return False
-        pairs = zip(self.shares, map(rounded_from, self.printed.shares), strict=True)
-        same = all(low <= share <= high for share, (low, high) in pairs)
-        return same and near(self.chain[0.0], float(self.printed.accuracy), self.number)
+    Thresholds are left out: the regularisation of the paper's regression is not stated.
+    """
+    pairs = zip(row.printed.shares, row.shares, strict=True)
+    same = all(is_rounding(printed, (share, share)) for printed, share in pairs)
+    return same and near(row.chain[PLAIN], float(row.printed.accuracy), row.number)
 
 
-def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = None) -> ThresholdRow:
-    """Compute a row; Total counts all people, as in the published code, whose numbers Table 7 fits.
+def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = None) -> Row:
+    """Compute a row of Table 7 and Figure 1; Total counts all people, as in the published code, which Table 7 fits.
 
-    - `name`: ρ of the row of Table 7, or what a setting of one's own says of itself.
+    All numbers are percent: 'shares' of the blocks for which each histogram is right; 'saved', %PLB saved on these
+    blocks, what the chain knows when it decides, over the budget, in the mean; by margin, the accuracy of the 'chain',
+    and 'finer', blocks for which it chose a finer histogram than is right; accuracy of 'tuned' thresholds by logistic
+    regression, of the 'best' thresholds, and 'noisy', of the best for head counts that cost a share γ of ρ. Seconds are
+    of one release.
+
+    - `name`: ρ of the row of Table 7, or what a setting of your own says of itself, of which nothing is printed.
 
     Examples
     --------
@@ -433,24 +389,23 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
     tuned, best = (percent(each.choose(people) == right) for each in thresholds)
     counted = noisy_counts(people, setting)
     noisy = census.best_thresholds(counted, right, len(BUCKETS)).choose(counted)
-    return ThresholdRow(
-        name,
-        setting,
-        printed,
-        blocks.name,
-        len(people),
-        blocks.real,
-        shares,
-        float(np.dot(shares, [*own, own[-1]])),
-        {margin: percent(choices == right) for margin, choices in found.items()},
-        {margin: percent(choices > right) for margin, choices in found.items()},
-        tuned,
-        best,
-        percent(noisy == right),
-        chain.gap,
-        chain.certified,
-        seconds,
-    )
+    values = {
+        "name": name,
+        "setting": setting,
+        "printed": printed,
+        "blocks": blocks.name,
+        "number": len(people),
+        "judged": blocks.real and printed is not None,
+        "shares": shares,
+        "saved": float(np.dot(shares, [*own, own[-1]])),
+        "chain": {margin: percent(choices == right) for margin, choices in found.items()},
+        "finer": {margin: percent(choices > right) for margin, choices in found.items()},
+        "tuned": tuned,
+        "best": best,
+        "noisy": percent(noisy == right),
+        "seconds": seconds,
+    }
+    return Row(values, chain.gap, chain.certified)
 
 
 def noisy_counts(people: Array, setting: Setting) -> Array:
@@ -478,7 +433,7 @@ def read_threshold_blocks(path: str) -> CensusBlocks:
     return CensusBlocks(path, common_census.read_counts(path, CENSUS_TABLE.cells), real=True)
 
 
-def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], ThresholdRow]]:
+def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
     """Return what to compute, a ρ each, on a population drawn from a seed or on a file; or a file's settings."""
     number = QUICK_BLOCKS if quick else common_census.BLOCKS
     settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(TABLE_7)
@@ -492,22 +447,20 @@ def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[
 
 
 @cache
-def of_population(
-    name: str, blocks: int = common_census.BLOCKS, setting: Setting | None = None
-) -> ThresholdRow:
+def of_population(name: str, blocks: int = common_census.BLOCKS, setting: Setting | None = None) -> Row:
     """Compute a row on the synthetic population, once: its picture is of the same rows."""
     return solve_thresholds(name, synthetic_threshold_blocks(blocks), setting)
 
 
-def _of_file(name: str, path: str, setting: Setting | None) -> ThresholdRow:
+def _of_file(name: str, path: str, setting: Setting | None) -> Row:
     return solve_thresholds(name, read_threshold_blocks(path), setting)
 
 
-def picture(axes: Any, rows: Sequence[ThresholdRow]) -> None:
+def picture(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw Figure 1."""
     curves = {
-        "chain": [row.chain[0.0] for row in rows],
-        "chain, 3σ margin": [row.chain[3.0] for row in rows],
+        "chain": [row.chain[PLAIN] for row in rows],
+        "chain, 3σ margin": [row.chain[SURE] for row in rows],
         "thresholds, tuned": [row.tuned for row in rows],
         "best thresholds": [row.best for row in rows],
         "best thresholds, noisy counts": [row.noisy for row in rows],
@@ -524,36 +477,24 @@ def picture(axes: Any, rows: Sequence[ThresholdRow]) -> None:
 # The thresholds' tables in a terminal: whom each histogram is right for, and how often the rules find it.
 
 
-def show(out: Console, title: str, rows: Iterator[ThresholdRow]) -> None:
+def show(out: Console, title: str, rows: Iterator[Row]) -> None:
     """Print Table 7 and Figure 1 for some blocks, under the printed settings or those of a grid."""
     found = list(rows)
     own = any(row.printed is None for row in found)
     setting = COUNTED if own else "ρ"
     _print_choices(out, title, found, setting)
-    drawn = (
-        (
-            row.name,
-            *(
-                f"{number:.2f}"
-                for number in (row.chain[PLAIN], row.chain[SURE], row.tuned, row.best, row.noisy)
-            ),
-            *(f"{number:.2f}" for number in (row.finer[PLAIN], row.finer[SURE])),
-            *([f"{row.printed.accuracy}, {row.printed.thresholds}"] if row.printed else []),
-        )
-        for row in found
+    columns: Columns = (
+        (setting, "{name}"),
+        ("chain", partial(_at_margin, "chain", PLAIN)),
+        (f"chain, {SURE:g}σ", partial(_at_margin, "chain", SURE)),
+        ("thresholds, tuned", "{tuned:.2f}"),
+        ("best thresholds", "{best:.2f}"),
+        ("best, noisy counts", "{noisy:.2f}"),
+        ("too fine", partial(_at_margin, "finer", PLAIN)),
+        (f"too fine, {SURE:g}σ", partial(_at_margin, "finer", SURE)),
+        *([] if own else [("printed: chain, thresholds", "{printed.accuracy}, {printed.thresholds}")]),
     )
-    headings = (
-        *(
-            setting,
-            "chain",
-            f"chain, {SURE:g}σ",
-            "thresholds, tuned",
-            "best thresholds",
-            "best, noisy counts",
-        ),
-        *("too fine", f"too fine, {SURE:g}σ", *([] if own else ["printed: chain, thresholds"])),
-    )
-    out.print(table(f"{title}: Figure 1, percent of right choices", headings, drawn))
+    out.print(drawn(f"{title}: Figure 1, percent of right choices", columns, found))
     if found and not own:
         _print_differences(out, found)
     seconds = max((row.seconds for row in found), default=0.0)
@@ -566,29 +507,31 @@ def show(out: Console, title: str, rows: Iterator[ThresholdRow]) -> None:
     )
 
 
-def _print_choices(out: Console, title: str, found: Sequence[ThresholdRow], setting: str) -> None:
+def _print_choices(out: Console, title: str, found: Sequence[Row], setting: str) -> None:
     """Print for how many blocks each histogram is right, beside Table 7 where its settings are used."""
     judged, printed = any(row.judged for row in found), all(row.printed for row in found)
-    drawn = (
-        (
-            row.name + uncertified_mark(row.certified),
-            *(f"{number:.2f}" for number in (*row.shares, row.chain[PLAIN], row.saved)),
-            *(
-                [", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))]
-                if row.printed
-                else []
-            ),
-            *([yes_or_no(row.fits)] if judged else []),
-        )
-        for row in found
+    columns: Columns = (
+        (setting, "{name}{mark}"),
+        *((bucket, f"{{shares[{place}]:.2f}}") for place, bucket in enumerate(BUCKETS)),
+        ("right", partial(_at_margin, "chain", PLAIN)),
+        ("PLB saved", "{saved:.2f}"),
+        *([("printed", _printed)] * printed),
+        *([("as printed", lambda row: yes_or_no(as_printed(row)))] * judged),
     )
     where = f"{found[0].number} blocks of {found[0].blocks}" if found else ""
-    headings = [setting, *BUCKETS, "right", "PLB saved", *(["printed"] * printed), *(["as printed"] * judged)]
     meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
-    out.print(table(f"{title}: Table 7, percent; {where}", headings, drawn, notes=[meaning]))
+    out.print(drawn(f"{title}: Table 7, percent; {where}", columns, found, notes=[meaning]))
 
 
-def _print_differences(out: Console, found: Sequence[ThresholdRow]) -> None:
+def _at_margin(name: str, margin: float, row: Row) -> str:
+    return f"{getattr(row, name)[margin]:.2f}"
+
+
+def _printed(row: Row) -> str:
+    return ", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))
+
+
+def _print_differences(out: Console, found: Sequence[Row]) -> None:
     """Print how far the chain is from what is printed of it, and the thresholds from the best ones."""
     printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in found if row.printed)
     tuned, noisy = (

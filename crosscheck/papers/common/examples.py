@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,8 @@ from scipy.special import ndtr
 
 import dualmech as dm
 from dualmech import accounting, fast
-from dualmech.certificate import Certificate
-from dualmech.crosscheck.agreement import Agreement
-from dualmech.crosscheck.printing import COLOURS, certified_outcome
+from dualmech.crosscheck.papers.sheet import Row
+from dualmech.crosscheck.printing import COLOURS
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms import decomposition as residuals
 from dualmech.mechanisms.gaussian import Answerability, LinearGaussianMechanism
@@ -27,48 +26,21 @@ from dualmech.problems.common import CommonMechanism
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 ROUNDING = 1e-9
 """Largest difference between a statement's two sides, absolute; all numbers are of the size of 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A statement of an example."""
+def fact(example: str, statement: str, difference: float, printed: bool = True) -> Row:
+    """Return a statement of an example.
 
-    # Where it stands, and what it says
-    example: str
-    statement: str
-    difference: float  # Between its two sides; 0 or infinity for a statement that is true or false
-    printed: bool = True  # Whether it also holds exactly as the text at hand prints it
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the statement holds."""
-        return Agreement.AGREE if self.gap <= ROUNDING else Agreement.DISAGREE
-
-    @property
-    def gap(self) -> float:
-        """The difference between its sides."""
-        return self.difference
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """An example with its statements."""
-
-    name: str
-    facts: tuple[Fact, ...]
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether every statement holds."""
-        holds = all(fact.outcome is Agreement.AGREE for fact in self.facts)
-        return Agreement.AGREE if holds else Agreement.DISAGREE
-
-    @property
-    def gap(self) -> float:
-        """The largest difference."""
-        return max(fact.gap for fact in self.facts)
+    - `difference`: between its two sides; 0 or infinity for a statement that is true or false;
+    - `printed`: whether it also holds exactly as the text at hand prints it.
+    """
+    values = {"example": example, "statement": statement, "printed": printed}
+    return Row(values, difference, sound=difference <= ROUNDING)
 
 
 def _mechanism(queries: npt.ArrayLike, noise: npt.ArrayLike) -> LinearGaussianMechanism:
@@ -105,7 +77,7 @@ def _lemma(
     )
 
 
-def personal_privacy() -> Example:
+def personal_privacy() -> Row:
     """Check lemma 2.4 on two cells of different cost: the diagonal of the privacy cost matrix says it all."""
     mechanism = _mechanism([[1, 0], [1, 1], [0, 2]], 2.0)
     costs = np.diag(mechanism.cost_matrix)
@@ -113,23 +85,23 @@ def personal_privacy() -> Example:
     roots = np.sqrt(costs)
     deltas = ndtr(roots / 2 - epsilon / roots) - np.exp(epsilon) * ndtr(-roots / 2 - epsilon / roots)
     facts = (
-        Fact(
+        fact(
             name,
             "the profile is the c_i, the diagonal of the cost matrix",
             _distance(mechanism.profile, costs),
         ),
-        Fact(name, "ρ is the largest c_i / 2", abs(mechanism.rho - costs.max() / 2)),
-        Fact(name, "δ at ε = 1 is that of the largest c_i", abs(mechanism.delta(epsilon) - deltas.max())),
-        Fact(
+        fact(name, "ρ is the largest c_i / 2", abs(mechanism.rho - costs.max() / 2)),
+        fact(name, "δ at ε = 1 is that of the largest c_i", abs(mechanism.delta(epsilon) - deltas.max())),
+        fact(
             name,
             "the personal δ_i are those of c_i",
             _distance([accounting.delta(root, epsilon) for root in roots], deltas),
         ),
     )
-    return Example(name, facts)
+    return Row({"name": name}, parts=facts)
 
 
-def equivalence() -> Example:
+def equivalence() -> Row:
     """Check example 3.3: three noisy answers about two cells are worth as much as two."""
     rows = [[1, 1], [1, 0], [0, 1]]
     raw = _mechanism(rows, 2.0)
@@ -143,31 +115,31 @@ def equivalence() -> Example:
     forth = consistent.is_answerable_from(raw)
     name = "3.3"
     facts = (
-        Fact(name, "both mechanisms have ρ = 1/2", _distance([raw.rho, consistent.rho], 0.5)),
-        Fact(
+        fact(name, "both mechanisms have ρ = 1/2", _distance([raw.rho, consistent.rho], 0.5)),
+        fact(
             name,
             "M_b = A M_a with A = (1 2 -1; 1 -1 2)/3",
             _lemma(consistent, raw, transform, np.zeros((2, 2))),
             _lemma(consistent, raw, as_printed, np.zeros((2, 2))) <= ROUNDING,
         ),
-        Fact(name, "the library's A and C satisfy lemma 3.2", _equation_residual(forth, consistent, raw)),
-        Fact(
+        fact(name, "the library's A and C satisfy lemma 3.2", _equation_residual(forth, consistent, raw)),
+        fact(
             name,
             "M_a = B M_b + √(2/3) (1, -1, -1)' N(0, 1)",
             _lemma(raw, consistent, back, added),
             _lemma(raw, consistent, back, roots @ roots.T) <= ROUNDING,
         ),
-        Fact(
+        fact(
             name,
             "the leftover noise of algorithm 4 is the same",
             _distance(residuals.decomposition(raw, consistent).leftover, added),
         ),
-        Fact(name, "they are equivalent", _truth(raw.is_equivalent_to(consistent))),
+        fact(name, "they are equivalent", _truth(raw.is_equivalent_to(consistent))),
     )
-    return Example(name, facts)
+    return Row({"name": name}, parts=facts)
 
 
-def maximal() -> Example:
+def maximal() -> Row:
     """Check example 3.8: of two common mechanisms the one with less noise is maximal."""
     total = [[1, 1, 1]]
     first, common, best = (_mechanism(total, variance) for variance in (1.0, 2.0, 1.5))
@@ -178,27 +150,27 @@ def maximal() -> Example:
     found = solution.mechanism
     name = "3.8"
     facts = (
-        Fact(
+        fact(
             name,
             "M_3 is common to M_1 and M_2",
             _truth(common.is_answerable_from(first) and common.is_answerable_from(second)),
         ),
-        Fact(name, "M_4 = M_1 + N(0, 1/2)", _lemma(best, first, np.eye(1), np.full((1, 1), 0.5))),
-        Fact(
+        fact(name, "M_4 = M_1 + N(0, 1/2)", _lemma(best, first, np.eye(1), np.full((1, 1), 0.5))),
+        fact(
             name,
             "M_4 = (3/4, 1/4, 1/4, 1/4) M_2, M_2 of four rows",
             _lemma(best, second, weights, np.zeros((1, 1))),
             printed=False,
         ),
-        Fact(name, "M_3 is not maximal", _truth(not problem.maximality(common))),
-        Fact(name, "M_4 is maximal", _truth(problem.maximality(best))),
-        Fact(name, "the certified common mechanism is M_4", _distance(found.cost_matrix, best.cost_matrix)),
-        Fact(name, "its certified gap", solution.gap),
+        fact(name, "M_3 is not maximal", _truth(not problem.maximality(common))),
+        fact(name, "M_4 is maximal", _truth(problem.maximality(best))),
+        fact(name, "the certified common mechanism is M_4", _distance(found.cost_matrix, best.cost_matrix)),
+        fact(name, "its certified gap", solution.gap),
     )
-    return Example(name, facts)
+    return Row({"name": name}, parts=facts)
 
 
-def decomposition() -> Example:
+def decomposition() -> Row:
     """Check example 3.12: two one-way marginals have a noisy total in common, and what is left of each."""
     ones, cells = np.ones((1, 3)), np.eye(3)
     mechanisms = [_mechanism(np.kron(cells, ones), 1.0), _mechanism(np.kron(ones, cells), 1.0)]
@@ -211,24 +183,24 @@ def decomposition() -> Example:
     found = solution.mechanism
     name = "3.12"
     facts = [
-        Fact(name, "M_* is the total with variance 3", _distance(found.cost_matrix, total.cost_matrix)),
-        Fact(name, "its certified gap", solution.gap),
+        fact(name, "M_* is the total with variance 3", _distance(found.cost_matrix, total.cost_matrix)),
+        fact(name, "its certified gap", solution.gap),
     ]
     for index, (mechanism, left) in enumerate(zip(mechanisms, printed, strict=True), start=1):
         parts = residuals.decomposition(mechanism, found)
         sums = parts.from_common @ found.query_matrix + parts.from_residual @ parts.residual.query_matrix
         facts += [
-            Fact(
+            fact(
                 name,
                 f"C_* + C'_{index} = C_{index} with the printed residual (lemma 3.11)",
                 _distance(total.cost_matrix + left.cost_matrix, mechanism.cost_matrix),
             ),
-            Fact(
+            fact(
                 name,
                 f"the residual M'_{index} is equivalent to the printed one",
                 _distance(parts.residual.cost_matrix, left.cost_matrix),
             ),
-            Fact(
+            fact(
                 name,
                 f"M_{index} is recreated from both, without leftover noise",
                 max(_distance(sums, mechanism.query_matrix), float(np.abs(parts.leftover).max())),
@@ -237,16 +209,16 @@ def decomposition() -> Example:
     both = printed[0].stack(total)
     transform = np.hstack([from_residual, np.full((3, 1), 1 / 3)])
     facts.append(
-        Fact(
+        fact(
             name,
             "M_1 = A' M'_1 + (1/3, 1/3, 1/3)' M_* with the printed A'",
             _lemma(mechanisms[0], both, transform, np.zeros((3, 3))),
         )
     )
-    return Example(name, tuple(facts))
+    return Row({"name": name}, parts=tuple(facts))
 
 
-def two_copies() -> Example:
+def two_copies() -> Row:
     """Check what section 4 says of two mechanisms that are run side by side, on the marginals of example 3.12."""
     ones, cells = np.ones((1, 3)), np.eye(3)
     first, second = _mechanism(np.kron(cells, ones), 1.0), _mechanism(np.kron(ones, cells), 2.0)
@@ -258,23 +230,23 @@ def two_copies() -> Example:
     consistent = left[0].stack(left[1]).stack(averaged)
     name = "section 4"
     facts = (
-        Fact(
+        fact(
             name,
             "M_1 and M_2 are worth M'_1, M'_2 and two runs of M_*",
             _distance(
                 together.cost_matrix, left[0].cost_matrix + left[1].cost_matrix + 2 * common.cost_matrix
             ),
         ),
-        Fact(
+        fact(
             name,
             "consistent answers are those of the residuals and of both copies' average",
             _truth(together.is_equivalent_to(consistent)),
         ),
     )
-    return Example(name, facts)
+    return Row({"name": name}, parts=facts)
 
 
-def examples(quick: bool) -> list[Callable[[], Example]]:
+def examples(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute; a quick run computes all of it."""
     return [
         partial(example) for example in (personal_privacy, equivalence, maximal, decomposition, two_copies)
@@ -303,52 +275,32 @@ STEPS = 181
 GAP = 5.6  # distance between the centres of two families in the picture, in counts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ellipses:
-    """A family of covariances and two of its minimal upper bounds."""
+def family_with_bounds(name: str) -> Row:
+    """Return a family of `FAMILIES` with two of its minimal upper bounds.
 
-    name: str  # Of the family
-    bounds: tuple[Array, ...]  # tuple of (2, 2) arrays: The covariances P_i
-    # (2, 2) arrays: The upper bound of the least trace, and the one that another basis picks
-    covariance: Array
-    other: Array
-    improvements: tuple[float, float]  # By how much each of the two could be bettered, as the judge proves
-    certificates: tuple[Certificate, Certificate]  # Of the two
-
-    @property
-    def gap(self) -> float:
-        """The wider gap."""
-        return max(each.gap for each in self.certificates)
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether both bounds are proven and minimal."""
-        certified = all(each.certifies(TOLERANCE) for each in self.certificates)
-        return certified_outcome(certified and max(self.improvements) <= TOLERANCE**0.5)
-
-
-def family_with_bounds(name: str) -> Ellipses:
-    """Return a family of `FAMILIES` with its bounds."""
+    They are that of the least trace ('covariance'), and the one that another basis picks ('other').
+    """
     mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
     problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
     best, other = (fast.solve(each, tol=TOLERANCE) for each in (problem, uneven))
     back = np.linalg.inv(UNEVEN)
-    return Ellipses(
-        name,
-        FAMILIES[name],
-        np.asarray(best.primal),
-        back @ other.primal @ back.T,
-        (problem.maximality(best.primal).improvement, uneven.maximality(other.primal).improvement),
-        (best.certificate, other.certificate),
-    )
+    minimal = max(problem.maximality(best.primal).improvement, uneven.maximality(other.primal).improvement)
+    values = {
+        "name": name,
+        "bounds": FAMILIES[name],
+        "covariance": np.asarray(best.primal),
+        "other": back @ other.primal @ back.T,
+    }
+    certified = all(each.certificate.certifies(TOLERANCE) for each in (best, other))
+    return Row(values, max(best.gap, other.gap), certified and minimal <= TOLERANCE**0.5)
 
 
-def tasks(quick: bool) -> list[Callable[[], Ellipses]]:
+def tasks(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute, a family each."""
     return [partial(family_with_bounds, name) for name in FAMILIES]
 
 
-def picture(axes: Any, rows: Sequence[Ellipses]) -> None:
+def picture(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw every family with its bounds, side by side on one pair of axes."""
     most = max((len(row.bounds) for row in rows), default=0)
     for place, found in enumerate(rows):

@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
-from dualmech.crosscheck.agreement import VERDICTS, Agreement
+from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.papers.common import census, decisions, examples
-from dualmech.crosscheck.papers.common.decisions import ESTIMATED, PLAIN, SUMMED, SURE, AccuracyHalf
+from dualmech.crosscheck.papers.common.decisions import ESTIMATED, PLAIN, SUMMED, SURE
 from dualmech.crosscheck.papers.common.instances import BRAZIL_TABLE, CENSUS_TABLE, CMN, HISRACE, RHO
-from dualmech.crosscheck.papers.sheet import Sheet, Tasks
-from dualmech.crosscheck.printing import Interval, print_lines, table, uncertified_mark, yes_or_no
+from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, Show, Tasks, drawn, one_table
+from dualmech.crosscheck.printing import Interval, print_lines, table, yes_or_no
 from dualmech.workloads.domain import Domain
 
 SAVED = (
@@ -23,55 +23,49 @@ SAVED = (
 )
 
 
-def _layers(outcome: Agreement | None) -> str:
-    return VERDICTS[outcome] if outcome else "not asked"
+EXAMPLES: Columns = (
+    ("example", "{example}"),
+    ("statement", "{statement}"),
+    ("off by", "{gap:.0e}"),
+    ("holds", lambda row: yes_or_no(row.sound)),
+    ("as printed", lambda row: yes_or_no(row.sound and row.printed)),
+)
 
 
-def _show_examples(out: Console, title: str, rows: Iterator[examples.Example]) -> None:
-    drawn = []
-    for fact in (fact for row in rows for fact in row.facts):
-        holds = fact.outcome is Agreement.AGREE
-        off = f"{fact.difference:.0e}"
-        drawn.append((fact.example, fact.statement, off, yes_or_no(holds), yes_or_no(holds and fact.printed)))
-    headings = ("example", "statement", "off by", "holds", "as printed")
-    out.print(table(title, headings, drawn, words=headings[:2]))
+def _show_examples(out: Console, title: str, rows: Iterator[Row]) -> None:
+    facts = [fact for row in rows for fact in row.parts]
+    out.print(drawn(title, EXAMPLES, facts, words=("example", "statement")))
     print_lines(
         out,
         "Last column: whether the statement holds as the text at hand has it, which lost rows of some matrices.",
     )
 
 
-def _show_ellipses(out: Console, title: str, rows: Iterator[examples.Ellipses]) -> None:
-    drawn = (
-        (
-            *(row.name, f"{row.covariance.trace():.6f}", f"{row.other.trace():.6f}", f"{row.gap:.0e}"),
-            yes_or_no(row.outcome is Agreement.AGREE),
-        )
-        for row in rows
-    )
-    headings = ("covariances", "least trace", "of the other basis", "gap", "both minimal")
-    out.print(table(title, headings, drawn, words=()))
+ELLIPSES: Columns = (
+    ("covariances", "{name}"),
+    ("least trace", lambda row: f"{row.covariance.trace():.6f}"),
+    ("of the other basis", lambda row: f"{row.other.trace():.6f}"),
+    ("gap", "{gap:.0e}"),
+    ("both minimal", lambda row: yes_or_no(row.certified)),
+)
 
 
-def _show_saved(out: Console, title: str, rows: Iterator[census.Saving]) -> None:
-    readings = (census.OWN, census.BASIS, census.PRIMARY)
-    drawn = (
-        (
-            *(row.choice, row.printed),
-            *(f"{_percent(row.readings[name])}{'' if row.fits(name) else ' NO'}" for name in readings),
-            *(_layers(row.layers), yes_or_no(row.maximal)),
-            "yes" if row.outcome is Agreement.AGREE else "wide",
-        )
-        for row in rows
-    )
-    headings = ("choice", "printed", *readings, "layers agree", "maximal", "certified")
-    out.print(table(f"{title}: percent of the budget, certified", headings, drawn))
-    print_lines(
-        out,
-        SAVED,
-        "NO: the printed number is no rounding of it. A decision looks at the answers to the primary analysis alone, "
-        "so the last of the three is what the alternate approach has to spend.",
-    )
+def _saved(name: str, row: Row) -> str:
+    return f"{_percent(row.readings[name])}{'' if census.fits(row, name) else ' NO'}"
+
+
+AGREED: Columns = (
+    ("layers agree", lambda row: VERDICTS[row.layers] if row.layers else "not asked"),
+    ("maximal", lambda row: yes_or_no(row.maximal)),
+)
+
+SAVINGS: Columns = (
+    ("choice", "{choice}"),
+    ("printed", "{printed}"),
+    *((name, partial(_saved, name)) for name in (census.OWN, census.BASIS, census.PRIMARY)),
+    *AGREED,
+    ("certified", lambda row: "yes" if row.certified else "wide"),
+)
 
 
 def _percent(interval: Interval) -> str:
@@ -79,19 +73,31 @@ def _percent(interval: Interval) -> str:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def _show_census(out: Console, title: str, rows: Iterator[census.Census]) -> None:
+def _show_census(out: Console, title: str, rows: Iterator[Row]) -> None:
     for found in rows:
-        out.print(_stages(title, found.stages))
-        readings = list(found.rows[0].readings)
-        drawn = (
-            (row.rho, row.printed.saved, *(_reading_text(row, name) for name in readings))
-            for row in found.rows
+        choices = range(len(found.parts[0].costs))
+        columns: Columns = (
+            ("chain", "{name}{mark}"),
+            *((f"decision {place + 1}", partial(_cost, place)) for place in choices),
+            (
+                "shared buckets left out",
+                lambda row: ", ".join(f"{100 * cost:.4f} %" for cost in row.unshared),
+            ),
+            *AGREED,
+            ("gap", "{gap:.0e}"),
+            ("seconds", "{seconds:.2g}"),
         )
-        headings = ("ρ", "printed", *readings)
-        out.print(table(f"{title}: %PLB saved from the shares in the same row", headings, drawn))
+        out.print(drawn(f"{title}: what a decision would cost otherwise, certified", columns, found.parts))
+        readings = list(found.rows[0].readings)
+        columns = (
+            ("ρ", "{rho}"),
+            ("printed", "{printed}"),
+            *((name, partial(_reading, name)) for name in readings),
+        )
+        out.print(drawn(f"{title}: %PLB saved from the shares in the same row", columns, found.rows))
         for name in readings:
-            fitting = sum(row.fits(name) for row in found.rows)
-            apart = sum(bool(row.misprint(name)) for row in found.rows)
+            fitting = sum(census.fits(row, name) for row in found.rows)
+            apart = sum(bool(census.misprint(row, name)) for row in found.rows)
             print_lines(
                 out,
                 f"{name}: {fitting} of {len(found.rows)} rows fit, {apart} more would with one digit changed.",
@@ -103,27 +109,17 @@ def _show_census(out: Console, title: str, rows: Iterator[census.Census]) -> Non
     )
 
 
-def _stages(title: str, stages: Sequence[census.Stages]) -> Any:
-    choices = (f"decision {number}" for number in range(1, len(stages[0].costs) + 1))
-    headings = ("chain", *choices, "shared buckets left out", "layers agree", "maximal", "gap", "seconds")
-    drawn = (
-        (
-            each.name + uncertified_mark(each.certified),
-            *(_percent((100 * low, 100 * high)) for low, high in each.costs),
-            ", ".join(f"{100 * cost:.4f} %" for cost in each.unshared),
-            *(_layers(each.layers), yes_or_no(each.maximal), f"{each.gap:.0e}", f"{each.seconds:.2g}"),
-        )
-        for each in stages
-    )
-    return table(f"{title}: what a decision would cost otherwise, certified", headings, drawn)
+def _cost(place: int, row: Row) -> str:
+    low, high = row.costs[place]
+    return _percent((100 * low, 100 * high))
 
 
-def _reading_text(row: census.SavedRow, name: str) -> str:
+def _reading(name: str, row: Row) -> str:
     low, high = row.readings[name]
     text = f"{low:.3f} to {high:.3f}"
-    if row.fits(name):
+    if census.fits(row, name):
         return text
-    misprint = row.misprint(name)
+    misprint = census.misprint(row, name)
     return f"{text} NO" + (f" ({misprint})" if misprint else "")
 
 
@@ -134,9 +130,9 @@ LEGEND = (
 )
 
 
-def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None:
+def _show_halves(out: Console, title: str, rows: Iterator[Row]) -> None:
     print_lines(out, title, LEGEND, "")
-    found: list[AccuracyHalf] = []
+    found: list[Row] = []
     for half in rows:
         found.append(half)
         headings = [half.table.varied, *([] if half.own else ["printed: 1st, right"])]
@@ -146,10 +142,8 @@ def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None
         named = f"{half.table.title}; {half.number} blocks of {half.blocks}"
         out.print(table(named, headings, (_accuracies(half, row) for row in half.rows)))
         budget = "" if half.own or half.table.varied == RHO else f"ρ = {half.table.fixed.rho:g}; "
-        out.print(
-            f"  {budget}all blocks released in {half.seconds:.2g} s; "
-            f"common mechanism certified to {half.gap:.0e}{uncertified_mark(half.certified)}"
-        )
+        released = "all blocks released in {seconds:.2g} s; common mechanism certified to {gap:.0e}{mark}"
+        out.print(half.text(f"  {budget}{released}"))
     own = any(half.own for half in found)
     if found and not own:
         print_lines(out, _summary(found))
@@ -160,9 +154,9 @@ def _show_halves(out: Console, title: str, rows: Iterator[AccuracyHalf]) -> None
         )
 
 
-def _summary(found: Sequence[AccuracyHalf]) -> str:
+def _summary(found: Sequence[Row]) -> str:
     """Return how far from the printed numbers all rows are, and what the margin costs."""
-    apart = [half.apart(row) for half in found for row in half.table.rows]
+    apart = [decisions.apart(half, row) for half in found for row in half.table.rows]
     accuracies = [row[SUMMED].accuracy for half in found for row in half.rows.values()]
     losses = sorted(accuracy[PLAIN] - accuracy[SURE] for accuracy in accuracies)
     return (
@@ -172,22 +166,22 @@ def _summary(found: Sequence[AccuracyHalf]) -> str:
     )
 
 
-def _accuracies(half: AccuracyHalf, row: str) -> list[str]:
+def _accuracies(half: Row, row: str) -> list[str]:
     shown = [row]
     if printed := half.table.printed(row):
         shown.append(f"{printed[0]}, {printed[2]}")
     for outcome in (half.rows[row][name] for name in (SUMMED, ESTIMATED)):
         numbers = (outcome.first, outcome.accuracy[PLAIN], outcome.accuracy[SURE])
         shown += [f"{number:.2f}" for number in numbers]
-    return shown + ([yes_or_no(half.fits(row))] if half.judged else [])
+    return shown + ([yes_or_no(decisions.half_fits(half, row))] if half.judged else [])
 
 
 def _of_blocks(
     source: str,
-    show: Callable[[Console, str, Iterator[Any]], None],
-    rows: Callable[..., Sequence[Callable[[], Any]]],
+    show: Show,
+    rows: Tasks,
     domain: Domain,
-    draw: Callable[[Any, Sequence[Any]], None] | None = None,
+    draw: Callable[[Any, Sequence[Row]], None] | None = None,
 ) -> Sheet:
     """Return a sheet of blocks: of a population, or on a file of them; one of other cells is refused."""
 
@@ -206,9 +200,21 @@ def _of_blocks(
 SHEETS = {
     "examples": Sheet(f"{CMN}, examples 3.3, 3.8 and 3.12", examples.examples, _show_examples),
     "ellipses": Sheet(
-        "Ellipses and their minimal upper bounds", examples.tasks, _show_ellipses, examples.picture
+        "Ellipses and their minimal upper bounds",
+        examples.tasks,
+        one_table(ELLIPSES, words=()),
+        examples.picture,
     ),
-    "saved": Sheet(f"{CMN}, %PLB saved", census.savings, _show_saved),
+    "saved": Sheet(
+        f"{CMN}, %PLB saved",
+        census.savings,
+        one_table(
+            SAVINGS,
+            f"{SAVED}\nNO: the printed number is no rounding of it. A decision looks at the answers to the primary "
+            "analysis alone, so the last of the three is what the alternate approach has to spend.",
+            heading=": percent of the budget, certified",
+        ),
+    ),
     "census": Sheet(f"{CMN}, Table 7", census.census, _show_census),
     "hisrace": _of_blocks(
         f"{CMN}, Tables 2 to 4", _show_halves, partial(decisions.halves, "HisRace"), HISRACE

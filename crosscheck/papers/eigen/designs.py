@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -18,7 +17,6 @@ import scipy.linalg
 
 from dualmech import fast, linalg, workloads
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.instances import (
     CELLS,
     DATACUBE,
@@ -34,7 +32,8 @@ from dualmech.crosscheck.papers.eigen.instances import (
     root_errors,
     shape_text,
 )
-from dualmech.crosscheck.printing import Interval, certified_outcome, without_warnings
+from dualmech.crosscheck.papers.sheet import Row
+from dualmech.crosscheck.printing import Interval, without_warnings
 from dualmech.crosscheck.rivals.trees import domain_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs, strategies
@@ -68,45 +67,13 @@ CLEAR = 1e-4
 """Least diagonal entry of the Cholesky factor of a cost matrix of unit diagonal at which errors are read off it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weighted:
-    """A design with its best weights."""
+def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool = False) -> Row:
+    """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`.
 
-    name: str  # Which design queries
-    # Root of the optimum of Program 1, proven from both sides. It is the error of the strategy, or
-    # above it where design queries depend on one another.
-    program: Interval
-    completed: Interval  # Error of the strategy with its columns completed
-    certified: bool  # Whether Program 1 was solved to its tolerance
-
-
-@dataclass(frozen=True, slots=True)
-class DesignRow:
-    """Designs compared on one workload."""
-
-    name: str
-    entries: tuple[Weighted, ...]
-    gap: float
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the optimum and every program were certified."""
-        certified = self.gap <= OPTIMUM_TOLERANCE and all(entry.certified for entry in self.entries)
-        return certified_outcome(certified)
-
-    @property
-    def eigen_queries(self) -> Weighted:
-        """The eigen-queries among the designs."""
-        return next(entry for entry in self.entries if entry.name == EIGEN_QUERIES)
-
-    @property
-    def best(self) -> Weighted:
-        """The design whose completed strategy has the least error."""
-        return min(self.entries, key=lambda entry: entry.completed)
-
-
-def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool = False) -> DesignRow:
-    """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`."""
+    Of each design, 'program' is the root of the optimum of Program 1, proven from both sides (the error of the
+    strategy, or above it where design queries depend on one another), 'completed' the error of the strategy with its
+    columns completed.
+    """
     workload = build()
     with without_warnings():
         best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
@@ -115,17 +82,19 @@ def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool 
         entries = tuple(
             _weigh_design(each, workload, make(workload, shape), interval) for each, make in makers.items()
         )
-    return DesignRow(name, entries, best.gap)
+    named = {
+        "eigen_queries": next(each for each in entries if each.name == EIGEN_QUERIES),
+        "best": min(entries, key=lambda each: each.completed),
+    }
+    return Row({"name": name, **named}, best.gap, best.gap <= OPTIMUM_TOLERANCE, parts=entries)
 
 
-def _weigh_design(name: str, workload: Workload, design: Array, optimum: Interval) -> Weighted:
-    program = QueryWeighting(workload, design)
-    answer = fast.solve(program, tol=DESIGN_TOLERANCE)
-    return Weighted(
-        name,
-        root_errors(answer.certificate.interval, optimum),
-        completed_error(answer, optimum),
-        answer.certificate.certifies(DESIGN_TOLERANCE),
+def _weigh_design(name: str, workload: Workload, design: Array, optimum: Interval) -> Row:
+    answer = fast.solve(QueryWeighting(workload, design), tol=DESIGN_TOLERANCE)
+    program = root_errors(answer.certificate.interval, optimum)
+    return Row(
+        {"name": name, "program": program, "completed": completed_error(answer, optimum)},
+        certified=answer.certificate.certifies(DESIGN_TOLERANCE),
     )
 
 
@@ -156,7 +125,7 @@ def completed_total(answer: Solution) -> float:
     return float(np.vdot(half, half))
 
 
-def comparisons(quick: bool) -> list[Callable[[], DesignRow]]:
+def comparisons(quick: bool) -> list[Callable[[], Row]]:
     """Return the comparisons of designs to make: 1024 cells, or 128."""
     cells = 128 if quick else 1024
     shape = (4, 4, 8) if quick else (8, 8, 16)
@@ -206,43 +175,17 @@ TOLERANCES = (1e-2, 1e-5, 3e-6, 1e-7, 1e-9)
 """Gaps to which Program 1 is solved, relative, one after the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """Weights of the eigen-queries, and what completing columns makes of them; errors over the singular value bound."""
-
-    asked: float  # Gap that was asked of Program 1; infinite where nothing was optimised
-    gap: float  # Gap proven
-    program: float  # Error of the weighted eigen-queries alone
-    completed: float  # Error once the columns are completed
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionRow:
-    """A workload and the weights tried on it; the first are those of Theorem 2, ``u_i`` proportional to ``√σ_i``."""
-
-    name: str
-    entries: tuple[Completed, ...]
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether Program 1 was solved as exactly as asked."""
-        certified = all(entry.gap <= entry.asked for entry in self.entries)
-        return certified_outcome(certified)
-
-    @property
-    def gap(self) -> float:
-        """Gap of the last weights, which were solved most exactly."""
-        return self.entries[-1].gap
-
-
-def solve_completion(name: str, build: Callable[[], Workload]) -> CompletionRow:
+def solve_completion(name: str, build: Callable[[], Workload]) -> Row:
     """Weigh the eigen-queries of a workload ever more exactly, and complete the columns each time.
+
+    The first weights are those of Theorem 2, ``u_i`` proportional to ``√σ_i``. Errors are over the singular value
+    bound; the gap of the row is that of the last weights, which are solved most exactly.
 
     Examples
     --------
     >>> import dualmech as dm
     >>> row = solve_completion("prefixes", lambda: dm.workloads.prefix(128))
-    >>> unsolved, *_, exact = row.entries
+    >>> unsolved, *_, exact = row.parts
     >>> unsolved.program > exact.program, unsolved.completed < exact.completed
     (True, True)
     """
@@ -252,12 +195,17 @@ def solve_completion(name: str, build: Callable[[], Workload]) -> CompletionRow:
     unit = TotalVariance(workload, geometry="dense").certify(np.eye(workload.shape[1]), uniform).lower_bound
     weights = program.feasible(np.sqrt(program.costs))
     gap = program.certify(weights, uniform).gap
-    entries = [Completed(math.inf, gap, *_errors(workload, program, weights, unit))]
+    entries = [_completed(math.inf, gap, *_errors(workload, program, weights, unit))]
     with without_warnings():
         for tol in TOLERANCES:
             answer = fast.solve(program, tol=tol)
-            entries.append(Completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))
-    return CompletionRow(name, tuple(entries))
+            entries.append(_completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))
+    return Row({"name": name}, entries[-1].proven, parts=tuple(entries))
+
+
+def _completed(asked: float, proven: float, program: float, completed: float) -> Row:
+    values = {"asked": asked, "proven": proven, "program": program, "completed": completed}
+    return Row(values, certified=proven <= asked)
 
 
 def _errors(workload: Workload, program: QueryWeighting, weights: Array, unit: float) -> tuple[float, float]:
@@ -266,7 +214,7 @@ def _errors(workload: Workload, program: QueryWeighting, weights: Array, unit: f
     return math.sqrt(program.strategy_error(weights) / unit), math.sqrt(completed / unit)
 
 
-def completion_rows(quick: bool) -> list[Callable[[], CompletionRow]]:
+def completion_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the workloads to try: prefixes and all ranges over 2048 cells, or 256."""
     cells = 256 if quick else CELLS
     return [
@@ -296,41 +244,7 @@ MARGINAL_BASES: dict[str, Basis] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedBasis:
-    """A basis with its best weights."""
-
-    name: str
-    gain: Interval  # Root error at equal weights over that at the best
-    total: Interval  # Least weighted sum of squares at sensitivity 1: total variance times ε²/2
-    gap: float
-    certified: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PureRow:
-    """A workload, and the bases that were weighted for it."""
-
-    name: str
-    bases: tuple[WeightedBasis, ...]
-    seconds: float
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether all weights were certified."""
-        return certified_outcome(all(basis.certified for basis in self.bases))
-
-    @property
-    def gap(self) -> float:
-        """The widest certified gap."""
-        return max(basis.gap for basis in self.bases)
-
-    def over_best(self, basis: WeightedBasis) -> float:
-        """Return the root error of a weighted basis over that of the best one here."""
-        return float(np.sqrt(basis.total[1] / min(each.total[1] for each in self.bases)))
-
-
-def pure_rows(quick: bool) -> list[Callable[[], PureRow]]:
+def pure_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute: ranges of 1024 cells and two-way marginals of 8 x 8 x 16, or of 256 and 4 x 8 x 8."""
     cells, shape = (256, (4, 8, 8)) if quick else (1024, (8, 8, 16))
     return [
@@ -350,34 +264,46 @@ def pure_rows(quick: bool) -> list[Callable[[], PureRow]]:
     ]
 
 
-def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]) -> PureRow:
+def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]) -> Row:
     """Weight every basis for a workload.
+
+    Of each, 'gain' is the root error at equal weights over that at the best, 'total' the least weighted sum of squares
+    at sensitivity 1 (total variance times ε²/2), and 'over_best' its root error over that of the best basis here.
 
     Examples
     --------
     >>> row = solve_pure("all ranges", partial(all_ranges, (64,)), RANGE_BASES)
-    >>> row.outcome.name, [round(end, 3) for end in row.bases[0].gain]
+    >>> row.outcome.name, [round(end, 3) for end in row.parts[0].gain]
     ('AGREE', [1.034, 1.034])
     """
     begun, workload = time.perf_counter(), build()
     with without_warnings():
-        found = tuple(_weighted(label, workload, basis(workload)) for label, basis in bases.items())
-    return PureRow(name, found, time.perf_counter() - begun)
+        answers = {label: _weighted(workload, basis(workload)) for label, basis in bases.items()}
+    least = min(answer.objective for answer, _ in answers.values())
+    found = tuple(
+        Row(
+            {
+                "name": label,
+                "gain": gain,
+                "total": answer.certificate.interval,
+                "over_best": float(np.sqrt(answer.objective / least)),
+            },
+            answer.gap,
+            answer.certificate.certifies(WEIGHT_TOLERANCE),
+        )
+        for label, (answer, gain) in answers.items()
+    )
+    return Row({"name": name, "seconds": time.perf_counter() - begun}, parts=found)
 
 
-def _weighted(name: str, workload: Workload, design: Matrix) -> WeightedBasis:
+def _weighted(workload: Workload, design: Matrix) -> tuple[Solution, Interval]:
+    """Return the best weights of a basis, and what they gain over equal ones."""
     problem = QueryWeighting(workload, design, privacy="pure")
     answer = fast.solve(problem, tol=WEIGHT_TOLERANCE)
     equal = problem.feasible(np.ones(len(answer.primal)))
     plain = problem.certify(equal, answer.dual).objective
     low, high = answer.certificate.interval
-    return WeightedBasis(
-        name,
-        (float(np.sqrt(plain / high)), float(np.sqrt(plain / low))),
-        (low, high),
-        answer.gap,
-        answer.certificate.certifies(WEIGHT_TOLERANCE),
-    )
+    return answer, (float(np.sqrt(plain / high)), float(np.sqrt(plain / low)))
 
 
 # Reductions of the Eigen-Design: what weighing the eigen-queries in parts gives away, and what time it saves.
@@ -407,52 +333,24 @@ POWER = 1.8
 """Of the gains by which a step of the fixed point of total variance multiplies its weights: near the best of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReductionResult:
-    """What one way of weighing the eigen-queries reaches."""
-
-    label: str  # Method and its option
-    error: Interval  # Of the strategy, columns completed, over the optimum
-    # By how much its weights may be worse than the best, relative, as root error: proven by Program 1's
-    # judge
-    excess: float
-    seconds: float  # Spent on the weights, the eigenvectors given
-
-
-@dataclass(frozen=True, slots=True)
-class ReductionRow:
-    """Reductions compared on one workload."""
-
-    name: str  # Of the workload
-    rival: tuple[str, Interval]  # (str, Interval): The best rival, and its error
-    entries: tuple[ReductionResult, ...]  # The first weighs all eigen-queries
-    # Of the optimum of total variance, proven and wanted, relative. Where it was only bounded from
-    # below, infinity is wanted, the best strategy here is the other side, and errors may be less than
-    # they are said to be.
-    gap: float
-    asked: float
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the optimum was certified; a reduction proves how far off it is, however far."""
-        return certified_outcome(self.gap <= self.asked)
-
-
 def solve_reductions(
     name: str,
     build: Callable[[], Workload],
     rival: tuple[str, Callable[[], LinearGaussianMechanism]],
     ways: tuple[Way, ...] = WAYS,
     tol: float = OPTIMUM_TOLERANCE,
-) -> ReductionRow:
+) -> Row:
     """Weigh the eigen-queries whole and in every reduced way; `rival` names and builds one at squared cost 1.
 
-    Where `tol` is infinite, the optimum is not solved for: `bound` is used.
+    Of each way, 'error' is that of the strategy, columns completed, over the optimum, and 'excess' by how much its
+    weights may be worse than the best, relative, as root error: proven by Program 1's judge. Seconds are of the
+    weights, the eigenvectors given. Where `tol` is infinite, the optimum is not solved for: `bound` is used, the best
+    strategy here is the other side, and errors may be less than they are said to be.
 
     Examples
     --------
     >>> row = rows_of(64, (2, 4, 8))[0]()
-    >>> whole, *reduced = row.entries
+    >>> whole, *reduced = row.parts
     >>> row.name, round(whole.error[1], 3), min(round(entry.error[1], 3) for entry in reduced) > 1
     ('all ranges, 64', 1.009, True)
     """
@@ -469,7 +367,7 @@ def solve_reductions(
     spent = float(rival[1]().variances(workload).sum())
     best = (rival[0], root_errors((spent, spent), optimum))
     gap = min(entry.error[1] for entry in entries) ** 2 if lower_only else optimum[1] / optimum[0]
-    return ReductionRow(name, best, entries, gap - 1, tol)
+    return Row({"name": name, "rival": best, "asked": tol}, gap - 1, gap - 1 <= tol, parts=entries)
 
 
 def bound(program: QueryWeighting) -> float:
@@ -485,9 +383,7 @@ def bound(program: QueryWeighting) -> float:
     return float((norm - rounding) ** 2 / weights.sum())
 
 
-def _weigh_reduced(
-    program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]
-) -> ReductionResult:
+def _weigh_reduced(program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]) -> Row:
     shown = {"group_size": "groups of {:g}", "share": "{:.0%} of the cells"}
     option = ", ".join(shown[key].format(value) for key, value in options.items())
     if "share" in options:
@@ -495,27 +391,28 @@ def _weigh_reduced(
         queries, cells = program.design.shape
         options = {"share": min(1.0, options["share"] * cells / queries)}
     found = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
-    return ReductionResult(
-        f"{method}, {option}" if option else "all eigen-queries",
-        completed_error(found, optimum),
-        math.sqrt(1 + found.gap) - 1,
-        found.seconds,
-    )
+    values = {
+        "label": f"{method}, {option}" if option else "all eigen-queries",
+        "error": completed_error(found, optimum),
+        "excess": math.sqrt(1 + found.gap) - 1,
+        "seconds": found.seconds,
+    }
+    return Row(values)
 
 
-def reductions_rows(quick: bool) -> list[Callable[[], ReductionRow]]:
+def reductions_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the reductions to compare: 1024 cells, or 256."""
     return rows_of(256 if quick else 1024, (4, 8, 8) if quick else (8, 8, 16))
 
 
-def large_rows(quick: bool) -> list[Callable[[], ReductionRow]]:
+def large_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return fewer at the paper's own size, 8192 cells, the optimum only bounded; a quick run has 256 cells."""
     return rows_of(256 if quick else 8192, (4, 8, 8) if quick else (16, 16, 32), FEWER_WAYS, math.inf)
 
 
 def rows_of(
     cells: int, shape: Shape, ways: tuple[Way, ...] = WAYS, tol: float = OPTIMUM_TOLERANCE
-) -> list[Callable[[], ReductionRow]]:
+) -> list[Callable[[], Row]]:
     """Return the reductions to compare on all ranges of ordered cells and on two-way marginals of a shape."""
     total, tables = workloads.total(cells), workloads.marginals(shape, ways=2)
     wavelet = (WAVELET, partial(rivals.wavelet, total, 1.0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -19,11 +19,10 @@ import numpy as np
 
 from dualmech import fast, workloads
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.papers.sheet import Row
 from dualmech.crosscheck.papers.verdicts import Evidence, InstanceVerdict, verdict
 from dualmech.crosscheck.printing import (
     Interval,
-    certified_outcome,
     rounded_from,
     with_allowance,
     without_warnings,
@@ -297,11 +296,6 @@ class SolvedInstance:
     seconds: float  # From the instance to the optimum
 
     @property
-    def outcome(self) -> Agreement:
-        """Whether everything was certified; a verdict on the paper does not enter."""
-        return certified_outcome(self.certified)
-
-    @property
     def best(self) -> str:
         """The rival of least error."""
         return min(self.rivals, key=lambda name: self.rivals[name])
@@ -336,25 +330,6 @@ class SolvedInstance:
         return least <= high and low <= most and self.design[0] <= rounded_from(claim.over_bound)[1]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadRow:
-    """A row of the table of alternative workloads: a name and its readings."""
-
-    name: str
-    readings: tuple[SolvedInstance, ...]
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether every reading is certified."""
-        certified = all(reading.certified for reading in self.readings)
-        return certified_outcome(certified)
-
-    @property
-    def gap(self) -> float:
-        """The widest certified gap."""
-        return max(reading.gap for reading in self.readings)
-
-
 def solve(instance: EigenInstance) -> SolvedInstance:
     """Solve an instance: the certified optimum, the Eigen-Design, and every rival."""
     begun = time.perf_counter()
@@ -380,9 +355,24 @@ def solve(instance: EigenInstance) -> SolvedInstance:
     )
 
 
-def solve_row(name: str, instances: tuple[EigenInstance, ...]) -> WorkloadRow:
-    """Solve the readings of a row."""
-    return WorkloadRow(name, tuple(solve(instance) for instance in instances))
+def solve_row(name: str, instances: tuple[EigenInstance, ...]) -> Row:
+    """Solve the readings of a row of the table of alternative workloads."""
+    return row_of(name, [solve(instance) for instance in instances])
+
+
+def row_of(name: str, readings: Sequence[SolvedInstance]) -> Row:
+    """Return a row of solved readings."""
+    return Row({"name": name, "readings": readings}, parts=tuple(map(shown, readings)))
+
+
+def shown(reading: SolvedInstance) -> Row:
+    """Return the row of one solved instance."""
+    return Row({"reading": reading}, reading.gap, reading.certified)
+
+
+def solve_shown(instance: EigenInstance) -> Row:
+    """Return the row of one instance, solved."""
+    return shown(solve(instance))
 
 
 def ratio(one: Interval, other: Interval) -> Interval:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.eigen.instances import (
     CELLS,
     DATACUBE,
@@ -33,7 +31,8 @@ from dualmech.crosscheck.papers.eigen.instances import (
     marginals,
     shape_text,
 )
-from dualmech.crosscheck.printing import certified_outcome, without_warnings
+from dualmech.crosscheck.papers.sheet import Row
+from dualmech.crosscheck.printing import without_warnings
 from dualmech.errors import InvalidInputError
 from dualmech.files.csv import check_separator, number
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -48,24 +47,6 @@ WEIGHT = "weight"  # the field that says for how many people a record stands, if
 
 SANITY = 0.001  # least answer that an error is taken relative to, as a share of all records
 RANGES = 2048  # number of random ranges
-
-
-@dataclass(frozen=True, slots=True)
-class RelativeRow:
-    """Mean relative errors on one workload, over that of the Eigen-Design for relative error."""
-
-    name: str  # The workload
-    plain: float  # Of the Eigen-Design for absolute error
-    rivals: dict[str, float]  # By name: of the rivals
-    # How far, at most, the design is above the least total variance of the scaled queries, relative
-    gap: float
-    certified: bool  # Whether its Program 1 was solved to its tolerance
-    printed: dict[str, str] = field(default_factory=dict)  # By name: of rivals, as the paper prints them
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether Program 1 was certified; a mean relative error has no bound here."""
-        return certified_outcome(self.certified)
 
 
 def histogram(path: str) -> Array:
@@ -110,7 +91,7 @@ def _weight(text: str | None, line: int) -> float:
     return weight
 
 
-def rows(counts: Array) -> list[Callable[[], RelativeRow]]:
+def rows(counts: Array) -> list[Callable[[], Row]]:
     """Return what to compute on the counts of all cells: two-way and random marginals, and random ranges."""
     tables = workloads.marginals(FOUR, ways=2)
     ranges = partial(workloads.random_range, FOUR, RANGES, SEED)
@@ -130,7 +111,7 @@ def rows(counts: Array) -> list[Callable[[], RelativeRow]]:
     return [partial(solve, instance, counts) for instance in (*instances, drawn)]
 
 
-def solve(instance: EigenInstance, counts: Array) -> RelativeRow:
+def solve(instance: EigenInstance, counts: Array) -> Row:
     """Compare mean relative errors on a workload, given the counts of all cells."""
     workload = instance.build()
     with without_warnings():
@@ -147,17 +128,21 @@ def compared(
     plain: fast.EigenDesign,
     own_error: Callable[[LinearGaussianMechanism], float],
     rival_error: Callable[[LinearGaussianMechanism], float],
-) -> RelativeRow:
-    """Return the mean relative errors of the designs, made for it and for absolute error, and of the rivals."""
+) -> Row:
+    """Return mean relative errors over that of the Eigen-Design made for them.
+
+    They are of the rivals and of the design for absolute error ('plain'). The gap says how far, at most, the design is
+    above the least total variance of the scaled queries; a mean relative error has no bound here.
+    """
     unit = own_error(scaled.mechanism)
-    return RelativeRow(
-        instance.label,
-        own_error(plain.mechanism) / unit,
-        {name: rival_error(instance.rival(name)) / unit for name in instance.rivals},
-        scaled.certificate.gap,
-        max(scaled.weighting.gap, plain.weighting.gap) <= DESIGN_TOLERANCE,
-        instance.printed,
-    )
+    values = {
+        "name": instance.label,
+        "plain": own_error(plain.mechanism) / unit,
+        "rivals": {name: rival_error(instance.rival(name)) / unit for name in instance.rivals},
+        "printed": instance.printed,
+    }
+    certified = max(scaled.weighting.gap, plain.weighting.gap) <= DESIGN_TOLERANCE
+    return Row(values, scaled.certificate.gap, certified)
 
 
 def relative_error(workload: Workload, counts: Array, mechanism: LinearGaussianMechanism) -> float:
@@ -176,7 +161,7 @@ PREDICATES = 2 * CELLS  # random predicates, which take as much memory as the ma
 ORDERED, EVERY = (WAVELET, HIERARCHICAL), (WAVELET, HIERARCHICAL, FOURIER, DATACUBE)
 
 
-def alternatives_rows(counts: Array) -> list[Callable[[], RelativeRow]]:
+def alternatives_rows(counts: Array) -> list[Callable[[], Row]]:
     """Return what to compute on the counts of all cells: all ranges, and the five workloads in the paper's order."""
     names = tuple(f"a{axis}" for axis in range(len(FOUR)))
     pairs = tuple((one, other) for place, one in enumerate(names) for other in names[place + 1 :])
@@ -199,7 +184,7 @@ def alternatives_rows(counts: Array) -> list[Callable[[], RelativeRow]]:
     ]
 
 
-def line_ranges(counts: Array, permuted: bool = False) -> RelativeRow:
+def line_ranges(counts: Array, permuted: bool = False) -> Row:
     """Compare mean relative errors on all ranges of the cells in a line, in their order or in a random one."""
     cells = len(counts)
     order = np.random.default_rng(SEED).permutation(cells) if permuted else np.arange(cells)

@@ -8,7 +8,7 @@ from functools import partial
 
 from rich.console import Console
 
-from dualmech.crosscheck.agreement import VERDICTS, Agreement
+from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.papers.eigen import designs, instances, relative
 from dualmech.crosscheck.papers.eigen.instances import (
     BOUND,
@@ -24,10 +24,9 @@ from dualmech.crosscheck.papers.eigen.instances import (
     Claim,
     EigenInstance,
     SolvedInstance,
-    WorkloadRow,
     ratio,
 )
-from dualmech.crosscheck.papers.sheet import Sheet
+from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, drawn, table_each
 from dualmech.crosscheck.papers.verdicts import Finding, InstanceVerdict
 from dualmech.crosscheck.printing import (
     Interval,
@@ -56,7 +55,7 @@ SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
 _line = partial(format_line, columns=COLUMNS, stub=STUB, width=WIDTH)
 
 
-def lines(row: WorkloadRow, room: int = 80) -> list[str]:
+def lines(row: Row, room: int = 80) -> list[str]:
     """Return the lines of a row of the table of alternative workloads: as printed, then every reading."""
     shown = [
         _line(row.name, dict(zip(COLUMNS, COLUMNS, strict=True)), room=room),
@@ -118,11 +117,11 @@ def three_decimals(interval: Interval) -> str:
     return f"{low:.{decimals}f}-{high:.{decimals}f}"
 
 
-def _alternatives(quick: bool) -> list[Callable[[], WorkloadRow]]:
+def _alternatives(quick: bool) -> list[Callable[[], Row]]:
     return [partial(instances.solve_row, *row) for row in instances.alternatives(quick)]
 
 
-def _show_alternatives(out: Console, title: str, rows: Iterator[WorkloadRow]) -> None:
+def _show_alternatives(out: Console, title: str, rows: Iterator[Row]) -> None:
     print_lines(out, title, LEGEND)
     for row in rows:
         print_lines(out, "", *lines(row, out.width), whole=True)
@@ -132,34 +131,30 @@ def _show_alternatives(out: Console, title: str, rows: Iterator[WorkloadRow]) ->
 def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[EigenInstance]]) -> Sheet:
     return Sheet(
         source,
-        lambda quick: [partial(instances.solve, instance) for instance in choose(quick)],
+        lambda quick: [partial(instances.solve_shown, instance) for instance in choose(quick)],
         partial(_show_readings, claim),
     )
 
 
-def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[SolvedInstance]) -> None:
+def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Row]) -> None:
     least, most = claim.factor
     found = list(rows)
-    names = list(dict.fromkeys(name for reading in found for name in reading.rivals))
-    headings = (
-        *("workload", "optimum certified", "bound", "Eigen-Design", *names, "best rival / design"),
-        *("design / bound", f"{least} to {most}, {claim.over_bound}"),
+    names = list(dict.fromkeys(name for row in found for name in row.reading.rivals))
+
+    def over_optimum(name: str, row: Row) -> str:
+        reading = row.reading
+        error = {"bound": (1.0, 1.0), "Eigen-Design": reading.design}.get(name) or reading.rivals[name]
+        return three_decimals(ratio(error, reading.optimum))
+
+    columns: Columns = (
+        ("workload", "{reading.instance.label}"),
+        ("optimum certified", "{verdict}"),
+        *((name, partial(over_optimum, name)) for name in ("bound", "Eigen-Design", *names)),
+        ("best rival / design", lambda row: three_decimals(row.reading.factor(row.reading.best))),
+        ("design / bound", lambda row: three_decimals(row.reading.design)),
+        (f"{least} to {most}, {claim.over_bound}", lambda row: yes_or_no(row.reading.within(claim))),
     )
-    drawn = (
-        (
-            reading.instance.label,
-            VERDICTS[reading.outcome],
-            *(
-                three_decimals(ratio(error, reading.optimum))
-                for error in ((1.0, 1.0), reading.design, *(reading.rivals[name] for name in names))
-            ),
-            three_decimals(reading.factor(reading.best)),
-            three_decimals(reading.design),
-            yes_or_no(reading.within(claim)),
-        )
-        for reading in found
-    )
-    out.print(table(f"{title}: root errors over the optimum", headings, drawn))
+    out.print(drawn(f"{title}: root errors over the optimum", columns, found))
     print_lines(
         out,
         f"Last column: the text says that the best rival's error is {least} to {most} times the design's, and the "
@@ -167,24 +162,23 @@ def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Solved
     )
 
 
-def _show_designs(out: Console, title: str, rows: Iterator[designs.DesignRow]) -> None:
+def _show_designs(out: Console, title: str, rows: Iterator[Row]) -> None:
     found = list(rows)
-    names = list(dict.fromkeys(entry.name for row in found for entry in row.entries))
-    drawn = []
-    for row in found:
-        entries = {entry.name: entry for entry in row.entries}
-        shown = (
-            f"{three_decimals(entries[name].program)}\n{three_decimals(entries[name].completed)}"
-            if name in entries
-            else ""
-            for name in names
+    names = list(dict.fromkeys(entry.name for row in found for entry in row.parts))
+
+    def errors(name: str, row: Row) -> str:
+        entries = [entry for entry in row.parts if entry.name == name]
+        return "".join(
+            f"{three_decimals(each.program)}\n{three_decimals(each.completed)}" for each in entries
         )
-        others = _others(row.eigen_queries, [entries[name] for name in (WAVELET, FOURIER)])
-        drawn.append(
-            (row.name + uncertified_mark(row.outcome is Agreement.AGREE), *shown, row.best.name, others)
-        )
-    headings = ("workload", *names, "best", "others / eigen-queries")
-    out.print(table(f"{title}: root errors over the optimum", headings, drawn))
+
+    columns: Columns = (
+        ("workload", "{name}{mark}"),
+        *((name, partial(errors, name)) for name in names),
+        ("best", "{best.name}"),
+        ("others / eigen-queries", _others),
+    )
+    out.print(drawn(f"{title}: root errors over the optimum", columns, found))
     print_lines(
         out,
         "Above: Program 1 alone. Below: columns completed. Last column, wavelet and Fourier over eigen-queries: the "
@@ -192,90 +186,76 @@ def _show_designs(out: Console, title: str, rows: Iterator[designs.DesignRow]) -
     )
 
 
-def _others(eigen_queries: designs.Weighted, bases: Sequence[designs.Weighted]) -> str:
-    program = [three_decimals(ratio(each.program, eigen_queries.program)) for each in bases]
-    completed = [three_decimals(ratio(each.completed, eigen_queries.completed)) for each in bases]
+def _others(row: Row) -> str:
+    own, entries = row.eigen_queries, {entry.name: entry for entry in row.parts}
+    bases = [entries[name] for name in (WAVELET, FOURIER)]
+    program = [three_decimals(ratio(each.program, own.program)) for each in bases]
+    completed = [three_decimals(ratio(each.completed, own.completed)) for each in bases]
     return f"{', '.join(program)}\n{', '.join(completed)}"
 
 
-def _show_reductions(out: Console, title: str, rows: Iterator[designs.ReductionRow]) -> None:
+def _show_reductions(out: Console, title: str, rows: Iterator[Row]) -> None:
     for row in rows:
         most, known = (", at most", "") if math.isinf(row.asked) else ("", f", optimum to {row.gap:.0e}")
-        whole = row.entries[0].seconds
-        drawn = [
+        whole = row.parts[0].seconds
+        lines = [
             (
-                entry.label,
-                three_decimals(entry.error),
-                f"{100 * entry.excess:.2g} %",
-                f"{entry.seconds:.2g}",
-                f"{whole / entry.seconds:.1f}",
+                *(entry.label, three_decimals(entry.error), f"{100 * entry.excess:.2g} %"),
+                *(f"{entry.seconds:.2g}", f"{whole / entry.seconds:.1f}"),
             )
-            for entry in row.entries
+            for entry in row.parts
         ]
-        drawn.append((f"best rival: {row.rival[0]}", three_decimals(row.rival[1]), "", "", ""))
+        lines.append((f"best rival: {row.rival[0]}", three_decimals(row.rival[1]), "", "", ""))
         headings = (
             *("eigen-queries weighed", f"error / optimum{most}", "Program 1, above its optimum"),
             *("seconds for weights", "speed"),
         )
-        mark = uncertified_mark(row.outcome is Agreement.AGREE)
-        out.print(table(f"{title}: {row.name}{known}{mark}", headings, drawn))
+        out.print(table(row.text(f"{title}: {{name}}{known}{{mark}}"), headings, lines))
 
 
-def _show_completion(out: Console, title: str, rows: Iterator[designs.CompletionRow]) -> None:
-    headings = ("weights", "gap of Program 1", "eigen-queries / bound", "columns completed / bound")
-    for row in rows:
-        drawn = (
-            (
-                f"Program 1 to {entry.asked:.0e}"
-                if math.isfinite(entry.asked)
-                else "Theorem 2's, nothing solved",
-                f"{entry.gap:.0e}",
-                f"{entry.program:.4f}",
-                f"{entry.completed:.4f}",
-            )
-            for entry in row.entries
-        )
-        out.print(table(f"{title}: {row.name}", headings, drawn))
+COMPLETION: Columns = (
+    (
+        "weights",
+        lambda row: row.text(
+            "Program 1 to {asked:.0e}" if math.isfinite(row.asked) else "Theorem 2's, nothing solved"
+        ),
+    ),
+    ("gap of Program 1", "{proven:.0e}"),
+    ("eigen-queries / bound", "{program:.4f}"),
+    ("columns completed / bound", "{completed:.4f}"),
+)
+
+PURE: Columns = (
+    ("basis", "{name}"),
+    ("equal weights over best", "{gain[0]:.4f}"),
+    ("best weights over best basis", "{over_best:.4f}"),
+    ("gap", "{gap:.0e}"),
+    ("certified", lambda row: yes_or_no(row.certified)),
+)
 
 
-def _show_pure(out: Console, title: str, rows: Iterator[designs.PureRow]) -> None:
-    for row in rows:
-        headings = ("basis", "equal weights over best", "best weights over best basis", "gap", "certified")
-        drawn = [
-            (
-                basis.name,
-                f"{basis.gain[0]:.4f}",
-                f"{row.over_best(basis):.4f}",
-                f"{basis.gap:.0e}",
-                yes_or_no(basis.certified),
-            )
-            for basis in row.bases
-        ]
-        out.print(table(f"{title}: {row.name}, root errors, {row.seconds:.2g} s", headings, drawn))
-
-
-def _relative(path: str) -> Callable[[bool], list[Callable[[], relative.RelativeRow]]]:
+def _relative(path: str) -> Callable[[bool], list[Callable[[], Row]]]:
     """Return what to compute on a file of records; a quick run leaves out the table of alternative workloads."""
 
-    def tasks(quick: bool) -> list[Callable[[], relative.RelativeRow]]:
+    def tasks(quick: bool) -> list[Callable[[], Row]]:
         counts = relative.histogram(path)
         return relative.rows(counts) + ([] if quick else relative.alternatives_rows(counts))
 
     return tasks
 
 
-def _show_relative(out: Console, title: str, rows: Iterator[relative.RelativeRow]) -> None:
+def _show_relative(out: Console, title: str, rows: Iterator[Row]) -> None:
     found = list(rows)
     if not found:
         print_lines(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
     for row in found:
         headings = ("mean errors", *row.rivals, "Eigen-Design for absolute error", "certified")
         errors = (f"{error:.3f}" for error in (*row.rivals.values(), row.plain))
-        drawn = [("computed", *errors, VERDICTS[row.outcome])]
+        lines = [("computed", *errors, VERDICTS[row.outcome])]
         if row.printed:
-            drawn.append(("printed", *(row.printed.get(name, "") for name in row.rivals), "", ""))
+            lines.append(("printed", *(row.printed.get(name, "") for name in row.rivals), "", ""))
         title_of_row = f"{title}: {row.name}, means over that of the Eigen-Design for relative error"
-        out.print(table(title_of_row, headings, drawn))
+        out.print(table(title_of_row, headings, lines))
     if found:
         print_lines(
             out, "The text has the best rival at 1.3 to 1.5 on ranges, and at 1.1 to 2.7 on marginals."
@@ -287,10 +267,14 @@ SHEETS = {
     "ranges": _readings(f"{EIG}, ranges", instances.RANGES, instances.ranges),
     "marginals": _readings(f"{EIG}, marginals", instances.MARGINALS, instances.marginals),
     "designs": Sheet(f"{EIG}, design queries", designs.comparisons, _show_designs),
-    "completion": Sheet(f"{EIG}, columns completed", designs.completion_rows, _show_completion),
+    "completion": Sheet(
+        f"{EIG}, columns completed", designs.completion_rows, table_each(COMPLETION, "{name}")
+    ),
     "reductions": Sheet(f"{EIG}, reductions", designs.reductions_rows, _show_reductions),
     "reductions8192": Sheet(f"{EIG}, reductions", designs.large_rows, _show_reductions, apart=True),
-    "pure": Sheet(f"{EIG}, pure privacy", designs.pure_rows, _show_pure),
+    "pure": Sheet(
+        f"{EIG}, pure privacy", designs.pure_rows, table_each(PURE, "{name}, root errors, {seconds:.2g} s")
+    ),
     "relative": Sheet(
         f"{EIG}, relative errors on the Adult table",
         lambda quick: [],

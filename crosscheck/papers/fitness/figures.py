@@ -11,18 +11,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dualmech import accounting, validate, workloads
-from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.fitness import ratios
 from dualmech.crosscheck.papers.fitness.instances import FitnessInstance
 from dualmech.crosscheck.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios
-from dualmech.crosscheck.printing import COLOURS, certified_outcome
+from dualmech.crosscheck.papers.sheet import Row
+from dualmech.crosscheck.printing import COLOURS
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Closed forms for the counts of d cells and their total: what FFU derives in section 5.1, with weights and targets.
 #
@@ -119,57 +122,6 @@ ROUNDING = 1e-9  # relative allowance when a closed form is held against a certi
 
 
 @dataclass(frozen=True, slots=True)
-class FigurePoint:
-    """One abscissa of Figure 2 or 3."""
-
-    # d and k
-    cells: int
-    total_target: int
-    # By mechanism: largest ratio of variance to target at equal privacy cost, by closed form
-    curves: dict[str, float]
-    squared_cost: float  # Of the best fit, by closed form
-    reading: SolvedRatios | None  # The same instance solved and certified, where it was
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the closed forms lie in the certified intervals."""
-        if self.reading is None:
-            return Agreement.AGREE
-        pairs = [(self.squared_cost, self.reading.cost)]
-        pairs += [(self.curves[name], self.reading.ratio(name)) for name in CA_WEIGHTINGS]
-        for value, (low, high) in pairs:
-            if not low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING):
-                return Agreement.DISAGREE
-        return certified_outcome(self.reading.certified)
-
-    @property
-    def gap(self) -> float:
-        """Gap of the certified optimum; 0 where there is only the closed form."""
-        return self.reading.gap if self.reading else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One curve of Figure 1: δ at each of `EPSILONS` for a privacy cost."""
-
-    privacy_cost: float
-    deltas: tuple[float, ...]
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether every ε is found again from its δ, where that δ is one."""
-        for epsilon, delta in zip(EPSILONS, self.deltas, strict=True):
-            if delta > 0 and abs(accounting.epsilon(self.privacy_cost, delta) / epsilon - 1) > ROUNDING:
-                return Agreement.DISAGREE
-        return Agreement.AGREE
-
-    @property
-    def gap(self) -> float:
-        """Nothing is optimised here."""
-        return 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Figure:
     """Figure 2 or 3: which (d, k) it shows, and which of them are also solved."""
 
@@ -180,14 +132,14 @@ class Figure:
     solved: tuple[tuple[int, int], ...]
     quick: tuple[tuple[int, int], ...]
 
-    def tasks(self, quick: bool) -> list[Callable[[], FigurePoint]]:
+    def tasks(self, quick: bool) -> list[Callable[[], Row]]:
         """Return what to compute, a point each."""
         solved = self.quick if quick else self.solved
         return [partial(point, cells, target, (cells, target) in solved) for cells, target in self.points]
 
-    def x(self, row: FigurePoint) -> int:
+    def x(self, row: Row) -> int:
         """Return the abscissa of a point."""
-        return row.cells if self.varied == "d" else row.total_target
+        return int(row.cells if self.varied == "d" else row.total_target)
 
 
 FIGURE_2 = Figure(
@@ -209,8 +161,11 @@ FIGURE_3 = Figure(
 )
 
 
-def point(cells: int, total_target: int, solved: bool = False) -> FigurePoint:
-    """Return a point of Figure 2 or 3 by closed form, and solved too where asked."""
+def point(cells: int, total_target: int, solved: bool = False) -> Row:
+    """Return a point of Figure 2 or 3 by closed form, and solved too where asked.
+
+    Its `curves` are the largest ratios of variance to target at equal privacy cost, by mechanism.
+    """
     best = fitness_noise(cells, total_target)
     curves = {
         name: variance_noise(cells, total_target**-power).largest_ratio(total_target) / best.squared_cost
@@ -220,19 +175,41 @@ def point(cells: int, total_target: int, solved: bool = False) -> FigurePoint:
     if solved:
         instance = FitnessInstance("", partial(_with_total, cells, total_target))
         reading = ratios.solve(instance, variants=False)
-    return FigurePoint(cells, total_target, curves, best.squared_cost, reading)
+    return held_point(cells, total_target, curves, best.squared_cost, reading)
+
+
+def held_point(
+    cells: int, total_target: int, curves: dict[str, float], squared_cost: float, reading: SolvedRatios | None
+) -> Row:
+    """Return a point whose closed forms are held against the certified intervals of the same instance, if there are."""
+    values = {"cells": cells, "total_target": total_target, "curves": curves, "squared_cost": squared_cost}
+    values |= {"reading": reading}
+    if reading is None:
+        return Row(values)
+    pairs = [(squared_cost, reading.cost), *((curves[name], reading.ratio(name)) for name in CA_WEIGHTINGS)]
+    inside = all(low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING) for value, (low, high) in pairs)
+    return Row(values, reading.gap, reading.certified, sound=inside)
 
 
 def _with_total(cells: int, total_target: int) -> tuple[Workload, np.ndarray]:
     return workloads.identity_total(cells), np.append(np.ones(cells), total_target)
 
 
-def curve(privacy_cost: float) -> Curve:
-    """Return a curve of Figure 1."""
-    return Curve(privacy_cost, tuple(accounting.delta(privacy_cost, epsilon) for epsilon in EPSILONS))
+def curve(privacy_cost: float) -> Row:
+    """Return a curve of Figure 1: δ at each of `EPSILONS`."""
+    return held_curve(privacy_cost, tuple(accounting.delta(privacy_cost, epsilon) for epsilon in EPSILONS))
 
 
-def draw_curves(axes: Any, rows: Sequence[Curve]) -> None:
+def held_curve(privacy_cost: float, deltas: tuple[float, ...]) -> Row:
+    """Return a curve of which every ε has to be found again from its δ, where that δ is one."""
+    again = all(
+        delta <= 0 or abs(accounting.epsilon(privacy_cost, delta) / epsilon - 1) <= ROUNDING
+        for epsilon, delta in zip(EPSILONS, deltas, strict=True)
+    )
+    return Row({"privacy_cost": privacy_cost, "deltas": deltas}, sound=again)
+
+
+def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw Figure 1: every curve, and on it the points of its row."""
     epsilons = np.linspace(0.0, LARGEST_EPSILON, STEPS)
     for row, colour in zip(rows, COLOURS, strict=False):
@@ -244,7 +221,7 @@ def draw_curves(axes: Any, rows: Sequence[Curve]) -> None:
     axes.legend()
 
 
-def draw_points(figure: Figure, axes: Any, rows: Sequence[FigurePoint]) -> None:
+def draw_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
     """Draw Figure 2 or 3 by closed forms."""
     xs = [figure.x(each) for each in rows]
     for name, colour in zip(CA_WEIGHTINGS, COLOURS[1:], strict=False):

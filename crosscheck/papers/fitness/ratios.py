@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from dualmech import fast, reference, workloads
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.agreement import TOLERANCES, Agreement, Comparison, compare
+from dualmech.crosscheck.agreement import TOLERANCES, compare
 from dualmech.crosscheck.papers.fitness import instances
 from dualmech.crosscheck.papers.fitness.instances import (
     CONVERGENCE,
@@ -25,10 +25,10 @@ from dualmech.crosscheck.papers.fitness.instances import (
     PrintedCase,
     RatioTable,
 )
+from dualmech.crosscheck.papers.sheet import Row
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.crosscheck.printing import (
     Interval,
-    certified_outcome,
     format_line,
     interval_text,
     is_rounding,
@@ -269,56 +269,12 @@ SEEDS = {64: 5, 128: 5, 256: 3, 512: 2}
 """Number of random instances of the text's description, by number of cells; none above."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerAnswer:
-    """One answer in a table: its certified interval and what it took."""
-
-    layer: str
-    interval: tuple[float, float]
-    gap: float
-    certified: bool
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class OptimumRow:
-    """One problem of a table: printed numbers, answers of all layers, and whether they agree."""
-
-    case: PrintedCase
-    size: int
-    entries: tuple[LayerAnswer, ...]
-    comparison: Comparison
-    runs: tuple[PublishedRun, ...]  # SM-II, by basis and Hessian
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the layers' certified answers agree."""
-        return self.comparison.outcome
-
-    @property
-    def gap(self) -> float:
-        """The widest certified gap."""
-        return max(entry.gap for entry in self.entries)
-
-    def answer_of(self, layer: str) -> LayerAnswer | None:
-        """Return the answer of a layer, None where it was not asked."""
-        return next((entry for entry in self.entries if entry.layer == layer), None)
-
-    def confirmed(self, column: str) -> bool:
-        """Whether a printed number rounds something in the interval that all answers share."""
-        return self.case.confirms(column, self.optimum)
-
-    @property
-    def optimum(self) -> Interval:
-        """The interval that all answers share."""
-        return self.comparison.lower_bound, self.comparison.objective
-
-
-def solve_case(case: PrintedCase, limit: float, centred: int) -> OptimumRow:
+def solve_case(case: PrintedCase, limit: float, centred: int) -> Row:
     """Solve one case with every backend of the reference layer, with the fast layer, and by SM-II in every basis.
 
     A run of SM-II that does not end by its own rule is stopped after `limit` seconds. The central path, one conic
-    program for every sharpness, is followed up to `centred` cells.
+    program for every sharpness, is followed up to `centred` cells. The row has an `answer` of every layer by its name,
+    the interval that all of them share ('optimum'), and the runs of SM-II by basis and Hessian.
     """
     problem = case.problem()
     answers: dict[str, Solution] = {}
@@ -334,111 +290,98 @@ def solve_case(case: PrintedCase, limit: float, centred: int) -> OptimumRow:
         for basis in BASES
         for hessian in ("exact", "printed")
     )
-    return OptimumRow(
-        case, problem.workload.shape[1], _entries(answers), compare(list(answers.values())), runs
+    found, comparison = _answers(answers), compare(list(answers.values()))
+    return Row.compared(
+        {
+            "case": case,
+            "size": problem.workload.shape[1],
+            "answers": found,
+            "optimum": (comparison.lower_bound, comparison.objective),
+            "runs": runs,
+        },
+        max(each.gap for each in found.values()),
+        comparison.outcome,
     )
 
 
-def _entries(answers: dict[str, Solution]) -> tuple[LayerAnswer, ...]:
-    return tuple(
-        LayerAnswer(
-            name,
-            answer.certificate.interval,
+def _answers(answers: Mapping[str, Solution]) -> dict[str, Row]:
+    """Return what each layer found: its certified interval and the seconds that it took."""
+    return {
+        name: Row(
+            {"interval": answer.certificate.interval, "seconds": answer.seconds},
             answer.gap,
             answer.certificate.certifies(answer.tol),
-            answer.seconds,
         )
         for name, answer in answers.items()
-    )
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class RaceRow:
-    """A row of Table 3: what gradient descent, SM-II and the certified dual solver reach on d prefixes, and when.
+def race(size: int, limit: float) -> Row:
+    """Run the paper's two optimisers of Problem 4 on d prefixes, with its published settings, and the dual solver.
 
     The first two end by the paper's own rule, which proves nothing, or at `limit` seconds.
     """
-
-    size: int
-    printed: tuple[str, ...]
-    limit: float
-    entries: tuple[LayerAnswer, ...]
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the certified intervals meet, and the dual solver's is as narrow as promised."""
-        if max(entry.interval[0] for entry in self.entries) > min(
-            entry.interval[1] for entry in self.entries
-        ):
-            return Agreement.DISAGREE
-        return certified_outcome(self.entries[-1].certified)
-
-    @property
-    def gap(self) -> float:
-        """Gap of the dual solver."""
-        return self.entries[-1].gap
-
-
-def race(size: int, limit: float) -> RaceRow:
-    """Run the paper's two optimisers of Problem 4, with its published settings, and the dual solver."""
     problem = FitnessForUse(workloads.prefix(size), targets=1.0)
     answers = {}
     with without_warnings():
         for method in ("softmax_gradient", "softmax_newton"):
             answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
         answers["dual"] = fast.solve(problem, tol=TOLERANCES["fast"])
-    return RaceRow(size, CONVERGENCE[size], limit, _entries(answers))
+    return raced(size, limit, _answers(answers))
 
 
-@dataclass(frozen=True, slots=True)
-class RatioRow:
-    """A row of Tables 4 to 11: printed ratios, the instances that they may be of, and what follows."""
-
-    table: RatioTable
-    row: int
-    printed: dict[str, str]  # By mechanism: the row as printed
-    # Definite instances, solved, and the verdict on each: an instance that fewer columns fit than fit
-    # another reading of the same row is none that the row is held against
-    readings: tuple[SolvedRatios, ...]
-    random: tuple[
-        SolvedRatios, ...
-    ]  # Random instances as the text describes them; empty where nothing is random
-    # SM-II as its code has it, by reading; None where it would take too long
-    runs: tuple[PublishedRun | None, ...]
-    verdicts: tuple[InstanceVerdict, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        found = [verdict(evidence(reading, self.printed), reading.cost) for reading in self.readings]
-        most = max(each.sources for each in found)
-        object.__setattr__(
-            self, "verdicts", tuple(each if each.sources == most else _as_differing(each) for each in found)
-        )
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether every optimum was certified; a verdict on the paper does not enter."""
-        certified = all(reading.certified for reading in self.readings + self.random)
-        return certified_outcome(certified)
-
-    @property
-    def gap(self) -> float:
-        """The widest certified gap of an optimum of fitness for use."""
-        return max(reading.gap for reading in self.readings + self.random)
-
-    def spread(self, mechanism: str) -> Interval:
-        """Return the least and the largest ratio of a mechanism over the random instances."""
-        seen = [reading.ratio(mechanism) for reading in self.random]
-        return min(low for low, _ in seen), max(high for _, high in seen)
-
-    def within_spread(self, mechanism: str) -> bool:
-        """Whether a printed ratio can be a rounding of one in the spread."""
-        return is_rounding(self.printed[mechanism], self.spread(mechanism))
+def raced(size: int, limit: float, answers: Mapping[str, Row]) -> Row:
+    """Return a row of Table 3: the intervals must meet, and the dual solver's, the last, be as narrow as promised."""
+    lows, highs = zip(*(each.interval for each in answers.values()), strict=True)
+    dual = [*answers.values()][-1]
+    values = {"size": size, "printed": CONVERGENCE[size], "limit": limit, "answers": answers}
+    return Row(values, dual.gap, dual.certified, sound=max(lows) <= min(highs))
 
 
-def _as_differing(found: InstanceVerdict) -> InstanceVerdict:
-    return InstanceVerdict(
-        Finding.DIFFERS, found.implied, found.excess, found.fitting, found.others, found.sources
+def ratio_row(
+    table: RatioTable,
+    row: int,
+    printed: dict[str, str],
+    readings: tuple[SolvedRatios, ...],
+    random: tuple[SolvedRatios, ...],
+    runs: tuple[PublishedRun | None, ...],
+) -> Row:
+    """Return a row of Tables 4 to 11, with a verdict on each definite instance that it may be of.
+
+    An instance that fewer columns fit than fit another reading of the same row is none that the row is held against.
+
+    - `printed`: the row as printed, by mechanism;
+    - `readings`: definite instances, solved;
+    - `random`: random instances as the text describes them; empty where nothing is random;
+    - `runs`: SM-II as its code has it, by reading; None where it would take too long.
+    """
+    found = [verdict(evidence(reading, printed), reading.cost) for reading in readings]
+    most = max(each.sources for each in found)
+    verdicts = tuple(
+        each if each.sources == most else replace(each, finding=Finding.DIFFERS) for each in found
     )
+    values = {
+        "table": table,
+        "row": row,
+        "printed": printed,
+        "readings": readings,
+        "random": random,
+        "runs": runs,
+    }
+    solved = (*readings, *random)
+    gap, certified = max(each.gap for each in solved), all(each.certified for each in solved)
+    return Row({**values, "verdicts": verdicts}, gap, certified)
+
+
+def spread(row: Row, mechanism: str) -> Interval:
+    """Return the least and the largest ratio of a mechanism over the random instances of a row."""
+    lows, highs = zip(*(reading.ratio(mechanism) for reading in row.random), strict=True)
+    return min(lows), max(highs)
+
+
+def within_spread(row: Row, mechanism: str) -> bool:
+    """Whether a printed ratio can be a rounding of one in the spread."""
+    return is_rounding(row.printed[mechanism], spread(row, mechanism))
 
 
 def evidence(reading: SolvedRatios, printed: dict[str, str]) -> list[Evidence]:
@@ -456,7 +399,7 @@ def evidence(reading: SolvedRatios, printed: dict[str, str]) -> list[Evidence]:
 
 def solve_row(
     table: RatioTable, row: int, seeds: int | None = None, runs: tuple[float, float] = (0, 0.0)
-) -> RatioRow:
+) -> Row:
     """Solve a row of a ratio table on every reading of it, and on `seeds` random instances (by default `SEEDS`).
 
     SM-II is run on every reading of no more cells than the first of `runs`, for the seconds that are its second.
@@ -473,7 +416,7 @@ def solve_row(
     if number in instances.RANDOM_TABLES:
         drawn = SEEDS.get(row, 0) if seeds is None else seeds
     readings = instances.readings(number, row)
-    return RatioRow(
+    return ratio_row(
         table,
         row,
         table.printed(row),
@@ -521,7 +464,7 @@ RATIO_LINES_WORDS = {
 _line = partial(format_line, columns=COLUMNS, stub=STUB, width=WIDTH)
 
 
-def lines(row: RatioRow, room: int = 80) -> list[str]:
+def lines(row: Row, room: int = 80) -> list[str]:
     """Return the lines of a row: as printed, every reading with its verdict, and the spread of random instances."""
     shown = [
         _line(
@@ -537,7 +480,7 @@ def lines(row: RatioRow, room: int = 80) -> list[str]:
     return shown + (_spread(row, room) if row.random else [])
 
 
-def _reading_lines(row: RatioRow, reading: SolvedRatios, found: InstanceVerdict, room: int) -> list[str]:
+def _reading_lines(row: Row, reading: SolvedRatios, found: InstanceVerdict, room: int) -> list[str]:
     queries, cells = reading.size
     label = f"{reading.label}, " if reading.label else ""
     shown = [
@@ -592,11 +535,11 @@ def _subject(names: Sequence[str], singular: str, plural: str) -> str:
     return f"{', '.join(names)} {singular if len(names) == 1 else plural}"
 
 
-def _spread(row: RatioRow, room: int) -> list[str]:
+def _spread(row: Row, room: int) -> list[str]:
     """Return the spread of the random instances, and which printed ratios lie in it."""
-    ends = {name: row.spread(name) for name in RIVALS}
+    ends = {name: spread(row, name) for name in RIVALS}
     count = len(row.random)
-    inside = [name for name in RIVALS if row.within_spread(name)]
+    inside = [name for name in RIVALS if within_spread(row, name)]
     outside = [name for name in RIVALS if name not in inside]
     text = f"    INSTANCE IS RANDOM: of {count} seeds' spread, printed within: {', '.join(inside) or 'none'}"
     return [

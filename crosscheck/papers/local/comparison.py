@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,11 +16,9 @@ import numpy as np
 
 from dualmech import fast, workloads
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import (
     ALL_RIVALS,
     BEST_HADAMARD,
-    COMPARED,
     HADAMARD,
     HISTOGRAM,
     RAPPOR,
@@ -28,7 +26,8 @@ from dualmech.crosscheck.papers.local.instances import (
     WORKLOADS,
     LocalInstance,
 )
-from dualmech.crosscheck.printing import Interval, certified_outcome, without_warnings
+from dualmech.crosscheck.papers.sheet import Row
+from dualmech.crosscheck.printing import without_warnings
 from dualmech.geometry import local
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.problems.local.strategy import LocalStrategy
@@ -53,41 +52,35 @@ SECONDS, LARGE_SECONDS, QUICK_SECONDS = 60.0, 120.0, 1.0
 ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
 
 
-@dataclass(frozen=True, slots=True)
-class RivalComparison:
-    """A workload at one n and ε."""
+def compared(
+    rivals: Mapping[str, float],
+    bound: float,
+    optimised: float | None,
+    gap: float,
+    asked: float,
+    **values: object,
+) -> Row:
+    """Return the row of a workload at one n and ε.
 
-    instance: LocalInstance
-    epsilon: float
-    # Users that every mechanism needs in the worst case, proven: by the least worst case where that is
-    # solved, else by a bound on the average
-    bound: float
-    paper_bound: float  # The same by the paper's own bound (its theorem 5.6); at least 0
-    # Users that the strategy found needs in the worst case; None where none was searched for
-    optimised: float | None
-    average: float | None  # Users that it needs where all types are equally many
-    rivals: dict[str, float]  # By name: users that the fixed mechanisms need
-    # Of what was optimised, proven and wanted, relative; infinity is wanted where nothing was
-    gap: float
-    asked: float
-    seconds: float  # Spent on the strategy
-    capped: bool = False  # Whether the search for it was stopped by its limit
+    - `rivals`: by name, users that the fixed mechanisms need;
+    - `bound`: users that every mechanism needs in the worst case, proven: by the least worst case where that is solved,
+      else by a bound on the average;
+    - `optimised`: users that the strategy found needs in the worst case; None where none was searched for;
+    - `gap`, `asked`: of what was optimised, proven and wanted, relative; infinity is wanted where nothing was.
+    """
+    found = [*rivals.values(), *([] if optimised is None else [optimised])]
+    values |= {"rivals": rivals, "bound": bound, "optimised": optimised, "asked": asked}
+    return Row(values, gap, certified=gap <= asked, sound=min(found) >= bound * (1 - ROUNDING))
 
-    @property
-    def outcome(self) -> Agreement:
-        """Whether nothing beats the bound, and the strategy is proven as near the optimum as was asked."""
-        found = [*self.rivals.values(), *([] if self.optimised is None else [self.optimised])]
-        if min(found) < self.bound * (1 - ROUNDING):
-            return Agreement.DISAGREE
-        return certified_outcome(self.gap <= self.asked)
 
-    def best(self, names: Sequence[str]) -> str:
-        """Return which of some rivals needs the fewest users."""
-        return min(names, key=lambda name: self.rivals[name])
+def best(row: Row, names: Sequence[str]) -> str:
+    """Return which of some rivals needs the fewest users."""
+    return min(names, key=lambda name: row.rivals[name])
 
-    def improvement(self, names: Sequence[str]) -> float | None:
-        """Return by what factor the best of some rivals needs more users than the strategy found."""
-        return None if self.optimised is None else self.rivals[self.best(names)] / self.optimised
+
+def improvement(row: Row, names: Sequence[str]) -> float | None:
+    """Return by what factor the best of some rivals needs more users than the strategy found."""
+    return None if row.optimised is None else row.rivals[best(row, names)] / row.optimised
 
 
 def solve(
@@ -96,8 +89,12 @@ def solve(
     optimise: bool,
     names: Sequence[str] = ALL_RIVALS,
     limit: float | None = None,
-) -> RivalComparison:
-    """Compare the mechanisms on one workload, with a strategy optimised where asked, for so many seconds at most."""
+) -> Row:
+    """Compare the mechanisms on one workload, with a strategy optimised where asked, for so many seconds at most.
+
+    'paper' is the paper's own bound (its theorem 5.6), at least 0; 'average' are the users that the strategy needs
+    where all types are equally many.
+    """
     workload, unit = instance.build(), instance.queries * NORMALISED_VARIANCE
     problem = LocalStrategy(workload, epsilon)
     squares = float((problem.root**2).sum())
@@ -105,21 +102,28 @@ def solve(
     trace = local.trace_bound(problem.root, epsilon)
     found = _search(problem, limit) if optimise else None
     bounds = [(trace - squares) / instance.size, *([] if found is None else [found.bound])]
-    return RivalComparison(
-        instance,
-        epsilon,
+    fixed = {
+        name: instance.rival(name, epsilon).sample_complexity(workload, queries=instance.queries)
+        for name in names
+    }
+    values = {
+        "name": instance.name,
+        "size": instance.size,
+        "epsilon": epsilon,
+        "paper": max(nuclear**2 / math.exp(epsilon) - squares, 0.0) / instance.size / unit,
+    }
+    if found is None:
+        return compared(fixed, max(bounds) / unit, None, 0.0, np.inf, average=None, capped=False, **values)
+    average, users = (float(each) / unit for each in (found.variances.mean(), found.variances.max()))
+    return compared(
+        fixed,
         max(bounds) / unit,
-        max(nuclear**2 / math.exp(epsilon) - squares, 0.0) / instance.size / unit,
-        None if found is None else float(found.variances.max()) / unit,
-        None if found is None else float(found.variances.mean()) / unit,
-        {
-            name: instance.rival(name, epsilon).sample_complexity(workload, queries=instance.queries)
-            for name in names
-        },
-        0.0 if found is None else found.gap,
-        np.inf if found is None else found.asked,
-        0.0 if found is None else found.seconds,
-        found is not None and found.capped,
+        users,
+        found.gap,
+        found.asked,
+        average=average,
+        capped=found.capped,
+        **values,
     )
 
 
@@ -131,7 +135,6 @@ class _Found:
     bound: float
     gap: float
     asked: float
-    seconds: float
     capped: bool
 
 
@@ -151,10 +154,10 @@ def _search(problem: LocalStrategy, limit: float | None) -> _Found:
     assert evaluated is not None  # what the judge has evaluated before
     capped = mean.status is Status.STEPS_EXHAUSTED
     asked = tol if few and limit is None else np.inf
-    return _Found(evaluated.variances, max(bounds), max(gaps), asked, mean.seconds, capped)
+    return _Found(evaluated.variances, max(bounds), max(gaps), asked, capped)
 
 
-def by_epsilon(quick: bool) -> list[Callable[[], RivalComparison]]:
+def by_epsilon(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute for Figure 1 on few user types, where the optimum is known."""
     size, epsilons = (8, (1.0, 4.0)) if quick else (EXACT_SIZE, EPSILONS)
     names = [name for name in WORKLOADS if not quick or name not in ("All Marginals", "3-Way Marginals")]
@@ -163,7 +166,7 @@ def by_epsilon(quick: bool) -> list[Callable[[], RivalComparison]]:
     ]
 
 
-def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable[[], RivalComparison]]:
+def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     """Return what to compute for Figure 1 at the paper's size, where the optimum is only bounded."""
     size, epsilons, usual = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (PAPER_SIZE, EPSILONS, None)
     return [
@@ -173,7 +176,7 @@ def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable
     ]
 
 
-def by_size(quick: bool, limit: float | None = None) -> list[Callable[[], RivalComparison]]:
+def by_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     """Return what to compute for Figure 2, at ε = 1."""
     sizes, usual = ((8, 64), QUICK_SECONDS) if quick else (SIZES, None)
     return [
@@ -183,20 +186,14 @@ def by_size(quick: bool, limit: float | None = None) -> list[Callable[[], RivalC
     ]
 
 
-def factor(rows: Sequence[RivalComparison]) -> tuple[float, float]:
-    """Return the least and the largest improvement over the best of the paper's rivals."""
-    found = [each for row in rows if (each := row.improvement(COMPARED)) is not None]
-    return min(found), max(found)
-
-
-def slope(rows: Sequence[RivalComparison], users_of: Callable[[RivalComparison], float]) -> float:
+def slope(rows: Sequence[Row], users_of: Callable[[Row], float]) -> float:
     """Return the power of n by which users grow over the last two doublings.
 
     Two, since a tree of branching 4 has a new level at every other.
     """
     first, second = rows[max(len(rows) - 3, 0)], rows[-1]
     users = [users_of(row) for row in (first, second)]
-    return float(np.log(users[1] / users[0]) / np.log(second.instance.size / first.instance.size))
+    return float(np.log(users[1] / users[0]) / np.log(second.size / first.size))
 
 
 # Worst case against average (the local privacy paper, sections 5.1 and 6.5), with both optima certified.
@@ -212,28 +209,13 @@ WORST_SIZES, WORST_QUICK_SIZES = (8, 16), (4,)
 WORST_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 
 
-@dataclass(frozen=True, slots=True)
-class WorstRow:
-    """A workload at one n and ε; variances are of one user."""
+def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
+    """Solve both criteria.
 
-    instance: LocalInstance
-    epsilon: float
-    ratio: float  # Worst over average variance of the strategy that is the best on average
-    allowed: float  # What theorem 5.1 allows for it, ``e^ε (1 + ‖W‖² / n over the average)``
-    excess: Interval  # How far its worst variance is above the least possible, relative; proven
-    gap: float  # The wider of the two proven gaps, relative
-    seconds: float  # For both optima
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether both optima are certified and theorem 5.1 holds."""
-        if not 1 - TOLERANCE <= self.ratio <= self.allowed:
-            return Agreement.DISAGREE
-        return certified_outcome(self.gap <= TOLERANCE)
-
-
-def solve_worst(instance: LocalInstance, epsilon: float) -> WorstRow:
-    """Solve both criteria."""
+    'ratio' is worst over average variance of the strategy that is the best on average, 'allowed' what theorem 5.1
+    allows for it, ``e^ε (1 + ‖W‖² / n over the average)``, and 'excess' how far its worst variance is above the least
+    possible, relative and proven.
+    """
     workload, begun = instance.build(), time.perf_counter()
     problem = LocalStrategy(workload, epsilon)
     with without_warnings():
@@ -244,18 +226,20 @@ def solve_worst(instance: LocalInstance, epsilon: float) -> WorstRow:
     average, largest = mechanism.average_variance(), mechanism.worst_variance()
     squares = float((problem.root**2).sum()) / instance.size
     low, high = worst.certificate.interval
-    return WorstRow(
-        instance,
-        epsilon,
-        largest / average,
-        math.exp(epsilon) * (1 + squares / average),
-        (max(largest / high - 1, 0.0), largest / low - 1),
-        max(mean.gap, worst.gap),
-        seconds,
-    )
+    ratio, allowed = largest / average, math.exp(epsilon) * (1 + squares / average)
+    gap = max(mean.gap, worst.gap)
+    values = {
+        "name": instance.name,
+        "size": instance.size,
+        "epsilon": epsilon,
+        "ratio": ratio,
+        "allowed": allowed,
+    }
+    values |= {"excess": (max(largest / high - 1, 0.0), largest / low - 1), "seconds": seconds}
+    return Row(values, gap, certified=gap <= TOLERANCE, sound=1 - TOLERANCE <= ratio <= allowed)
 
 
-def worst_rows(quick: bool) -> list[Callable[[], WorstRow]]:
+def worst_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
     sizes, epsilons = (WORST_QUICK_SIZES, QUICK_EPSILONS) if quick else (WORST_SIZES, WORST_EPSILONS)
     instances = [LocalInstance(name, size) for size in sizes for name in WORKLOADS]
@@ -279,26 +263,12 @@ LISTED = 8  # user types up to which all sets are listed and the judge prices ev
 OTHERS = (RESPONSE, RAPPOR, HADAMARD, BEST_HADAMARD)
 
 
-@dataclass(frozen=True, slots=True)
-class HistogramRow:
-    """Histograms of n user types at one ε."""
+def solve_histograms(size: int, epsilon: float) -> Row:
+    """Compare subset selection on histograms of n user types with its bound, and others with it.
 
-    size: int  # n
-    epsilon: float
-    members: int  # Members of the reported sets, k
-    users: float  # That subset selection needs, in both the average and the worst case (α = 0.01)
-    paper_bound: float  # Users needed by the paper's bound, ``(e^-ε - 1/n) / α``, at least 0
-    others: dict[str, float]  # By name: how many times as many users other mechanisms need
-    gap: float  # Of the objective of subset selection over the bound, relative
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether subset selection meets the bound."""
-        return certified_outcome(self.gap <= PROVEN)
-
-
-def solve_histograms(size: int, epsilon: float) -> HistogramRow:
-    """Compute a row."""
+    'members' is the size of the reported sets, 'users' what subset selection needs in both the average and the worst
+    case (α = 0.01), 'paper' what the paper's bound says, ``(e^-ε - 1/n) / α``, at least 0.
+    """
     histogram = workloads.identity(size)
     best = rivals.subset_selection(size, epsilon)
     users = best.sample_complexity(histogram)
@@ -311,10 +281,11 @@ def solve_histograms(size: int, epsilon: float) -> HistogramRow:
     instance = LocalInstance(HISTOGRAM, size)
     others = {name: instance.rival(name, epsilon).sample_complexity(histogram) / users for name in OTHERS}
     paper = max(math.exp(-epsilon) - 1 / size, 0.0) / NORMALISED_VARIANCE
-    return HistogramRow(size, epsilon, int(np.argmax(best.sizes)), users, paper, others, gap)
+    values = {"size": size, "epsilon": epsilon, "members": int(np.argmax(best.sizes)), "users": users}
+    return Row({**values, "paper": paper, "others": others}, gap, certified=gap <= PROVEN)
 
 
-def histograms_rows(quick: bool) -> list[Callable[[], HistogramRow]]:
+def histograms_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute."""
     sizes = HISTOGRAMS_QUICK_SIZES if quick else HISTOGRAMS_SIZES
     return [partial(solve_histograms, size, epsilon) for size in sizes for epsilon in HISTOGRAMS_EPSILONS]

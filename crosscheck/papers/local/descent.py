@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -14,7 +13,6 @@ import numpy as np
 
 from dualmech import fast, files, validate, workloads
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.papers.local.instances import (
     ALL_RANGE,
     HADAMARD,
@@ -25,7 +23,8 @@ from dualmech.crosscheck.papers.local.instances import (
     WORKLOADS,
     LocalInstance,
 )
-from dualmech.crosscheck.printing import certified_outcome, without_warnings
+from dualmech.crosscheck.papers.sheet import Row
+from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.rivals import LocalRival
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.local import LocalMechanism
@@ -51,30 +50,22 @@ STEP_SIZES, QUICK_STEP_SIZES = (16, 32, 64, 128, 256, 512), (16, 32, 64)
 STEPS = 15  # steps that are timed (section 6.4)
 
 
-@dataclass(frozen=True, slots=True)
-class DescentRow:
-    """Gradient descent on a workload at one n and ε."""
+def descended(objectives: Mapping[str, tuple[float, ...]], gap: float, **values: object) -> Row:
+    """Return the row of gradient descent on a workload at one n and ε.
 
-    instance: LocalInstance
-    epsilon: float
-    objectives: dict[str, tuple[float, ...]]  # By method: L over the optimum, a random start each
-    # By method: the same for the average variance, L less the workload's squares
-    variances: dict[str, tuple[float, ...]]
-    gap: float  # Of the optimum, proven, relative
-    # For the median start, of all methods, and for the certified optimum
-    seconds: float
-    exact_seconds: float
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the optimum is certified, and nothing fell below it."""
-        if min(min(found) for found in self.objectives.values()) < 1 - 2 * TOLERANCE:
-            return Agreement.DISAGREE
-        return certified_outcome(self.gap <= TOLERANCE)
+    - `objectives`: by method, L over the optimum, a random start each;
+    - `gap`: of the optimum.
+    """
+    nothing_below = min(map(min, objectives.values())) >= 1 - 2 * TOLERANCE
+    return Row({**values, "objectives": objectives}, gap, certified=gap <= TOLERANCE, sound=nothing_below)
 
 
-def solve(instance: LocalInstance, epsilon: float, seeds: int) -> DescentRow:
-    """Run gradient descent from some random starts, and the exact solver once."""
+def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
+    """Run gradient descent from some random starts, and the exact solver once.
+
+    'variances' are, as the objectives, of the average variance, L less the workload's squares; 'median' is the time of
+    the median start, of all methods.
+    """
     problem = LocalStrategy(instance.build(), epsilon)
     squares = float((problem.root**2).sum())
     with without_warnings():
@@ -83,21 +74,22 @@ def solve(instance: LocalInstance, epsilon: float, seeds: int) -> DescentRow:
             method: [fast.solve(problem, method=method, rng=seed) for seed in range(seeds)]
             for method in METHODS
         }
-    return DescentRow(
-        instance,
-        epsilon,
+    return descended(
         {method: tuple(each.objective / best.objective for each in runs) for method, runs in found.items()},
-        {
+        best.gap,
+        name=instance.name,
+        size=instance.size,
+        epsilon=epsilon,
+        variances={
             method: tuple((each.objective - squares) / (best.objective - squares) for each in runs)
             for method, runs in found.items()
         },
-        best.gap,
-        median(each.seconds for runs in found.values() for each in runs),
-        best.seconds,
+        median=median(each.seconds for runs in found.values() for each in runs),
+        seconds=best.seconds,
     )
 
 
-def rows(quick: bool) -> list[Callable[[], DescentRow]]:
+def rows(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
     sizes, seeds = (QUICK_SIZES, QUICK_SEEDS) if quick else (SIZES, SEEDS)
     names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
@@ -107,28 +99,12 @@ def rows(quick: bool) -> list[Callable[[], DescentRow]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    """Seconds of one step of gradient descent on histograms of n types, with 4 n outputs, on one thread."""
+def time_steps(size: int) -> Row:
+    """Time steps of gradient descent on histograms of n types, with 4 n outputs, on one thread.
 
-    size: int  # n
-    # Per step, by the clock and by the processor
-    seconds: float
-    processor_seconds: float
-
-    @property
-    def outcome(self) -> Agreement:
-        """Nothing is proven here."""
-        return Agreement.AGREE
-
-    @property
-    def gap(self) -> float:
-        """Nothing is optimised here."""
-        return 0.0
-
-
-def time_steps(size: int) -> StepRow:
-    """Time `STEPS` steps one by one, and take the medians: the first ones of the search for a step length."""
+    `STEPS` are timed one by one; the medians, by the clock and by the processor, are of the first ones of the search
+    for a step length.
+    """
     problem = LocalStrategy(LocalInstance(HISTOGRAM, size).build(), 1.0)
     clocks: list[tuple[float, float]] = []
 
@@ -140,10 +116,10 @@ def time_steps(size: int) -> StepRow:
     wall, processor = (
         median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1)
     )
-    return StepRow(size, wall, processor)
+    return Row({"size": size, "seconds": wall, "processor": processor})
 
 
-def steps(quick: bool) -> list[Callable[[], StepRow]]:
+def steps(quick: bool) -> list[Callable[[], Row]]:
     """Return what to time."""
     return [partial(time_steps, size) for size in (QUICK_STEP_SIZES if quick else STEP_SIZES)]
 
@@ -164,34 +140,32 @@ INITIALISATION_SIZE, QUICK_SIZE = 16, 8
 INITIALISATION_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 
 
-@dataclass(frozen=True, slots=True)
-class InitialisationRow:
-    """Gradient descent from several starts, on a workload at one n and ε; L is relative to the optimum."""
+def begun(
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    random: tuple[float, ...],
+    gap: float,
+    **values: object,
+) -> Row:
+    """Return the row of gradient descent from several starts, on a workload at one n and ε; L is over the optimum.
 
-    instance: LocalInstance
-    epsilon: float
-    before: dict[str, float]  # By fixed mechanism: its L
-    after: dict[str, float]  # The same where the descent from it ends
-    random: tuple[float, ...]  # Where descents from random strategies end
-    gap: float  # Of the optimum, proven, relative
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether the optimum is certified, nothing fell below it, and no descent ended above its start."""
-        least = min(*self.after.values(), *self.random)
-        risen = max(self.after[name] / self.before[name] for name in self.after)
-        if least < 1 - 2 * TOLERANCE or risen > 1 + TOLERANCE:
-            return Agreement.DISAGREE
-        return certified_outcome(self.gap <= TOLERANCE)
-
-    @property
-    def random_is_better(self) -> bool:
-        """Whether random starts end, in the median, below the descent from the best fixed mechanism of all."""
-        best = min(self.before, key=lambda name: self.before[name])
-        return median(self.random) < self.after[best]
+    - `before`, `after`: by fixed mechanism, its L, and L where the descent from it ends;
+    - `random`: where descents from random strategies end;
+    - `gap`: of the optimum.
+    """
+    risen = max(after[name] / before[name] for name in after)
+    sound = min(*after.values(), *random) >= 1 - 2 * TOLERANCE and risen <= 1 + TOLERANCE
+    values |= {"before": before, "after": after, "random": random}
+    return Row(values, gap, certified=gap <= TOLERANCE, sound=sound)
 
 
-def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) -> InitialisationRow:
+def random_is_better(row: Row) -> bool:
+    """Whether random starts end, in the median, below the descent from the best fixed mechanism of all."""
+    best = min(row.before, key=lambda name: row.before[name])
+    return bool(median(row.random) < row.after[best])
+
+
+def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
     """Descend from every fixed mechanism and from some random strategies, and solve for the optimum."""
     problem = LocalStrategy(instance.build(), epsilon)
     before, after = {}, {}
@@ -204,10 +178,11 @@ def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) ->
             after[name] = descent.objective / best.objective
         random = [fast.solve(problem, method="gradient", rng=seed).objective for seed in range(seeds)]
     ends = tuple(each / best.objective for each in random)
-    return InitialisationRow(instance, epsilon, before, after, ends, best.gap)
+    names = {"name": instance.name, "size": instance.size, "epsilon": epsilon}
+    return begun(before, after, ends, best.gap, **names)
 
 
-def initialisation_rows(quick: bool) -> list[Callable[[], InitialisationRow]]:
+def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute."""
     size, epsilons, seeds = (
         (QUICK_SIZE, QUICK_EPSILONS, INITIALISATION_QUICK_SEEDS)
@@ -243,29 +218,6 @@ CONSISTENCY_WORKLOADS: dict[str, Callable[[int], Workload]] = {
     ALL_RANGE: lambda size: workloads.from_gram(workloads.all_range_gram(size)),
 }
 """Those of the six that take any number of user types."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsistencyRow:
-    """Squared errors on one workload, means over simulated surveys, per query and squared number of users."""
-
-    # What was asked, of whom, and on which histogram
-    workload: str
-    mechanism: str
-    data: str
-    stated: float  # The mechanism's variance on these data
-    # Error of the unbiased answers, of the nearest ones with ``x ≥ 0``, and of those with the known
-    # total as well
-    unbiased: float
-    nonnegative: float
-    consistent: float
-    gap: float  # The widest of the estimates', proven
-    runs: int  # Surveys simulated
-
-    @property
-    def outcome(self) -> Agreement:
-        """Whether every estimate is certified."""
-        return certified_outcome(self.gap <= TOLERANCE)
 
 
 def synthetic() -> Array:
@@ -321,8 +273,13 @@ def _optimise(workload: Workload, seconds: float) -> LocalMechanism:
 
 def solve_consistency(
     name: str, runs: int, path: str | None = None, optimised: bool = False, seconds: float = SECONDS
-) -> ConsistencyRow:
-    """Simulate surveys on one workload, by a fixed mechanism or an optimised one, and estimate each three ways."""
+) -> Row:
+    """Simulate surveys on one workload, by a fixed mechanism or an optimised one, and estimate each three ways.
+
+    Squared errors are means over surveys, per query and squared number of users: of the unbiased answers, of the
+    nearest ones with ``x ≥ 0``, and of those with the known total as well; 'stated' is the mechanism's variance on
+    these data.
+    """
     x = synthetic() if path is None else read_histogram(path)
     size, users = len(x), float(x.sum())
     workload = CONSISTENCY_WORKLOADS[name](size)
@@ -347,12 +304,14 @@ def solve_consistency(
     stated = float(x @ variances) / (queries * users**2)
     data = f"{users:g} users, {size} types" + (", synthetic" if path is None else "")
     unbiased, nonnegative, consistent = (float(error) for error in errors)
-    return ConsistencyRow(name, chosen, data, stated, unbiased, nonnegative, consistent, gap, runs)
+    values = {"workload": name, "mechanism": chosen, "data": data, "runs": runs, "stated": stated}
+    values |= {"unbiased": unbiased, "nonnegative": nonnegative, "consistent": consistent}
+    return Row(values, gap, certified=gap <= TOLERANCE)
 
 
 def consistency_rows(
     quick: bool, path: str | None = None, limit: float | None = None
-) -> list[Callable[[], ConsistencyRow]]:
+) -> list[Callable[[], Row]]:
     """Return what to compute."""
     runs, usual = (QUICK_RUNS, QUICK_SECONDS) if quick else (RUNS, SECONDS)
     seconds = limit or usual

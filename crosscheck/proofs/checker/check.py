@@ -94,7 +94,7 @@ def _require_family(problem: Given, kind: str) -> None:
         expect(problem.number("allowed") == 1, f"allowed must be 1 where the family is {family}")
 
 
-def _newer(schema: Any) -> bool:
+def _newer(schema: object) -> bool:
     name, _, version = SCHEMA.partition("/")
     found = str(schema).removeprefix(f"{name}/")
     return (

@@ -316,7 +316,7 @@ class Given:
         return f"{self.where}, {str(name)[:40]!r}" if self.where else repr(str(name)[:40])
 
 
-def _parsed(text: Any) -> tuple[int, int]:
+def _parsed(text: object) -> tuple[int, int]:
     """Return a whole number and the power of two that it is multiplied by."""
     found = NUMBER.fullmatch(text) if isinstance(text, str) else None
     expect(found is not None, f"{str(text)[:40]!r} is no number such as '-0x1a3p-52'")

@@ -207,11 +207,6 @@ class TestRuns:
             stated = reference.solve(problem, max_iter=1)
         assert stated.status is dm.Status.STEPS_EXHAUSTED and stated.certificate.feasible
 
-    def test_progress_is_told(self) -> None:
-        news: list[dm.Progress] = []
-        answer = fast.solve(asked("prefix", None), callback=news.append)
-        assert answer.history == tuple(news) and news[-1].gap <= 1e-6
-
     def test_the_program_can_be_read(self) -> None:
         problem = dm.NonnegativeEstimate(dm.workloads.identity(3), [5.0, 4.0, -3.0], total=6)
         program = reference.formulate(problem)

@@ -232,11 +232,6 @@ class TestRuns:
         assert stated.status is dm.Status.STEPS_EXHAUSTED and stated.certificate.feasible
         assert agree(answer.certificate, stated.certificate)
 
-    def test_progress_is_told(self) -> None:
-        news: list[dm.Progress] = []
-        answer = fast.solve(dm.LocalProjection(normal(16, 4), 0.1), callback=news.append)
-        assert answer.history == tuple(news) and news[-1].gap <= 1e-6
-
     def test_the_program_can_be_read(self) -> None:
         program = reference.formulate(dm.LocalProjection(np.eye(2), np.log(3)))
         assert [constraint.label for constraint in program.constraints] == ["columns", "least", "most"]

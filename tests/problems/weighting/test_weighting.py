@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -210,16 +207,6 @@ class TestBothLayers:
         assert privacy_constraint.label == "privacy"
         assert privacy_constraint.dual_value.sum() == pytest.approx(p * answer.objective, rel=1e-4)
 
-    def test_answers_are_compared_with_those_to_the_same_problem_alone(self) -> None:
-        def answer(design: Array, privacy: str = "approximate") -> dm.Solution:
-            return fast.solve(dm.QueryWeighting(dm.workloads.prefix(3), design, privacy))
-
-        one = answer(np.tri(3))
-        assert crosscheck.compare([one, answer(np.tri(3))]).outcome is crosscheck.Agreement.AGREE
-        for other in (answer(np.eye(3)), answer(np.tri(3), "pure")):
-            with pytest.raises(dm.errors.InvalidInputError, match="same problem"):
-                crosscheck.compare([one, other])
-
 
 class TestFast:
     problem = stated(CASES["eigen-queries of prefixes"], "approximate")
@@ -232,24 +219,6 @@ class TestFast:
         answer = fast.solve(problem, tol=1e-10)
         check(answer, 1e-10)
         assert answer.iterations <= 20
-
-    def test_callback_and_history(self) -> None:
-        news: list[dm.Progress] = []
-        answer = fast.solve(self.problem, callback=news.append)
-        assert tuple(news) == answer.history and answer.solver == "fast:auto"
-        assert all(one.lower_bound <= two.lower_bound for one, two in zip(news, news[1:], strict=False))
-
-    def test_when_steps_run_out_the_gap_is_honest(self) -> None:
-        optimum = fast.solve(self.problem, tol=1e-9).objective
-        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED") as caught:
-            answer = fast.solve(self.problem, max_iterations=1)
-        assert caught[0].filename == __file__
-        assert answer.lower_bound <= optimum <= answer.objective and answer.gap > answer.tol
-
-    def test_two_runs_are_identical(self) -> None:
-        one, two = (fast.solve(self.problem) for _ in range(2))
-        np.testing.assert_array_equal(one.primal, two.primal)
-        assert one.certificate == two.certificate
 
     def test_random_problems_of_any_shape(self) -> None:
         rng, p = np.random.default_rng(5), ("approximate", "pure")
@@ -311,24 +280,6 @@ class TestLies:
         np.testing.assert_array_equal(answer.problem.feasible(-answer.primal), -answer.primal)
         assert not len(answer.problem.binding(-answer.primal, 1e-6))
 
-    @pytest.mark.parametrize("lie", [None, np.full(8, np.nan), np.zeros(8), -np.ones(8)])
-    def test_a_backend_that_returns_nothing(self, monkeypatch: pytest.MonkeyPatch, lie: Array | None) -> None:
-        honest = cp.Problem.solve
-
-        def solve(program: cp.Problem, *arguments: Any, **options: Any) -> Any:
-            result = honest(program, *arguments, **options)
-            program.var_dict["u"].save_value(lie)
-            return result
-
-        monkeypatch.setattr(cp.Problem, "solve", solve)
-        with pytest.raises(dm.errors.BackendError, match="no weights to judge.*CLARABEL, status optimal"):
-            reference.solve(stated(CASES["wavelet"], "approximate"))
-
-    def test_a_backend_stopped_at_once_leaves_a_judged_answer(self) -> None:
-        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
-            answer = reference.solve(TestFast.problem, time_limit=1e-9)
-        assert answer.certificate.feasible and answer.gap > answer.tol
-
 
 class TestReading:
     def test_prices_are_shares_of_the_objective(self) -> None:
@@ -344,13 +295,6 @@ class TestReading:
             strategy = problem.strategy(fast.solve(problem).primal)
             assert np.linalg.norm(strategy, order, axis=0).max() == pytest.approx(1, rel=1e-12)
 
-    def test_another_cost_divides_every_variance(self) -> None:
-        problem = stated(CASES["wavelet"], "approximate")
-        u = problem.feasible(np.ones(8))
-        one, four = (problem.mechanism(u, cost=cost) for cost in (1.0, 4.0))
-        assert four.squared_privacy_cost == pytest.approx(4)
-        np.testing.assert_allclose(one.covariance(), 4 * four.covariance())
-
     def test_pure_privacy_has_no_gaussian_mechanism(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="Gaussian mechanism, got 'pure'.*Laplace"):
             _ = fast.solve(stated(CASES["wavelet"], "pure")).mechanism
@@ -363,108 +307,6 @@ class TestReading:
         problem = dm.QueryWeighting(dm.workloads.identity(3), np.eye(3))
         for dual in (np.ones(3), dm.duals.WeightingDual(np.ones(3)), [1, 1, 1]):
             assert problem.certify(np.ones(3), dual).gap <= 1e-14
-
-
-class TestInput:
-    workload = dm.Workload([[1, 1, 0], [0, 1, 1]], names=["left", "right"])
-
-    @pytest.mark.parametrize(
-        "design",
-        [np.eye(2), np.ones(3), np.zeros((2, 3)), [], "I", None, [[1, np.nan, 0]], 1e50 * np.eye(3), 1j],
-        ids=str,
-    )
-    def test_design(self, design: Any) -> None:
-        with pytest.raises(dm.errors.DualmechError, match="design") as error:
-            dm.QueryWeighting(self.workload, design)
-        assert isinstance(error.value, ValueError | TypeError) and "\n" not in str(error.value)
-
-    def test_a_query_outside_the_row_space_is_named(self) -> None:
-        for design in ([[1, 1, 0], [0, 0, 1]], [[1, 1, 0], [0, 0, 1], [1, 1, 1]]):
-            with pytest.raises(
-                dm.errors.InvalidInputError, match="'right' lies outside the row space of the design"
-            ):
-                dm.QueryWeighting(self.workload, design)
-
-    @pytest.mark.parametrize(
-        "workload", [np.eye(3), None, dm.Workload(np.zeros((2, 3)))], ids=["array", "None", "0"]
-    )
-    def test_workload(self, workload: Any) -> None:
-        with pytest.raises(dm.errors.DualmechError, match="workload"):
-            dm.QueryWeighting(workload, np.eye(3))
-
-    @pytest.mark.parametrize("privacy", ["gaussian", "", None, 1])
-    def test_privacy(self, privacy: Any) -> None:
-        with pytest.raises(dm.errors.DualmechError, match="privacy must be one of approximate, pure"):
-            dm.QueryWeighting(self.workload, np.eye(3), privacy)
-
-    @pytest.mark.parametrize("neighbours", [np.eye(2), np.zeros((3, 2)), "all"], ids=str)
-    def test_neighbours(self, neighbours: Any) -> None:
-        with pytest.raises(dm.errors.DualmechError, match="neighbours"):
-            dm.QueryWeighting(self.workload, np.eye(3), neighbours=neighbours)
-
-    @pytest.mark.parametrize("primal", [np.ones(2), np.ones((3, 1)), "equal", []], ids=str)
-    def test_primal(self, primal: Any) -> None:
-        with pytest.raises(dm.errors.DualmechError, match="weights"):
-            dm.QueryWeighting(self.workload, np.eye(3)).certify(primal, np.ones(3))
-
-    @pytest.mark.parametrize(
-        "dual", [np.ones(2), np.ones((3, 1)), "uniform", dm.duals.WeightingDual(np.ones(4))]
-    )
-    def test_dual(self, dual: Any) -> None:
-        with pytest.raises(dm.errors.DualmechError, match="dual"):
-            dm.QueryWeighting(self.workload, np.eye(3)).certify(np.ones(3), dual)
-
-    @pytest.mark.parametrize("weights", [[1, -1, 1], [0, 1, 1], [1, np.nan, 1], [np.inf, 1, 1]], ids=str)
-    def test_weights_that_are_no_solution(self, weights: Any) -> None:
-        problem = dm.QueryWeighting(self.workload, np.eye(3))
-        for method in (problem.strategy, problem.strategy_error, problem.mechanism):
-            with pytest.raises(dm.errors.InvalidInputError, match="weights must"):
-                method(weights)
-
-    @pytest.mark.parametrize("cost", [0, -1.0, np.nan, "low"])
-    def test_cost(self, cost: Any) -> None:
-        with pytest.raises(dm.errors.DualmechError, match="cost"):
-            dm.QueryWeighting(self.workload, np.eye(3)).mechanism(np.ones(3), cost)
-
-    @pytest.mark.parametrize("formulation", ["schur", "power", "", 1])
-    def test_formulation(self, formulation: Any) -> None:
-        for function in (reference.formulate, reference.solve):
-            with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of inv_pos, sdp"):
-                function(dm.QueryWeighting(self.workload, np.eye(3)), formulation=formulation)
-
-    @pytest.mark.parametrize("option", [{"method": "fixed_point"}, {"tol": 0.0}, {"max_iterations": 0}])
-    def test_options(self, option: dict[str, Any]) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match=next(iter(option))):
-            fast.solve(dm.QueryWeighting(self.workload, np.eye(3)), **option)
-
-    def test_a_problem_is_frozen(self) -> None:
-        problem = dm.QueryWeighting(self.workload, np.eye(3))
-        with pytest.raises(ValueError, match="read-only"):
-            problem.design[0] = 5.0
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            problem.privacy = "pure"  # type: ignore[misc]
-
-
-class TestFiles:
-    @pytest.mark.parametrize("privacy", KINDS)
-    @pytest.mark.parametrize("case", ["sparse", "tree, dependent", "one replaced, total asked"])
-    def test_round_trip(self, case: str, privacy: str, tmp_path: Path) -> None:
-        answer = fast.solve(stated(CASES[case], privacy))
-        dm.save(answer, tmp_path / "answer.npz")
-        again = dm.load(tmp_path / "answer.npz")
-        assert isinstance(again.problem, dm.QueryWeighting) and again.problem.privacy == privacy
-        assert again.certificate == answer.certificate and again.status is dm.Status.CERTIFIED
-        np.testing.assert_array_equal(again.primal, answer.primal)
-
-    @pytest.mark.parametrize("key", ["design", "privacy", "dual.neighbour_weights"])
-    def test_a_file_that_lacks_something_is_refused(self, key: str, tmp_path: Path) -> None:
-        path = tmp_path / "answer.npz"
-        dm.save(fast.solve(stated(CASES["wavelet"], "approximate")), path)
-        with np.load(path) as archive:
-            arrays = {name: value for name, value in archive.items() if name not in (key, "digest")}
-        np.savez(path, **arrays)
-        with pytest.raises(dm.errors.FileFormatError, match=key):
-            dm.load(path)
 
 
 @pytest.mark.parametrize("privacy", ["approximate", "pure"])
