@@ -157,7 +157,7 @@ def _price(prices: Array, j: int, answer: Solution, proven: ExactProof | None) -
     return f"${latex(proven.query_weights[j] * target)}$"
 
 
-def _name(problem: object, count: int, j: int) -> str:
+def _name(problem: Any, count: int, j: int) -> str:
     """Return what the item of a price is called: a table, a query, a user type, or a number."""
     if hasattr(problem, "user_types"):
         return f"user type {j}"
