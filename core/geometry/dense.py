@@ -258,6 +258,8 @@ class Dense:
             raise InvalidInputError("workload must have at least one query that is not all zero")
         chosen, representation, extra = _factor(dense, workload.names, basis, redundant)
         checked = as_neighbour_matrix(neighbours, workload.shape[1], workload.domain)
+        if basis is None and checked is not None:
+            chosen = _alike_where_asked_alike(dense, chosen)
         moves, rounding = moves_between(chosen, checked)
         if not np.any(moves):
             raise InvalidInputError(UNMOVED)
@@ -473,6 +475,13 @@ def as_dual_weights(dual: Iterable[npt.ArrayLike], neighbours: int, queries: int
     except (TypeError, ValueError) as error:
         raise InputTypeError("dual must be a pair of weights, on neighbours and on queries") from error
     return read_weights(neighbours, first, *ON_NEIGHBOURS), read_weights(queries, last, *ON_QUERIES)
+
+
+def _alike_where_asked_alike(dense: Array, rows: Array) -> Array:
+    """Return rows with one entry for all cells of which every query asks the same: to move among them is no move."""
+    firsts: dict[bytes, int] = {}
+    columns = np.ascontiguousarray(dense.T + 0.0)
+    return rows[:, [firsts.setdefault(column.tobytes(), cell) for cell, column in enumerate(columns)]]
 
 
 def _factor(
