@@ -132,6 +132,9 @@ class TestCommand:
     def test_a_limit_is_kept_before_records_are_read(self, path: Path) -> None:
         fast.solve(dm.FitnessForUse(ASKED, 50.0)).save(path.parent / "plan.npz")
         path.write_text('limit = "1/1000"\n')
+        header = path.parent / "header.csv"
+        assert ASKED.domain is not None
+        header.write_text(",".join(ASKED.domain.names) + "\nno such value\n")
         for more in (("--dry-run",), ("-o", path.parent / "out")):
-            refused = self.run("no such file.csv", path.parent / "plan.npz", "--ledger", path, *more)
+            refused = self.run(header, path.parent / "plan.npz", "--ledger", path, *more)
             assert "the ledger's limit is rho = 1/1000" in str(refused.exception)

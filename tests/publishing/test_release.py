@@ -293,6 +293,7 @@ class TestRelease:
         asked = dm.Workload(dm.workloads.prefix(4).dense(), domain=dm.Domain({"x": 4}))
         answer = fast.solve(dm.FitnessForUse(asked, 1.0), tol=1e-4)
         nowhere: Any = "no such file.csv"
+        unreadable = object()
         for given, told in (
             ({"rng": 0}, "takes no rng"),
             ({"seed": 1}, "takes no seed"),
@@ -302,7 +303,7 @@ class TestRelease:
             ({"rho": "-1/2"}, "rho must be positive"),
         ):
             with pytest.raises(dm.errors.DualmechError, match=told):
-                dm.release(answer, nowhere, **given)
+                dm.release(answer, unreadable, **given)
         with pytest.raises(dm.errors.InputTypeError, match="workload must say"):
             dm.release(answer.mechanism, np.ones(4))
         local: Any = dm.LocalMechanism([[0.7, 0.3], [0.3, 0.7]], 1.0, dm.workloads.identity(2))

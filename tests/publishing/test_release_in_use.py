@@ -46,7 +46,7 @@ class TestWhatIsAsked:
         ]
         for mechanism, workload, told in cases:
             with pytest.raises(dm.errors.InvalidInputError, match=told):
-                dm.release(mechanism, "no such file.csv", workload=workload)
+                dm.release(mechanism, object(), workload=workload)  # which cannot be read
 
     def test_some_of_the_tables_are_published(self) -> None:
         pytest.importorskip("opendp")
