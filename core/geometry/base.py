@@ -373,7 +373,7 @@ def sentences(problem: Any, prices: Array) -> tuple[str, ...]:
 def _names(problem: Any, count: int) -> list[str]:
     """Return what items are called: tables, groups of queries where there are several, or else queries."""
     asked, geometry = problem.workload, problem.geometry
-    if geometry.name == "dense" and count == asked.shape[0]:
+    if geometry.name in ("dense", "stream") and count == asked.shape[0]:
         return [*map(repr, asked.groups if len({*asked.groups}) > 1 else asked.names)]
     return [
         geometry.item_words(index).removeprefix("table ").removeprefix("query ") for index in range(count)
