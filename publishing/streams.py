@@ -12,9 +12,9 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.stream import stream_in
+from dualmech.geometry.stream import factor_squares, stream_in
 from dualmech.linalg import EPS
-from dualmech.mechanisms.stream import StreamMechanism, inverse_root, noise_times
+from dualmech.mechanisms.stream import InverseRoot, StreamMechanism, inverse_root
 from dualmech.publishing.drawing import (
     Counts,
     Exact,
@@ -43,9 +43,7 @@ from dualmech.workloads.domain import Domain
 EXPONENT = 52  # b
 FRACTION = 62  # f
 POLES = 2e-7  # relative error of the sum over the poles
-ACCURACY = (
-    1e-6  # by how much less is measured than the mechanism allows, relative: no direction then costs more
-)
+ACCURACY = 1e-6  # by how much less is measured than may be, relative: no direction then costs more
 LARGER = 1 + 4e-6  # how much larger the noise that is drawn is than the mechanism's, at most
 MOST_STEPS = 100_000
 PASSES = 3  # of the solution for the cells: each leaves a millionth of the error
@@ -112,12 +110,13 @@ class DrawnStream:
     lose more than the accuracy.
     """
 
-    __slots__ = ("given", "mechanism", "squared_privacy_cost", "sums")
+    __slots__ = ("given", "mechanism", "root", "squared_privacy_cost", "sums")
 
     by_table = False
 
     given: StreamMechanism
     mechanism: StreamMechanism  # of noise that is not smaller than what is drawn
+    root: InverseRoot  # of the mechanism that was given
     sums: tuple[DecayedSum, ...]
     squared_privacy_cost: Fraction
 
@@ -127,7 +126,8 @@ class DrawnStream:
                 f"mechanism must have at most {MOST_STEPS} steps to be drawn in whole numbers, got {mechanism.cells}"
             )
         self.given, self.mechanism = mechanism, mechanism.scaled(LARGER)
-        self.sums = tuple(DecayedSum.of(*each) for each in _measured(mechanism))
+        self.root = inverse_root(mechanism, POLES)
+        self.sums = tuple(DecayedSum.of(*each) for each in _measured(self.root))
         costs = np.sum([each.changes() ** 2 for each in self.sums], axis=0)
         self.squared_privacy_cost = Fraction(float(costs.max()) * (1 + 64 * EPS))
         self._check()
@@ -145,7 +145,7 @@ class DrawnStream:
             total += each.transposed(np.ldexp(noisy.astype(np.float64), -EXPONENT))
         found = np.zeros(len(counts))
         for _ in range(PASSES):
-            found += noise_times(self.given, total - self._precision(found), POLES)
+            found += self.root.noise_times(total - self._precision(found))
         return found
 
     def estimate(self, measured: Array, workload: Workload) -> Array:
@@ -161,7 +161,7 @@ class DrawnStream:
         given, count = self.given, self.given.cells
         probes = (np.ones(count), np.arange(1.0, count + 1), (-1.0) ** np.arange(count), np.eye(1, count)[0])
         for probe in probes:
-            solved = noise_times(given, np.asarray(probe, dtype=np.float64), POLES)
+            solved = self.root.noise_times(np.asarray(probe, dtype=np.float64))
             known, found = probe @ solved, solved @ self._precision(solved)
             if not abs(found / known - (1 - ACCURACY) ** 2) <= ACCURACY:
                 raise InvalidInputError(UNEVEN)
@@ -172,16 +172,11 @@ class DrawnStream:
 UNEVEN = "mechanism must have more even weights, or fewer steps, for its sums to be drawn in whole numbers"
 
 
-def _measured(mechanism: StreamMechanism) -> list[tuple[Array, Array]]:
+def _measured(held: InverseRoot) -> list[tuple[Array, Array]]:
     """Return the gains and decays of each pole; no number is subtracted from another, so that all keep their digits."""
-    held = inverse_root(mechanism, POLES)
-    matrix, found = held.matrix, []
-    for place, factor in zip(held.poles.places, held.poles.factors, strict=True):
-        before, squares = 0.0, np.empty(len(matrix.a))
-        for index, (a, b) in enumerate(zip(matrix.a.tolist(), [*matrix.b.tolist(), 0.0], strict=True)):
-            squares[index] = before + place + a
-            before = b * (before + place) / squares[index]
-        roots = np.sqrt(squares)
-        decays = np.r_[0.0, np.sqrt(matrix.a[:-1] * matrix.b) / (roots[:-1] * roots[1:])]
-        found.append(((1 - ACCURACY) * np.sqrt(factor / held.level / held.cells) / roots, decays))
-    return found
+    matrix, poles = held.matrix, held.poles
+    roots = np.sqrt(factor_squares(matrix, poles.places))
+    below = np.sqrt(matrix.a[:-1] * matrix.b)[:, None] / (roots[:-1] * roots[1:])
+    decays = np.vstack([np.zeros((1, roots.shape[1])), below])
+    gains = (1 - ACCURACY) * np.sqrt(poles.factors / held.level / held.cells[:, None]) / roots
+    return [*zip(gains.T, decays.T, strict=True)]

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import FEASIBLE
-from dualmech.errors import InvalidInputError
+from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.linalg import to_dense
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
+from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 
 # What an answer exceeds, in words: queries, tables and neighbours by their names.
@@ -202,6 +203,14 @@ class Offer:
     take: Callable[[], tuple[Geometry, Any]]
 
 
+def numbers_by_table(geometry: str, workload: Workload, tables: Any, given: object, name: str) -> Array:
+    """Return one positive number per table; refuse, by the geometry's name, such as differ within a table."""
+    found = numbers.of_tables(workload, tables, given, name)
+    if found is None:
+        raise GeometryError(f"geometry {geometry!r} takes {name} that are equal within a table")
+    return found
+
+
 @runtime_checkable
 class Geometry(Protocol):
     """The structure of a workload, and how to evaluate noise on it.
@@ -212,9 +221,7 @@ class Geometry(Protocol):
 
     name: ClassVar[str]  # dense, blocks, product, split or stream
     takes: ClassVar[str]  # which workloads it is for, in words
-    takes_relations: ClassVar[
-        bool
-    ]  # whether neighbours by a rule may be others than one record added or removed
+    takes_relations: ClassVar[bool]  # or one record added or removed alone
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:

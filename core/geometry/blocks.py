@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import (
     SET_UP,
@@ -34,6 +34,7 @@ from dualmech.geometry.base import (
     Ranked,
     Request,
     decompositions,
+    numbers_by_table,
     ranked,
     read_weights,
     shares,
@@ -50,13 +51,12 @@ from dualmech.geometry.block_rows import (
     key_of,
     symmetries_of,
 )
-from dualmech.geometry.dense import as_covariance, judged_covariance
+from dualmech.geometry.dense import check_noise, judged_covariance
 from dualmech.geometry.statements import tables_in_numbers
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
-from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload, union_of
@@ -301,9 +301,7 @@ class Blocks:
         tables = workload.tabular()
         if tables is None:
             return None
-        held = numbers.of_tables(workload, tables, request.given, request.name)
-        if held is None:
-            raise GeometryError(f"geometry 'blocks' takes {request.name} that are equal within a table")
+        held = numbers_by_table(cls.name, workload, tables, request.given, request.name)
         if isinstance(tables, MarginalWorkload) and relation is None:
             geometry = cls.of_marginals(tables)
         else:
@@ -403,10 +401,7 @@ class Blocks:
         tables, own = workload.tabular(), self.workload
         if tables is None or not any(own.same_as(each) for each in (workload, tables, union_of([tables]))):
             raise InvalidInputError("geometry must be of this workload")
-        found = numbers.of_tables(workload, tables, given, name)
-        if found is None:
-            raise InvalidInputError(f"geometry 'blocks' takes {name} that are equal within a table")
-        return found
+        return numbers_by_table(self.name, workload, tables, given, name)
 
     @property
     def operations(self) -> float:
@@ -466,10 +461,7 @@ class Blocks:
     def checked(self, given: object) -> BlockPoint:
         """Return a given answer as a point; what is no covariance is refused."""
         point = self.point(given)
-        if len(point.levels):
-            validate.positive(1, levels=point.levels)
-        for index, each in enumerate(point.covariances):
-            as_covariance(f"covariances[{index}]", each)
+        check_noise(point.levels, covariances=point.covariances)
         return point
 
     def divide(self, point: BlockPoint, divisor: float) -> BlockPoint:

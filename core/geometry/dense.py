@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -198,6 +198,15 @@ def as_covariance(name: str, given: object) -> Array:
                 f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
             )
     return covariance
+
+
+def check_noise(levels: Array, **matrices: Sequence[object]) -> None:
+    """Refuse levels that are not positive, and matrices that are no covariances."""
+    if len(levels):
+        validate.positive(1, levels=levels)
+    for name, each in matrices.items():
+        for index, matrix in enumerate(each):
+            as_covariance(f"{name}[{index}]", matrix)
 
 
 def divided_covariance(covariance: Array, divisor: float) -> Array:

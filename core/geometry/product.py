@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -151,38 +151,27 @@ class Product:
         if found is None:
             return None
         workload, given = found
-        offers: dict[Any, Offer] = {}
-        order = []
-        for index, (factor, own) in enumerate(
-            zip(workload.factors, _shares(workload, given, request.name), strict=True)
-        ):
-            order.append(key := (id(factor), own if isinstance(own, int | float | np.number) else id(own)))
-            if key not in offers:
-                offers[key] = _of_factor(index, given, partial(_factor_offer, request, factor, own))
+        shares = _shares(workload, given, request.name)
+        offers = _each_once(
+            given, zip(workload.factors, shares, strict=True), partial(_factor_offer, request)
+        )
 
         def take() -> tuple[Geometry, tuple[Any, ...]]:
-            taken = {key: _of_factor(order.index(key), given, offer.take) for key, offer in offers.items()}
-            made = cls(workload, tuple(taken[key][0] for key in order))
-            held = tuple(taken[key][1] for key in order)
+            taken = _each_once(given, ((each,) for each in offers), lambda each: each.take())
+            made, held = cls(workload, tuple(one for one, _ in taken)), tuple(two for _, two in taken)
             made.representable(request.name, held)
             return made, held
 
-        return Offer(SET_UP + sum(each.operations - SET_UP for each in offers.values()), take)
+        distinct = {id(each): each.operations - SET_UP for each in offers}
+        return Offer(SET_UP + sum(distinct.values()), take)
 
     def numbers(self, workload: Workload, given: object, name: str) -> tuple[Any, ...]:
         """Return the numbers of each factor; those of one that comes again are read once."""
         found = _multiplied(workload, given, name, True)
         if found is None or not found[0].same_as(self.workload):
             raise InvalidInputError("geometry must be of this workload")
-        known: dict[Any, Any] = {}
-        held = []
-        for index, (own, factor, share) in enumerate(
-            zip(found[0].factors, self.factors, _shares(*found, name), strict=True)
-        ):
-            key = id(factor), share if numbers.is_number(share) else id(share)
-            if key not in known:
-                known[key] = _of_factor(index, found[1], partial(factor.numbers, own, share, name))
-            held.append(known[key])
+        pairs = zip(found[0].factors, self.factors, _shares(*found, name), strict=True)
+        held = _each_once(found[1], pairs, lambda own, factor, share: factor.numbers(own, share, name))
         self.representable(name, held)
         return tuple(held)
 
@@ -366,14 +355,21 @@ def _factor_offer(request: Request, factor: Workload, own: object) -> Offer:
     return found
 
 
-def _of_factor(index: int, given: object, found: Callable[[], T]) -> T:
-    """Return what a factor offers, or holds; it says which of several numbers it cannot take."""
-    try:
-        return found()
-    except DualmechError as error:
-        if isinstance(given, ByFactor):
-            raise type(error)(f"factors[{index}]: {error}") from None
-        raise
+def _each_once(given: object, items: Iterable[tuple[Any, ...]], found: Callable[..., T]) -> list[T]:
+    """Return what is found for each factor, of one that comes again once; an error of several numbers says of which."""
+    known: dict[tuple[object, ...], T] = {}
+    keys = []
+    for index, item in enumerate(items):
+        key = tuple(each if isinstance(each, int | float | np.number) else id(each) for each in item)
+        keys.append(key)
+        if key not in known:
+            try:
+                known[key] = found(*item)
+            except DualmechError as error:
+                if isinstance(given, ByFactor):
+                    raise type(error)(f"factors[{index}]: {error}") from None
+                raise
+    return [known[key] for key in keys]
 
 
 def _product_judged(judged: Any) -> Judged:

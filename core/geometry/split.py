@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import (
     SET_UP,
     FitnessDual,
@@ -22,17 +22,17 @@ from dualmech.geometry.base import (
     Ranked,
     Request,
     decompositions,
+    numbers_by_table,
     ranked,
     read_weights,
     shares,
     valid_weights,
 )
-from dualmech.geometry.dense import as_covariance
+from dualmech.geometry.dense import check_noise
 from dualmech.geometry.statements import tables_in_numbers
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import sum_rounding
-from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 from dualmech.workloads.query_tables import TableWorkload
 
@@ -233,14 +233,15 @@ class Split:
         workload = request.workload
         if not isinstance(workload, TableWorkload):
             return None
-        geometry, held = cls(workload), _one_each(workload, request.given, request.name)
+        geometry = cls(workload)
+        held = geometry.numbers(workload, request.given, request.name)
         return Offer(SET_UP + decompositions(SPLIT_FROM, SPLIT_FROM), lambda: (geometry, held))
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
         """Return one positive number per table, from what was given."""
         if not self.workload.same_as(workload):
             raise InvalidInputError("geometry must be of this workload")
-        return _one_each(self.workload, given, name)
+        return numbers_by_table(self.name, workload, self.workload.tables, given, name)
 
     @property
     def rank(self) -> int:
@@ -267,10 +268,7 @@ class Split:
     def checked(self, given: object) -> SplitPoint:
         """Return a given answer as a point; what is no covariance is refused."""
         point = self.point(given)
-        if len(point.levels):
-            validate.positive(1, levels=point.levels)
-        for index, each in enumerate(point.shapes):
-            as_covariance(f"shapes[{index}]", each)
+        check_noise(point.levels, shapes=point.shapes)
         return point
 
     def divide(self, point: SplitPoint, divisor: float) -> SplitPoint:
@@ -438,14 +436,6 @@ class Split:
         if not isinstance(given, Sequence) or len(given) != count:
             raise InvalidInputError(f"{name} must be a sequence of {count} arrays, one per attribute")
         return [validate.numeric(dimensions, **{f"{name}[{axis}]": each}) for axis, each in enumerate(given)]
-
-
-def _one_each(workload: TableWorkload, given: object, name: str) -> Array:
-    """Return one positive number per table."""
-    found = numbers.of_tables(workload, workload.tables, given, name)
-    if found is None:
-        raise GeometryError(f"geometry 'split' takes {name} that are equal within a table")
-    return found
 
 
 def _products(axes: tuple[int, ...], pairs: list[Array]) -> dict[tuple[int, ...], Array]:

@@ -147,6 +147,11 @@ def inverse_root_diagonals(matrix: Bidiagonal, poles: Poles, both: bool = True) 
     return left, right
 
 
+def factor_squares(matrix: Bidiagonal, shifts: Array) -> Array:
+    """Return the squared diagonal of R with ``R R' = L L' + w`` (n, p), for each of the shifts w."""
+    return matrix.a[:, None] + shifts + _sequence(np.r_[0.0, matrix.b], np.r_[1.0, matrix.a[:-1]], shifts)
+
+
 def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
     """Return ``y_k = g_k (y_{k-1} + w) / (y_{k-1} + w + h_k)`` (n, p), for each of the shifts w; no start matters.
 

@@ -69,6 +69,11 @@ class InverseRoot:
         found[:-1] -= np.sqrt(self.matrix.b) * y[1:]
         return found
 
+    def noise_times(self, vector: Array) -> Array:
+        """Return ``Σ v`` (d,), in time proportional to d."""
+        root = np.sqrt(self.level * self.cells)
+        return np.asarray(root * self.times(self.solved(self.transposed_times(root * vector))))
+
 
 class StreamMechanism(SteppedMechanism):
     """The mechanism ``x ↦ x + N(0, Σ)`` on the cells of a stream, ``Σ = level · P # Q⁻¹``, and the sums of its answers.
@@ -230,10 +235,3 @@ def inverse_root(mechanism: StreamMechanism, tol: float = ACCURACY) -> InverseRo
     cells, sums = cells / cells.max(), sums / sums.max()
     matrix = Bidiagonal.of(cells, sums, decay)
     return InverseRoot(matrix, poles_of(matrix, cells, sums, decay, tol), cells, level)
-
-
-def noise_times(mechanism: StreamMechanism, vector: Array, tol: float = ACCURACY) -> Array:
-    """Return ``Σ v`` (d,) to a relative accuracy, in time proportional to d."""
-    held = inverse_root(mechanism, tol)
-    root = np.sqrt(held.level * held.cells)
-    return np.asarray(root * held.times(held.solved(held.transposed_times(root * vector))))
