@@ -128,14 +128,19 @@ def poles_of(
     return Poles.of(SAFE / float(query_weights @ squares), matrix.largest, tol)
 
 
+def recurrences(matrix: Bidiagonal, places: Array) -> tuple[Array, Array]:
+    """Return p and r (n, p), for each of the shifts w."""
+    before = _sequence(np.r_[0.0, matrix.b], np.r_[1.0, matrix.a[:-1]], places)
+    return before, _sequence(matrix.a[::-1], np.r_[0.0, matrix.b[::-1]], places)[::-1]
+
+
 def inverse_root_diagonals(matrix: Bidiagonal, poles: Poles, both: bool = True) -> tuple[Array, Array]:
     """Return the diagonals of ``Σ_j c_j (L L' + w_j)⁻¹`` and, if asked for, of ``Σ_j c_j (L'L + w_j)⁻¹`` (n,)."""
     a, b, count = matrix.a, matrix.b, len(matrix.a)
     left, right = np.zeros(count), np.zeros(count if both else 0)
     for start in range(0, len(poles.places), POLES):
         places, factors = (each[start : start + POLES] for each in (poles.places, poles.factors))
-        before = _sequence(np.r_[0.0, b], np.r_[1.0, a[:-1]], places)
-        after = _sequence(a[::-1], np.r_[0.0, b[::-1]], places)[::-1]
+        before, after = recurrences(matrix, places)
         before += places
         left += (factors / (before + after)).sum(axis=1)
         if both:
@@ -191,15 +196,15 @@ def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
     return found.reshape(stretches * length, len(shifts))[:count]
 
 
-STEPS_OF_DECAY, STEPS_OF_SPREAD = 4.5, {"targets": 2.3, "weights": 0.5}
-"""Further steps of the fixed point for every step that is forgotten, and their growth with the numbers' spread."""
+STEPS, UNEVEN = 16.0, {"targets": 3.0, "weights": 1.5}
+"""Steps for equal numbers, and how many times as long others take, or targets of sums that forget."""
 
 A_STEP, A_CELL = {"targets": 6e6, "weights": 4.5e6}, {"targets": 3.3e4, "weights": 2.2e4}
 """What a step takes, and every cell in it, in operations of a matrix product of the same time."""
 
 ACCURACY = 1e-13  # to which the judge takes an inverse square root, relative
 
-FLOOR = 1e-14
+FLOOR = 1e-26
 """Least weight that the judge takes, over the largest: any positive weights prove a bound, and 0 has no logarithm."""
 
 
@@ -331,16 +336,10 @@ class Stream:
             )
 
     def operations(self, given: Array, name: str) -> float:
-        """Return about how many operations a solution takes, as measured: more where numbers differ, or sums forget.
-
-        The spread of the numbers is the standard deviation of their logarithms, each half of which all but triples the
-        steps that fitness takes.
-        """
-        count = len(self.on_sums(given))
-        forgotten = count * (1 - float(np.min(self.decay))) if name == "targets" else 0.0
-        spread = float(np.std(np.log(given)))
-        steps = (16 + STEPS_OF_DECAY * forgotten) * np.exp(STEPS_OF_SPREAD[name] * spread)
-        return float(steps * (A_STEP[name] + A_CELL[name] * count))
+        """Return about how many operations a solution takes, as measured: more where numbers differ, or sums forget."""
+        even = np.ptp(given) == 0 and (name == "weights" or np.min(self.decay) == 1)
+        steps = STEPS if even else STEPS * UNEVEN[name]
+        return float(steps * (A_STEP[name] + A_CELL[name] * len(self.on_sums(given))))
 
     @property
     def decay(self) -> float | Array:
@@ -591,8 +590,7 @@ class RangeStream(Stream):
     @property
     def sums(self) -> Array:
         """V written out (d, d); refused where it is too large."""
-        count = self.workload.shape[1]
-        if count**2 > MAX_DENSE_ENTRIES:
+        if (count := self.workload.shape[1]) ** 2 > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
                 f"noise on {count} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
             )
@@ -617,8 +615,7 @@ class RangeStream(Stream):
 
     def forms(self, point: AnyNoise) -> Any:
         """Evaluate both sides; None for noise that is no covariance."""
-        found = Stream.forms(self, point)
-        if found is None:
+        if (found := Stream.forms(self, point)) is None:
             return None
         of_ranges = isinstance(point, np.ndarray)
         return RangeForms(found, np.ones(self.workload.shape[0]) if of_ranges else self.shares)
@@ -655,14 +652,12 @@ class RangeStream(Stream):
 
 def one_number(workload: RangeWorkload, given: object, name: str) -> Array | None:
     """Return the number that all ranges have (1,), None where they differ; refuse what is none."""
-    if isinstance(given, Mapping):
-        if {*given} != {"ranges"} or workload.shape[0] == 1:
-            each = numbers.by_query(workload, given, name, positive=False)
-            return each[:1] if np.ptp(each) == 0 and each[0] > 0 else None
-        given = given["ranges"]
-    checked = validate.finite(**{name: given})
-    if checked.shape not in ((), (1,)):
-        each = numbers.by_query(workload, checked, name, positive=False)
+    named = isinstance(given, Mapping)
+    if isinstance(given, Mapping) and {*given} == {"ranges"} and workload.shape[0] > 1:
+        given, named = given["ranges"], False
+    checked = None if named else validate.finite(**{name: given})
+    if checked is None or checked.shape not in ((), (1,)):
+        each = numbers.by_query(workload, given, name, positive=False)
         return each[:1] if np.ptp(each) == 0 and each[0] > 0 else None
     found = np.array([validate.positive_number(**{name: float(checked.reshape(()))})])
     validate.moderate(**{name: found})

@@ -100,7 +100,7 @@ def solve(geometry: Any, problem: Any, limits: loop.Limits, **options: Any) -> S
     """
     given = {name: value for name, value in options.items() if value is not None or name == "method"}
     check_orbits(geometry, given.get("orbits"))
-    if geometry.name == "stream" and ("orbits" in given or given["method"] == "newton"):
+    if geometry.name == "stream" and "orbits" in given:
         return dense.solve(problem.on_matrix(), limits, **given)
     if "start" in given and "start" not in OPTIONS[geometry.name]:
         raise InvalidInputError(f"start is not for geometry {geometry.name!r}, whose solver begins anew")

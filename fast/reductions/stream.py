@@ -1,52 +1,221 @@
-"""Running sums: the fixed point of the dual, each evaluation in time proportional to the number of sums."""
+"""Running sums: the dual function, its gradient and products with its Hessian in time proportional to their number."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import scipy.linalg.blas
 
-from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, loop
 from dualmech.geometry import stream
 from dualmech.geometry.base import FitnessDual, VarianceDual
-from dualmech.geometry.stream import StreamPoint
+from dualmech.geometry.stream import Bidiagonal, Poles, StreamPoint
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 from dualmech.validate import Array
 
-SHARE = 1e-3  # share of the tolerance that the quadrature of a step may be off by
+# With T of `dualmech.geometry.stream` for weights λ on cells and μ on sums, the dual function is ``F = tr T^-½``, and
+# the relative derivatives of 2F are the diagonals of ``T^-½`` and ``T'^-½``. Minus its Hessian in relative weights is
+# therefore these 2 n numbers times the change of the weights, less what they change by themselves: for the sum of
+# poles that stands for the inverse square root, by the derivative of the recurrences of p and r. That is for each pole
+# a linear recurrence forwards and one backwards, solves with bidiagonal matrices. Both terms take the same poles, so
+# that most of what these are off by cancels.
 
-ACCELERATION = ascent.Acceleration(memory=11, spare=1e-9)
+SHARE = 1e-2  # share of the tolerance that the quadrature of an evaluation may be off by
 
-PATIENCE = 150  # evaluations without a smaller gap after which it counts as stalled: they are cheap
+COARSE = 1e-2
+"""What the quadrature of the Hessian may be off by while the gap is larger; then, the gap.
+
+It decides the pace and not the answer, but where weights fall together the Hessian is as small as the gap.
+"""
+
+DIAGONAL = 0.25
+"""The Hessian's diagonal, over the costs: it lies between 0 and ½, and is ½ where all singular values are equal."""
+
+EVALUATION, PRODUCT = 3000.0, 150.0  # operations a sum, as measured
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoleCurvature:
+    """The derivative of the recurrences of a pole w, with ``D = p + w + a²`` and ``E = r + w + b²``."""
+
+    forwards: Array  # ``-a² b² / D²`` below a diagonal of 1, in bands (2, n)
+    backwards: Array  # ``-a² b² / E²`` above it
+    p_by_b: Array
+    p_by_a: Array
+    r_by_a: Array
+    r_by_b: Array
+    costs: Array  # ``c / (w + p + r)²``
+    variances_by_p: Array
+    variances_by_r: Array
+
+    @classmethod
+    def of(
+        cls, matrix: Bidiagonal, before: Array, after: Array, place: float, factor: float
+    ) -> tuple[PoleCurvature, Array, Array, Array, Array]:
+        """Return it with both diagonals, and what the second loses by ``log a²`` and ``log b²`` for given p and r."""
+        a, b, count = matrix.a, matrix.b, len(matrix.a)
+        p, r = before + place, after + place
+        steepness, steepness_back = (a[:-1] * b / each**2 for each in (p[:-1] + a[:-1], r[1:] + b))
+        forwards, backwards = np.ones((2, count), order="F"), np.ones((2, count), order="F")
+        forwards[1, :-1], backwards[0, 1:] = -steepness, -steepness_back
+        left, s, q = 1 / (before + r), place * a / p, np.r_[place * b / r[1:], 0.0]
+        right = 1 / (place + s + q)
+        by_s, by_q = factor * right**2 * s, (factor * right**2 * q)[:-1]
+        made = cls(
+            forwards,
+            backwards,
+            before[1:],
+            steepness * p[:-1],
+            after,
+            steepness_back * r[1:],
+            factor * left**2,
+            by_s / p,
+            by_q / r[1:],
+        )
+        return made, factor * left, factor * right, by_s, by_q
+
+    def add_change(self, by_a: Array, by_b: Array, costs: Array, variances: Array) -> None:
+        """Add what both diagonals change by, through p and r, when ``log a²`` and ``log b²`` do."""
+        p = np.zeros(len(by_a))
+        np.multiply(self.p_by_b, by_b, out=p[1:])
+        p[1:] -= self.p_by_a * by_a[:-1]
+        p = scipy.linalg.blas.dtbsv(1, self.forwards, p, lower=1, diag=1, overwrite_x=1)
+        r = self.r_by_a * by_a
+        r[:-1] -= self.r_by_b * by_b
+        r = scipy.linalg.blas.dtbsv(1, self.backwards, r, lower=0, diag=1, overwrite_x=1)
+        costs -= self.costs * (p + r)
+        variances += self.variances_by_p * p
+        variances[:-1] += self.variances_by_r * r[1:]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curvature:
+    """Products with minus the Hessian of 2F in relative weights on cells and sums."""
+
+    poles: tuple[PoleCurvature, ...]
+    diagonals: Array  # costs, then variances, of the same sum of poles (2 n,)
+    by_a: Array
+    by_b: Array
+
+    @classmethod
+    def of(cls, matrix: Bidiagonal, poles: Poles) -> Curvature:
+        """Differentiate the recurrences."""
+        count, found = len(matrix.a), []
+        diagonals, by_a, by_b = np.zeros((2, count)), np.zeros(count), np.zeros(count - 1)
+        for start in range(0, len(poles.places), stream.POLES):
+            places = poles.places[start : start + stream.POLES]
+            before, after = (np.ascontiguousarray(each.T) for each in stream.recurrences(matrix, places))
+            for each, place in enumerate(places):
+                factor = poles.factors[start + each]
+                made, left, right, by_s, by_q = PoleCurvature.of(
+                    matrix, before[each], after[each], place, factor
+                )
+                found.append(made)
+                diagonals += left, right
+                by_a -= by_s
+                by_b -= by_q
+        return cls(tuple(found), diagonals.ravel(), by_a, by_b)
+
+    def product(self, cells: Array, sums: Array) -> Array:
+        """Multiply with relative changes of the weights on cells and on sums (2 n,)."""
+        by_a, by_b = -(cells + sums), -(cells[1:] + sums[:-1])
+        costs, variances = np.zeros(len(cells)), self.by_a * by_a
+        variances[:-1] += self.by_b * by_b
+        for each in self.poles:
+            each.add_change(by_a, by_b, costs, variances)
+        return np.asarray(self.diagonals * np.r_[cells, sums] - np.r_[costs, variances])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamSpectrum:
-    """The dual function at weights of sum 1, on cells and, unless those of the queries are fixed, on sums."""
+    """The dual function at weights on cells and, unless those of the queries are fixed, on sums.
 
+    The function is not smoothed: the barrier that keeps weights from 0 keeps T from being singular.
+    `dualmech.fast.engine.newton.Evaluated` says what a solver reads here.
+    """
+
+    program: StreamProgram
     weights: Array
-    neighbours: int
     fidelity: float
     gains: Array
     decompositions: int = 1
+    barrier: float = 0.0
+    offsets: None = None
+    smoothing: float = np.inf  # of the barrier
+    made: list[Curvature] = field(default_factory=list)  # when it is first asked for
+
+    @property
+    def neighbours(self) -> int:
+        """Number of weights on cells."""
+        return len(self.program.numbers)
+
+    @property
+    def values(self) -> Array:
+        """What no singular value is below: 0, as they are not known."""
+        return np.zeros(self.neighbours)
+
+    @property
+    def mean(self) -> Array:
+        """The sum of the singular values (1,)."""
+        return np.array([self.fidelity])
+
+    @property
+    def linear(self) -> Array:
+        """Nothing is linear."""
+        return np.zeros(len(self.weights))
 
     @property
     def lower_bound(self) -> float:
         """What the weights prove."""
-        return self.fidelity**2
+        sums = self.weights[self.neighbours :]
+        return float(self.fidelity**2 / self.weights[: self.neighbours].sum() / (sums.sum() or 1.0))
 
     @property
     def objective(self) -> float:
         """What the noise that belongs to the weights achieves: both sides over their limits, multiplied."""
         dearest, worst = self.gains[: self.neighbours].max(), self.gains[self.neighbours :].max(initial=0.0)
         return float(dearest * (worst if len(self.gains) > self.neighbours else self.fidelity))
+
+    def gradient(self) -> Array:
+        """Return the gradient of 2F."""
+        return self.gains
+
+    def gradient_slope(self) -> Array:
+        """Return 0: there is no smoothing."""
+        return np.zeros(len(self.weights))
+
+    def smoothed(self, smoothing: float) -> StreamSpectrum:
+        """Return the same, its Hessian good enough for a barrier of this size."""
+        return replace(self, smoothing=smoothing, made=[])
+
+    def curvature_diagonal(self) -> Array:
+        """Return about the diagonal of the Hessian."""
+        return DIAGONAL * self.weights * self.gains
+
+    def curvature_product(self, change: Array) -> Array:
+        """Return minus the Hessian of 2F in relative weights times a vector."""
+        if not self.made:
+            cells, sums = self.program.split(self.weights)
+            matrix = Bidiagonal.of(cells, sums, self.program.decay)
+            gap = len(self.weights) * self.smoothing / self.fidelity  # on the central path
+            poles = stream.poles_of(matrix, cells, sums, self.program.decay, min(COARSE, gap))
+            self.made.append(Curvature.of(matrix, poles))
+        count = self.neighbours
+        on_sums = np.zeros(count) if self.program.fixed else change[count:]
+        return self.made[0].product(change[:count], on_sums)[: len(change)]
+
+    def covariance(self) -> StreamPoint:
+        """Return the noise that belongs to the weights."""
+        return StreamPoint(*self.program.split(self.weights), 1.0)
+
+    def calmed(self, share: float) -> StreamPoint:
+        """Return the same: noise that two weights a cell describe has a limit everywhere."""
+        return self.covariance()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,21 +227,49 @@ class StreamProgram:
     fixed: bool
     tol: float
 
-    def on_sums(self, weights: Array) -> Array:
-        """Return the weights μ on the variances, from all weights."""
-        return self.numbers if self.fixed else weights[len(self.numbers) :] / self.numbers
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of weights on cells and on sums, and rank."""
+        count = len(self.numbers)
+        return count, 0 if self.fixed else count, count
+
+    @property
+    def operations(self) -> tuple[float, float, float]:
+        """Operations of an evaluation, of the whole Hessian, which is never formed, and of a product with it."""
+        count = len(self.numbers)
+        return EVALUATION * count, np.inf, PRODUCT * count
+
+    def split(self, weights: Array) -> tuple[Array, Array]:
+        """Return the weights λ on the cells and μ on the variances, from all weights."""
+        count = len(self.numbers)
+        return weights[:count], self.numbers if self.fixed else weights[count:] / self.numbers
 
     def at(self, weights: Array) -> StreamSpectrum:
         """Evaluate."""
-        count = len(self.numbers)
-        cells, sums = weights[:count], self.on_sums(weights)
-        matrix = stream.Bidiagonal.of(cells, sums, self.decay)
+        cells, sums = self.split(weights)
+        matrix = Bidiagonal.of(cells, sums, self.decay)
         poles = stream.poles_of(matrix, cells, sums, self.decay, self.tol)
         costs, variances = stream.inverse_root_diagonals(matrix, poles, both=not self.fixed)
         gains = costs / cells
         if not self.fixed:
             gains = np.concatenate([gains, variances / sums / self.numbers])
-        return StreamSpectrum(weights, count, float(costs.sum()), gains)
+        return StreamSpectrum(self, weights, float(costs.sum()), gains)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamReduction:
+    """A problem on a stream as it is."""
+
+    program: StreamProgram
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of weights on cells and on sums."""
+        return self.program.sizes[:2]
+
+    def covariance(self, found: StreamPoint) -> StreamPoint:
+        """Return the primal point."""
+        return found
 
 
 def solve(
@@ -83,49 +280,25 @@ def solve(
     start: Solution | None = None,
 ) -> Solution:
     """Solve fitness for use or total variance on running sums to a proven gap; see `dualmech.fast.solve`."""
-    validate.choice(ascent.METHODS, method=method)
-    began, fixed = time.perf_counter(), isinstance(problem, TotalVariance)
-    numbers: Array = problem.geometry.on_sums(getattr(problem, problem.numbers))
-    program = StreamProgram(numbers, problem.geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
-    with np.errstate(all="ignore"):
-        first = ascent.FixedPointState(cast(Any, program.at(_first(program, start))))
-        outcome = loop.run(_Counted(first, 1), partial(_step, program), limits, patience=PATIENCE)
-    best, proven = outcome.primal.spectrum.weights, outcome.dual.spectrum.weights
-    count = len(numbers)
-    primal = problem.feasible(StreamPoint(best[:count], program.on_sums(best), 1.0))
-    dual: Any = VarianceDual(proven[:count])
-    if not fixed:
-        dual = FitnessDual(proven[:count], program.on_sums(proven))
-    return outcome.solution(
-        problem, primal, dual, limits, solver=f"fast:{method}", seconds=time.perf_counter() - began
-    )
 
+    def task(asked: FitnessForUse | TotalVariance) -> ascent.Task:
+        fixed, geometry = isinstance(asked, TotalVariance), asked.geometry
+        numbers = geometry.on_sums(getattr(asked, asked.numbers))
+        program = StreamProgram(numbers, geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
+        count = len(numbers)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Counted:
-    """A state of the fixed point, and the evaluations so far."""
+        def dual(weights: Array) -> FitnessDual | VarianceDual:
+            cells, sums = program.split(weights)
+            return VarianceDual(cells) if fixed else FitnessDual(cells, sums)
 
-    at: ascent.FixedPointState
-    decompositions: int
+        def gather(known: Any) -> Array:
+            cells = np.asarray(getattr(known, "neighbour_weights", None))
+            sums = np.asarray(getattr(known, "query_weights", np.ones(count)))
+            if cells.shape != (count,) or sums.shape != (count,):
+                raise InvalidInputError(f"start must be a solution over {count} running sums")
+            parts = [cells, *([] if fixed else [sums * numbers])]
+            return np.concatenate([each / each.sum() for each in parts])
 
-    @property
-    def spectrum(self) -> StreamSpectrum:
-        return self.at.spectrum  # type: ignore[return-value]
+        return ascent.Task(asked, StreamReduction(program), dual, gather)
 
-
-def _step(program: StreamProgram, state: _Counted) -> _Counted:
-    at = ascent.step(program, state.at, ACCELERATION)  # type: ignore[arg-type]
-    return _Counted(at, state.decompositions + at.decompositions)
-
-
-def _first(program: StreamProgram, start: Solution | None) -> Array:
-    """Return uniform weights, or those of an earlier solution."""
-    count = len(program.numbers)
-    if start is None:
-        return np.full(count if program.fixed else 2 * count, 1 / count)
-    cells = np.asarray(getattr(start.dual, "neighbour_weights", None))
-    sums = np.asarray(getattr(start.dual, "query_weights", np.ones(count)))
-    if cells.shape != (count,) or sums.shape != (count,):
-        raise InvalidInputError(f"start must be a solution over {count} running sums")
-    parts = [cells, *([] if program.fixed else [sums * program.numbers])]
-    return ascent.normalise(np.concatenate([each / each.sum() for each in parts]), count)
+    return ascent.solve(problem, task, limits, method=method, start=start)

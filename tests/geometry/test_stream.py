@@ -16,13 +16,14 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.command.main import app
+from dualmech.fast.reductions.stream import COARSE, StreamProgram
 from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonals, poles_of
 
 FAMILIES: list[Any] = [dm.FitnessForUse, dm.TotalVariance]
 
 
 class TestPoles:
-    @given(st.floats(0, 30), st.floats(-15, 15), st.sampled_from([1e-3, 1e-6, 1e-13]))
+    @given(st.floats(0, 60), st.floats(-30, 30), st.sampled_from([1e-3, 1e-6, 1e-13]))
     def test_the_bound_on_the_error_holds_and_is_tight(self, spread: float, size: float, tol: float) -> None:
         low, high = 10.0**size, 10.0 ** (size + spread)
         poles = Poles.of(low, high, tol)
@@ -64,8 +65,8 @@ class TestDiagonals:
         assert not len(none)
 
     def test_small_eigenvalues_keep_their_digits(self) -> None:
-        """Weights of 24 orders of magnitude: the entries against 120 digits."""
-        cells, sums = np.logspace(0, -12, 6), np.logspace(-12, 0, 6)
+        """Weights of 52 orders of magnitude: the entries against 120 digits."""
+        cells, sums = np.logspace(0, -26, 6), np.logspace(-26, 0, 6)
         matrix = Bidiagonal.of(cells, sums, 1.0)
         found = inverse_root_diagonals(matrix, poles_of(matrix, cells, sums, 1.0, 1e-13))
         with mpmath.workdps(120):
@@ -112,11 +113,56 @@ class TestAgreement:
     def test_random_numbers(self, family: Any, decay: float) -> None:
         numbers = 10.0 ** np.random.default_rng(0).uniform(-1, 1, 64)
         problem = family(dm.workloads.decayed_sums(64, decay), numbers, geometry="stream")
-        # How far below 1e-4 it comes with numbers at random depends on the processor: 1e-7 to 3e-5.
-        assert fast.solve(problem, tol=1e-4).certificate.certifies(1e-4)
+        assert fast.solve(problem, tol=1e-7).certificate.certifies(1e-7)
+
+    @pytest.mark.parametrize("method", ["newton", "fixed_point"])
+    def test_by_either_method(self, family: Any, decay: float, method: str) -> None:
+        problem = family(dm.workloads.decayed_sums(20, decay), np.linspace(1, 3, 20), geometry="stream")
+        assert fast.solve(problem, method=method).certificate.certifies(1e-6)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("decay", [1.0, 0.5])
+class TestCurvature:
+    def spectrum(self, decay: float, fixed: bool) -> Any:
+        rng = np.random.default_rng(5)
+        program = StreamProgram(rng.uniform(1, 4, 12), decay, fixed, 1e-13)
+        return program.at(np.exp(rng.normal(size=12 if fixed else 24)))
+
+    def test_a_product_is_the_change_of_costs_and_variances(self, decay: float, fixed: bool) -> None:
+        here = self.spectrum(decay, fixed)
+        change, step = np.random.default_rng(6).normal(size=len(here.weights)), 1e-4
+        ahead, behind = (here.program.at(here.weights * np.exp(sign * step * change)) for sign in (1, -1))
+        slope = (ahead.weights * ahead.gains - behind.weights * behind.gains) / (2 * step)
+        fine = here.smoothed(1e-13 * here.fidelity)
+        expected = here.weights * here.gains * change - slope
+        np.testing.assert_allclose(
+            fine.curvature_product(change), expected, atol=1e-6 * np.abs(expected).max()
+        )
+
+    def test_it_is_symmetric_and_nowhere_negative(self, decay: float, fixed: bool) -> None:
+        here = self.spectrum(decay, fixed)
+        for smoothing, enough in ((np.inf, COARSE), (1e-12, 1e-9)):
+            rough = here.smoothed(smoothing * here.fidelity)
+            matrix = np.stack([rough.curvature_product(each) for each in np.eye(len(here.weights))])
+            np.testing.assert_allclose(matrix, matrix.T, atol=1e-12 * np.abs(matrix).max())
+            assert np.linalg.eigvalsh(matrix)[0] >= -8 * enough * np.abs(matrix).max()
 
 
 class TestMany:
+    def test_random_targets_are_certified(self) -> None:
+        targets = np.exp(np.random.default_rng(0).normal(size=3000))
+        assert fast.solve(dm.FitnessForUse(dm.workloads.prefix(3000), targets)).certificate.certifies(1e-6)
+
+    @pytest.mark.parametrize("largest", [1e6, 1e12])
+    def test_targets_that_differ_by_a_million_millions(self, largest: float) -> None:
+        """Weights far below those of other queries are not raised by the judge to where they cost the bound."""
+        targets = np.ones(128)
+        targets[::2] = largest
+        for numbers in (targets, largest / targets, np.where(np.arange(128) == 5, 1, largest)):
+            answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(128), numbers, geometry="stream"))
+            assert answer.certificate.certifies(1e-6)
+
     def test_of_many_no_matrix_is_made(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(50_000), targets=1.0)
         assert problem.geometry.name == "stream"
@@ -142,9 +188,9 @@ class TestMany:
         }
         measured: dict[Any, tuple[int, int]] = {
             (dm.FitnessForUse, "equal"): (64, 96),
-            (dm.FitnessForUse, "smooth"): (64, 128),
+            (dm.FitnessForUse, "smooth"): (64, 192),
             (dm.FitnessForUse, "random"): (96, 192),
-            (dm.FitnessForUse, "wild"): (384, 1024),
+            (dm.FitnessForUse, "wild"): (96, 192),
             (dm.TotalVariance, "equal"): (64, 96),
             (dm.TotalVariance, "smooth"): (64, 96),
             (dm.TotalVariance, "random"): (64, 96),
