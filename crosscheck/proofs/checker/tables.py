@@ -147,7 +147,9 @@ class Classes:
             self.sizes[axis] = [labels.count(label) for label in range(max(labels) + 1)]
             expect(min(self.sizes[axis]) > 0, "classes must be numbered from 0, none without a value")
         self.wide = [axis for axis, sizes in enumerate(self.sizes) if len(sizes) > 1]
+        self.of_values: dict[int, list[Group]] = {}  # of attributes of one class, by their sizes
         self.groups = {pair: self._groups(*pair) for pair in asked.used()}
+        self.known: dict[tuple[tuple[Group, int], ...], list[tuple[Key, Part, Fraction, Fraction]]] = {}
 
     def orbits(self, key: Key = ()) -> list[Row]:
         """Return the orbits of a block: a class of each wide attribute, the key's own where it has it."""
@@ -171,22 +173,36 @@ class Classes:
         """Return every choice of a group for each attribute of a table."""
         return list(product(*(self.groups[pair] for pair in table.items())))
 
-    def parts(self, table: Table, case: tuple[Group, ...]) -> list[tuple[Key, Part, Fraction]]:
-        """Return the blocks that queries of some groups have a part in: s, and the square of all that multiplies it.
+    def parts(self, table: Table, case: tuple[Group, ...]) -> list[tuple[Key, Part, Fraction, Fraction]]:
+        """Return the blocks that queries of some groups have a part in: s, the square of all that multiplies it, φ.
 
-        These are the lengths of what is left on the classes of a key, and the means over attributes of one class.
+        These are the lengths of what is left on the classes of a key, and the means over attributes of one class; φ is
+        for queries of weight 1, and with the square of the number of copies. Which attributes of one class are meant,
+        changes nothing but the key: so what is found once is known of every table that is like it.
         """
-        choices: list[list[Key]] = [
-            [(), *(((axis, index),) for index, rest in enumerate(group.rest) if rest)]
-            for axis, group in zip(table, case, strict=True)
+        axes = tuple(table)
+        like = tuple((group, axis if axis in self.wide else -1) for axis, group in zip(axes, case, strict=True))
+        if like not in self.known:
+            self.known[like] = self._parts(dict(zip(axes, case, strict=True)))
+        return [
+            (tuple((axes[place], index) for place, index in on), *found) for on, *found in self.known[like]
         ]
-        own, found = dict(zip(table, case, strict=True)), []
-        for key in (sum(each, ()) for each in product(*choices)):
-            part, square = self._part(own, dict(key))
-            for axis, index in key:
-                square *= own[axis].rest[index]
+
+    def _parts(self, own: dict[int, Group]) -> list[tuple[Key, Part, Fraction, Fraction]]:
+        """Return them with the places of attributes in the table for the attributes of a key."""
+        axes, found = [*own], []
+        choices: list[list[Key]] = [
+            [(), *(((place, index),) for index, rest in enumerate(own[axis].rest) if rest)]
+            for place, axis in enumerate(axes)
+        ]
+        for on in (sum(each, ()) for each in product(*choices)):
+            part, square = self._part(own, {axes[place]: index for place, index in on})
+            share = Fraction(1)
+            for place, index in on:
+                square *= own[axes[place]].rest[index]
+                share *= 1 - Fraction(1, self.sizes[axes[place]][index])
             if square and any(part[0]):
-                found.append((key, part, square))
+                found.append((on, part, square, square * share))
         return found
 
     def _part(self, own: dict[int, Group], chosen: dict[int, int]) -> tuple[Part, Fraction]:
@@ -226,7 +242,10 @@ class Classes:
     def _groups(self, axis: int, name: str) -> list[Group]:
         sizes, queries = self.sizes[axis], self.asked.matrix_of(axis, name)
         if queries is None:
-            return self._of_values(axis)
+            size = self.asked.sizes[axis]
+            if len(sizes) > 1:
+                return self._of_values(axis)
+            return self.of_values.setdefault(size, self.of_values.get(size) or self._of_values(axis))
         labels, found = self.labels_of(axis), dict[tuple[Row, Row], list[int]]()
         for member, row in enumerate(queries.rows):
             sums, squares = [0] * len(sizes), [0] * len(sizes)
@@ -318,7 +337,7 @@ def blocks_upper(asked: AskedTables, given: Given) -> Fraction:
         own = []
         for case in classes.cases(table):
             variance = Fraction(0)
-            for key, seen, square in classes.parts(table, case):
+            for key, seen, square, _ in classes.parts(table, case):
                 expect(key in blocks, f"a query has a part on {dict(key)}, where there is no noise")
                 variance += square * blocks[key].variance(seen)
             own.append((variance, prod(len(group.members) for group in case)))
@@ -396,11 +415,9 @@ def by_block(classes: Classes, weights: list[list[Fraction]]) -> dict[Key, Rows]
     found: dict[Key, Rows] = {}
     for table, own in zip(classes.asked.tables, weights, strict=True):
         for case, weight in zip(classes.cases(table), own, strict=True):
-            for key, seen, square in classes.parts(table, case):
-                for axis, label in key:
-                    square *= 1 - Fraction(1, classes.sizes[axis][label])
+            for key, seen, _, share in classes.parts(table, case):
                 rows = found.setdefault(key, {})
-                rows[seen] = rows.get(seen, Fraction(0)) + square * weight
+                rows[seen] = rows.get(seen, Fraction(0)) + share * weight
     return found
 
 
