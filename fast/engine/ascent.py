@@ -110,7 +110,7 @@ S = TypeVar("S", bound=FixedPointState | newton.NewtonState)
 T = TypeVar("T", bound=FixedPointState | newton.NewtonState)
 
 MOST_OPERATIONS = 1e13  # operations of a step above which Newton's method is left alone (minutes)
-NEWTON_STEPS = 8  # steps that Newton's method is expected to take from wherever the fixed point stands
+NEWTON_STEPS = 5  # steps that Newton's method is expected to take from wherever the fixed point stands
 TRIAL_STEPS = 3  # steps of the fixed point before its pace is first judged
 
 MOST_FIXED_POINT_STEPS = 40
