@@ -63,16 +63,19 @@ def test_peers_that_are_not_installed_are_left_out_by_name() -> None:
     )
     contest = dataclasses.replace(peers.CONTEST, sizes=(4,), repeats=1, contenders=ours)
     entries = [Timing(**found) for found in contest.measure()]
-    assert [each.solver for each in entries] == ["fast layer", "CVXPY, Clarabel", "CVXPY, SCS"]
-    assert all(each.processor > 0 and each.above <= each.gap + 1e-9 for each in entries)
+    assert [each.solver for each in entries] == [
+        *("fast layer", "fast layer, stream", "CVXPY, Clarabel", "CVXPY, SCS"),
+    ]
+    assert all(each.spread == 1 and each.processor > 0 and each.above <= each.gap + 1e-9 for each in entries)
     text = shown(contest.table(entries))
     assert "jax_privacy: left out" in text and "load" in text and "CPU s" in text
 
 
 def test_a_peer_is_judged() -> None:
     pytest.importorskip("jax_privacy.matrix_factorization.dense")
-    answer = peers._jax_privacy(peers._problem(8))
-    assert answer.gap < 1e-3 and answer.iterations > 0
+    for ends, gap in ((peers._by_its_own_rule, 1e-3), (peers._near_the_bound, 2 * peers.PROVEN)):
+        answer = peers._jax_privacy(peers._problem(8), ends, compiled=True)
+        assert answer.gap < gap and answer.iterations > 0 and min(answer.left_out) > 0
 
 
 def test_a_case_tells_seconds_of_the_processor_memory_and_load() -> None:

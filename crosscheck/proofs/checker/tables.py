@@ -181,7 +181,9 @@ class Classes:
         changes nothing but the key: so what is found once is known of every table that is like it.
         """
         axes = tuple(table)
-        like = tuple((group, axis if axis in self.wide else -1) for axis, group in zip(axes, case, strict=True))
+        like = tuple(
+            (group, axis if axis in self.wide else -1) for axis, group in zip(axes, case, strict=True)
+        )
         if like not in self.known:
             self.known[like] = self._parts(dict(zip(axes, case, strict=True)))
         return [
