@@ -187,7 +187,8 @@ class Classes:
         if like not in self.known:
             self.known[like] = self._parts(dict(zip(axes, case, strict=True)))
         return [
-            (tuple((axes[place], index) for place, index in on), *found) for on, *found in self.known[like]
+            (tuple((axes[place], index) for place, index in on), part, square, share)
+            for on, part, square, share in self.known[like]
         ]
 
     def _parts(self, own: dict[int, Group]) -> list[tuple[Key, Part, Fraction, Fraction]]:
