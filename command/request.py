@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from dualmech import accounting, validate
-from dualmech.asked import Asked
 from dualmech.command import inputs
 from dualmech.command.options import Privacy, UsageError
 from dualmech.crosscheck.families import POSED, Family
@@ -22,6 +21,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.publishing.specification import Specification, reachable
+from dualmech.solution import Asked
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, same_content
 

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from dualmech import accounting, fast, reference, validate
-from dualmech.asked import Asked, HardLimits
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.solution import Solution, retold
+from dualmech.solution import Asked, HardLimits, Solution, retold
 from dualmech.validate import Array
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload

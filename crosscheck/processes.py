@@ -25,7 +25,8 @@ def computed(
 
     jobs = max(1, min(jobs, len(tasks), cpu_count()))
     order = "generator_unordered" if as_they_finish else "generator"
-    pool = Parallel(n_jobs=jobs, return_as=order, backend="loky", inner_max_num_threads=1)
+    # One task at a time: tasks differ in length, and those of a batch would wait for each other.
+    pool = Parallel(n_jobs=jobs, return_as=order, backend="loky", inner_max_num_threads=1, batch_size=1)
     with _silent_processes() if jobs > 1 else contextlib.nullcontext():
         return iter(pool(delayed(task)() for task in tasks))
 

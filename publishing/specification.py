@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 
 from dualmech import accounting, validate
-from dualmech.asked import Asked
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import Contributions, Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.solution import Solution, require_solution, retold
+from dualmech.solution import Asked, Solution, require_solution, retold
 from dualmech.workloads import unions
-from dualmech.workloads.asks import asked_of
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
-from dualmech.workloads.unions import UnionWorkload
+from dualmech.workloads.unions import UnionWorkload, asked_of
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
 KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")

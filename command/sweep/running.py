@@ -443,7 +443,10 @@ def sweep(
         processes.check_dask()
     with journal(path) as kept:
         held = {row["digest"] for row in kept.rows}
-        tasks = [run.row for run in runs if run.digest not in held]
+        left = [run for run in runs if run.digest not in held]
+        if jobs > 1:  # the longest first, so that none is left alone at the end
+            left.sort(key=lambda run: (run.layer != Layer.FAST, run.size or 0), reverse=True)
+        tasks = [run.row for run in left]
         if not tasks:
             return
         rows = (

@@ -23,6 +23,8 @@ from dualmech.files import csv
 from dualmech.files.archives import (
     Arrays,
     as_text_array,
+    domain_arrays,
+    domain_from_arrays,
     listed_names,
     read_archive,
     read_array,
@@ -31,7 +33,6 @@ from dualmech.files.archives import (
     write_npz,
 )
 from dualmech.files.atomic import atomic_folder, atomic_write, check_new_folder, check_writable
-from dualmech.files.domains import domain_arrays, domain_from_arrays
 from dualmech.files.reading import FilePath, check_path, decoding_errors, errors_naming, opened, opened_lines
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload

@@ -13,7 +13,7 @@ import scipy.linalg
 
 from dualmech import files, linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.files import domains
+from dualmech.files import archives
 from dualmech.files.archives import Arrays
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, check_key, key_of, symmetries_of
@@ -626,7 +626,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         together.
         """
         arrays = files.read_npz(path, SCHEMA, (VERSION, WITH_NEIGHBOURS))
-        files.require(path, arrays, "levels", *domains.KEYS)
+        files.require(path, arrays, "levels", *archives.DOMAIN_KEYS)
         with files.errors_naming(path):
             return cls._of_level_arrays(arrays)
 
@@ -643,7 +643,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
     def _level_arrays(self) -> Arrays:
         """Return the levels of marginal tables, their sets, and the rule of neighbours, as arrays of a file."""
-        arrays = domains.arrays(self.domain, self.noise)
+        arrays = archives.sets_to_arrays(self.domain, self.noise)
         arrays["levels"] = np.array(list(self.noise.values()), dtype=np.float64)
         if self.neighbours is not None:
             arrays["neighbours"] = np.array(str(self.neighbours))
@@ -651,7 +651,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
     @classmethod
     def _of_level_arrays(cls, arrays: Arrays) -> BlockMechanism:
-        domain, sets = domains.from_arrays(arrays)
+        domain, sets = archives.sets_from_arrays(arrays)
         levels = arrays["levels"]
         if levels.shape != (len(sets),):
             raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")

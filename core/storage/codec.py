@@ -29,15 +29,15 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {}
-"""The kinds of objects that are ever made of a file, by name; `dualmech.storage.schemas` lists them."""
+"""The kinds of objects that are ever made of a file, by name; `dualmech.storage.store` lists them."""
 
 PROBLEMS: dict[str, Any] = {}
-"""The problems whose solutions can be written, by name; `dualmech.storage.schemas` lists them."""
+"""The problems whose solutions can be written, by name; `dualmech.storage.store` lists them."""
 
 
 def known_problems() -> dict[str, Any]:
-    """Return the problems whose solutions can be written; `dualmech.storage.schemas` enters them, and all kinds."""
-    importlib.import_module("dualmech.storage.schemas")
+    """Return the problems whose solutions can be written; `dualmech.storage.store` enters them, and all kinds."""
+    importlib.import_module("dualmech.storage.store")
     return PROBLEMS
 
 

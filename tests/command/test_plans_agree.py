@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import accounting, crosscheck
-from dualmech.asked import Asked, HardLimits
 from dualmech.command.main import app
 from dualmech.command.options import UsageError
+from dualmech.solution import Asked, HardLimits
 
 ASKED = """title = "Ages | sexes"
 date = 2026-11-24

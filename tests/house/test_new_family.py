@@ -22,7 +22,7 @@ from dualmech.progress import Status
 from dualmech.reference import attempts, formulas
 from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
 from dualmech.solution import Solution, judged_solution
-from dualmech.storage import codec, schemas
+from dualmech.storage import codec, store
 from dualmech.validate import Array
 
 
@@ -134,7 +134,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     monkeypatch.setitem(fast.SOLVERS, PlainNoise, solve_fast)
     monkeypatch.setitem(reference.STATEMENTS, PlainNoise, (formulate, solve_reference))
     monkeypatch.setitem(formulas.STATED, PlainNoise, plain_statement)
-    monkeypatch.setitem(schemas.PROBLEMS, "PlainNoise", PlainNoise)
+    monkeypatch.setitem(store.PROBLEMS, "PlainNoise", PlainNoise)
     monkeypatch.setitem(codec.KINDS, "PlainDual", codec.of_fields(PlainDual))
     monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, PLAIN))
     workload, targets = dm.workloads.prefix(4), np.array([1.0, 2.0, 3.0, 5.0])
