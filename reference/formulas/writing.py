@@ -28,7 +28,18 @@ SIGNS = {
     **dict(
         circ="∘", otimes="⊗", lVert="‖", rVert="‖", lvert="|", rvert="|", langle="⟨", rangle="⟩", subset="⊂"
     ),
-    **dict(quad="   ", top="'", infty="∞", in_="in", emptyset="∅", subseteq="⊆", neq="≠", approx="≈", pm="±"),
+    **dict(
+        quad="   ",
+        qquad="   ",
+        top="'",
+        infty="∞",
+        in_="in",
+        emptyset="∅",
+        subseteq="⊆",
+        neq="≠",
+        approx="≈",
+        pm="±",
+    ),
     **dict(log="log", exp="exp", max="max", min="min", left="", right="", star="*", mid="|", det="det"),
     "in": "∈",
     **{",": " ", ";": " ", "{": "{", "}": "}", "\\": "; ", "$": "$", "%": "%"},
@@ -366,7 +377,7 @@ def symbol_parts(symbols: tuple[Symbol, ...]) -> tuple[Part, ...]:
     """Return what says what symbols stand for, each with its numbers where they are few."""
     parts: list[Part] = []
     for symbol in symbols:
-        shape = "" if not symbol.shape else f" ({' x '.join(map(count, symbol.shape))})"
+        shape = "" if not symbol.shape else f" ({' × '.join(map(count, symbol.shape))})"
         numbers = symbol.printed
         same = None if numbers is None else listed(numbers)
         parts.append(Words(f"${symbol.name}${shape if same is None else f' $=$ {same}'}: {symbol.meaning}"))
