@@ -79,7 +79,9 @@ def test_latex_is_printed(name: str) -> None:
     assert result.exit_code == 0, result.exception
     assert result.output.startswith(r"\documentclass") and not unbalanced(result.output)
     for parts in MATHEMATICS.findall(result.output.partition(r"\begin{document}")[2]):
-        assert plain_formula("".join(parts).replace(r"H\"{o}lder", ""))  # `ValueError` for what is not in the vocabulary
+        assert plain_formula(
+            "".join(parts).replace(r"H\"{o}lder", "")
+        )  # `ValueError` for what is not in the vocabulary
     assert not re.search(r"[A-Z]\w+\(|<|\bNone\b", result.output)  # nor is a title what Python prints
 
 
