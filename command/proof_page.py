@@ -223,7 +223,7 @@ def where_it_lies(low: Fraction, high: Fraction, tol: Fraction) -> str:
     by_chance = (
         width * near.denominator**2
     )  # how often, about, an interval so wide holds a fraction so simple
-    if max(abs(near.numerator), near.denominator, SHORT**2 * by_chance) <= SHORT:
+    if max(abs(near.numerator), near.denominator) <= SHORT and by_chance <= 1 / SHORT:
         return f"is ${near}$ to within ${_rounded_up(max(high - near, near - low))}$"
     room = max(width, (tol * abs(low) - width) / 2) / 4
     digits = -math.floor(math.log10(room))
