@@ -33,8 +33,7 @@ GROWTH = 10.0  # factor from one sharpness on the central path to the next
 LAST_BOUND = 0.25  # the path ends where its own bound on the gap is this share of the tolerance
 PATH_ACCURACY = 0.1  # a centring problem is solved this much more accurately than a single program
 
-Means = tuple[sp.csr_array, sp.csr_array]
-"""What takes means over the orbits of neighbours, and of queries."""
+Means = tuple[sp.csr_array, sp.csr_array]  # take means over the orbits of neighbours, and of queries
 
 
 def _state(

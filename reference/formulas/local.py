@@ -143,9 +143,7 @@ def projection(problem: LocalProjection) -> Statement:
         Symbol("R", "the matrix to which a strategy shall be near", shape, lambda: problem.matrix),
         Symbol(r"\varepsilon", "the privacy", (), lambda: np.array(problem.epsilon)),
     )
-    strategy = Symbol(
-        "Q", "the strategy: entry $o, u$ is how often type $u$ reports $o$", shape, part="itself"
-    )
+    strategy = Symbol("Q", "the strategy: how often type $u$ reports $o$", shape, part="itself")
     limits = (
         Line(r"\sum_o Q_{ou} = 1", "for all types $u$", "columns"),
         Line(r"Q_{ou} \ge z_o", "for all outputs $o$", "least"),

@@ -28,21 +28,9 @@ SIGNS = {
     **dict(
         circ="∘", otimes="⊗", lVert="‖", rVert="‖", lvert="|", rvert="|", langle="⟨", rangle="⟩", subset="⊂"
     ),
-    **dict(
-        quad="   ",
-        qquad="   ",
-        top="'",
-        infty="∞",
-        in_="in",
-        emptyset="∅",
-        subseteq="⊆",
-        neq="≠",
-        approx="≈",
-        pm="±",
-    ),
+    **dict(quad="   ", top="'", infty="∞", in_="in", emptyset="∅", subseteq="⊆", neq="≠", approx="≈", pm="±"),
     **dict(log="log", exp="exp", max="max", min="min", left="", right="", star="*", mid="|", det="det"),
-    "in": "∈",
-    **{",": " ", ";": " ", "{": "{", "}": "}", "\\": "; ", "$": "$", "%": "%"},
+    **{"in": "∈", "qquad": "   ", ",": " ", ";": " ", "{": "{", "}": "}", "\\": "; ", "$": "$", "%": "%"},
 }
 RAISED = str.maketrans("0123456789+-½⅓⅔", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻½⅓⅔")
 FRACTIONS = {"1/2": "½", "1/3": "⅓", "2/3": "⅔", "1/4": "¼"}
