@@ -19,7 +19,6 @@ from dualmech.command.request import Request
 from dualmech.crosscheck.families import FAMILIES, Family
 from dualmech.crosscheck.optima import finding, rationals
 from dualmech.crosscheck.optima.rationals import ExactProof
-from dualmech.crosscheck.optima.surds import simplest_between
 from dualmech.crosscheck.printing import Terms
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
@@ -47,9 +46,6 @@ MOST_ENTRIES = 2**22
 """Entries of a workload, queries times cells, up to which a problem about each of its queries is explained."""
 
 IN_WHOLE_NUMBERS = 400  # entries of a workload up to which an interval in fractions is proven
-
-SIMPLER = Fraction(1, 4)
-"""By how much of the width of an interval each end may be moved to a simpler fraction."""
 
 
 def refuse_large(workload: Workload, by_table: bool) -> None:
@@ -148,8 +144,8 @@ def sections(answer: Solution, stated: Statement | None = None) -> list[Section]
         with warnings.catch_warnings(), passing("looking for a proof in fractions and square roots"):
             warnings.simplefilter("ignore", UncertifiedWarning)
             answer, exact = _exactly(answer, anywhere=stated is None)
-    simple = None if exact is not None else _simple_interval(answer)
-    return proof_page.page(answer, statement(answer.problem), exact, simple, stated)
+    whole = None if exact is not None else _interval_in_whole_numbers(answer)
+    return proof_page.page(answer, statement(answer.problem), exact, whole, stated)
 
 
 def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactProof | None]:
@@ -162,8 +158,8 @@ def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactProof | N
     return answer, exact
 
 
-def _simple_interval(answer: Solution) -> tuple[Fraction, Fraction] | None:
-    """Return simple fractions between which the optimum is proven to lie in whole numbers, None where it is not."""
+def _interval_in_whole_numbers(answer: Solution) -> tuple[Fraction, Fraction] | None:
+    """Return fractions between which the optimum is proven to lie in whole numbers, None where it is not."""
     workload = getattr(answer.problem, "workload", None)
     if isinstance(workload, Workload) and workload.shape[0] * workload.shape[1] > IN_WHOLE_NUMBERS:
         return None
@@ -172,10 +168,7 @@ def _simple_interval(answer: Solution) -> tuple[Fraction, Fraction] | None:
             proof = prove(answer)
     except DualmechError:
         return None
-    low, high = Fraction(proof.lower), Fraction(proof.upper)
-    room = SIMPLER * (high - low)
-    first = simplest_between(max(low - room, Fraction(0)) if low >= 0 else low - room, low)
-    return first, simplest_between(high, high + room)
+    return Fraction(proof.lower), Fraction(proof.upper)
 
 
 # What ``explain`` is asked for: any problem of the library, also those that no other command poses.

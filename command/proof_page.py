@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +14,14 @@ import numpy as np
 from dualmech.command.inputs import labels
 from dualmech.crosscheck.families import family_of
 from dualmech.crosscheck.optima.rationals import ExactProof
-from dualmech.crosscheck.optima.surds import LARGEST_DENOMINATOR, Number, Surd, latex, radicals_of
+from dualmech.crosscheck.optima.surds import (
+    LARGEST_DENOMINATOR,
+    Number,
+    Surd,
+    latex,
+    radicals_of,
+    simplest_between,
+)
 from dualmech.crosscheck.printing import free_lines, interval_text, neighbours_lines
 from dualmech.errors import DualmechError
 from dualmech.problems.fitness import PrivacyFirst
@@ -38,13 +47,14 @@ from dualmech.validate import Array
 LISTED = 12  # most weights that are listed one by one
 ROUNDING = 1e-14  # size of an entry, over the largest, up to which it is printed as 0
 WRITTEN_OUT = 6  # largest side of a matrix of an answer that is written out
+SHORT = 1000  # largest whole number in a fraction that says where an optimum lies
 
 
 def page(
     answer: Solution,
     statement: Statement,
     proven: ExactProof | None,
-    simple: tuple[Fraction, Fraction] | None = None,
+    whole: tuple[Fraction, Fraction] | None = None,
     stated: Statement | None = None,
 ) -> list[Section]:
     """Return the sections of an answer.
@@ -53,12 +63,14 @@ def page(
     ----------
     proven : ExactProof, optional
         The optimum in fractions and square roots.
-    simple : two fractions, optional
-        Fractions between which the optimum was proven to lie in whole numbers.
+    whole : two fractions, optional
+        Between them the optimum was proven to lie in whole numbers.
     stated : Statement, optional
         The statement with another form of the program.
     """
-    program = program_section(f"The program, {literal(repr(answer.problem))}.", stated or statement)
+    sizes = answer.problem.headline.partition(" ")[2]
+    title = f"The program: least {family_of(answer.problem).measure(answer.problem)}"
+    program = program_section(f"{title}{f' ({sizes})' if sizes else ''}.", stated or statement)
     own = tuple(Words(literal(line)) for line in neighbours_lines(answer.problem))
     free = tuple(Words(literal(line)) for line in free_lines(getattr(answer.problem, "geometry", None)))
     return [
@@ -66,7 +78,7 @@ def page(
         dual_section(statement),
         _weights(answer, statement, proven),
         _prices(answer, proven),
-        _floating_proof(answer, statement, simple) if proven is None else _blackboard_proof(answer, proven),
+        _floating_proof(answer, statement, whole) if proven is None else _blackboard_proof(answer, proven),
     ]
 
 
@@ -161,17 +173,19 @@ def _name(problem: Any, count: int, j: int) -> str:
     """Return what the item of a price is called: a table, a query, a user type, or a number."""
     if hasattr(problem, "user_types"):
         return f"user type {j}"
+    if hasattr(problem, "mechanisms"):
+        return f"mechanism {j}"
     workload = getattr(problem, "workload", None)
     names = None if workload is None else labels(workload)
     if names and len(names) == count:
         return literal(names[j])
     if workload is not None and family_of(problem).name != "weighting" and workload.shape[0] == count:
         return literal(workload.names[j])
-    return str(j)
+    return f"design query {j}" if family_of(problem).name == "weighting" else str(j)
 
 
 def _floating_proof(
-    answer: Solution, statement: Statement, simple: tuple[Fraction, Fraction] | None
+    answer: Solution, statement: Statement, whole: tuple[Fraction, Fraction] | None
 ) -> Section:
     certificate, measure = answer.certificate, family_of(answer.problem).measure(answer.problem)
     upper = (
@@ -186,13 +200,45 @@ def _floating_proof(
             f"Lower bound: at these weights the dual is {certificate.lower_bound:.12g}, and nothing is below, since"
         ),
         proof_part(statement.proof),
-        Words(f"So the optimum lies in {interval_text(certificate.interval)}."),
     ]
-    if simple is not None:
-        low, high = simple
-        between = f"is exactly ${low}$" if low == high else f"lies between ${low}$ and ${high}$"
-        parts.append(Words(f"In fractions, proven in whole numbers without any rounding: it {between}."))
+    if whole is None:
+        parts.append(Words(f"So the optimum lies in {interval_text(certificate.interval)}."))
+    else:
+        said = where_it_lies(*whole, Fraction(answer.tol))
+        parts.append(Words(f"So the optimum {said}: proven in whole numbers, without any rounding."))
     return Section("The proof.", tuple(parts))
+
+
+def where_it_lies(low: Fraction, high: Fraction, tol: Fraction) -> str:
+    """Return in words that a number lies between two, no longer than an interval of relative width `tol` has to be.
+
+    >>> where_it_lies(Fraction(2) - Fraction(1, 10**15), Fraction(2), Fraction(1, 10**6))
+    'is $2$ to within $1e-15$'
+    >>> where_it_lies(Fraction("0.12345678"), Fraction("0.12345679"), Fraction(1, 10**6))
+    'lies between $0.12345678$ and $0.12345679$'
+    """
+    if low == high:
+        return f"is exactly ${low}$"
+    near, width = simplest_between(low, high), high - low
+    by_chance = (
+        width * near.denominator**2
+    )  # how often, about, an interval so wide holds a fraction so simple
+    if max(abs(near.numerator), near.denominator) <= SHORT and by_chance <= 1 / SHORT:
+        return f"is ${near}$ to within ${_rounded_up(max(high - near, near - low))}$"
+    room = max(width, (tol * abs(low) - width) / 2) / 4
+    digits = -math.floor(math.log10(room))
+    shift = Fraction(10) ** digits
+    first, last = (
+        format(Decimal(end).scaleb(-digits), "f")
+        for end in (math.floor(low * shift), math.ceil(high * shift))
+    )
+    return f"lies between ${first}$ and ${last}$"
+
+
+def _rounded_up(value: Fraction) -> str:
+    """Return one digit and a power of ten that are not below a number."""
+    power = math.floor(math.log10(value))
+    return number(math.ceil(value / Fraction(10) ** power) * 10.0**power)
 
 
 def _blackboard_proof(answer: Solution, exact: ExactProof) -> Section:

@@ -1,7 +1,7 @@
 """dualmech.reference: every problem as a CVXPY program. This folder, `reference/`, imports as `dualmech.reference`.
 
-The programs are in `statements.py` in the order of the paper's formulas; a backend's answer is repaired to exact
-feasibility and judged by the problem, like any other.
+The module of each family states its program first, in a function whose example ends with the judge's word; a backend's
+answer is repaired to exact feasibility and judged by the problem, like any other.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     ==================================== =================================== ==========================================
     problem                              formulations                        in `dualmech.reference`
     ==================================== =================================== ==========================================
-    `FitnessForUse`, `PrivacyFirst`      schur, matrix_frac, logdet, sum     `statements` (Problems 1, 2 and 3)
+    `FitnessForUse`, `PrivacyFirst`      schur, matrix_frac, logdet, sum     `fitness` (Problems 1, 2 and 3)
     the same on geometry ``blocks``      schur, matrix_frac; dual where all  `blocks`
                                          blocks have one coordinate
     `TotalVariance`                      gram, schur, matrix_frac            `variance`; on blocks the first two above
@@ -78,9 +78,9 @@ def formulate(problem: object, formulation: str | None = None, **options: object
                                          power, power_cone
     `CommonMechanism`                    primal, dual                        `common` (equation 1)
     `ReuseFitness`, `RefinementStage`    schur                               `reuse`, `refinement`
-    `LocalStrategy`                      sdp, socp, dual; in the worst case  `local.statements`, for at most ten user
+    `LocalStrategy`                      sdp, socp, dual; in the worst case  `local`, for at most ten user
                                          dual, socp                          types
-    `LocalProjection`,                   qp                                  `local.projection`, `local.estimate`
+    `LocalProjection`,                   qp                                  `estimate`
     `NonnegativeEstimate`
     ==================================== =================================== ==========================================
 
@@ -92,26 +92,16 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     linear queries", PVLDB 14(10), 2021. Equation 1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries
     adaptively using the common mechanism", PVLDB 16(8), 2023.
 
-    Parameters
-    ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
-        What is asked.
-    formulation : str
-        Which statement; by default ``schur``, for `TotalVariance` ``gram``, for `QueryWeighting`,
-        `CommonMechanism` and the three of local privacy as said.
-    orbits : iterable of (d,) arrays, or Orbits, optional
-        Symmetries, as for `dualmech.fast.solve`: one constraint per orbit. `FitnessForUse` and `PrivacyFirst` in
-        formulation ``schur``.
-    sharpness : float, default 1
-        t > 0 of ``logdet``; the parameter 1/t of the program can be changed later.
+    - `problem`: any of the library's, see the table;
+    - `formulation`: which statement; by default the first of the table, ``schur`` for most;
+    - `orbits`: symmetries, as for `dualmech.fast.solve`: one constraint per orbit, for `FitnessForUse` and
+      `PrivacyFirst` in formulation ``schur``;
+    - `sharpness`: t > 0 of ``logdet``, 1 by default; the parameter 1/t of the program can be changed later.
 
-    Returns
-    -------
-    cvxpy.Problem
-        Variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s), or ``X`` (k, k)
-        and ``Y``, or ``u`` (k,) and ``v``; constraints with the labels ``schur``, ``privacy`` and ``accuracy``,
-        whose multipliers are the weights λ and μ. For `CommonMechanism` ``Sigma`` (r, r) and the labels
-        ``common[i]``, whose multipliers are the Y_i, or ``Y_i`` and the label ``complete``.
+    Returns `cvxpy.Problem`: with variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s), or
+    ``X`` (k, k) and ``Y``, or ``u`` (k,) and ``v``, and constraints with labels: the multipliers of ``privacy`` and
+    ``accuracy`` are the weights λ and μ. For `CommonMechanism` ``Sigma`` (r, r) and the labels ``common[i]``, whose
+    multipliers are the Y_i, or ``Y_i`` and the label ``complete``.
 
     Examples
     --------
@@ -139,12 +129,8 @@ def latex(problem: object, formulation: str | None = None) -> str:
     dual and the proof.
     Raises `InvalidInputError` or `InputTypeError` for a problem that has no statement, an unknown formulation.
 
-    Parameters
-    ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
-        What is asked; a product or split noise, which has no one program, as its statement is.
-    formulation : str, optional
-        Which statement, as for `formulate`.
+    - `problem`: what is asked; a product or split noise, which has no one program, as its statement is;
+    - `formulation`: which statement, as for `formulate`.
 
     Examples
     --------
@@ -154,8 +140,8 @@ def latex(problem: object, formulation: str | None = None) -> str:
     >>> print(written[written.index(r"\begin{align*}"):].strip())
     \begin{align*}
     \text{minimise}\quad & \alpha \quad \text{over $\Sigma \succ 0$} \\
-    \text{subject to}\quad & (B u_i)^{\top} \Sigma^{-1} (B u_i) \le \alpha \quad \text{for all neighbours i} \\
-    & v_j \Sigma v_j^{\top} \le c_j \quad \text{for all queries j}
+    \text{subject to}\quad & (B u_i)^{\top} \Sigma^{-1} (B u_i) \le \alpha \quad \text{for all neighbours $i$} \\
+    & v_j \Sigma v_j^{\top} \le c_j \quad \text{for all queries $j$}
     \end{align*}
     $\lVert X \rVert_*$ is the sum of the singular values of $X$, $\lVert X \rVert_F^2$ that of its squared entries.\par
     """
@@ -177,42 +163,29 @@ def statement(problem: object, formulation: str | None = None) -> programs.State
 def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any) -> Solution[Dual, Made]:
     """Solve a problem with a backend of CVXPY and let the problem judge the answer.
 
-    The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance
-    is then symmetrised, made positive definite if it is not, and scaled to meet its constraints exactly; the
-    multipliers become the dual weights. What the backend reports of itself only enters `Solution.message`. It
-    is asked again, more accurately, up to twice while the judge is not satisfied.
+    The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance is then
+    symmetrised, made positive definite if it is not, and scaled to meet its constraints exactly; the multipliers become
+    the dual weights. What the backend reports of itself only enters `Solution.message`. It is asked again, more
+    accurately, up to twice while the judge is not satisfied.
     Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
     returns nothing to judge; `InvalidInputError` or `InputTypeError` for a problem that has no statement, or
     arguments out of range.
 
-    Parameters
-    ----------
-    problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
-        What is asked.
-    backend : str or solver object, default "CLARABEL"
-        An installed CVXPY backend that can do the cones (`backends.installed` lists them), or a solver object of one's
-        own, as ``cvxpy.Problem.solve`` takes one.
-    formulation : str
-        Which statement of `formulate`. For fitness for use ``logdet`` follows the central path, for small
-        sizes, and ``sum`` is the quickest: on prefix 64 SCS needs a fifteenth of its time for ``schur``.
-    tol : float, optional
-        Gap to prove, relative to the lower bound: by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with
-        others. The tolerances of CLARABEL, SCS, SDPA, CVXOPT and COPT follow from it.
-    time_limit : float, optional
-        Seconds for all parts and attempts, CVXPY's compiling included (CLARABEL, SCS and COPT, which look at the
-        clock between two iterations).
-    orbits : iterable of (d,) arrays, or Orbits, optional
-        Symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone.
-    verbose : bool, default False
-        Whether to show what runs, and its seconds, in a line on standard error; backends give no news of steps.
-    **options
-        Passed to the backend as they are, over what `tol` chose.
+    - `problem`: any of the library's problems;
+    - `backend`: an installed CVXPY backend that can do the cones (`backends.installed` lists them), ``"CLARABEL"`` by
+      default, or a solver object of one's own, as ``cvxpy.Problem.solve`` takes one;
+    - `formulation`: which statement of `formulate`. For fitness for use ``logdet`` follows the central path, for small
+      sizes, and ``sum`` is the quickest: on prefix 64 SCS needs a fifteenth of its time for ``schur``;
+    - `tol`: gap to prove, relative to the lower bound, by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with others;
+      the tolerances of CLARABEL, SCS, SDPA, CVXOPT and COPT follow from it;
+    - `time_limit`: seconds for all parts and attempts, CVXPY's compiling included (CLARABEL, SCS and COPT, which look
+      at the clock between two iterations);
+    - `orbits`: symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone;
+    - `verbose`: whether to show what runs, and its seconds, in a line on standard error;
+    - `**options`: passed to the backend as they are, over what `tol` chose.
 
-    Returns
-    -------
-    Solution
-        With ``status`` CERTIFIED where the judge proved the gap; otherwise the answer, the gap that was
-        proven, the backend's own words, and an `UncertifiedWarning`.
+    Returns `Solution`: with ``status`` CERTIFIED where the judge proved the gap; otherwise the answer, the gap that was
+    proven, the backend's own words, and an `UncertifiedWarning`.
 
     Examples
     --------

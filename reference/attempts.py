@@ -20,8 +20,7 @@ from dualmech.reference import backends
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
-SPARE = 0.1
-"""Privacy cost that a repair may add, as a share of the tolerance, in units in which the optimum is near 1."""
+SPARE = 0.1  # privacy cost that a repair may add, as a share of the tolerance, where the optimum is near 1
 
 ACCURACIES = (1.0, 0.1, 0.01)
 """A program is solved this much more accurately each time that the judge is not satisfied."""
@@ -101,13 +100,9 @@ class Readout:
     program: cp.Problem
     scaled: Units
     covariance: Callable[[], Array | None]  # returns Σ as the backend left it, or None
-    dual: Callable[
-        ..., Any
-    ]  # takes multipliers, an argument for each of `constraints`, to the problem's dual weights
+    dual: Callable[..., Any]  # takes multipliers, an argument for each of `constraints`, to dual weights
     constraints: tuple[str, ...] = ()  # names of those whose multipliers are weights
-    optimum: Callable[[float], float] = (
-        float  # takes the program's value to what the backend takes for the optimum
-    )
+    optimum: Callable[[float], float] = float  # takes the program's value to the optimum that it stands for
     steps: Iterable[Step] | None = None  # by default ever more accurate
 
     @property
@@ -219,6 +214,12 @@ def _judge_attempt(scaled: Units, inner: npt.ArrayLike | None, dual: object, tol
         primal = scaled.covariance(inner, SPARE * tol)
         certificate = scaled.problem.certify(primal, dual)
     return primal, certificate.gap
+
+
+def label(name: str, constraint: cp.Constraint) -> cp.Constraint:
+    """Give a constraint the name under which it is printed (CVXPY before labels keeps it, unprinted)."""
+    constraint.label = name
+    return constraint
 
 
 def multipliers(program: cp.Problem, name: str) -> Array:

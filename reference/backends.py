@@ -22,9 +22,7 @@ from dualmech.progress import NEVER, Deadline
 
 SEMIDEFINITE = frozenset({"PSD"})  # the cone that every statement of fitness for use needs
 
-TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}
-"""Gap to prove unless another is asked: what a backend reaches with ease."""
-
+TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}  # gap to prove unless another is asked: reached with ease
 OTHER_TOLERANCE = 1e-4  # gap to prove with a backend that has no line of its own above
 
 TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs", "COPT": "TimeLimit"}
@@ -54,10 +52,7 @@ ACCURACY = {
 """A backend measures residuals of its own scaled program, the judge what is left after the repair to exact
 feasibility; the shares leave room for the difference, as measured on the workloads in the tests."""
 
-SDPA_OWN_CHECKS = (
-    "Python recalculation of primal",
-    "k >= N - 1 for N",
-)  # it warns where they do not work out
+SDPA_OWN_CHECKS = "Python recalculation of primal", "k >= N - 1 for N"  # it warns where they do not work out
 
 GIVEN: dict[str, Solver] = {}
 """Solver objects that were given in place of a name, by theirs."""

@@ -1,7 +1,9 @@
 """Unions of product tables through CVXPY: the cone programs over blocks, whatever the number of cells.
 
-Throughout, the arrays are those of `dualmech.reference.blocks`: τ (t,) holds the noise levels of the blocks
-of one coordinate, and ``K[b]`` (r, r) the covariance of each other block.
+Throughout, τ (t,) holds the noise levels of the blocks of one coordinate, and ``K[b]`` (r, r) the covariance of each
+other block. ``R`` (neighbours, t) says which orbit of neighbours pays for which level, and ``N`` (queries, t) what a
+level adds to the variance of an orbit of queries. ``M[b]`` (r, steps) holds in its columns how neighbours move a block,
+``V[b]`` its queries in its rows; ``C[b]`` and ``Q[b]``, of zeros and ones, take them to their orbits.
 """
 
 from __future__ import annotations
@@ -22,19 +24,80 @@ from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference import attempts
+from dualmech.reference import attempts, fitness
+from dualmech.reference.attempts import label
+from dualmech.reference.fitness import symmetric, variances
 from dualmech.reference.scaling import make_definite, returned_array, shares
-from dualmech.reference.statements import label, variances
 from dualmech.validate import Array
 
-# Blocks of a union of tables as a program states them, and in units in which a backend finds numbers of order one.
-#
-# ``R`` (neighbours, t) says which orbit of neighbours pays for which level, and ``N`` (queries, t) what a level adds
-# to the variance of an orbit of queries. ``M[b]`` (r, steps) holds in its columns how neighbours move a block,
-# ``V[b]`` its queries in its rows; ``C[b]`` and ``Q[b]``, of zeros and ones, take them to their orbits.
-
-
 FLOOR = 1e-12  # least noise level that a repair leaves, relative to the largest, in scaled units
+
+
+def least(aim: fitness.Aim, stated: Stated, formulation: str) -> cp.Problem:
+    """State the least cost, or factor on the targets, of noise within the limits of an aim, of orbits of queries.
+
+    In formulas, for a table and its margins, whose blocks have one coordinate each: minimise ``max_o Σ_t R_ot / τ_t``
+    over ``τ > 0`` subject to ``N τ ≤ c``. Other blocks add to costs ``C_b diag(M_b' K_b⁻¹ M_b)`` and to variances
+    ``Q_b diag(V_b K_b V_b')``. The program has α for the maximum, and `_forms`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.FitnessForUse(dm.workloads.marginals((2, 3), 1), targets=1.0, geometry="blocks")
+    >>> aim = fitness.accuracy_first(problem.targets[problem.geometry.tables])
+    >>> program = least(aim, Stated.of(problem.geometry), "schur")
+    >>> _, tau = program.solve(solver="CLARABEL"), program.var_dict["tau"].value
+    >>> privacy, accuracy = [constraint.dual_value for constraint in program.constraints]
+    >>> problem.certify(problem.feasible(BlockPoint(tau, ())), problem.dual_type(privacy, accuracy)).gap < 1e-6
+    True
+    """
+    costs, seen, bounds = _forms(stated, formulation)
+    return cp.Problem(
+        cp.Minimize(aim.minimise),
+        [
+            *bounds,
+            label("privacy", costs <= aim.cost_limit),
+            label("accuracy", seen <= aim.variance_limits),
+        ],
+    )
+
+
+def least_total(stated: Stated, weights: Array, formulation: str) -> cp.Problem:
+    """State the least total of variances, each orbit of queries with its weight w, of noise that costs at most 1."""
+    w = cp.Constant(weights, name="w")
+    costs, seen, bounds = _forms(stated, formulation)
+    return cp.Problem(cp.Minimize(w @ seen), [*bounds, label("privacy", costs <= 1)])
+
+
+def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expression, list[cp.Constraint]]:
+    """Return costs of orbits of cells, variances of orbits of queries, and the cones that keep the costs above theirs.
+
+    A reciprocal is a second-order cone. By the Schur complement ``[[K, M], [M', Z]] ⪰ 0`` says that ``Z ⪰ M' K⁻¹ M``,
+    on whose diagonal the costs stand; ``matrix_frac`` says ``m' K⁻¹ m`` of every column of M instead.
+    """
+    costs, seen, bounds = [], [], []
+    if stated.N.shape[1]:
+        tau = cp.Variable(stated.N.shape[1], name="tau")
+        costs.append(cp.Constant(stated.R, name="R") @ cp.inv_pos(tau))
+        seen.append(cp.Constant(stated.N, name="N") @ tau)
+    for index, (M, V, C, Q) in enumerate(zip(stated.M, stated.V, stated.C, stated.Q, strict=True)):
+        K = symmetric(f"K[{index}]", len(M))
+        if formulation == "schur":
+            Z = symmetric(f"Z[{index}]", M.shape[1])
+            bounds.append(label(f"schur[{index}]", cp.bmat([[K, M], [M.T, Z]]) >> 0))
+            paid: cp.Expression = cp.diag(Z)
+        else:
+            paid = cp.hstack([cp.matrix_frac(column, K) for column in M.T])
+        costs.append(cp.Constant(C, name=f"C[{index}]") @ paid)
+        seen.append(cp.Constant(Q, name=f"Q[{index}]") @ variances(cp.Constant(V, name=f"V[{index}]"), K))
+    return sum(costs), sum(seen), bounds
+
+
+def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
+    """State the best bound ``√α`` of blocks of one coordinate: with N over targets, maximise ``Σ_t √(N'm)_t``."""
+    N = cp.Constant(sensitivities, name="N")
+    m = cp.Variable(sensitivities.shape[0], nonneg=True, name="m")
+    return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [label("spent", cp.sum(m) <= 1)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,9 +111,7 @@ class Stated:
     C: tuple[sp.csr_array, ...]
     Q: tuple[sp.csr_array, ...]
     live: npt.NDArray[np.intp]  # which blocks of one coordinate some neighbour moves; the others have no τ
-    moved: tuple[
-        Array | None, ...
-    ]  # of each other block, the directions that some neighbour moves; None: all
+    moved: tuple[Array | None, ...]  # of each other block, the directions that neighbours move; None: all
 
     @classmethod
     def of(cls, blocks: Blocks) -> Stated:
@@ -218,11 +279,11 @@ def _write(problem: Any, name: str) -> cp.Problem:
         return least_total(stated, problem.geometry.orbit_weights(problem.weights), name)
     limits = problem.targets[problem.geometry.tables]
     if isinstance(problem, PrivacyFirst):
-        return privacy_first(stated, limits, problem.cost, name)
+        return least(fitness.privacy_first(limits, problem.cost), stated, name)
     if name == "dual":
         reach = np.asarray(stated.R.sum(axis=0))
         return best_bound(stated.N.multiply(1 / limits[:, None]).multiply(reach).tocsr())
-    return accuracy_first(stated, limits, name)
+    return least(fitness.accuracy_first(limits), stated, name)
 
 
 def _read(
@@ -231,15 +292,18 @@ def _read(
     scaled = BlockUnits.of(problem)
     if formulation == "dual":
         return _bound_reading(scaled)
-    fitness = not isinstance(problem, TotalVariance)
-    state, limits = (accuracy_first, scaled.ones) if fitness else (least_total, scaled.ones / scaled.total)
-    program = state(scaled.stated, limits, formulation)
+    if isinstance(problem, TotalVariance):
+        program = least_total(scaled.stated, scaled.ones / scaled.total, formulation)
+        kinds: tuple[str, ...] = ("privacy",)
+    else:
+        program = least(fitness.accuracy_first(scaled.ones), scaled.stated, formulation)
+        kinds = ("privacy", "accuracy")
     return attempts.Readout(
         program,
         scaled,
         covariance=lambda: scaled.noise_vector(program.var_dict),
         dual=scaled.dual,
-        constraints=("privacy", "accuracy") if fitness else ("privacy",),
+        constraints=kinds,
     )
 
 
@@ -249,13 +313,6 @@ def _cones(problem: Any) -> dict[str, frozenset[str]]:
     needed = frozenset({"SOC", "PSD"} if blocks.matrix_blocks else {"SOC"})
     plain = isinstance(problem, FitnessForUse) and not blocks.matrix_blocks and blocks.reach.shape[0] == 1
     return dict.fromkeys((*FORMULATIONS, "dual") if plain else FORMULATIONS, needed)
-
-
-def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
-    """State the best bound ``√α`` of blocks of one coordinate: with N over targets, maximise ``Σ_t √(N'm)_t``."""
-    N = cp.Constant(sensitivities, name="N")
-    m = cp.Variable(sensitivities.shape[0], nonneg=True, name="m")
-    return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [label("spent", cp.sum(m) <= 1)])
 
 
 def _bound_reading(scaled: BlockUnits) -> attempts.Readout:
@@ -277,55 +334,6 @@ def _bound_reading(scaled: BlockUnits) -> attempts.Readout:
         constraints=("spent",),
         optimum=lambda value: value**2,
     )
-
-
-def accuracy_first(stated: Stated, targets: Array, formulation: str) -> cp.Problem:
-    """State the least privacy cost of noise that meets the targets c of orbits of queries."""
-    alpha, c = cp.Variable(name="alpha"), cp.Constant(targets, name="c")
-    costs, seen, bounds = _forms(stated, formulation)
-    return cp.Problem(
-        cp.Minimize(alpha), [*bounds, label("privacy", costs <= alpha), label("accuracy", seen <= c)]
-    )
-
-
-def privacy_first(stated: Stated, targets: Array, cost: float, formulation: str) -> cp.Problem:
-    """State the least factor κ on the targets c of orbits of queries, of noise of a given privacy cost."""
-    kappa, c = cp.Variable(name="kappa"), cp.Constant(targets, name="c")
-    costs, seen, bounds = _forms(stated, formulation)
-    return cp.Problem(
-        cp.Minimize(kappa), [*bounds, label("privacy", costs <= cost), label("accuracy", seen <= kappa * c)]
-    )
-
-
-def least_total(stated: Stated, weights: Array, formulation: str) -> cp.Problem:
-    """State the least total of variances, each orbit of queries with its weight w, of noise that costs at most 1."""
-    w = cp.Constant(weights, name="w")
-    costs, seen, bounds = _forms(stated, formulation)
-    return cp.Problem(cp.Minimize(w @ seen), [*bounds, label("privacy", costs <= 1)])
-
-
-def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expression, list[cp.Constraint]]:
-    """Return costs of orbits of cells, variances of orbits of queries, and the cones that keep the costs above theirs.
-
-    A reciprocal is a second-order cone. By the Schur complement ``[[K, M], [M', Z]] ⪰ 0`` says that ``Z ⪰ M' K⁻¹ M``,
-    on whose diagonal the costs stand; ``matrix_frac`` says ``m' K⁻¹ m`` of every column of M instead.
-    """
-    costs, seen, bounds = [], [], []
-    if stated.N.shape[1]:
-        tau = cp.Variable(stated.N.shape[1], name="tau")
-        costs.append(cp.Constant(stated.R, name="R") @ cp.inv_pos(tau))
-        seen.append(cp.Constant(stated.N, name="N") @ tau)
-    for index, (M, V, C, Q) in enumerate(zip(stated.M, stated.V, stated.C, stated.Q, strict=True)):
-        K = cp.Variable((len(M), len(M)), symmetric=True, name=f"K[{index}]")
-        if formulation == "schur":
-            Z = cp.Variable((M.shape[1], M.shape[1]), symmetric=True, name=f"Z[{index}]")
-            bounds.append(label(f"schur[{index}]", cp.bmat([[K, M], [M.T, Z]]) >> 0))
-            paid: cp.Expression = cp.diag(Z)
-        else:
-            paid = cp.hstack([cp.matrix_frac(column, K) for column in M.T])
-        costs.append(cp.Constant(C, name=f"C[{index}]") @ paid)
-        seen.append(cp.Constant(Q, name=f"Q[{index}]") @ variances(cp.Constant(V, name=f"V[{index}]"), K))
-    return sum(costs), sum(seen), bounds
 
 
 STATEMENT = attempts.Statement(_cones, _write, _read)

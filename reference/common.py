@@ -22,15 +22,58 @@ from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.progress import Status
 from dualmech.reference import attempts, backends
+from dualmech.reference.attempts import label
+from dualmech.reference.fitness import symmetric
 from dualmech.reference.refinement import OTHER_STAGE_TOLERANCE, STAGE_TOLERANCES
 from dualmech.reference.scaling import returned_array
-from dualmech.reference.statements import label
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
-FORMULATIONS = ("primal", "dual")  # the statements by name; both need the semidefinite cone
-
 TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
+
+
+def primal(bounds: Array) -> cp.Problem:
+    """State equation 1: the least trace above every mechanism's covariance, in the Loewner order.
+
+    In formulas, and as a program: minimise tr Σ over Σ subject to ``Σ ⪰ P_i`` for every mechanism i.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> total, parts = dm.LinearGaussianMechanism([[1, 1]], [[1]]), dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
+    >>> problem = dm.CommonMechanism([total, parts])
+    >>> program = primal(problem.bounds)
+    >>> value, Sigma = program.solve(solver="CLARABEL"), program.var_dict["Sigma"].value
+    >>> Y = np.stack([constraint.dual_value for constraint in program.constraints])
+    >>> problem.certify(problem.feasible(Sigma), problem.as_dual(Y)).gap < 1e-6, round(value, 6)
+    (True, 1.0)
+    """
+    P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
+    Sigma = symmetric("Sigma", bounds.shape[1])
+    return cp.Problem(
+        cp.Minimize(cp.trace(Sigma)), [label(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)]
+    )
+
+
+def dual(bounds: Array) -> cp.Problem:
+    """State the dual: tell p quantum states apart, which arrive as the ``P_i``, by a measurement ``Y_1, …, Y_p``.
+
+    ``Sigma`` is the multiplier of the constraint that the outcomes' operators sum to the identity.
+    """
+    count, size, _ = bounds.shape
+    P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
+    Y = [symmetric(f"Y_{i}", size) for i in range(count)]
+    total = sum(Y[1:], start=Y[0])
+    return cp.Problem(
+        cp.Maximize(sum(cp.trace(P_i @ Y_i) for P_i, Y_i in zip(P, Y, strict=True))),
+        [
+            *[label(f"positive[{i}]", Y_i >> 0) for i, Y_i in enumerate(Y)],
+            label("complete", total == np.eye(size)),
+        ],
+    )
+
+
+STATEMENTS = {"primal": primal, "dual": dual}
 
 
 def _write(problem: CommonMechanism, formulation: str) -> cp.Problem:
@@ -68,36 +111,6 @@ def _read(
         return CommonDual(np.stack([even if each is None else each for each in known]))
 
     return attempts.Readout(program, scaled, lambda: program.constraints[-1].dual_value, weights)
-
-
-def primal(bounds: Array) -> cp.Problem:
-    """State equation 1: the least trace above every mechanism's covariance, in the Loewner order."""
-    P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
-    Sigma = cp.Variable(bounds.shape[1:], symmetric=True, name="Sigma")
-    return cp.Problem(
-        cp.Minimize(cp.trace(Sigma)), [label(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)]
-    )
-
-
-def dual(bounds: Array) -> cp.Problem:
-    """State the dual: tell p quantum states apart, which arrive as the ``P_i``, by a measurement ``Y_1, …, Y_p``.
-
-    ``Sigma`` is the multiplier of the constraint that the outcomes' operators sum to the identity.
-    """
-    count, size, _ = bounds.shape
-    P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
-    Y = [cp.Variable((size, size), symmetric=True, name=f"Y_{i}") for i in range(count)]
-    total = sum(Y[1:], start=Y[0])
-    return cp.Problem(
-        cp.Maximize(sum(cp.trace(P_i @ Y_i) for P_i, Y_i in zip(P, Y, strict=True))),
-        [
-            *[label(f"positive[{i}]", Y_i >> 0) for i, Y_i in enumerate(Y)],
-            label("complete", total == np.eye(size)),
-        ],
-    )
-
-
-STATEMENTS = {"primal": primal, "dual": dual}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,9 +151,6 @@ class _CommonUnits:
 STATEMENT = attempts.Statement(lambda _: dict.fromkeys(STATEMENTS, backends.SEMIDEFINITE), _write, _read)
 
 
-# Chains of common mechanisms through CVXPY, every stage one program of equation 1.
-
-
 def chain(
     mechanisms: Sequence[GaussianPrivacy | GaussianMechanism],
     *,
@@ -154,16 +164,10 @@ def chain(
     judge; `InvalidInputError` or `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is
     not positive.
 
-    Parameters
-    ----------
-    mechanisms : sequence of LinearGaussianMechanism
-        Two or more, on the same cells and with the same neighbours, none releasing anything exactly.
-    backend : str, default "CLARABEL"
-        An installed CVXPY backend that can do semidefinite cones.
-    tol : float, optional
-        Gap to prove in every stage; by default that of the backend. Stages are solved more accurately than that.
-    **options
-        Passed to the backend as they are.
+    - `mechanisms`: two or more, on the same cells and with the same neighbours, none releasing anything exactly;
+    - `backend`: an installed CVXPY backend that can do semidefinite cones;
+    - `tol`: gap to prove in every stage, by default that of the backend; stages are solved more accurately than that;
+    - `**options`: passed to the backend as they are.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Non-negative estimates through CVXPY: a quadratic program, handed to a backend, repaired and judged."""
+"""Non-negative estimates, projections and reconstructions through CVXPY: quadratic programs, repaired and judged."""
 
 from __future__ import annotations
 
@@ -16,40 +16,32 @@ from dualmech.geometry.local import as_prior
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.reference import attempts, backends
+from dualmech.reference.attempts import label
 from dualmech.reference.scaling import entries, returned_array
-from dualmech.reference.statements import label
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
 CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
 
-ORTHOGONAL = 1e-4
-"""Cosine between a column and the residual below which it is taken for 0: the cell need not be empty."""
-
-
-def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
-    return quadratic(problem.workload.matrix, problem.answers, problem.total)
-
-
-def _read(
-    problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest
-) -> attempts.Readout:
-    scaled = _EstimateUnits.of(problem)
-    program = quadratic(
-        problem.workload.matrix * (scaled.cell / scaled.answer),
-        problem.answers / scaled.answer,
-        None if problem.total is None else problem.total / scaled.cell,
-    )
-    return attempts.Readout(
-        program,
-        scaled,
-        covariance=lambda: program.var_dict["x"].value,
-        dual=lambda: scaled.dual(program.constraints[0].dual_value, program.var_dict["x"].value),
-    )
+ORTHOGONAL = 1e-4  # cosine of a column and the residual below which it is taken for 0: the cell may hold some
 
 
 def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
-    """State the estimate, with the residual r as a variable: its multiplier is what proves the bound."""
+    """State the estimate, with the residual r as a variable: its multiplier is what proves the bound.
+
+    In formulas: minimise ``‖W x - a‖² / 2`` over ``x ≥ 0``, with ``1'x`` given if the total is. As a program:
+
+        minimise ``r'r / 2`` over x ≥ 0, r subject to ``W x - a = r``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.NonnegativeEstimate(dm.workloads.prefix(2), [3.0, 1.0])
+    >>> program = quadratic(problem.workload.matrix, problem.answers, None)
+    >>> _, x = program.solve(solver="CLARABEL"), program.var_dict["x"].value
+    >>> problem.certify(problem.feasible(x), problem.as_dual(program.constraints[0].dual_value)).gap < 1e-6
+    True
+    """
     W, a = cp.Constant(queries, name="W"), cp.Constant(answers, name="a")
     x = cp.Variable(queries.shape[1], name="x", nonneg=True)
     r = cp.Variable(len(answers), name="r")
@@ -95,46 +87,56 @@ class _EstimateUnits:
         if residual is None or estimate is None:
             return EstimateDual(np.zeros(len(problem.answers)))
         queries = problem.workload.dense()
-        slopes, sizes = (
-            np.abs(queries.T @ residual),
-            np.linalg.norm(queries, axis=0) * np.linalg.norm(residual),
-        )
-        inside = queries[:, slopes <= ORTHOGONAL * sizes]
+        sizes = np.linalg.norm(queries, axis=0) * np.linalg.norm(residual)
+        inside = queries[:, np.abs(queries.T @ residual) <= ORTHOGONAL * sizes]
         fitted = inside @ np.linalg.lstsq(inside, problem.answers, rcond=None)[0] - problem.answers
         candidates = [EstimateDual(self.answer * residual), EstimateDual(fitted)]
         data = self.covariance(estimate)
         return max(candidates, key=lambda each: problem.certify(data, each).lower_bound)
 
 
-STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _write, _read)
+def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
+    return quadratic(problem.workload.matrix, problem.answers, problem.total)
 
 
-# Projection onto local strategies through CVXPY: a quadratic program, handed to a backend, repaired and judged.
-
-
-def _projection_write(problem: LocalProjection, formulation: str) -> cp.Problem:
-    return quadratic_projection(problem.matrix, problem.growth, problem.floor)
-
-
-def _projection_read(
-    problem: LocalProjection, formulation: str, request: attempts.BackendRequest
+def _read(
+    problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest
 ) -> attempts.Readout:
-    scaled = _ProjectionUnits.of(problem)
-    program = quadratic_projection(
-        scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight
+    scaled = _EstimateUnits.of(problem)
+    program = quadratic(
+        problem.workload.matrix * (scaled.cell / scaled.answer),
+        problem.answers / scaled.answer,
+        None if problem.total is None else problem.total / scaled.cell,
     )
     return attempts.Readout(
         program,
         scaled,
-        covariance=lambda: program.var_dict["Q"].value,
-        dual=lambda: _multipliers(program, scaled),
+        covariance=lambda: program.var_dict["x"].value,
+        dual=lambda: scaled.dual(program.constraints[0].dual_value, program.var_dict["x"].value),
     )
+
+
+STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _write, _read)
 
 
 def quadratic_projection(
     matrix: Array, growth: float, floor: Array | None, total: float = 1.0, weight: float = 1.0
 ) -> cp.Problem:
-    """State the projection onto the matrices whose columns sum to `total`, with `weight` on the squared distance."""
+    """State the projection onto the matrices whose columns sum to `total`, with `weight` on the squared distance.
+
+    In formulas, and as a program: minimise ``‖Q - R‖² / 2`` over Q, z ≥ 0 subject to ``1'Q = 1'`` and ``z_o ≤ Q_ou ≤
+    exp(ε) z_o``: local privacy. A floor fixes z.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.LocalProjection([[0.9, 0.1], [0.3, 0.5]], epsilon=1.0)
+    >>> program = quadratic_projection(problem.matrix, problem.growth, None)
+    >>> _, Q = program.solve(solver="CLARABEL"), program.var_dict["Q"].value
+    >>> columns, least, most = [constraint.dual_value for constraint in program.constraints]
+    >>> problem.certify(problem.feasible(Q), problem.dual_type(-columns, least - most)).gap < 1e-6
+    True
+    """
     R = cp.Constant(matrix, name="R")
     Q = cp.Variable(matrix.shape, name="Q")
     z = cp.Variable(len(matrix), name="z", nonneg=True) if floor is None else cp.Constant(floor, name="z")
@@ -151,21 +153,11 @@ def quadratic_projection(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ProjectionUnits:
-    """A problem with probabilities in units of ``1/m``, and distances in units of that of a strategy close by.
-
-    Attributes
-    ----------
-    matrix : (m, n) array
-        m R.
-    floor : (m,) array or None
-        m z.
-    weight : float
-        What the squared distance is multiplied by.
-    """
+    """A problem with probabilities in units of ``1/m``, and distances in units of that of a strategy close by."""
 
     problem: LocalProjection
-    matrix: Array
-    floor: Array | None
+    matrix: Array  # (m, n) m R
+    floor: Array | None  # (m,) m z
     objective_unit: float
 
     @classmethod
@@ -205,10 +197,26 @@ def _multipliers(program: cp.Problem, scaled: _ProjectionUnits) -> ProjectionDua
     return ProjectionDual(-unit * columns, unit * (least - most))
 
 
+def _projection_write(problem: LocalProjection, formulation: str) -> cp.Problem:
+    return quadratic_projection(problem.matrix, problem.growth, problem.floor)
+
+
+def _projection_read(
+    problem: LocalProjection, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout:
+    scaled = _ProjectionUnits.of(problem)
+    program = quadratic_projection(
+        scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight
+    )
+    return attempts.Readout(
+        program,
+        scaled,
+        covariance=lambda: program.var_dict["Q"].value,
+        dual=lambda: _multipliers(program, scaled),
+    )
+
+
 PROJECTION_STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _projection_write, _projection_read)
-
-
-# The best reconstruction for a local strategy through CVXPY: a quadratic program with linear conditions.
 
 
 ACCURACY = 1e-6  # accuracy at which a backend is run, as that of a gap

@@ -1,218 +1,177 @@
-"""Fitness for use through CVXPY: Problems 1, 2 and 3 stated, handed to a backend, repaired and judged."""
+"""Fitness for use as CVXPY programs that read like the paper: Problems 1, 2 and 3, each in three forms.
+
+Throughout, Σ (k, k) is the covariance of the noise on B x, ``BU`` (k, s) holds the moves between neighbouring
+data sets in its columns, ``L`` (m, k) the queries on B x in its rows v_j, and ``c`` (m,) the targets.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import cvxpy as cp
-import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
-from dualmech import linalg, validate
-from dualmech.errors import BackendError, InvalidInputError
-from dualmech.geometry.orbits import Orbits, averages
-from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.problems.variance import TotalVariance, VarianceDual
-from dualmech.reference import attempts, backends, statements
-from dualmech.reference.scaling import Scaled, make_definite, returned_array
-from dualmech.reference.statements import label, variances
+from dualmech.reference.attempts import label
 from dualmech.validate import Array
 
-FORMULATIONS = {
-    "schur": frozenset({"PSD"}),
-    "matrix_frac": frozenset({"PSD"}),
-    "logdet": frozenset({"PSD", "ExpCone"}),
-    "sum": frozenset({"PSD"}),
-}
-"""The statements by name, each with the cones that it needs beyond linear ones."""
 
-FIRST_SHARPNESS = 1.0  # sharpness of a centring problem that is only to be read
-GROWTH = 10.0  # factor from one sharpness on the central path to the next
-LAST_BOUND = 0.25  # the path ends where its own bound on the gap is this share of the tolerance
-PATH_ACCURACY = 0.1  # a centring problem is solved this much more accurately than a single program
-
-
-def _write(
-    problem: FitnessForUse | PrivacyFirst,
-    formulation: str,
-    *,
-    sharpness: float | None = None,
-    orbits: object = None,
+def schur(
+    aim: Aim, moves: Array, queries: Array, orbits: tuple[sp.csr_array, sp.csr_array] | None = None
 ) -> cp.Problem:
-    if sharpness is not None and formulation != "logdet":
-        raise InvalidInputError(f"sharpness belongs to formulation 'logdet', not to {formulation!r}")
-    chosen = FIRST_SHARPNESS if sharpness is None else validate.positive_number(sharpness=sharpness)
-    cost = problem.cost if isinstance(problem, PrivacyFirst) else None
-    aim = _aim(formulation, problem.targets, cost)
+    """State a problem with one linear matrix inequality: the noise that costs least and meets every target.
+
+    In formulas, Problem 1 is to minimise ``max_i (B u_i)' Σ⁻¹ (B u_i)`` over ``Σ ≻ 0`` subject to ``v_j Σ v_j' ≤ c_j``.
+    As a program:
+
+        minimise α over Σ, Z subject to ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``Z_ii ≤ α``, ``v_j Σ v_j' ≤ c_j``.
+
+    By the Schur complement the matrix inequality says that ``Z ⪰ (BU)' Σ⁻¹ (BU)``, on whose diagonal the costs
+    stand. (Where Σ is singular, it says so on the range of Σ, which holds all B u_i.)
+
+    With `orbits` there is one constraint per orbit, on its neighbours' mean cost and its queries' mean ratio. If the
+    orbits are those of a group of symmetries, this is no relaxation. At any Σ that meets the means, the average of Σ
+    over the group meets them as well, the costs being convex in Σ; and there all members of an orbit are equal.
+    Targets are equal within orbits, so their limits are averaged in the same way.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0)
+    >>> program = schur(accuracy_first(problem.targets), problem.geometry.moves, problem.geometry.representation)
+    >>> value, Sigma = program.solve(solver="CLARABEL"), program.var_dict["Sigma"].value
+    >>> weights = [constraint.dual_value for constraint in program.constraints[1:]]
+    >>> problem.certify(problem.feasible(Sigma), problem.dual_type(*weights)).gap < 1e-6, round(value, 6)
+    (True, 1.333333)
+    """
+    BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
+    Sigma, Z = symmetric("Sigma", moves.shape[0]), symmetric("Z", moves.shape[1])
+    costs, seen, limits = cp.diag(Z), variances(L, Sigma), aim.variance_limits
     if orbits is not None:
-        whole = slice(None)
-        means = _means(problem, orbits, formulation, whole, whole)
-        return statements.schur_by_orbit(aim, problem.geometry.moves, problem.geometry.representation, means)
-    return _state(formulation, aim, problem.geometry.moves, problem.geometry.representation, chosen)
-
-
-def _read(
-    problem: FitnessForUse | PrivacyFirst,
-    formulation: str,
-    request: attempts.BackendRequest,
-    orbits: object = None,
-) -> attempts.Readout:
-    scaled = Scaled.of(problem)
-    aim = _aim(formulation, np.ones(scaled.sizes[1]), 1.0 if isinstance(problem, PrivacyFirst) else None)
-    if orbits is None:
-        program, dual = _state(formulation, aim, scaled.moves, scaled.queries, FIRST_SHARPNESS), scaled.dual
-    else:
-        means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
-        program = statements.schur_by_orbit(aim, scaled.moves, scaled.queries, means)
-        dual = partial(_spread_dual, scaled, means)
-    return attempts.Readout(
-        program,
-        scaled,
-        covariance=lambda: program.var_dict["Sigma"].value,
-        dual=dual,
-        constraints=("privacy", "accuracy"),
-        optimum=lambda _: aim.optimum,
-        steps=_central_path(program, scaled, request.tol) if formulation == "logdet" else None,
-    )
-
-
-STATEMENT = attempts.Statement(lambda _: FORMULATIONS, _write, _read, symmetries=True)
-
-
-def _means(
-    problem: FitnessForUse | PrivacyFirst, orbits: Any, formulation: str, neighbours: Any, queries: Any
-) -> tuple[sp.csr_array, sp.csr_array]:
-    """Return what takes means over the orbits of the kept neighbours, and of the kept queries."""
-    if formulation != "schur":
-        raise InvalidInputError(f"orbits are for formulation 'schur', not for {formulation!r}")
-    found = Orbits.of(problem, orbits)
-    return averages(found.neighbours[neighbours]), averages(found.queries[queries])
-
-
-def _spread_dual(
-    scaled: Scaled, means: tuple[sp.csr_array, sp.csr_array], privacy: Array, accuracy: Array
-) -> FitnessDual:
-    """Return the weights of all members from multipliers of orbits; those of none, as a first guess has, are equal."""
-    return scaled.dual(*(_members(mean, each) for mean, each in zip(means, (privacy, accuracy), strict=True)))
-
-
-def _members(mean: sp.csr_array, multipliers: Array) -> Array:
-    return np.asarray(mean.T @ multipliers) if len(multipliers) == mean.shape[0] else multipliers
-
-
-def _aim(formulation: str, targets: Array, cost: float | None) -> statements.Aim:
-    if formulation == "sum":
-        return statements.sum_of_both(targets)
-    return statements.accuracy_first(targets) if cost is None else statements.privacy_first(targets, cost)
-
-
-def _state(
-    formulation: str, aim: statements.Aim, moves: Array, queries: Array, sharpness: float
-) -> cp.Problem:
-    if formulation == "logdet":
-        return statements.logdet(aim, moves, queries, sharpness)
-    if formulation == "matrix_frac":
-        return statements.matrix_frac(aim, moves, queries)
-    return statements.schur(aim, moves, queries)
-
-
-def _central_path(program: cp.Problem, scaled: Scaled, tol: float) -> Iterator[attempts.Step]:
-    """Sharpen a centring problem, in units in which the optimum is about 1, as far as the tolerance needs."""
-    (inverse_sharpness,) = program.parameters()
-    barriers = sum(scaled.sizes)
-    last = 1 / (LAST_BOUND * tol)
-    for step in range(math.ceil(math.log(last, GROWTH)) + 1):
-        sharpness = barriers * min(GROWTH**step, last)
-        inverse_sharpness.value = 1 / sharpness
-        bound = barriers / sharpness * scaled.objective_unit
-        note = f"whose centre is at most (s + m + k)/t = {bound:.2g} too high"
-        yield PATH_ACCURACY * tol, f"; sharpness t = {barriers / bound:.3g}, {note}"
-
-
-# Total variance through CVXPY: the matrix mechanism's program stated, handed to a backend, repaired and judged.
-#
-# Throughout, X (k, k) is ``Σ⁻¹``, the inverse of the covariance of the noise on B x, so that ``B' X B`` is the
-# cost matrix of the strategy; ``BU`` (k, s) holds the moves between neighbouring data sets in its columns, and
-# ``V`` (m, k) the queries on B x in its rows, ``√w_j v_j``.
-
-
-VARIANCE_FORMULATIONS = (
-    "gram",
-    "schur",
-    "matrix_frac",
-)  # the statements by name; all need the semidefinite cone
-
-
-def _variance_write(problem: TotalVariance, formulation: str) -> cp.Problem:
-    geometry, weights = problem.geometry, problem.weights[problem.asked]
-    moves, queries = geometry.moves, geometry.representation * np.sqrt(weights)[:, None]
-    if len(geometry.unmoved):
-        # X would be infinite on what no neighbour moves: it is released exactly, and left out here.
-        moved = scipy.linalg.null_space(geometry.unmoved)
-        moves, queries = moved.T @ moves, queries @ moved
-    return STATEMENTS[formulation](moves, queries)
-
-
-def _variance_read(
-    problem: TotalVariance, formulation: str, request: attempts.BackendRequest
-) -> attempts.Readout:
-    scaled = Scaled.of_sum(problem)
-    program = STATEMENTS[formulation](scaled.moves, scaled.queries)
-    return attempts.Readout(
-        program,
-        scaled,
-        covariance=lambda: _inverse(program.var_dict["X"].value),
-        dual=lambda privacy: VarianceDual(scaled.neighbour_weights(privacy)),
-        constraints=("privacy",),
-    )
-
-
-def schur(moves: Array, queries: Array) -> cp.Problem:
-    """State the problem with one linear matrix inequality, as the papers do.
-
-    By the Schur complement, ``[[X, V'], [V, Y]] ⪰ 0`` says that ``Y ⪰ V X⁻¹ V'``, on whose diagonal the
-    weighted variances stand. (Where X is singular, it says so on the range of X, which holds all of them.)
-    """
-    BU, V = cp.Constant(moves, name="BU"), cp.Constant(queries, name="V")
-    X = cp.Variable((len(moves), len(moves)), symmetric=True, name="X")
-    Y = cp.Variable((len(queries), len(queries)), symmetric=True, name="Y")
+        mean_cost, mean_variance = orbits
+        costs, seen, limits = mean_cost @ costs, mean_variance @ seen, mean_variance @ limits
     return cp.Problem(
-        cp.Minimize(cp.trace(Y)),
-        [label("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0), label("privacy", variances(BU.T, X) <= 1)],
+        cp.Minimize(aim.minimise),
+        [
+            label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            label("privacy", costs <= aim.cost_limit),
+            label("accuracy", seen <= limits),
+        ],
     )
 
 
-def gram(moves: Array, queries: Array) -> cp.Problem:
-    """State the problem on the Gram matrix of the queries alone: its size knows nothing of their number.
+@dataclass(frozen=True, slots=True, eq=False)
+class Aim:
+    """What is minimised, and the limits on cost and variances."""
 
-    With ``V = Q R``, the columns of Q (m, k) orthonormal, ``tr(V X⁻¹ V') = tr(R X⁻¹ R')``: the triangle R
-    takes the place of V.
+    minimise: cp.Expression  # the objective
+    cost_limit: cp.Expression  # upper limit on ``(B u_i)' Σ⁻¹ (B u_i)`` for every pair of neighbours
+    variance_limits: cp.Expression  # upper limits on ``v_j Σ v_j'``, (m,)
+
+    @property
+    def optimum(self) -> float:
+        """What a solved program says the optimum is: α, κ, or in Problem 3 their product; NaN before that."""
+        values = [variable.value for variable in self.minimise.variables()]
+        return math.prod(math.nan if value is None else float(value) for value in values)
+
+
+def accuracy_first(targets: Array) -> Aim:
+    """Problem 1: minimise α, with cost at most α and variances at most c."""
+    alpha = cp.Variable(name="alpha")
+    return Aim(alpha, alpha, cp.Constant(targets, name="c"))
+
+
+def privacy_first(targets: Array, cost: float) -> Aim:
+    """Problem 2: minimise κ, with cost at most what may be spent and variances at most κ c."""
+    kappa = cp.Variable(name="kappa")
+    return Aim(kappa, cp.Constant(cost, name="cost"), kappa * cp.Constant(targets, name="c"))
+
+
+def sum_of_both(targets: Array) -> Aim:
+    """Problem 3 (equation 7): minimise α + κ, with cost at most α and variances at most κ c.
+
+    The objective is ``max_i (B u_i)' Σ⁻¹ (B u_i) + max_j v_j Σ v_j' / c_j``. Scaling Σ by γ > 0 turns the two
+    terms into ``α/γ + γκ``, which is least, and equal to ``2 √(α κ)``, where the two are equal. So an optimal
+    Σ has the least product α κ of all, which no scaling changes, and ``Σ / κ`` solves Problem 1 with value
+    α κ.
     """
-    return schur(moves, scipy.linalg.qr(queries, mode="r", check_finite=False)[0][: queries.shape[1]])
+    alpha, kappa = cp.Variable(name="alpha"), cp.Variable(name="kappa")
+    return Aim(alpha + kappa, alpha, kappa * cp.Constant(targets, name="c"))
 
 
-def matrix_frac(moves: Array, queries: Array) -> cp.Problem:
-    """State the problem with the total variance ``tr(V X⁻¹ V')`` as a matrix fraction."""
-    BU, V = cp.Constant(moves, name="BU"), cp.Constant(queries, name="V")
-    X = cp.Variable((len(moves), len(moves)), symmetric=True, name="X")
-    return cp.Problem(cp.Minimize(cp.matrix_frac(V.T, X)), [label("privacy", variances(BU.T, X) <= 1)])
+def matrix_frac(aim: Aim, moves: Array, queries: Array) -> cp.Problem:
+    """State a problem with one fractional constraint per pair of neighbours, as the paper does."""
+    BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
+    Sigma = symmetric("Sigma", moves.shape[0])
+    costs = [cp.matrix_frac(BU[:, i], Sigma) for i in range(moves.shape[1])]
+    return cp.Problem(
+        cp.Minimize(aim.minimise),
+        [
+            *[label(f"privacy[{i}]", cost <= aim.cost_limit) for i, cost in enumerate(costs)],
+            label("accuracy", variances(L, Sigma) <= aim.variance_limits),
+        ],
+    )
 
 
-STATEMENTS = {"gram": gram, "schur": schur, "matrix_frac": matrix_frac}
+def logdet(aim: Aim, moves: Array, queries: Array, sharpness: float) -> cp.Problem:
+    """State the centring problem of an interior-point method, with its inequalities traded for logarithms.
 
-VARIANCE_STATEMENT = attempts.Statement(
-    lambda _: dict.fromkeys(VARIANCE_FORMULATIONS, backends.SEMIDEFINITE), _variance_write, _variance_read
-)
+    For Problem 1 and the sharpness t > 0 this is, divided by t,
+
+        minimise ``t α − Σ_i log(α − b_i' Σ⁻¹ b_i) − Σ_j log(c_j − v_j Σ v_j') − log det Σ``,
+
+    with b_i the columns of BU. An interior-point method sees its first sum as ``log det [[α, b_i'], [b_i, Σ]]
+    = log det Σ + log(α − b_i' Σ⁻¹ b_i)``; written with s such determinants it would count log det Σ s times,
+    and taking s − 1 of them back is not convex term by term. Here log det Σ stands once. Slack variables p
+    (s,) and q (m,) take the place of the differences:
+
+        minimise ``α − (Σ_i log p_i + Σ_j log q_j + log det Σ) / t`` subject to
+        ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``Z_ii + p_i ≤ α``, ``v_j Σ v_j' + q_j ≤ c_j``.
+
+    Proof that the two are the same. The logarithm grows, so at fixed (α, Σ) the slacks are as large as they
+    may be: ``q_j = c_j − v_j Σ v_j'`` and ``p_i = α − Z_ii``; and Z is best where its diagonal is least. The
+    first constraint is ``Z ⪰ (BU)' Σ⁻¹ (BU)``, so the least diagonal is that of ``(BU)' Σ⁻¹ (BU)``, all
+    entries at once. What is left is the first form. Every term is convex by CVXPY's rules: a linear
+    objective, minus logarithms of variables, minus log det Σ, under linear constraints and one cone.
+
+    Proof of the bound ``(s + m + k)/t``. At the minimiser (α°, Σ°) put ``λ_i = 1 / (t p_i)`` and
+    ``μ_j = 1 / (t q_j)``, the multipliers of the two constraints, and ``Ω = Σ°⁻¹ / t``. The Lagrangian
+    ``α + Σ_i λ_i (b_i' Σ⁻¹ b_i − α) + Σ_j μ_j (v_j Σ v_j' − c_j) − ⟨Ω, Σ⟩`` is convex, and its gradient at
+    (α°, Σ°) is that of the first form above, over t, hence 0: there it is least, with the value
+    ``α° − s/t − m/t − k/t``, since every multiplier times its slack is 1/t and ``⟨Σ°⁻¹, Σ°⟩ = k``. At a
+    feasible (α, Σ) it is at most α, every other term being ≤ 0. So no feasible α is below that value.
+
+    Problem 2 is stated likewise, with κ for α in the objective. The parameter 1/t may be changed in place.
+    """
+    BU, L = cp.Constant(moves, name="BU"), cp.Constant(queries, name="L")
+    Sigma, Z = symmetric("Sigma", moves.shape[0]), symmetric("Z", moves.shape[1])
+    p, q = cp.Variable(moves.shape[1], name="p"), cp.Variable(len(queries), name="q")
+    barrier = -cp.sum(cp.log(p)) - cp.sum(cp.log(q)) - cp.log_det(Sigma)
+    inverse_sharpness = cp.Parameter(nonneg=True, name="1/t", value=1 / sharpness)
+    return cp.Problem(
+        cp.Minimize(aim.minimise + inverse_sharpness * barrier),
+        [
+            label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0),
+            label("privacy", cp.diag(Z) + p <= aim.cost_limit),
+            label("accuracy", variances(L, Sigma) + q <= aim.variance_limits),
+        ],
+    )
 
 
-def _inverse(cost: Array | None) -> Array:
-    """Return ``Σ = X⁻¹``, X moved towards the identity where a backend left it indefinite."""
-    factor = linalg.cholesky(make_definite(returned_array(cost)))
-    if factor is None:
-        raise BackendError("the backend returned no covariance to judge")
-    half = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False)
-    return np.asarray(half @ half.T)
+STATEMENTS: dict[str, Callable[..., cp.Problem]] = {
+    "schur": schur,
+    "matrix_frac": matrix_frac,
+    "logdet": logdet,
+    "sum": schur,
+}
+
+
+def variances(L: cp.Expression, Sigma: cp.Expression) -> cp.Expression:
+    """Return ``diag(L Σ L')``, the row sums of ``(L Σ) ∘ L``: the off-diagonal entries are never formed."""
+    return cp.sum(cp.multiply(L @ Sigma, L), axis=1)
+
+
+def symmetric(name: str, size: int) -> cp.Variable:
+    """Return a symmetric matrix to be sought."""
+    return cp.Variable((size, size), symmetric=True, name=name)

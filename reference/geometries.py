@@ -19,11 +19,10 @@ from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.splitting import LOOSE, best_split
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Deadline, Status
-from dualmech.reference import attempts, backends, blocks, fitness
+from dualmech.reference import attempts, backends, blocks, dense, weighting
 from dualmech.reference.attempts import Statement
 from dualmech.reference.backends import SHORTEST
 from dualmech.reference.scaling import shares
-from dualmech.reference.statements import label
 from dualmech.solution import Solution, combine_factors, judged_solution, retold, transfer
 from dualmech.validate import Array, Matrix
 
@@ -53,13 +52,6 @@ def solve_products(
 # Split noise through CVXPY: each attribute alone, then its levels and weights as second-order cone programs.
 
 
-def levels(costs: Array, sensitivities: Matrix) -> cp.Problem:
-    """State the least ``Σ costs / x`` subject to ``N'x ≤ 1``; reciprocals are second-order cones."""
-    c, N = cp.Constant(costs, name="costs"), cp.Constant(sensitivities, name="N")
-    x = cp.Variable(len(costs), name="x")
-    return cp.Problem(cp.Minimize(c @ cp.inv_pos(x)), [label("limits", N.T @ x <= 1)])
-
-
 def solve_split(
     problem: Any,
     solver: Callable[..., Solution],
@@ -84,12 +76,12 @@ def solve_split(
         unit = np.sqrt(costs / np.asarray(sensitivities.mean(axis=1)).ravel())
         unit = unit / (sensitivities.T @ unit).max()
         total = float((costs / unit).sum())
-        program = levels(costs / unit / total, sensitivities.multiply(unit[:, None]).tocsr())
+        program = weighting.inv_pos(costs / unit / total, sensitivities.multiply(unit[:, None]).tocsr())
         outcome = backends.run(
             program, request.backend, tol=request.tol, deadline=request.deadline, options=options
         )
-        found = np.asarray(program.var_dict["x"].value, dtype=np.float64)
-        weights = shares(attempts.multipliers(program, "limits"))
+        found = np.asarray(program.var_dict["u"].value, dtype=np.float64)
+        weights = shares(attempts.multipliers(program, "privacy"))
         return np.maximum(found, 1e-12 * np.max(found)) * unit, weights, outcome.iterations
 
     point, dual, found = best_split(
@@ -113,8 +105,7 @@ def solve_split(
 
 SHARPER = 1e-2
 
-LEAST = 1e-9
-"""Least weight of the noise, over the mean: a backend's multipliers are not positive where nothing binds."""
+LEAST = 1e-9  # least weight of the noise, over the mean: multipliers are not positive where nothing binds
 
 
 def solve_streams(
@@ -173,4 +164,4 @@ def statement(problem: Any, streams: bool = False) -> Statement | None:
         return None
     if problem.geometry.name == "blocks":
         return blocks.STATEMENT
-    return fitness.VARIANCE_STATEMENT if isinstance(problem, TotalVariance) else fitness.STATEMENT
+    return dense.VARIANCE_STATEMENT if isinstance(problem, TotalVariance) else dense.STATEMENT

@@ -1,4 +1,9 @@
-"""Local privacy through CVXPY: the convex program over all extremal patterns, handed to a backend, repaired, judged."""
+"""Local privacy through CVXPY: the convex program over all extremal patterns, handed to a backend, repaired, judged.
+
+Throughout, ``P`` (s, n) holds the patterns p_S in its rows, ``R`` (k, n) a root of the workload, ``R'R = W'W``,
+``share`` (n,) n times the prior, ``w`` (s,) the weights of the patterns and ``U`` (k, s) the reconstruction of each
+times its weight. One user's second moment, averaged over the prior, is ``Σ_S ‖U_S‖² (share'p_S) / (n w_S)``.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +23,29 @@ from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.reference import attempts, backends
+from dualmech.reference.attempts import label
 from dualmech.reference.scaling import entries
-from dualmech.reference.statements import label
 from dualmech.validate import Array
-
-# Local privacy as CVXPY programs over all extremal patterns.
-#
-# Throughout, ``P`` (s, n) holds the patterns p_S in its rows, ``R`` (k, n) a root of the workload, ``R'R = W'W``,
-# ``share`` (n,) n times the prior, ``w`` (s,) the weights of the patterns and ``U`` (k, s) the reconstruction of each
-# times its weight. One user's second moment, averaged over the prior, is ``Σ_S ‖U_S‖² (share'p_S) / (n w_S)``.
 
 
 def sdp(patterns: Array, directions: Array, root: Array) -> cp.Problem:
-    """State the average case with one linear matrix inequality, ``tr(R G⁻¹ R')`` being the least trace of T.
+    """State the average case with one linear matrix inequality.
 
-    The rows of `directions` (s, r) are ``p_S / √(share'p_S)``, in any coordinates: ``G = Σ_S w_S a_S a_S'``.
+    In formulas: minimise ``tr(R G⁻¹ R')`` with ``G = Σ_S w_S a_S a_S'`` over ``w ≥ 0`` subject to ``Σ_S w_S p_S = 1``;
+    the rows a_S of `directions` (s, r) are ``p_S / √(share'p_S)``, in any coordinates. As a program:
+
+        minimise tr T over w, T subject to ``[[G, R'], [R, T]] ⪰ 0``, ``P'w = 1``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.LocalStrategy(dm.workloads.identity(2), epsilon=1.0)
+    >>> rows, share = local.rows(local.all_sets(2), 1.0), 2 * problem.prior
+    >>> program = sdp(rows, rows / np.sqrt(rows @ share)[:, None], problem.root)
+    >>> _, (schur, y) = program.solve(solver="CLARABEL"), [each.dual_value for each in program.constraints]
+    >>> strategy = LocalPoint(rows * program.var_dict["w"].value[:, None], problem.prior)
+    >>> problem.certify(problem.feasible(strategy), problem.dual_type(-schur[:2, 2:], y)).gap < 1e-5
+    True
     """
     P, R = cp.Constant(patterns, name="P"), cp.Constant(root, name="R")
     size = directions.shape[1]
@@ -46,63 +59,43 @@ def sdp(patterns: Array, directions: Array, root: Array) -> cp.Problem:
     )
 
 
-def socp(patterns: Array, root: Array, share: Array) -> cp.Problem:
-    """State the average case in second-order cones: ``‖U_S‖² ≤ w_S s_S`` is ``‖(2 U_S, w_S - s_S)‖ ≤ w_S + s_S``."""
-    P, R, shares = cp.Constant(patterns, name="P"), cp.Constant(root, name="R"), cp.Constant(share)
-    w, s = cp.Variable(len(patterns), name="w"), cp.Variable(len(patterns), name="s")
-    U = cp.Variable((len(root), len(patterns)), name="U")
-    return cp.Problem(
-        cp.Minimize((P @ shares) @ s),
-        [label("unbiased", U @ P == R), label("columns", P.T @ w == 1), label("moments", _cones(w, s, U))],
-    )
+def socp(patterns: Array, root: Array, share: Array | None) -> cp.Problem:
+    """State the problem in second-order cones: ``‖U_S‖² ≤ w_S s_S`` is ``‖(2 U_S, w_S - s_S)‖ ≤ w_S + s_S``.
 
-
-def socp_worst(patterns: Array, root: Array, share: Array) -> cp.Problem:
-    """State the worst case in second-order cones: t is at least the variance of every user type."""
+    The average case is ``Σ_S (share'p_S) s_S``. In the worst case, without a share, t is at least the variance of
+    every user type.
+    """
     P, R = cp.Constant(patterns, name="P"), cp.Constant(root, name="R")
     w, s = cp.Variable(len(patterns), name="w"), cp.Variable(len(patterns), name="s")
-    U = cp.Variable((len(root), len(patterns)), name="U")
-    t = cp.Variable(name="t")
-    return cp.Problem(
-        cp.Minimize(t),
-        [
-            label("unbiased", U @ P == R),
-            label("columns", P.T @ w == 1),
-            label("moments", _cones(w, s, U)),
-            label("users", P.T @ s - np.square(root).sum(axis=0) <= t),
-        ],
-    )
+    U, t = cp.Variable((len(root), len(patterns)), name="U"), cp.Variable(name="t")
+    limits = [
+        label("unbiased", U @ P == R),
+        label("columns", P.T @ w == 1),
+        label("moments", _cones(w, s, U)),
+    ]
+    if share is not None:
+        return cp.Problem(cp.Minimize((P @ share) @ s), limits)
+    users = P.T @ s - np.square(root).sum(axis=0) <= t
+    return cp.Problem(cp.Minimize(t), [*limits, label("users", users)])
 
 
-def dual(patterns: Array, root: Array, share: Array) -> cp.Problem:
-    """State the dual of the average case: ``‖Z'p_S‖² ≤ (y'p_S)(share'p_S)`` for every pattern."""
-    P, R, shares = cp.Constant(patterns, name="P"), cp.Constant(root, name="R"), cp.Constant(share)
-    Z, y = cp.Variable(root.T.shape, name="Z"), cp.Variable(root.shape[1], name="y")
-    return cp.Problem(
-        cp.Maximize(2 * cp.trace(Z @ R) - cp.sum(y)),
-        [label("patterns", _cones(P @ y, P @ shares, (P @ Z).T))],
-    )
+def dual(patterns: Array, root: Array, share: Array | None) -> cp.Problem:
+    """State the dual: ``‖Z'p_S‖² ≤ (y'p_S)(share'p_S)`` for every pattern.
 
-
-def dual_worst(patterns: Array, root: Array, share: Array) -> cp.Problem:
-    """State the dual of the worst case, in which the adversary chooses the share of each user type."""
+    In the worst case, without a share, the adversary chooses that of each user type.
+    """
     P, R = cp.Constant(patterns, name="P"), cp.Constant(root, name="R")
     size = root.shape[1]
     Z, y = cp.Variable(root.T.shape, name="Z"), cp.Variable(size, name="y")
-    shares = cp.Variable(size, name="share", nonneg=True)
+    s = cp.Variable(size, name="share", nonneg=True) if share is None else cp.Constant(share)
+    bound, limits = 2 * cp.trace(Z @ R) - cp.sum(y), [label("patterns", _cones(P @ y, P @ s, (P @ Z).T))]
+    if share is not None:
+        return cp.Problem(cp.Maximize(bound), limits)
     known = np.square(root).sum(axis=0)
-    return cp.Problem(
-        cp.Maximize((2 * cp.trace(Z @ R) - cp.sum(y) - known @ shares) / size),
-        [label("patterns", _cones(P @ y, P @ shares, (P @ Z).T)), label("prior", cp.sum(shares) == size)],
-    )
+    return cp.Problem(cp.Maximize((bound - known @ s) / size), [*limits, label("prior", cp.sum(s) == size)])
 
 
-STATEMENTS = {
-    ("average", "socp"): socp,
-    ("average", "dual"): dual,
-    ("worst", "socp"): socp_worst,
-    ("worst", "dual"): dual_worst,
-}
+STATEMENTS = {"socp": socp, "dual": dual}
 
 
 def _cones(first: cp.Expression, second: cp.Expression, vectors: cp.Expression) -> cp.Constraint:
@@ -129,11 +122,11 @@ def _write(problem: LocalStrategy, name: str) -> cp.Problem:
     rows, share = _patterns(problem), problem.user_types * problem.prior
     if name == "sdp":
         return sdp(rows, rows / np.sqrt(rows @ share)[:, None], problem.root)
-    return STATEMENTS[problem.criterion, name](rows, problem.root, share)
+    return STATEMENTS[name](rows, problem.root, share if problem.criterion == "average" else None)
 
 
 def _read(problem: LocalStrategy, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
-    reading = _READINGS[problem.criterion, formulation](StrategyUnits.of(problem, _patterns(problem)))
+    reading = _READINGS[formulation](StrategyUnits.of(problem, _patterns(problem)))
     if problem.criterion == "average":
         return reading
     return replace(reading, steps=[(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES])
@@ -182,10 +175,15 @@ class StrategyUnits:
         """The program's objective that is called 1; of the worst case it is one user's variance."""
         return self.unit / (1 if self.problem.criterion == "average" else self.problem.user_types)
 
+    def program(self, formulation: str) -> cp.Problem:
+        """State a formulation in second-order cones, with the root in the units of `objective_unit`."""
+        share = self.share if self.problem.criterion == "average" else None
+        return STATEMENTS[formulation](self.patterns, self.root * self.root_unit, share)
+
     @property
-    def program_root(self) -> Array:
-        """The root in the units of `objective_unit`."""
-        return np.asarray(self.root * math.sqrt(self.unit / self.objective_unit))
+    def root_unit(self) -> float:
+        """What the root is multiplied by, its objective being one user's variance in the worst case."""
+        return math.sqrt(self.unit / self.objective_unit)
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> LocalPoint:
         """Return the strategy of weights w (s,), in the worst case followed by a prior, exactly feasible.
@@ -223,76 +221,71 @@ def _sdp_readout(scaled: StrategyUnits) -> attempts.Readout:
     rows, basis = scaled.patterns, scaled.basis
     program = sdp(rows, rows @ basis / np.sqrt(rows @ scaled.share)[:, None], scaled.root @ basis)
 
-    def multipliers() -> LocalDual:
+    def proof() -> Proof:
         schur, columns = (constraint.dual_value for constraint in program.constraints)
-        if schur is None or columns is None:
-            return scaled.empty_dual()
         size = basis.shape[1]
-        return scaled.dual(-basis @ schur[:size, size:], columns)
+        return None if schur is None or columns is None else (-basis @ schur[:size, size:], columns)
 
-    return _readout(program, scaled, lambda: program.var_dict["w"].value, multipliers)
+    return _readout(program, scaled, lambda: program.var_dict["w"].value, proof)
 
 
 def _socp_readout(scaled: StrategyUnits) -> attempts.Readout:
-    worst, size = scaled.problem.criterion == "worst", len(scaled.share)
-    statement = STATEMENTS[scaled.problem.criterion, "socp"]
-    program = statement(scaled.patterns, scaled.program_root, scaled.share)
+    program = scaled.program("socp")
     known = {constraint.label: constraint for constraint in program.constraints}
+    worst = "users" in known
 
     def weights() -> Array | None:
         found = [program.var_dict["w"].value, *([known["users"].dual_value] if worst else [])]
         return None if any(part is None for part in found) else np.concatenate(found)
 
-    def multipliers() -> LocalDual:
+    def proof() -> Proof:
         Z, y = known["unbiased"].dual_value, known["columns"].dual_value
         if Z is None or y is None:
-            return scaled.empty_dual()
-        if not worst:
-            return scaled.dual(-Z.T / 2, y)
-        # One user's variance is what the program minimises: √n and n undo the units of its root and objective.
-        return scaled.dual(-Z.T / 2 * math.sqrt(size), y, _prior(known["users"].dual_value))
+            return None
+        prior = [_prior(known["users"].dual_value)] if worst else []
+        return -Z.T / 2 * scaled.root_unit, y, *prior
 
-    return _readout(program, scaled, weights, multipliers)
+    return _readout(program, scaled, weights, proof)
 
 
 def _dual_readout(scaled: StrategyUnits) -> attempts.Readout:
-    worst, size = scaled.problem.criterion == "worst", len(scaled.share)
-    statement = STATEMENTS[scaled.problem.criterion, "dual"]
-    program = statement(scaled.patterns, scaled.program_root, scaled.share)
+    program = scaled.program("dual")
+    variables = program.var_dict
+    share = variables.get("share")
 
     def weights() -> Array | None:
         sums, parts = program.constraints[0].dual_value
         if sums is None or parts is None:
             return None
         found = np.ravel(sums) + np.reshape(parts, (-1, len(scaled.patterns)))[-1]
-        return np.concatenate([found, program.var_dict["share"].value]) if worst else found
+        return found if share is None else np.concatenate([found, share.value])
 
-    def multipliers() -> LocalDual:
-        Z, y = program.var_dict["Z"].value, program.var_dict["y"].value
+    def proof() -> Proof:
+        Z, y = variables["Z"].value, variables["y"].value
         if Z is None or y is None:
-            return scaled.empty_dual()
-        if not worst:
-            return scaled.dual(Z, y)
-        return scaled.dual(Z / math.sqrt(size), y / size, _prior(program.var_dict["share"].value))
+            return None
+        prior = [] if share is None else [_prior(share.value)]
+        return Z / scaled.root_unit, y / scaled.root_unit**2, *prior
 
-    return _readout(program, scaled, weights, multipliers)
+    return _readout(program, scaled, weights, proof)
 
 
-_READINGS = {
-    ("average", "sdp"): _sdp_readout,
-    ("average", "socp"): _socp_readout,
-    ("average", "dual"): _dual_readout,
-    ("worst", "socp"): _socp_readout,
-    ("worst", "dual"): _dual_readout,
-}
+_READINGS = {"sdp": _sdp_readout, "socp": _socp_readout, "dual": _dual_readout}
+
+Proof = tuple[Array, ...] | None
+"""Z, y and in the worst case the prior that prove a bound, in scaled units; None before there is an answer."""
 
 
 def _readout(
     program: cp.Problem,
     scaled: StrategyUnits,
     weights: Callable[[], Array | None],
-    multipliers: Callable[[], LocalDual],
+    proof: Callable[[], Proof],
 ) -> attempts.Readout:
+    def multipliers() -> LocalDual:
+        found = proof()
+        return scaled.empty_dual() if found is None else scaled.dual(*found)
+
     average = scaled.problem.criterion == "average"
     constant = len(scaled.share) * float(scaled.centre @ scaled.centre) / scaled.unit if average else 0.0
     return attempts.Readout(

@@ -15,7 +15,7 @@ from dualmech.geometry.base import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, RefinementStage, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages
-from dualmech.reference import attempts, backends, statements
+from dualmech.reference import attempts, backends, fitness
 from dualmech.reference.scaling import Scaled, make_definite, shares
 from dualmech.validate import Array
 from dualmech.watching import verbosely
@@ -28,6 +28,28 @@ PASSES = 3  # times that a stage is solved, each in coordinates in which the ans
 
 TOLERANCES = {"CLARABEL": 1e-6}
 """Gap to prove in every stage unless another is asked; with others, that of `backends.tolerance`."""
+
+
+def schur(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem:
+    """State one stage over M (r, r), called ``Sigma``: what the stages before left open of the noise.
+
+    In formulas: minimise ``max_i o_i + b_i' M⁻¹ b_i`` over ``M ≻ 0`` subject to ``v_j M v_j' ≤ c_j - a_j``, where the
+    noise that is settled costs o_i and leaves the slack ``c - a``. As a program: that of `fitness.schur`, with
+    ``Z_ii ≤ α - o_i``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> stage = dm.results.RefinementStage(dm.FitnessForUse(dm.workloads.prefix(2)), np.zeros((2, 0)), np.eye(2))
+    >>> program = schur(stage.costs, stage.slack, stage.moves, stage.rows)
+    >>> _, M = program.solve(solver="CLARABEL"), program.var_dict["Sigma"].value
+    >>> weights = [constraint.dual_value for constraint in program.constraints[1:]]
+    >>> stage.certify(stage.covariance(M), FitnessDual(*weights)).gap < 1e-6
+    True
+    """
+    alpha = cp.Variable(name="alpha")
+    aim = fitness.Aim(alpha, alpha - cp.Constant(offsets, name="o"), cp.Constant(slack, name="c - a"))
+    return fitness.schur(aim, moves, rows)
 
 
 def refine(
@@ -48,20 +70,12 @@ def refine(
     judge; `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
     Returns `Refinement`: with the covariance, its profile, and a judged `Solution` for every stage.
 
-    Parameters
-    ----------
-    problem : FitnessForUse or PrivacyFirst
-        What is asked.
-    backend : str, default "CLARABEL"
-        An installed CVXPY backend that can do semidefinite cones.
-    tol : float, optional
-        Gap to prove in every stage: by default 1e-6 with CLARABEL. Stages are solved more accurately than that.
-    time_limit : float, optional
-        Seconds after which what was found so far is returned, the stage it is in unproven (CLARABEL and SCS).
-    verbose : bool, default False
-        Whether to show what runs, and its seconds, in a line on standard error.
-    **options
-        Passed to the backend as they are.
+    - `problem`: what is asked;
+    - `backend`: an installed CVXPY backend that can do semidefinite cones;
+    - `tol`: gap to prove in every stage, by default 1e-6 with CLARABEL; stages are solved more accurately than that;
+    - `time_limit`: seconds after which what was found so far is returned, the stage it is in unproven (CLARABEL, SCS);
+    - `verbose`: whether to show what runs, and its seconds, in a line on standard error;
+    - `**options`: passed to the backend as they are.
 
     Examples
     --------
@@ -92,18 +106,11 @@ def refine(
 
 
 def _write(stage: RefinementStage, formulation: str) -> cp.Problem:
-    """State one stage over M (r, r), called ``Sigma`` there: costs beyond the offsets, variances within the slack."""
     moves, rows = stage.moves[:, stage.neighbours], stage.rows[stage.queries]
-    return _stage_program(stage.costs[stage.neighbours], stage.slack[stage.queries], moves, rows)
+    return schur(stage.costs[stage.neighbours], stage.slack[stage.queries], moves, rows)
 
 
 STATEMENT = attempts.Statement(lambda _: {"schur": backends.SEMIDEFINITE}, _write, None)
-
-
-def _stage_program(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem:
-    alpha = cp.Variable(name="alpha")
-    aim = statements.Aim(alpha, alpha - cp.Constant(offsets, name="o"), cp.Constant(slack, name="c - a"))
-    return statements.schur(aim, moves, rows)
 
 
 def _solve(stage: RefinementStage, request: attempts.BackendRequest) -> tuple[Array, FitnessDual, int]:
@@ -138,7 +145,7 @@ def _solve_once(
     variance = float(np.einsum("jk,jk->j", rows, rows).max())
     unit = float((np.einsum("ki,ki->i", moves, moves) * variance + offsets).max())
     inner_moves, inner_rows = moves * np.sqrt(variance / unit), rows / np.sqrt(variance)
-    program = _stage_program(offsets / unit, np.ones(len(rows)), inner_moves, inner_rows)
+    program = schur(offsets / unit, np.ones(len(rows)), inner_moves, inner_rows)
     outcome = backends.run(
         program, request.backend, tol=request.tol, deadline=request.deadline, options=request.options
     )

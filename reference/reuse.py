@@ -15,16 +15,42 @@ import numpy as np
 from dualmech.errors import BackendError
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.progress import Status
-from dualmech.reference import attempts, backends, statements
+from dualmech.reference import attempts, backends, fitness
 from dualmech.reference.scaling import Scaled
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 
+def schur(aim: fitness.Aim, moves: Array, queries: Array, release: Array) -> cp.Problem:
+    """State Problem 1 with ``K Σ K' ⪯ I`` beside it: the release can be answered from what is known in the end.
+
+    In formulas: minimise ``max_i (B u_i)' Σ⁻¹ (B u_i)`` over ``Σ ≻ 0`` subject to ``v_j Σ v_j' ≤ c_j`` and
+    ``Σ⁻¹ ⪰ K'K``, that is, the total cost matrix contains what was spent. As a program: that of `fitness.schur`, with
+    ``I - K Σ K' ⪰ 0``, which says the same and is linear in Σ. Its multiplier is the matrix of weights Ω.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.ReuseFitness(dm.workloads.prefix(2), 1.0, dm.LinearGaussianMechanism([[1, 1]], [[2]]))
+    >>> B, L = problem.geometry.moves, problem.geometry.representation
+    >>> program = schur(fitness.accuracy_first(problem.targets), B, L[:2], L[2:])
+    >>> _, Sigma = program.solve(solver="CLARABEL"), program.var_dict["Sigma"].value
+    >>> weights = [constraint.dual_value for constraint in program.constraints[1:]]
+    >>> problem.certify(problem.feasible(Sigma), problem.dual_type(*weights)).gap < 1e-6
+    True
+    """
+    program = fitness.schur(aim, moves, queries)
+    if not len(release):
+        return program
+    K, Sigma = cp.Constant(release, name="K"), program.var_dict["Sigma"]
+    released = attempts.label("released", np.eye(len(release)) - K @ Sigma @ K.T >> 0)
+    return cp.Problem(program.objective, [*program.constraints, released])
+
+
 def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
     geometry, count = problem.geometry, len(problem.targets)
     return schur(
-        statements.accuracy_first(problem.targets),
+        fitness.accuracy_first(problem.targets),
         geometry.moves,
         geometry.representation[:count],
         geometry.representation[count:],
@@ -41,7 +67,7 @@ def _read(
         )
     scaled = replace(Scaled.of(problem.row_by_row), problem=problem)
     asked = scaled.kept_queries < len(problem.targets)
-    aim = statements.accuracy_first(np.ones(int(asked.sum())))
+    aim = fitness.accuracy_first(np.ones(int(asked.sum())))
     program = schur(aim, scaled.moves, scaled.queries[asked], scaled.queries[~asked])
     return attempts.Readout(
         program,
@@ -49,22 +75,6 @@ def _read(
         covariance=lambda: program.var_dict["Sigma"].value,
         dual=lambda *multipliers: _dual(scaled, *multipliers),
         constraints=("privacy", "accuracy", "released")[: 2 + (not asked.all())],
-    )
-
-
-def schur(aim: statements.Aim, moves: Array, queries: Array, release: Array) -> cp.Problem:
-    """State Problem 1 with ``K Σ K' ⪯ I`` beside it: the release can be answered from what is known in the end.
-
-    It says ``Σ⁻¹ ⪰ K'K``, that the total cost matrix contains what was spent, and is linear in Σ. Its multiplier is
-    the matrix of weights Ω.
-    """
-    program = statements.schur(aim, moves, queries)
-    if not len(release):
-        return program
-    K, Sigma = cp.Constant(release, name="K"), program.var_dict["Sigma"]
-    return cp.Problem(
-        program.objective,
-        [*program.constraints, statements.label("released", np.eye(len(release)) - K @ Sigma @ K.T >> 0)],
     )
 
 

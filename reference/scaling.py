@@ -45,9 +45,8 @@ class Scaled:
     def of_sum(cls, problem: TotalVariance) -> Scaled:
         """Balance a problem with weights; in scaled units the identity has the total variance r and cost 1."""
         rank = problem.geometry.rank - len(problem.geometry.unmoved)
-        return cls._balanced(
-            problem, 1 / problem.weights[problem.asked], lambda variances: variances.sum() / rank
-        )
+        targets = 1 / problem.weights[problem.asked]
+        return cls._balanced(problem, targets, lambda variances: variances.sum() / rank)
 
     @classmethod
     def _balanced(cls, problem: Any, targets: Array, summary: Callable[[Array], np.floating[Any]]) -> Scaled:
@@ -94,17 +93,10 @@ class Scaled:
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
         """Return a backend's Σ on the problem's basis, positive definite where the problem is, and feasible.
 
+        `spare` is a squared cost, in scaled units, that may be added to take back noise that no binding constraint
+        needs. With ``P = moves moves'``, ``(Σ⁻¹ + spare · P⁻¹)⁻¹ ⪯ Σ`` costs at most `spare` more, since ``b_i' P⁻¹ b_i
+        ≤ 1``. A backend leaves large variances where nothing asks for less; in them rounding loses the small ones.
         Raises `BackendError` where there is no Σ, or it is not finite, or it is zero.
-
-        Parameters
-        ----------
-        inner : (r, r) array or None
-            What the backend returned.
-        spare : float
-            Squared cost, in scaled units, that may be added to take back noise that no binding constraint needs.
-            With ``P = moves moves'``, ``(Σ⁻¹ + spare · P⁻¹)⁻¹ ⪯ Σ`` costs at most `spare` more, since
-            ``b_i' P⁻¹ b_i ≤ 1``. A backend leaves large variances where nothing asks for less; they drown the
-            small ones in rounding.
         """
         noise = make_definite(returned_array(inner))
         if spare > 0:

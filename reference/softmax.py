@@ -6,7 +6,7 @@ its columns, ``L`` (m, k) the queries on B x in its rows v_j, and ``c`` (m,) the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import cvxpy as cp
@@ -16,26 +16,59 @@ from dualmech.errors import BackendError
 from dualmech.geometry.base import valid_weights
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.reference import attempts
+from dualmech.reference.attempts import label
+from dualmech.reference.fitness import symmetric, variances
 from dualmech.reference.scaling import Scaled
-from dualmech.reference.statements import label, variances
 from dualmech.validate import Array
 
 CONES = frozenset({"PSD", "ExpCone"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Smoothing:
-    """What Problem 4 has beside the arrays: targets c, sharpness t₁ and t₂, total weight w."""
+def smoothed(
+    formulation: str,
+    arrays: tuple[Array, Array, Array],
+    sharpness: tuple[float, float],
+    total_weight: float = 0.0,
+) -> cp.Problem:
+    """State Equation 8 over `arrays` BU, L and c: soft maxima of all costs and of all ratios, and w times the total.
 
-    targets: Array
-    t1: float
-    t2: float
-    total_weight: float
+    In formulas: minimise ``log(Σ_i exp(t₁ b_i' Σ⁻¹ b_i)) / t₁ + log(Σ_j exp(t₂ v_j Σ v_j' / c_j)) / t₂ + w Σ_j v_j Σ
+    v_j'`` over ``Σ ≻ 0``, b_i the columns of BU. As a program:
+
+        minimise ``log(Σ_i exp(t₁ g_i)) / t₁ + log(Σ_j exp(t₂ h_j)) / t₂ + w Σ_j v_j Σ v_j'`` over Σ, Z, g and h
+        subject to ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``Z_ii ≤ g_i``, ``v_j Σ v_j' / c_j ≤ h_j``.
+
+    The matrix inequality says that ``Z ⪰ (BU)' Σ⁻¹ (BU)``, on whose diagonal the costs stand; ``matrix_frac`` has each
+    cost as a matrix fraction instead. A soft max grows with every exponent, so g and h are the costs and the ratios
+    themselves at the optimum. They are there for their multipliers: the derivatives of the soft maxima, the weights.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.SoftmaxFitness(dm.workloads.prefix(2), targets=1.0, t1=5.0, t2=5.0)
+    >>> arrays = problem.geometry.moves, problem.geometry.representation, problem.targets
+    >>> program = smoothed("schur", arrays, (5.0, 5.0))
+    >>> _, Sigma = program.solve(solver="CLARABEL"), program.var_dict["Sigma"].value
+    >>> weights = [constraint.dual_value for constraint in program.constraints[1:]]
+    >>> problem.certify(Sigma, problem.dual_type(*weights)).gap < 1e-6
+    True
+    """
+    BU, L, c = (cp.Constant(each, name=name) for each, name in zip(arrays, ("BU", "L", "c"), strict=True))
+    t1, t2 = sharpness
+    Sigma, Z, schur = symmetric("Sigma", BU.shape[0]), symmetric("Z", BU.shape[1]), formulation == "schur"
+    costs = cp.diag(Z) if schur else cp.hstack([cp.matrix_frac(b, Sigma) for b in arrays[0].T])
+    cone = [label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0)] if schur else []
+    g, h = cp.Variable(BU.shape[1], name="g"), cp.Variable(L.shape[0], name="h")
+    objective = cp.log_sum_exp(t1 * g) / t1 + cp.log_sum_exp(t2 * h) / t2
+    return cp.Problem(
+        cp.Minimize(objective + total_weight * cp.sum(variances(L, Sigma))),
+        [*cone, label("privacy", costs <= g), label("accuracy", variances(L, Sigma) / c <= h)],
+    )
 
 
 def _write(problem: SoftmaxFitness, formulation: str) -> cp.Problem:
-    smoothing = Smoothing(problem.targets, problem.t1, problem.t2, problem.total_weight)
-    return STATEMENTS[formulation](problem.geometry.moves, problem.geometry.representation, smoothing)
+    arrays = problem.geometry.moves, problem.geometry.representation, problem.targets
+    return smoothed(formulation, arrays, (problem.t1, problem.t2), problem.total_weight)
 
 
 def _read(problem: SoftmaxFitness, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
@@ -49,48 +82,7 @@ def _read(problem: SoftmaxFitness, formulation: str, request: attempts.BackendRe
     )
 
 
-def schur(moves: Array, queries: Array, smoothing: Smoothing) -> cp.Problem:
-    """State Equation 8 with one linear matrix inequality.
-
-    ``[[Σ, BU], [(BU)', Z]] ⪰ 0`` says that ``Z ⪰ (BU)' Σ⁻¹ (BU)``, on whose diagonal the costs stand.
-    """
-    BU = cp.Constant(moves, name="BU")
-    Sigma = cp.Variable((len(moves), len(moves)), symmetric=True, name="Sigma")
-    Z = cp.Variable((moves.shape[1], moves.shape[1]), symmetric=True, name="Z")
-    objective, limits = _smoothed_objective(cp.diag(Z), Sigma, queries, smoothing)
-    return cp.Problem(objective, [label("schur", cp.bmat([[Sigma, BU], [BU.T, Z]]) >> 0), *limits])
-
-
-def matrix_frac(moves: Array, queries: Array, smoothing: Smoothing) -> cp.Problem:
-    """State Equation 8 as it stands, with each cost a matrix fraction."""
-    BU = cp.Constant(moves, name="BU")
-    Sigma = cp.Variable((len(moves), len(moves)), symmetric=True, name="Sigma")
-    costs = cp.hstack([cp.matrix_frac(BU[:, i], Sigma) for i in range(moves.shape[1])])
-    objective, limits = _smoothed_objective(costs, Sigma, queries, smoothing)
-    return cp.Problem(objective, limits)
-
-
-def _smoothed_objective(
-    costs: cp.Expression, Sigma: cp.Variable, queries: Array, smoothing: Smoothing
-) -> tuple[cp.Minimize, list[cp.Constraint]]:
-    """Return the objective over limits g on the costs and h on the variances, and these limits.
-
-    A soft max grows with every exponent, so g and h are the costs and the ratios themselves at the optimum. The
-    limits are there for their multipliers: the derivatives of the soft maxima, that is, the weights λ and μ.
-    """
-    L, c = cp.Constant(queries, name="L"), cp.Constant(smoothing.targets, name="c")
-    t1, t2, w = smoothing.t1, smoothing.t2, smoothing.total_weight
-    g, h = cp.Variable(costs.shape, name="g"), cp.Variable(len(queries), name="h")
-    objective = cp.log_sum_exp(t1 * g) / t1 + cp.log_sum_exp(t2 * h) / t2 + w * cp.sum(variances(L, Sigma))
-    return cp.Minimize(objective), [
-        label("privacy", costs <= g),
-        label("accuracy", variances(L, Sigma) / c <= h),
-    ]
-
-
-STATEMENTS = {"schur": schur, "matrix_frac": matrix_frac}
-
-STATEMENT = attempts.Statement(lambda _: dict.fromkeys(STATEMENTS, CONES), _write, _read)
+STATEMENT = attempts.Statement(lambda _: dict.fromkeys(("schur", "matrix_frac"), CONES), _write, _read)
 
 
 def _scaled_program(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Problem]:
@@ -107,8 +99,8 @@ def _scaled_program(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, 
     moves[:, scaled.kept_moves] = scaled.moves
     queries[scaled.kept_queries] = scaled.queries
     queries *= np.sqrt(problem.targets)[:, None]
-    smoothing = Smoothing(problem.targets, problem.t1 * unit, problem.t2 * unit, problem.total_weight)
-    return scaled, STATEMENTS[formulation](moves, queries, smoothing)
+    sharpness = problem.t1 * unit, problem.t2 * unit
+    return scaled, smoothed(formulation, (moves, queries, problem.targets), sharpness, problem.total_weight)
 
 
 def _dual(scaled: Scaled, program: cp.Problem, privacy: Array, accuracy: Array) -> SoftmaxDual:

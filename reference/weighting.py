@@ -16,8 +16,8 @@ import numpy.typing as npt
 from dualmech.errors import BackendError
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.reference import attempts
+from dualmech.reference.attempts import label
 from dualmech.reference.scaling import entries, shares
-from dualmech.reference.statements import label
 from dualmech.validate import Array
 
 FORMULATIONS = {
@@ -26,30 +26,24 @@ FORMULATIONS = {
 }
 """The statements by kind of privacy and name, the default first, with the cones that they need."""
 
-FLOOR = 1e-9
-"""Least weight that a repair leaves, relative to the largest, in units in which the optimal ones are near 1."""
-
-
-def _write(problem: QueryWeighting, formulation: str) -> cp.Problem:
-    kept = _WeightingUnits.of(problem)
-    rows = problem.sensitivities[np.ix_(kept.queries, kept.neighbours)]
-    return STATEMENTS[formulation](problem.costs[kept.queries], rows)
-
-
-def _read(problem: QueryWeighting, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
-    scaled = _WeightingUnits.of(problem)
-    program = STATEMENTS[formulation](scaled.costs, scaled.sensitivities)
-    return attempts.Readout(
-        program,
-        scaled,
-        covariance=lambda: program.var_dict["u"].value,
-        dual=scaled.dual,
-        constraints=("privacy",),
-    )
+FLOOR = 1e-9  # least weight that a repair leaves, relative to the largest, where the optimal ones are near 1
 
 
 def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:
-    """State Program 1 with reciprocals, which are second-order cones: ``1/u ≤ v`` is ``‖(2, u - v)‖ ≤ u + v``."""
+    """State Program 1 with reciprocals, which are second-order cones: ``1/u ≤ v`` is ``‖(2, u - v)‖ ≤ u + v``.
+
+    In formulas, and as a program: minimise ``Σ_i c_i / u_i`` over ``u > 0`` subject to ``N'u ≤ 1``.
+
+    Examples
+    --------
+    >>> import dualmech as dm, numpy as np
+    >>> problem = dm.QueryWeighting(dm.workloads.prefix(2), np.eye(2))
+    >>> program = inv_pos(problem.costs, problem.sensitivities)
+    >>> _, u = program.solve(solver="CLARABEL"), program.var_dict["u"].value
+    >>> multipliers = program.constraints[0].dual_value
+    >>> problem.certify(problem.feasible(u), problem.as_dual(multipliers / multipliers.sum())).gap < 1e-6
+    True
+    """
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u = cp.Variable(len(costs), name="u")
     return cp.Problem(cp.Minimize(c @ cp.inv_pos(u)), [label("privacy", N.T @ u <= 1)])
@@ -92,6 +86,24 @@ def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:
 
 
 STATEMENTS = {"inv_pos": inv_pos, "sdp": sdp, "power": power, "power_cone": power_cone}
+
+
+def _write(problem: QueryWeighting, formulation: str) -> cp.Problem:
+    kept = _WeightingUnits.of(problem)
+    rows = problem.sensitivities[np.ix_(kept.queries, kept.neighbours)]
+    return STATEMENTS[formulation](problem.costs[kept.queries], rows)
+
+
+def _read(problem: QueryWeighting, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+    scaled = _WeightingUnits.of(problem)
+    program = STATEMENTS[formulation](scaled.costs, scaled.sensitivities)
+    return attempts.Readout(
+        program,
+        scaled,
+        covariance=lambda: program.var_dict["u"].value,
+        dual=scaled.dual,
+        constraints=("privacy",),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

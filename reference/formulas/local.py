@@ -99,7 +99,7 @@ def _worst(
             (
                 columns,
                 Line(r"\sum_S w_S V_S p_S^{\top} = R", "answers have no bias", "unbiased"),
-                Line(rf"{second} - \lVert R_u \rVert^2 \le t", "for all types u", "users"),
+                Line(rf"{second} - \lVert R_u \rVert^2 \le t", "for all types $u$", "users"),
             ),
         ),
         (
@@ -143,11 +143,11 @@ def projection(problem: LocalProjection) -> Statement:
         Symbol("R", "the matrix to which a strategy shall be near", shape, lambda: problem.matrix),
         Symbol(r"\varepsilon", "the privacy", (), lambda: np.array(problem.epsilon)),
     )
-    strategy = Symbol("Q", "the strategy: entry o, u is how often type u reports o", shape, part="itself")
+    strategy = Symbol("Q", "the strategy: how often type $u$ reports $o$", shape, part="itself")
     limits = (
-        Line(r"\sum_o Q_{ou} = 1", "for all types u", "columns"),
-        Line(r"Q_{ou} \ge z_o", "for all outputs o", "least"),
-        Line(r"Q_{ou} \le e^{\varepsilon} z_o", "for all outputs o", "most"),
+        Line(r"\sum_o Q_{ou} = 1", "for all types $u$", "columns"),
+        Line(r"Q_{ou} \ge z_o", "for all outputs $o$", "least"),
+        Line(r"Q_{ou} \le e^{\varepsilon} z_o", "for all outputs $o$", "most"),
     )
     program = Program("minimise", DISTANCE, "Q" if fixed else r"Q and $z \ge 0$", limits)
     sums = Symbol(r"\lambda", "multipliers of the columns' sums", shape[1:], part="sums")
@@ -158,7 +158,7 @@ def projection(problem: LocalProjection) -> Statement:
 
 def _column_by_column() -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
     """Return the dual for given least probabilities."""
-    clipped = r"column u of $R + 1 \lambda^{\top}$, clipped to lie between $z$ and $e^{\varepsilon} z$"
+    clipped = r"column $u$ of $R + 1 \lambda^{\top}$, clipped to lie between $z$ and $e^{\varepsilon} z$"
     value = r"\sum_u \frac{1}{2} \lVert q_u - R_u \rVert^2 - \lambda_u (1^{\top} q_u - 1)"
     why = Line(
         rf"{DISTANCE} = {DISTANCE} - \sum_u \lambda_u (\sum_o Q_{{ou}} - 1)",
@@ -176,7 +176,7 @@ def _by_ratios(shape: tuple[int, ...]) -> tuple[tuple[Symbol, ...], Program, tup
     )
     value = r"\sum_u \lambda_u - \frac{1}{2} \lVert D \rVert_F^2 - \langle D, R \rangle"
     rule = Line(
-        r"\sum_u \max(\gamma_{ou}, 0) \ge e^{\varepsilon} \sum_u \max(-\gamma_{ou}, 0)", "for all outputs o"
+        r"\sum_u \max(\gamma_{ou}, 0) \ge e^{\varepsilon} \sum_u \max(-\gamma_{ou}, 0)", "for all outputs $o$"
     )
     proof = (
         Line(

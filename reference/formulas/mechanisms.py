@@ -21,7 +21,7 @@ def weighting(problem: QueryWeighting) -> Statement:
     given = _design(problem)
     count, moves = given[-1].shape or (0, 0)
     pure = problem.privacy == "pure"
-    power, noise, by = "", "noise of variance $1 / u_i$ on row i of Q", "by Cauchy and Schwarz"
+    power, noise, by = "", "noise of variance $1 / u_i$ on row $i$ of $Q$", "by Cauchy and Schwarz"
     bound = r"(\sum_i c_i^{1/2} g_i^{1/2})^2"
     if pure:
         power, by = "^2", "by Hölder's inequality"
@@ -61,7 +61,7 @@ def _design(problem: QueryWeighting) -> tuple[Symbol, ...]:
         Symbol("W", "the queries, a row each, over the cells", (queries, cells), problem.workload.dense),
         Symbol("Q", "the design queries, a row each", (count, cells), dense),
         Symbol("L", r"$W = L Q$, by least squares", (queries, count)),
-        Symbol("c_i", "the squared length of column i of L", (count,), lambda: problem.costs),
+        Symbol("c_i", "the squared length of column $i$ of $L$", (count,), lambda: problem.costs),
         Symbol("U", "the differences of neighbouring data sets, a column each: $U = I$ for single records"),
         Symbol("N", f"what a unit of each weight costs neighbours, ${rows}$", shape, loads),
     )
@@ -97,9 +97,9 @@ def common(problem: CommonMechanism) -> Statement:
             "minimise",
             r"\operatorname{tr} \Sigma",
             r"symmetric $\Sigma$",
-            (Line(r"\Sigma \succeq P_i", "for all mechanisms i: it can be answered from each", "common"),),
+            (Line(r"\Sigma \succeq P_i", "for all mechanisms $i$: it can be answered from each", "common"),),
         ),
-        (Symbol("Y_i", "a matrix weight on mechanism i", (size, size), part="weights"),),
+        (Symbol("Y_i", "a matrix weight on mechanism $i$", (size, size), part="weights"),),
         Program(
             "maximise", r"\sum_i \operatorname{tr}(P_i Y_i)", r"$Y_i \succeq 0$", (Line(r"\sum_i Y_i = I"),)
         ),
@@ -128,8 +128,8 @@ def stage(problem: RefinementStage) -> Statement:
         Symbol(r"\alpha", "the worst cost of neighbours that are open"),
     )
     limits = (
-        Line(r"o_i + \beta_i^{\top} M^{-1} \beta_i \le \alpha", "for all open neighbours i", "privacy"),
-        Line(r"a_j + \nu_j M \nu_j^{\top} \le c_j", "for all open queries j", "accuracy"),
+        Line(r"o_i + \beta_i^{\top} M^{-1} \beta_i \le \alpha", "for all open neighbours $i$", "privacy"),
+        Line(r"a_j + \nu_j M \nu_j^{\top} \le c_j", "for all open queries $j$", "accuracy"),
     )
     return Statement(
         _face(problem),
@@ -168,11 +168,11 @@ def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
             (free, moves),
             lambda: problem.moves,
         ),
-        Symbol("o_i", "what neighbours i have paid already", (moves,), lambda: problem.costs),
+        Symbol("o_i", "what neighbours $i$ have paid already", (moves,), lambda: problem.costs),
         Symbol(
             r"\nu", r"the queries on what is free, a row $\nu_j$ each", (queries, free), lambda: problem.rows
         ),
-        Symbol("a_j", "the variance that query j has already", (queries,), lambda: problem.variances),
+        Symbol("a_j", "the variance that query $j$ has already", (queries,), lambda: problem.variances),
         Symbol("c_j", "its target", (queries,), lambda: problem.problem.targets),
     )
 

@@ -38,15 +38,15 @@ def matrices(problem: Any) -> tuple[Symbol, ...]:
     queries, cells = workload.shape
     asked = Symbol("W", "the queries, a row each, over the cells", (queries, cells), workload.dense)
     if geometry.name != "dense":
-        same = Symbol("B = I, L = W", "noise is added to the cells; $v_j$ is row j of W")
+        same = Symbol("B = I, L = W", "noise is added to the cells; $v_j$ is row $j$ of $W$")
         return asked, same, *_moves(problem, cells)
     rank = geometry.rank
     if is_identity(geometry.basis):
-        same = Symbol("B = I, L = W", "noise is added to the cells themselves; $v_j$ is row j of W")
+        same = Symbol("B = I, L = W", "noise is added to the cells themselves; $v_j$ is row $j$ of $W$")
         return asked, same, *_moves(problem, cells)
     basis = Symbol("B", "rows that get noise; they span those of W", (rank, cells), lambda: geometry.basis)
     factor = Symbol(
-        "L", "$W = L B$; $v_j$ is row j of L", (queries, rank), lambda: _coordinates(geometry)[:queries]
+        "L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, rank), lambda: _coordinates(geometry)[:queries]
     )
     return asked, basis, factor, *_moves(problem, cells)
 
@@ -60,7 +60,7 @@ def _coordinates(geometry: Any) -> Array:
 def _moves(problem: Any, cells: int) -> tuple[Symbol, ...]:
     neighbours = getattr(problem, "neighbours", None)
     if neighbours is None:
-        return (Symbol("U = I", "neighbours differ by one record; $u_i$ is column i of U"),)
+        return (Symbol("U = I", "neighbours differ by one record; $u_i$ is column $i$ of $U$"),)
     own = getattr(problem.geometry, "neighbours", None)
     said = "the differences of neighbouring data sets, a column $u_i$ each"
     if isinstance(neighbours, Relation):
@@ -161,8 +161,8 @@ def fitness(problem: FitnessForUse) -> Statement:
             r"\alpha",
             definite(problem),
             (
-                Line(rf"{COST} \le \alpha", "for all neighbours i", "privacy"),
-                Line(rf"{VARIANCE} \le c_j", "for all queries j", "accuracy"),
+                Line(rf"{COST} \le \alpha", "for all neighbours $i$", "privacy"),
+                Line(rf"{VARIANCE} \le c_j", "for all queries $j$", "accuracy"),
             ),
         ),
         (neighbour_weights(moves), query_weights(queries)),
@@ -191,8 +191,8 @@ def privacy_first(problem: PrivacyFirst) -> Statement:
             r"\kappa",
             definite(problem),
             (
-                Line(rf"{COST} \le \gamma", "for all neighbours i", "privacy"),
-                Line(rf"{VARIANCE} \le \kappa c_j", "for all queries j", "accuracy"),
+                Line(rf"{COST} \le \gamma", "for all neighbours $i$", "privacy"),
+                Line(rf"{VARIANCE} \le \kappa c_j", "for all queries $j$", "accuracy"),
             ),
         ),
         (neighbour_weights(moves), query_weights(queries)),
@@ -228,7 +228,7 @@ def variance(problem: TotalVariance) -> Statement:
             "minimise",
             total,
             definite(problem),
-            (Line(rf"{COST} \le 1", "for all neighbours i", "privacy"),),
+            (Line(rf"{COST} \le 1", "for all neighbours $i$", "privacy"),),
         ),
         (neighbour_weights(moves),),
         Program("maximise", norm, r"$\lambda \ge 0$", (Line(r"\sum_i \lambda_i \le 1"),)),
@@ -257,8 +257,8 @@ def softmax(problem: SoftmaxFitness) -> Statement:
         (*matrices(problem), targets(problem), *numbers),
         (
             covariance(problem),
-            Symbol("g_i", f"the cost ${COST}$ of neighbours i"),
-            Symbol("h_j", rf"the variance over its target, ${VARIANCE} / c_j$, of query j"),
+            Symbol("g_i", f"the cost ${COST}$ of neighbours $i$"),
+            Symbol("h_j", rf"the variance over its target, ${VARIANCE} / c_j$, of query $j$"),
         ),
         Program(
             "minimise",

@@ -23,7 +23,7 @@ def latex(problem: object, found: Formulations | None, formulation: str | None) 
     statement = formulas.statement(problem)
     own = stated(problem, statement, found, formulation)
     name = "" if found is None else f": {found.formulation_name(problem, formulation)}"
-    title = f"{writing.literal(repr(problem))}{writing.literal(name)}"
+    title = writing.literal(f"{getattr(problem, 'headline', type(problem).__name__)}{name}")
     return writing.latex_section(writing.program_section(title, own)) + "\n"
 
 
@@ -119,8 +119,8 @@ def sum_of_both(problem: object, statement: Statement) -> Form:
         statement.program.over,
         (
             COMPLEMENT,
-            Line(r"Z_{ii} \le \alpha", "for all neighbours i", "privacy"),
-            Line(rf"{VARIANCE} \le \kappa c_j", "for all queries j", "accuracy"),
+            Line(r"Z_{ii} \le \alpha", "for all neighbours $i$", "privacy"),
+            Line(rf"{VARIANCE} \le \kappa c_j", "for all queries $j$", "accuracy"),
         ),
     )
     return (*(each for each in both if each.name not in known), _corner(problem)), program
@@ -136,7 +136,7 @@ def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Statement], Form]:
             Symbol("Y", "the total variance is its trace"),
         )
         inequality = rf"\begin{{bmatrix}} X & {rows}^{{\top}} \\ {rows} & Y \end{{bmatrix}} \succeq 0"
-        paid = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours i", "privacy")
+        paid = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours $i$", "privacy")
         lines = (Line(inequality, rf"so that $Y \succeq {rows} X^{{-1}} {rows}^{{\top}}$", "schur"), paid)
         return more, Program("minimise", r"\operatorname{tr} Y", r"symmetric X and Y", lines)
 
@@ -149,7 +149,7 @@ def variance_frac(problem: Any, statement: Statement) -> Form:
         Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
         Symbol("V", r"$\operatorname{diag}(\sqrt{w}) L$"),
     )
-    paid = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours i", "privacy")
+    paid = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours $i$", "privacy")
     return more, Program("minimise", r"\operatorname{tr}(V X^{-1} V^{\top})", r"$X \succ 0$", (paid,))
 
 
@@ -167,8 +167,8 @@ def softmax(problem: object, statement: Statement) -> Form:
 def softmax_frac(problem: object, statement: Statement) -> Form:
     """State the soft maxima over limits on costs and variances."""
     limits = (
-        Line(rf"{COST} \le g_i", "for all neighbours i", "privacy"),
-        Line(rf"{VARIANCE} / c_j \le h_j", "for all queries j", "accuracy"),
+        Line(rf"{COST} \le g_i", "for all neighbours $i$", "privacy"),
+        Line(rf"{VARIANCE} / c_j \le h_j", "for all queries $j$", "accuracy"),
     )
     return (), replace(statement.program, constraints=limits)
 
@@ -189,7 +189,7 @@ def _weighting(objective: str, *more: Line) -> Callable[[Any, Statement], Form]:
 def common_dual(problem: object, statement: Statement) -> Form:
     """State the dual: a measurement that tells the covariances apart."""
     lines = (
-        Line(r"Y_i \succeq 0", "for all mechanisms i", "positive"),
+        Line(r"Y_i \succeq 0", "for all mechanisms $i$", "positive"),
         Line(r"\sum_i Y_i = I", "", "complete"),
     )
     return statement.weights, replace(statement.dual, over="symmetric $Y_i$", constraints=lines)
@@ -219,11 +219,11 @@ def _moments(worst: bool) -> Callable[[Any, Statement], Form]:
         lines = (
             Line(r"\sum_S U_S p_S^{\top} = R", "answers have no bias", "unbiased"),
             Line(r"\sum_S w_S p_S = 1", "columns of a strategy are probabilities", "columns"),
-            Line(r"\lVert U_S \rVert^2 \le w_S m_S", "second-order cones, for all S", "moments"),
+            Line(r"\lVert U_S \rVert^2 \le w_S m_S", "second-order cones, for all $S$", "moments"),
         )
         if not worst:
             return more, Program("minimise", r"\sum_S (s^{\top} p_S) m_S", "w, m and U", lines)
-        users = Line(r"\sum_S (p_S)_u m_S - \lVert R_u \rVert^2 \le t", "for all types u", "users")
+        users = Line(r"\sum_S (p_S)_u m_S - \lVert R_u \rVert^2 \le t", "for all types $u$", "users")
         return more, Program("minimise", "t", "w, m, U and t", (*lines, users))
 
     return form

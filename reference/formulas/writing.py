@@ -30,8 +30,7 @@ SIGNS = {
     ),
     **dict(quad="   ", top="'", infty="∞", in_="in", emptyset="∅", subseteq="⊆", neq="≠", approx="≈", pm="±"),
     **dict(log="log", exp="exp", max="max", min="min", left="", right="", star="*", mid="|", det="det"),
-    "in": "∈",
-    **{",": " ", ";": " ", "{": "{", "}": "}", "\\": "; ", "$": "$", "%": "%"},
+    **{"in": "∈", "qquad": "   ", ",": " ", ";": " ", "{": "{", "}": "}", "\\": "; ", "$": "$", "%": "%"},
 }
 RAISED = str.maketrans("0123456789+-½⅓⅔", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻½⅓⅔")
 FRACTIONS = {"1/2": "½", "1/3": "⅓", "2/3": "⅔", "1/4": "¼"}
@@ -366,7 +365,7 @@ def symbol_parts(symbols: tuple[Symbol, ...]) -> tuple[Part, ...]:
     """Return what says what symbols stand for, each with its numbers where they are few."""
     parts: list[Part] = []
     for symbol in symbols:
-        shape = "" if not symbol.shape else f" ({' x '.join(map(count, symbol.shape))})"
+        shape = "" if not symbol.shape else f" ({' × '.join(map(count, symbol.shape))})"
         numbers = symbol.printed
         same = None if numbers is None else listed(numbers)
         parts.append(Words(f"${symbol.name}${shape if same is None else f' $=$ {same}'}: {symbol.meaning}"))

@@ -13,13 +13,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import dualmech as dm
-from dualmech.command import explanation
+from dualmech.command import explanation, proof_page
 from dualmech.command.main import app
 from dualmech.crosscheck.families import FAMILIES
 from dualmech.crosscheck.optima.surds import simplest_between
-from dualmech.reference.formulas.writing import unbalanced
+from dualmech.reference.formulas.writing import plain_formula, unbalanced
 
 SECTIONS = ("The program", "Its dual", "The optimal weights", "rices", "The proof")
+
+MATHEMATICS = re.compile(r"\\\[(.+?)\\\]|\\begin\{align\*\}(.+?)\\end\{align\*\}|\$(.+?)\$", re.DOTALL)
+
+BETWEEN = re.compile(r"optimum lies between (\S+) and (\S+?):")
 
 POSED = {
     "fitness": "prefix:3",
@@ -66,7 +70,7 @@ def test_symbols_stand_before_they_are_used_and_the_proof_at_the_end(name: str) 
     places = [result.output.index(words) for words in SECTIONS]
     assert places == sorted(places)
     assert "$" not in result.output and "\\" not in result.output
-    assert "So the optimum lies in [" in result.output or "is exactly" in result.output
+    assert re.search("optimum lies in|optimum lies between|is exactly|to within", result.output)
 
 
 @pytest.mark.parametrize("name", POSED)
@@ -74,6 +78,11 @@ def test_latex_is_printed(name: str) -> None:
     result = explained(f"{POSED[name]} --latex -")
     assert result.exit_code == 0, result.exception
     assert result.output.startswith(r"\documentclass") and not unbalanced(result.output)
+    for parts in MATHEMATICS.findall(result.output.partition(r"\begin{document}")[2]):
+        assert plain_formula(
+            "".join(parts).replace(r"H\"{o}lder", "")
+        )  # `ValueError` for what is not in the vocabulary
+    assert not re.search(r"[A-Z]\w+\(|<|\bNone\b", result.output)  # nor is a title what Python prints
 
 
 def test_latex_is_written_whole_and_the_suffix_is_asked_for() -> None:
@@ -93,12 +102,11 @@ def test_a_layer_and_a_formulation() -> None:
 @pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9, 1e-12])
 def test_the_interval_is_as_narrow_as_is_asked_for(tol: float) -> None:
     output = explained(f"prefix:5 --tol {tol:g}").output
-    low, high = map(Fraction, re.findall(r"between (\S+) and (\S+?)\.\n", output)[0])
-    certified = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(5)), tol=tol)
-    assert 0 < high / low - 1 <= max(2 * certified.gap, 1e-14) and certified.gap <= tol
-    assert high.denominator <= 2 / (high - low)  # no longer than it has to be
-    ends = re.findall(r"optimum lies in \[(\S+), (\S+)\]", output)[0]
-    assert float(ends[1]) / float(ends[0]) - 1 <= tol
+    low, high = map(Fraction, BETWEEN.findall(output)[0])
+    certified = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(5)), tol=tol).certificate
+    assert low <= certified.lower_bound * (1 + 1e-14) and certified.objective * (1 - 1e-14) <= high
+    assert 0 < high / low - 1 <= max(tol, 1e-14)
+    assert high.denominator <= 100 / (high - low)  # no longer than it has to be
 
 
 def test_a_gap_is_positive_and_of_either_layer() -> None:
@@ -111,7 +119,7 @@ def test_a_file_that_holds_less_than_is_asked_for_is_solved_again() -> None:
     dm.save(dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(5)), tol=1e-2), "rough.npz")
 
     def width(line: str) -> float:
-        low, high = re.findall(r"optimum lies in \[(\S+), (\S+)\]", explained(line).output)[0]
+        low, high = BETWEEN.findall(explained(line).output)[0]
         return float(high) - float(low)
 
     assert width("rough.npz") > 1e-4 and width("rough.npz --tol 1e-9") < 1e-8
@@ -183,6 +191,15 @@ def test_a_refusal_takes_no_memory() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "dualmech solve" in done.stderr
+
+
+def test_a_number_near_to_which_an_optimum_is_proven_is_said_as_such() -> None:
+    output = explained(POSED["common"]).output
+    assert re.search(r"the optimum is 1 to within [1-9]e-1\d: proven in whole numbers", output)
+    for low, high in (("0.12345678", "0.12345679"), ("-2.5", "-2.4"), ("0", "1e-9"), ("12345.6", "12399")):
+        said = proof_page.where_it_lies(Fraction(low), Fraction(high), Fraction(1, 10**6))
+        first, last = map(Fraction, re.findall(r"\$(.+?)\$", said))
+        assert first <= Fraction(low) and Fraction(high) <= last
 
 
 def test_ends_of_intervals_in_fractions_hold_the_proven_interval() -> None:

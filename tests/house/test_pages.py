@@ -35,8 +35,9 @@ def test_every_exercise_has_a_folded_solution_that_runs(page: Path) -> None:
     found = EXERCISE.findall(page.read_text(encoding="utf-8"))
     assert [int(number) for number, _ in found] == list(range(1, len(found) + 1))
     for number, text in found:
-        solutions = SOLUTION.findall(text)
-        assert len(solutions) == text.count("<details>") == text.count("</details>") == 1, number
+        solutions, hints = SOLUTION.findall(text), text.count("<summary>Hint</summary>")
+        assert len(solutions) == 1 >= hints and "*Hint" not in text, number
+        assert text.count("<details>") == text.count("</details>") == 1 + hints, number
         examples = doctest.DocTestParser().get_examples("\n".join(PYTHON.findall(solutions[0])))
         assert any(each.want or "assert " in each.source for each in examples), number
 

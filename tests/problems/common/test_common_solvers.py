@@ -17,7 +17,7 @@ import dualmech as dm
 from dualmech import fast, reference
 from dualmech.crosscheck.benchmarks import contest
 from dualmech.fast import common
-from dualmech.reference.common import FORMULATIONS
+from dualmech.reference.common import STATEMENTS
 from dualmech.validate import Array
 
 quick = settings(max_examples=12)
@@ -68,7 +68,7 @@ class TestBothLayers:
         assert answer.status is same.status is dm.Status.CERTIFIED
         assert answer.gap <= 1e-6 and same.gap <= 1e-5 and meet(answer, same)
 
-    @pytest.mark.parametrize("formulation", FORMULATIONS)
+    @pytest.mark.parametrize("formulation", STATEMENTS)
     @pytest.mark.parametrize("backend", ["CLARABEL", "SCS"])
     def test_every_statement_is_certified_by_every_backend(self, formulation: str, backend: str) -> None:
         problem = on_cells(*random_family(3, 3, 6))
@@ -352,7 +352,7 @@ class TestStatements:
 
 
 class TestOptions:
-    @pytest.mark.parametrize("formulation", FORMULATIONS)
+    @pytest.mark.parametrize("formulation", STATEMENTS)
     def test_a_backend_that_is_cut_short(self, formulation: str) -> None:
         problem = on_cells(*random_family(0, 3, 12))
         with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):

@@ -16,7 +16,7 @@ from dualmech import crosscheck, fast, reference
 from dualmech.fast.engine import spectrum as engine
 from dualmech.fast.engine.fidelity import FidelityProgram, decompose
 from dualmech.fast.reductions.dense import Reduction
-from dualmech.reference.fitness import VARIANCE_FORMULATIONS
+from dualmech.reference.variance import STATEMENTS
 from dualmech.solution import retold
 from dualmech.validate import Array
 
@@ -176,9 +176,9 @@ class TestBothLayers:
         [
             (case, formulation, backend)
             for number, case in enumerate([*CASES, *HARSH])
-            for turn, formulation in enumerate(VARIANCE_FORMULATIONS)
+            for turn, formulation in enumerate(STATEMENTS)
             for backend in BACKENDS
-            if (backend == "CLARABEL" and case in CASES) or number % len(VARIANCE_FORMULATIONS) == turn
+            if (backend == "CLARABEL" and case in CASES) or number % len(STATEMENTS) == turn
         ],
     )
     def test_reference_agrees(self, case: str, formulation: str, backend: str) -> None:
@@ -205,7 +205,7 @@ class TestBothLayers:
     def test_the_program_itself_has_the_same_optimum(self, case: str) -> None:
         problem = stated(CASES[case])
         optimum = fast.solve(problem, tol=1e-8).objective
-        for formulation in VARIANCE_FORMULATIONS:
+        for formulation in STATEMENTS:
             program = reference.formulate(problem, formulation=formulation)
             assert [constraint.label for constraint in program.constraints][-1] == "privacy"
             assert program.solve(solver="CLARABEL") == pytest.approx(optimum, rel=1e-6)

@@ -1,0 +1,165 @@
+"""Fitness for use and total variance on a matrix: their programs in scaled units, and how an answer is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech import linalg, validate
+from dualmech.errors import BackendError, InvalidInputError
+from dualmech.geometry.orbits import Orbits, averages
+from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.reference import attempts, backends, fitness, variance
+from dualmech.reference.scaling import Scaled, make_definite, returned_array
+from dualmech.validate import Array
+
+FORMULATIONS = {
+    **dict.fromkeys(("schur", "matrix_frac"), backends.SEMIDEFINITE),
+    "logdet": backends.SEMIDEFINITE | {"ExpCone"},
+    "sum": backends.SEMIDEFINITE,
+}
+"""The statements of fitness for use by name, each with the cones that it needs beyond linear ones."""
+
+FIRST_SHARPNESS = 1.0  # sharpness of a centring problem that is only to be read
+GROWTH = 10.0  # factor from one sharpness on the central path to the next
+LAST_BOUND = 0.25  # the path ends where its own bound on the gap is this share of the tolerance
+PATH_ACCURACY = 0.1  # a centring problem is solved this much more accurately than a single program
+
+Means = tuple[sp.csr_array, sp.csr_array]  # take means over the orbits of neighbours, and of queries
+
+
+def _state(
+    problem: FitnessForUse | PrivacyFirst,
+    formulation: str,
+    arrays: tuple[Array, Array, Array],  # moves, queries, targets
+    cost: float,  # what `PrivacyFirst` may spend
+    *,
+    sharpness: float = FIRST_SHARPNESS,
+    means: Means | None = None,
+) -> tuple[fitness.Aim, cp.Problem]:
+    moves, queries, targets = arrays
+    if formulation == "sum":
+        aim = fitness.sum_of_both(targets)
+    elif isinstance(problem, PrivacyFirst):
+        aim = fitness.privacy_first(targets, cost)
+    else:
+        aim = fitness.accuracy_first(targets)
+    extra: tuple[Any, ...] = (sharpness,) if formulation == "logdet" else () if means is None else (means,)
+    return aim, fitness.STATEMENTS[formulation](aim, moves, queries, *extra)
+
+
+def _write(
+    problem: FitnessForUse | PrivacyFirst,
+    formulation: str,
+    *,
+    sharpness: float | None = None,
+    orbits: object = None,
+) -> cp.Problem:
+    if sharpness is not None and formulation != "logdet":
+        raise InvalidInputError(f"sharpness belongs to formulation 'logdet', not to {formulation!r}")
+    chosen = FIRST_SHARPNESS if sharpness is None else validate.positive_number(sharpness=sharpness)
+    geometry, cost = problem.geometry, getattr(problem, "cost", 1.0)
+    arrays = geometry.moves, geometry.representation, problem.targets
+    means = _means(problem, orbits, formulation, slice(None), slice(None))
+    return _state(problem, formulation, arrays, cost, sharpness=chosen, means=means)[1]
+
+
+def _read(
+    problem: FitnessForUse | PrivacyFirst,
+    formulation: str,
+    request: attempts.BackendRequest,
+    orbits: object = None,
+) -> attempts.Readout:
+    scaled = Scaled.of(problem)
+    means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
+    arrays = scaled.moves, scaled.queries, np.ones(scaled.sizes[1])
+    aim, program = _state(problem, formulation, arrays, 1.0, means=means)
+    return attempts.Readout(
+        program,
+        scaled,
+        covariance=lambda: program.var_dict["Sigma"].value,
+        dual=scaled.dual if means is None else partial(_spread_dual, scaled, means),
+        constraints=("privacy", "accuracy"),
+        optimum=lambda _: aim.optimum,
+        steps=_central_path(program, scaled, request.tol) if formulation == "logdet" else None,
+    )
+
+
+STATEMENT = attempts.Statement(lambda _: FORMULATIONS, _write, _read, symmetries=True)
+
+
+def _means(
+    problem: FitnessForUse | PrivacyFirst, orbits: Any, formulation: str, neighbours: Any, queries: Any
+) -> Means | None:
+    """Return what takes means over the orbits of the kept neighbours, and of the kept queries, if any are given."""
+    if orbits is None:
+        return None
+    if formulation != "schur":
+        raise InvalidInputError(f"orbits are for formulation 'schur', not for {formulation!r}")
+    found = Orbits.of(problem, orbits)
+    return averages(found.neighbours[neighbours]), averages(found.queries[queries])
+
+
+def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) -> FitnessDual:
+    """Return the weights of all members from multipliers of orbits; those of none, as a first guess has, are equal."""
+    given = zip(means, (privacy, accuracy), strict=True)
+    return scaled.dual(*(mean.T @ each if len(each) == mean.shape[0] else each for mean, each in given))
+
+
+def _central_path(program: cp.Problem, scaled: Scaled, tol: float) -> Iterator[attempts.Step]:
+    """Sharpen a centring problem, in units in which the optimum is about 1, as far as the tolerance needs."""
+    (inverse_sharpness,) = program.parameters()
+    barriers = sum(scaled.sizes)
+    last = 1 / (LAST_BOUND * tol)
+    for step in range(math.ceil(math.log(last, GROWTH)) + 1):
+        sharpness = barriers * min(GROWTH**step, last)
+        inverse_sharpness.value = 1 / sharpness
+        bound = barriers / sharpness * scaled.objective_unit
+        note = f"whose centre is at most (s + m + k)/t = {bound:.2g} too high"
+        yield PATH_ACCURACY * tol, f"; sharpness t = {barriers / bound:.3g}, {note}"
+
+
+def _variance_write(problem: TotalVariance, formulation: str) -> cp.Problem:
+    geometry, weights = problem.geometry, problem.weights[problem.asked]
+    moves, queries = geometry.moves, geometry.representation * np.sqrt(weights)[:, None]
+    if len(geometry.unmoved):
+        # X would be infinite on what no neighbour moves: it is released exactly, and left out here.
+        moved = scipy.linalg.null_space(geometry.unmoved)
+        moves, queries = moved.T @ moves, queries @ moved
+    return variance.STATEMENTS[formulation](moves, queries)
+
+
+def _variance_read(
+    problem: TotalVariance, formulation: str, request: attempts.BackendRequest
+) -> attempts.Readout:
+    scaled = Scaled.of_sum(problem)
+    program = variance.STATEMENTS[formulation](scaled.moves, scaled.queries)
+    return attempts.Readout(
+        program,
+        scaled,
+        covariance=lambda: _inverse(program.var_dict["X"].value),
+        dual=lambda privacy: VarianceDual(scaled.neighbour_weights(privacy)),
+        constraints=("privacy",),
+    )
+
+
+VARIANCE_STATEMENT = attempts.Statement(
+    lambda _: dict.fromkeys(variance.STATEMENTS, backends.SEMIDEFINITE), _variance_write, _variance_read
+)
+
+
+def _inverse(cost: Array | None) -> Array:
+    """Return ``Σ = X⁻¹``, X moved towards the identity where a backend left it indefinite."""
+    factor = linalg.cholesky(make_definite(returned_array(cost)))
+    if factor is None:
+        raise BackendError("the backend returned no covariance to judge")
+    half = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False)
+    return np.asarray(half @ half.T)
