@@ -36,7 +36,8 @@ def solve(
     """Solve Problem 1 to a proven gap, and Problem 2 by its accuracy-first twin: the same dual weights prove both."""
     if isinstance(problem, PrivacyFirst):
         twin = problem.accuracy_first
-        answer = solve(twin, limits, method=method, options=options, start=start, orbits=orbits)
+        shown = replace(limits, unit=limits.unit / problem.cost)
+        answer = solve(twin, shown, method=method, options=options, start=start, orbits=orbits)
         return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
     validate.choice((*ascent.METHODS, *published.METHODS), method=method)
     if method in published.METHODS:

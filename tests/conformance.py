@@ -232,6 +232,18 @@ def a_feasible_point_stays(run: Run) -> None:
     assert again.feasible and np.isclose(again.objective, answer.objective, rtol=1e-8, atol=1e-12)
 
 
+def progress_is_in_the_units_of_the_answer(run: Run) -> None:
+    """What the solver told last is what the judge found, but for the gap that was asked."""
+    answer = run.answer("fast")
+    apart = 2 * run.case.tol * answer.objective / (1 + answer.gap) + 2 * (
+        answer.objective - answer.lower_bound
+    )
+    for told in answer.history[-1:]:
+        assert told.lower_bound <= told.objective * (1 + 1e-9)
+        for mine, found in ((told.objective, answer.objective), (told.lower_bound, answer.lower_bound)):
+            assert abs(mine - found) <= apart + 1e-9
+
+
 def options_are_refused_by_name(run: Run) -> None:
     """An option that there is not, or a tolerance that cannot be, is a typed error before any work."""
     for options in ({"tolerance": 1e-6}, {"tol": 0.0}, {"max_iterations": 0}, {"callback": 3}):
@@ -364,6 +376,7 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         shares_and_what_binds,
         what_users_ask_of_an_answer,
         a_feasible_point_stays,
+        progress_is_in_the_units_of_the_answer,
         options_are_refused_by_name,
         proven_in_whole_numbers,
         drawn_in_whole_numbers,

@@ -44,6 +44,7 @@ class WeightingProgram:
     sensitivities: Matrix
     power: int  # p
     units: Array  # (k,) the weights that are called 1
+    total: float  # what the costs sum to at these weights
 
     @classmethod
     def of(cls, costs: Array, sensitivities: Matrix, power: int) -> WeightingProgram:
@@ -51,7 +52,8 @@ class WeightingProgram:
         units = (costs / np.asarray(sensitivities.mean(axis=1)).ravel()) ** (1 / (power + 1))
         units = units / (sensitivities.T @ units).max()
         scaled = costs * units**-power
-        return cls(scaled / scaled.sum(), _rows_times(sensitivities, units), power, units)
+        total = float(scaled.sum())
+        return cls(scaled / total, _rows_times(sensitivities, units), power, units, total)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +85,7 @@ def minimise(
     weights = np.full(queries, INSIDE)
     slack = 1 - program.sensitivities.T @ weights
     first = _evaluate(program, weights, slack, np.full(neighbours, program.power / neighbours))
-    return loop.run(first, partial(_step, program), limits, margin)
+    return loop.run(first, partial(_step, program), replace(limits, unit=limits.unit * program.total), margin)
 
 
 def _evaluate(program: WeightingProgram, weights: Array, slack: Array, dual: Array) -> InteriorPoint:

@@ -25,13 +25,18 @@ MARGIN = 0.5  # share of the tolerance that a solver aims at; the rest is for th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """The limits of a run: the gap to prove, steps, the moment to end, and a callback for progress."""
+    """The limits of a run: the gap to prove, steps, the moment to end, and a callback for progress.
+
+    Progress is told in the answer's units: `unit` times what the solver's own objective is, less `offset`.
+    """
 
     tol: float
     max_iterations: int = MOST_STEPS
     deadline: Deadline = NEVER
     callback: Callback | None = None
     steps_given: bool = False
+    unit: float = 1.0
+    offset: float = 0.0
 
     @classmethod
     def validated(
@@ -128,7 +133,8 @@ def run(
         gap = (best - bound) / bound if bound > 0 else np.inf
         spent = time.perf_counter() - begun
         left = seconds_left(history, gap, margin * limits.tol, spent)
-        history.append(Progress(iteration, best, bound, gap, spent, left))
+        objective, proven = (limits.unit * side - limits.offset for side in (best, bound))
+        history.append(Progress(iteration, objective, proven, gap, spent, left))
         if limits.callback is not None:
             limits.callback(history[-1])
         if gap <= margin * limits.tol:

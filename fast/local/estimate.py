@@ -45,7 +45,7 @@ def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "a
         outcome = loop.run(
             _ActiveSet.start(program),
             _enter,
-            replace(limits, max_iterations=steps),
+            replace(limits, max_iterations=steps, offset=problem.scale),
             # A cell may enter for next to nothing many times before it pays.
             patience=steps + 1,
         )
@@ -249,7 +249,8 @@ def solve_projection(problem: LocalProjection, limits: loop.Limits, *, method: s
     if problem.floor is not None:
         return _column_by_column(problem, limits)
     with np.errstate(all="ignore"):
-        outcome = loop.run(_start(problem), lambda state: _step(problem, state), limits, patience=PATIENCE)
+        shown = replace(limits, offset=problem.scale)
+        outcome = loop.run(_start(problem), lambda state: _step(problem, state), shown, patience=PATIENCE)
     best = outcome.dual.point
     dual = ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums)
     return outcome.solution(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")

@@ -54,6 +54,16 @@ class Frame:
         lengths = np.einsum("ku,ku->u", root, root) / unit**2
         return cls(epsilon, turned / unit, lengths, basis, size * prior, adversary, unit)
 
+    @property
+    def scale(self) -> float:
+        """What 1 of an objective is in the problem's: in the worst case, of one user type and not of all."""
+        return self.unit**2 / (len(self.share) if self.adversary else 1)
+
+    @property
+    def offset(self) -> float:
+        """What the problem's objective lacks of that: in the worst case, the mean of the squared lengths."""
+        return self.scale * float(self.lengths.sum()) if self.adversary else 0.0
+
     def coordinates(self, sets: Sets) -> Array:
         """Return the patterns of sets (s, n) in these coordinates, those across the ones without cancellation."""
         size, excess = len(self.share), local.gain(self.epsilon)

@@ -70,6 +70,7 @@ def solve(
     generator = validate.generator(rng=rng)
     with np.errstate(all="ignore"):
         frame = Frame.of(problem.root, problem.epsilon, problem.prior, problem.criterion == "worst")
+        limits = replace(limits, unit=frame.scale, offset=frame.offset)
         if chosen == "exact":
             answer = _by_columns(problem, frame, limits)
         elif chosen == "restart":
