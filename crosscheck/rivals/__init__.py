@@ -29,6 +29,7 @@ from dualmech.crosscheck.rivals.cubes import (
     gaussian_mechanism,
     input_perturbation,
     raw_gaussian_variance,
+    weighted_marginals,
 )
 from dualmech.crosscheck.rivals.local_noise import NoiseRival, matrix_mechanism
 from dualmech.crosscheck.rivals.responses import (
@@ -90,4 +91,5 @@ __all__ = [
     "total_variance",
     "unary_encoding",
     "wavelet",
+    "weighted_marginals",
 ]

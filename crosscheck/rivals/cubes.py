@@ -13,12 +13,14 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.crosscheck.rivals.trees import attributes_of, domain_of
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.dense import Dense
+from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
-from dualmech.workloads.domain import Domain
+from dualmech.workloads.domain import Domain, Lattice
+from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.tabulations import DomainLike, chosen_axes
 
 # The two simplest mechanisms: independent noise on every cell, or on every workload answer.
@@ -413,3 +415,59 @@ def _tables_of(workload: Workload, domain: Domain) -> list[Axes]:
 
 def _cells(domain: Domain, axes: Axes) -> int:
     return math.prod(domain.shape[axis] for axis in axes)
+
+
+# Marginal tables by weight: all of them measured, each with the accuracy that makes the total variance least.
+#
+# With noise of variance ``1 / w_S`` on the table S of every set of attributes a record costs ``Σ_S w_S``, and the
+# residual subspace of T gets the level ``τ_T = 1 / Σ_{S ⊇ T} w_S / cells_S``. The total variance ``f = Σ_T b_T τ_T`` is
+# convex in w, and minus its derivatives times w add up to f: so at sum 1 no weights are better than ``2 f - max``.
+
+
+STEPS, NEAR = 20_000, 1e-6  # of the multiplicative rule, and how near the best weights it ends, relative
+UNUSED = 1e-9  # weight, over the largest, of tables that are not measured
+
+
+def weighted_marginals(workload: MarginalWorkload, cost: float) -> BlockMechanism:
+    """Measure marginal tables of the domain, weighed for the least total variance of those that are asked for.
+
+    This is the operator for marginals of HDMM (McKenna, Miklau, Hay and Machanavajjhala, "Optimizing error of
+    high-dimensional statistical queries under differential privacy", PVLDB 11(10), 2018), with Gaussian noise in place
+    of Laplace's; weights are within 1e-6 of the best. A domain has some ten attributes at most.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> from dualmech.crosscheck import rivals
+    >>> tables = dm.workloads.marginals([10] * 5, ways=2)
+    >>> mechanism = rivals.weighted_marginals(tables, cost=1)
+    >>> least = fast.solve(dm.TotalVariance(tables)).lower_bound
+    >>> f"{100 * mechanism.variances(tables) @ tables.table_cells / least - 100:.2f} %"
+    '4.94 %'
+    """
+    spent = validate.positive_number(cost=cost)
+    if not isinstance(workload, MarginalWorkload):
+        raise InputTypeError(
+            f"workload must be made by dualmech.workloads.marginals, got {type(workload).__name__}"
+        )
+    domain, own = workload.domain, workload.lattice
+    assert domain is not None
+    measured = list(subsets(len(domain.shape)))
+    lattice = Lattice.under(domain, measured)
+    shares = lattice.incidence.multiply([1 / _cells(domain, axes) for axes in measured]).tocsr()
+    asked = shares[[lattice.axes.index(axes) for axes in own.axes]]
+    variances = own.dimensions * workload.gram_levels()
+    weights = np.full(len(measured), 1 / len(measured))
+    for _ in range(STEPS):
+        levels = 1 / (asked @ weights)
+        total, gains = float(variances @ levels), asked.T @ (variances * levels**2)
+        if gains.max() <= (1 + NEAR) * total:
+            break
+        weights *= np.sqrt(gains / total)
+        weights /= weights.sum()
+    weights[weights < UNUSED * weights.max()] = 0.0
+    precisions = shares @ (weights * spent / weights.sum())
+    return BlockMechanism.of_levels(
+        domain, {axes: 1 / each for axes, each in zip(lattice.axes, precisions, strict=True) if each > 0}
+    )

@@ -412,3 +412,32 @@ class TestGaussianMechanismBesideTheMatrixMechanism:
         assert rivals.raw_gaussian_variance(workload, 1.0) < largest
         optimum = fast.solve(dm.FitnessForUse(workload, targets=1.0)).lower_bound
         assert rivals.gaussian_mechanism(workload, optimum).variances(workload).max() < 1.07
+
+
+class TestWeightedMarginals:
+    @given(
+        st.lists(st.integers(1, 5), min_size=1, max_size=4),
+        st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True),
+    )
+    @settings(max_examples=30)
+    def test_it_lies_between_the_optimum_and_equal_noise(self, sizes: list[int], ways: list[int]) -> None:
+        asked = [each for each in ways if each <= len(sizes)]
+        assume(asked)
+        tables = dm.workloads.marginals(sizes, ways=asked)
+        mechanism = rivals.weighted_marginals(tables, cost=2.0)
+        assert mechanism.squared_privacy_cost == pytest.approx(2.0, rel=1e-9)
+        total = float(mechanism.variances(tables) @ tables.table_cells)
+        equal = dm.BlockMechanism.of_tables(tables)
+        worst = float(equal.variances(tables) @ tables.table_cells) * equal.squared_privacy_cost / 2
+        least = fast.solve(dm.TotalVariance(tables)).lower_bound / 2
+        assert least * (1 - 1e-9) <= total <= worst * (1 + 1e-5)
+
+    def test_with_every_table_it_is_the_optimum(self) -> None:
+        tables = dm.workloads.marginals([6, 4, 3], ways=(0, 1, 2, 3))
+        mechanism = rivals.weighted_marginals(tables, cost=1.0)
+        total = float(mechanism.variances(tables) @ tables.table_cells)
+        assert total <= fast.solve(dm.TotalVariance(tables)).lower_bound * (1 + 1e-4)
+
+    def test_other_workloads_are_refused(self) -> None:
+        with pytest.raises(dm.errors.InputTypeError, match="workload must be made by"):
+            rivals.weighted_marginals(dm.workloads.prefix(3), cost=1.0)  # type: ignore[arg-type]
