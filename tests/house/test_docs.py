@@ -29,9 +29,9 @@ def test_python_examples_run_as_they_stand(page: Path) -> None:
     report: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS).run(
-            example, out=report.append
-        )
+        # Told not to be verbose, or it would be where pytest is, by its reading of the command line.
+        flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+        doctest.DocTestRunner(verbose=False, optionflags=flags).run(example, out=report.append)
     assert not report, "".join(report)
 
 
