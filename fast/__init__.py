@@ -153,8 +153,8 @@ def solve(
         Permutations of the cells that change nothing, checked by `dualmech.Orbits.of`: the solver then has one weight
         for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` alone.
     max_iterations : int, default 1000
-        Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the one under way
-        is finished.
+        Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the step under way
+        is finished, which takes several where mechanisms are combined or strategies of local privacy are sought.
     time_limit : float, optional
         Seconds after which the best answer so far is returned; all parts of a run share them, and a step that is
         likely to take longer is not begun.
