@@ -129,7 +129,7 @@ def solve(
         ``closed_form`` for two mechanisms, which has nothing to iterate, and ``fixed_point`` for more.
         For `LocalStrategy` it is ``exact`` up to 20 user types, column generation that prices all 2^n patterns, and
         ``restart`` beyond, which searches for patterns and proves less; ``gradient`` is the paper's projected
-        gradient descent, ``published_gradient`` the same with the derivative of its authors' code, which omits a term.
+        gradient descent, ``published_gradient`` the steps of its authors' code, whose derivative omits a term.
         One's own is a function of the problem that returns or yields points, with dual weights if it has some, or the
         name that `register` gave it: what it gives is made feasible and judged, the limits hold between two yields.
     rng : numpy.random.Generator or int, default 0
@@ -137,7 +137,8 @@ def solve(
     outputs : int, optional
         Outputs of the random strategy that gradient descent begins with, four times the user types by default.
     step_size : float, optional
-        Length of its steps, halved after every 50, in units in which ``W'W`` has trace n; found by trial by default.
+        Length of its steps, halved after every 50, in units in which ``W'W`` has trace n (``published_gradient``: in
+        those of the average variance); found by trial by default.
     iterations : int, default 250
         Its steps once their length is known.
     options : SoftmaxOptions, optional

@@ -28,7 +28,7 @@ ITERATIONS = 250  # steps once their length is known, by default
 TRIAL_STEPS = 50  # steps that a length is tried for; after as many, it is halved
 TRIAL_LENGTHS = 3  # lengths that are tried once one leads nowhere outside: it, its half and its quarter
 DRAWS = 10  # random strategies that are drawn to begin with, at most
-SHORTEST = 1e-30  # lengths below this are not tried
+SHORTEST = 1e-50  # lengths below this are not tried
 JUDGING = 4  # times what the judge takes for the first strategy: the time that is left to judge the last one
 NEGLIGIBLE = 1e-10  # outputs whose floor falls below this leave
 
@@ -47,13 +47,19 @@ class Descent:
     start: Array | None = None  # a strategy to begin with instead
     step_size: float | None = None  # found by trial, by default
     iterations: int = ITERATIONS
-    # whether the floor's derivative leaves out how the projection makes up for its change, as the authors' code does
+    # whether it goes step by step as the authors' code does: see `DescentObjective`
     published: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescentObjective:
-    """What is minimised: ``tr(G⁻¹ W'W)``, ``G = Q' diag(Q share)⁻¹ Q``, in units in which W'W has trace n."""
+    """What is minimised: ``tr(G⁻¹ W'W)``, ``G = Q' diag(Q share)⁻¹ Q``, in units in which W'W has trace n.
+
+    The authors' code (`published`) differs from the text and from `gradient` in the floor's derivative
+    (`floor_gradient`); in its unit, the average variance; in its floors, the least entries of a row wherever a walk
+    begins; in choosing among lengths by the worst variance; and in that no walk looks at its last step. Where it breaks
+    off because a floor leaves no room, the floor is mended here.
+    """
 
     gram: Array  # (n, n) W'W
     share: Array  # (n,) n times the prior
@@ -69,6 +75,7 @@ class DescentIterate:
     floor: Array
     objective: float
     gradient: Array
+    worst: float = np.inf  # variance of the type of users that has the largest
 
     @property
     def finite(self) -> bool:
@@ -112,13 +119,14 @@ def descend(
 ) -> tuple[Array, DescentLog]:
     """Return the best strategy on the descent's way, and what it did; the length of its steps is found by trial."""
     gram = problem.root.T @ problem.root
-    unit = float(np.trace(gram)) / len(gram)
+    unit = float(len(gram)) if chosen.published else float(np.trace(gram)) / len(gram)
     growth = float(np.exp(problem.epsilon))
     task = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, chosen.published)
     if chosen.start is None:
         first = random_start(task, chosen.outputs or OUTPUTS * problem.user_types, rng)
     else:
         first = own_start(task, chosen.start)
+    first = _begun(task, first)
     if limits.deadline.left is not None:
         began = time.perf_counter()
         points.objective(problem, LocalPoint(first.strategy, problem.prior))
@@ -129,8 +137,13 @@ def descend(
     if length is None:
         best, length = _try_lengths(task, first, log)
     if not log.out_of_limits():
-        best = _descend(task, best, length, chosen.iterations, log, strict=False) or best
+        best = _descend(task, _begun(task, best), length, chosen.iterations, log, strict=False) or best
     return best.strategy, log
+
+
+def _begun(task: DescentObjective, first: DescentIterate) -> DescentIterate:
+    """Return where a walk begins; the authors' code forgets the floors of the walk before."""
+    return replace(first, floor=first.strategy.min(axis=1)) if task.published else first
 
 
 def _try_lengths(
@@ -142,7 +155,7 @@ def _try_lengths(
     while len(tried) < TRIAL_LENGTHS and length > SHORTEST and not log.out_of_limits():
         found = _descend(task, first, length, TRIAL_STEPS, log, strict=not tried)
         if found is not None:
-            tried.append((found.objective, length, found))
+            tried.append((found.worst if task.published else found.objective, length, found))
         length /= 2
     _, length, best = min(tried, key=lambda each: each[:2], default=(0.0, length, first))
     return best, length
@@ -179,6 +192,8 @@ def _descend(
     for count, current in enumerate(descent_steps(task, first, length, most, strict), 1):
         if current is None:
             return None
+        if task.published and count == most:
+            break
         best = min(best, current, key=lambda each: each.objective)
         log.add(best.objective)
         if count < most and log.out_of_limits():
@@ -253,17 +268,20 @@ def evaluate(task: DescentObjective, strategy: Array, floor: Array) -> DescentIt
     lengths = np.einsum("ou,ou->o", pulled, scaled)
     gradient = lengths[:, None] * task.share - 2 * pulled
     valid = np.isfinite(objective) and objective > 0 and bool(np.all(np.isfinite(gradient)))
-    return DescentIterate(strategy, floor, objective if valid else np.inf, gradient)
+    worst = float((lengths @ strategy - np.diag(task.gram)).max())
+    return DescentIterate(strategy, floor, objective if valid else np.inf, gradient, worst)
 
 
 def floor_gradient(current: DescentIterate, growth: float, published: bool = False) -> Array:
     """Return the derivative of the objective in the floor, through the projection that follows.
 
     Entries on a bound move with it, and the others of their column make up for the change of its sum, equally. The
-    authors' code leaves the latter out (`published`), and its descent ends at worse strategies for it.
+    authors' code leaves the latter out (`published`), and its descent ends at worse strategies for it. It also takes an
+    entry to be on a bound only where it equals that to the last bit, which rounding undoes in a strategy given as start.
     """
     low = current.strategy <= current.floor[:, None]
-    high = current.strategy >= growth * current.floor[:, None]
+    highest = growth * current.floor[:, None]
+    high = current.strategy == highest if published else current.strategy >= highest
     free = ~(low | high)
     count = np.maximum(free.sum(axis=0), 1)
     relative = current.gradient
