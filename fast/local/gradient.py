@@ -277,7 +277,7 @@ def floor_gradient(current: DescentIterate, growth: float, published: bool = Fal
 
     Entries on a bound move with it, and the others of their column make up for the change of its sum, equally. The
     authors' code leaves the latter out (`published`), and its descent ends at worse strategies for it. It also takes an
-    entry to be on a bound only where it equals that to the last bit, which rounding undoes in a strategy given as start.
+    entry to be on its upper bound only where it equals that to the last bit, which rounding undoes in a given start.
     """
     low = current.strategy <= current.floor[:, None]
     highest = growth * current.floor[:, None]
