@@ -132,7 +132,7 @@ def descend(
         points.objective(problem, LocalPoint(first.strategy, problem.prior))
         judging = JUDGING * (time.perf_counter() - began)
         limits = replace(limits, deadline=limits.deadline.before(judging))
-    log = DescentLog(limits, unit)
+    log = DescentLog(limits, unit, problem.criterion == "worst")
     best, length = first, chosen.step_size
     if length is None:
         best, length = _try_lengths(task, first, log)
@@ -164,9 +164,9 @@ def _try_lengths(
 class DescentLog:
     """What a descent has done so far, over all its walks, and whether a limit has cut it."""
 
-    def __init__(self, limits: loop.Limits, unit: float) -> None:
-        """Begin to count."""
-        self.limits, self.unit, self.began = limits, unit, time.perf_counter()
+    def __init__(self, limits: loop.Limits, unit: float, worst: bool) -> None:
+        """Begin to count; progress is told of the average that is minimised, or of the `worst` variance."""
+        self.limits, self.unit, self.worst, self.began = limits, unit, worst, time.perf_counter()
         self.history: list[Progress] = []
         self.cut = False
 
@@ -175,10 +175,11 @@ class DescentLog:
         self.cut = self.limits.deadline.passed or len(self.history) >= self.limits.max_iterations
         return self.cut
 
-    def add(self, objective: float) -> None:
+    def add(self, best: DescentIterate) -> None:
         """Note a step."""
         seconds = time.perf_counter() - self.began
-        news = Progress(len(self.history) + 1, objective * self.unit, 0.0, np.inf, seconds)
+        reached = self.unit * (best.worst if self.worst else best.objective)
+        news = Progress(len(self.history) + 1, reached, 0.0, np.inf, seconds)
         self.history.append(news)
         if self.limits.callback is not None:
             self.limits.callback(news)
@@ -195,7 +196,7 @@ def _descend(
         if task.published and count == most:
             break
         best = min(best, current, key=lambda each: each.objective)
-        log.add(best.objective)
+        log.add(best)
         if count < most and log.out_of_limits():
             break
     return best
@@ -277,7 +278,7 @@ def floor_gradient(current: DescentIterate, growth: float, published: bool = Fal
 
     Entries on a bound move with it, and the others of their column make up for the change of its sum, equally. The
     authors' code leaves the latter out (`published`), and its descent ends at worse strategies for it. It also takes an
-    entry to be on a bound only where both are equal to the last bit, which rounding undoes in a given strategy.
+    entry to be on its upper bound only where it equals that to the last bit, which rounding undoes in a given start.
     """
     low = current.strategy <= current.floor[:, None]
     highest = growth * current.floor[:, None]

@@ -222,6 +222,15 @@ class TestConsistency:
         row = local_descent.solve_consistency(PREFIX, 2, str(path))
         assert row.data == "15 users, 4 types" and row.outcome is Agreement.AGREE
 
+    def test_the_papers_data_gain_by_nothing_below_zero(self, tmp_path: Path) -> None:
+        given = Path(__file__).resolve().parents[3] / "shared" / "data" / "HEPTH.n4096.npy"
+        if not given.exists():
+            pytest.skip("needs HEPTH, ../shared/data/HEPTH.n4096.npy: the findings say where it is from")
+        cells = np.load(given).reshape(512, 8).sum(axis=1)
+        np.save(tmp_path / "hepth.npy", np.random.default_rng(0).multivariate_hypergeometric(cells, 1000))
+        row = local_descent.solve_consistency(PREFIX, 5, str(tmp_path / "hepth.npy"))
+        assert row.data == "1000 users, 512 types" and row.nonnegative < row.unbiased / 2
+
     @pytest.mark.parametrize("text", ["5\n-1\n", "0.5\n1\n", "0\n0\n", "7\n", "1\n" * 513])
     def test_what_is_no_histogram_is_refused(self, text: str, tmp_path: Path) -> None:
         path = tmp_path / "counts.csv"

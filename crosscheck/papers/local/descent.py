@@ -199,8 +199,8 @@ def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
 
 # Non-negative least squares after a local mechanism (the local privacy paper, section 6.6 and appendix A).
 #
-# The paper's data set is not at hand. By default the users are spread over the types by Zipf's law, ``x_u ∝ 1 / (u +
-# 1)`` rounded to whole users; a file of counts takes its place.
+# The paper's data set is not part of the project. By default the users are spread over the types by Zipf's law,
+# ``x_u ∝ 1 / (u + 1)`` rounded to whole users; a file of counts takes its place.
 
 
 CONSISTENCY_SIZE, USERS = 64, 1000  # user types and users of the synthetic histogram

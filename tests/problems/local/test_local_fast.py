@@ -443,3 +443,11 @@ class TestAnswers:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             fast.solve(dm.LocalStrategy(dm.workloads.marginals(CUBE, ways=1), 0.5, "worst"))
+
+
+@pytest.mark.parametrize("criterion", ["average", "worst"])
+@pytest.mark.parametrize("method", ["gradient", "published_gradient"])
+def test_descent_tells_its_progress_in_the_units_of_the_answer(criterion: str, method: str) -> None:
+    problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0, criterion)
+    answer = fast.solve(problem, method=method, tol=1.0, iterations=40)
+    assert answer.history[-1].objective == pytest.approx(answer.objective, rel=1e-6)
