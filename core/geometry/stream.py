@@ -130,8 +130,12 @@ def poles_of(
 
 def recurrences(matrix: Bidiagonal, places: Array) -> tuple[Array, Array]:
     """Return p and r (n, p), for each of the shifts w."""
-    before = _sequence(np.r_[0.0, matrix.b], np.r_[1.0, matrix.a[:-1]], places)
-    return before, _sequence(matrix.a[::-1], np.r_[0.0, matrix.b[::-1]], places)[::-1]
+    after = _sequence(matrix.a[::-1], np.r_[0.0, matrix.b[::-1]], places)[::-1]
+    return _forwards(matrix, places), after
+
+
+def _forwards(matrix: Bidiagonal, places: Array) -> Array:
+    return _sequence(np.r_[0.0, matrix.b], np.r_[1.0, matrix.a[:-1]], places)
 
 
 def inverse_root_diagonals(matrix: Bidiagonal, poles: Poles, both: bool = True) -> tuple[Array, Array]:
@@ -154,7 +158,7 @@ def inverse_root_diagonals(matrix: Bidiagonal, poles: Poles, both: bool = True) 
 
 def factor_squares(matrix: Bidiagonal, shifts: Array) -> Array:
     """Return the squared diagonal of R with ``R R' = L L' + w`` (n, p), for each of the shifts w."""
-    return matrix.a[:, None] + shifts + _sequence(np.r_[0.0, matrix.b], np.r_[1.0, matrix.a[:-1]], shifts)
+    return matrix.a[:, None] + shifts + _forwards(matrix, shifts)
 
 
 def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:

@@ -190,7 +190,9 @@ def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Soluti
         if answer.status is Status.CERTIFIED or not np.isfinite(found.objective):
             break
         # Noise that nothing limits can be what drowns the rest in rounding.
-        answer = min(answer, judged(found.calmed(share * tol)), key=_unproven)
+        if (calm := found.calmed(share * tol)) is None:
+            break
+        answer = min(answer, judged(calm), key=_unproven)
         if answer.certificate.feasible:
             break
     return answer

@@ -124,7 +124,7 @@ class Evaluated(Protocol):
         """Return the primal point, unscaled."""
 
     def calmed(self, share: float) -> Any:
-        """Return it without noise that nothing limits, at costs that are higher by a share."""
+        """Return it without noise that nothing limits, at costs higher by a share; None where all is limited."""
 
 
 class Evaluable(Protocol):

@@ -213,9 +213,8 @@ class StreamSpectrum:
         """Return the noise that belongs to the weights."""
         return StreamPoint(*self.program.split(self.weights), 1.0)
 
-    def calmed(self, share: float) -> StreamPoint:
-        """Return the same: noise that two weights a cell describe has a limit everywhere."""
-        return self.covariance()
+    def calmed(self, share: float) -> None:
+        """Return nothing: noise that two weights a cell describe is limited everywhere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -245,10 +245,11 @@ class Classes:
     def _groups(self, axis: int, name: str) -> list[Group]:
         sizes, queries = self.sizes[axis], self.asked.matrix_of(axis, name)
         if queries is None:
-            size = self.asked.sizes[axis]
             if len(sizes) > 1:
                 return self._of_values(axis)
-            return self.of_values.setdefault(size, self.of_values.get(size) or self._of_values(axis))
+            if sizes[0] not in self.of_values:
+                self.of_values[sizes[0]] = self._of_values(axis)
+            return self.of_values[sizes[0]]
         labels, found = self.labels_of(axis), dict[tuple[Row, Row], list[int]]()
         for member, row in enumerate(queries.rows):
             sums, squares = [0] * len(sizes), [0] * len(sizes)
