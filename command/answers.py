@@ -110,8 +110,7 @@ def _all_ranges(problem: Any, out: Console, solution: Solution, terms: Terms) ->
     # Those in the middle: ranges are numbered by their first cells, and then by their last.
     firsts = [(cells - length) // 2 for length in lengths]
     chosen = [
-        first * cells - first * (first - 1) // 2 + length - 1
-        for first, length in zip(firsts, lengths, strict=True)
+        first * cells - first * (first - 1) // 2 + length - 1 for first, length in zip(firsts, lengths, strict=True)
     ]
     asked = problem.workload.select(chosen)
     out.print(_variance_table(asked, None, mechanism.variances(asked), terms.z))
@@ -129,9 +128,7 @@ def _fitness(problem: FitnessForUse | PrivacyFirst, out: Console, solution: Solu
 @describe.register
 def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: Terms) -> None:
     released, dual = problem.rescaled(solution.primal), solution.dual
-    hard = problem.accuracy_first.certify(
-        released, (dual.neighbour_weights, dual.query_weights / problem.targets)
-    )
+    hard = problem.accuracy_first.certify(released, (dual.neighbour_weights, dual.query_weights / problem.targets))
     out.print(
         f"Scaled to meet the targets: rho (zCDP) {hard.objective / 2:.9g}, proven by the same weights to be "
         f"at most {gap_percent(hard)} above the least."
@@ -270,15 +267,11 @@ def _variance_table(workload: Workload, weights: Array | None, variances: Array,
     for group, inside in _groups(workload):
         got = variances[inside]
         columns = [got, accounting.margin_from_variance(got, z)]
-        shown = [
-            range_text(values) for values in (columns if weights is None else [weights[inside], *columns])
-        ]
+        shown = [range_text(values) for values in (columns if weights is None else [weights[inside], *columns])]
         share = f"{100 * bill[inside].sum() / bill.sum():.1f} %"
         rows.append((group, str(int(inside.sum())), *shown, share))
     weight = () if weights is None else ("weight",)
-    return _table(
-        "Queries by group", ("group", "queries", *weight, "variance", "margin", "share of total"), rows, z
-    )
+    return _table("Queries by group", ("group", "queries", *weight, "variance", "margin", "share of total"), rows, z)
 
 
 MEANINGS = {

@@ -94,9 +94,7 @@ def _proofs(answer: dm.Solution, path: str, line: Line) -> list[str]:
     line.say("proving")
     limits, problem = answer.limits, answer.problem
     lower = limits.below(problem)
-    tight = judged_solution(
-        lower, lower.feasible(answer.primal), limits.dual, tol=answer.tol, otherwise=Status.GIVEN
-    )
+    tight = judged_solution(lower, lower.feasible(answer.primal), limits.dual, tol=answer.tol, otherwise=Status.GIVEN)
     above, below = dm.prove(answer), dm.prove(tight)
     second = str(Path(path).with_suffix(".below.json"))
     above.save(path)
@@ -159,9 +157,7 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
         if request.neighbours is not None:
             rule = Relation.of(validate.text(neighbours=request.neighbours))
         line.say("finding the least cost")
-        found = waste(
-            asked, rho=request.rho, shares=shares, as_drawn=as_drawn, neighbours=rule, callback=line
-        )
+        found = waste(asked, rho=request.rho, shares=shares, as_drawn=as_drawn, neighbours=rule, callback=line)
         better = found.answer
         if isinstance(own, Specification):
             kept = own.changed(neighbours=None if rule is None else str(rule), targets=found.variances)

@@ -46,9 +46,7 @@ def solve(
     delta: options.Delta = None,
     neighbours: options.Neighbours = None,
     geometry: options.Geometry = "auto",
-    layer: Annotated[
-        Layer, typer.Option(help="The library's own solver, or the CVXPY program.")
-    ] = Layer.FAST,
+    layer: Annotated[Layer, typer.Option(help="The library's own solver, or the CVXPY program.")] = Layer.FAST,
     backend: Annotated[
         str | None, typer.Option(help="CVXPY backend of the reference layer. [default: CLARABEL]")
     ] = None,
@@ -61,9 +59,7 @@ def solve(
     ] = None,
     tol: Annotated[
         float | None,
-        typer.Option(
-            callback=options.tolerance, help="Gap to prove. [default: 1e-6 fast, by backend otherwise]"
-        ),
+        typer.Option(callback=options.tolerance, help="Gap to prove. [default: 1e-6 fast, by backend otherwise]"),
     ] = None,
     refine: Annotated[
         bool,
@@ -71,9 +67,7 @@ def solve(
     ] = False,
     start: Annotated[
         str | None,
-        typer.Option(
-            help="Begin where the solution in this .npz file ended, one that ran out of time or near by."
-        ),
+        typer.Option(help="Begin where the solution in this .npz file ended, one that ran out of time or near by."),
     ] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds after which the best answer so far is judged and kept.")
@@ -82,9 +76,7 @@ def solve(
         int | None,
         typer.Option(help="Threads of linear algebra. [default: $DUALMECH_THREADS, else 1]"),
     ] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")
-    ] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")] = None,
     prove: Annotated[
         str | None,
         typer.Option(help="Write a proof in whole numbers to this .json file. See verify."),
@@ -106,11 +98,7 @@ def solve(
         warnings.simplefilter("ignore", UncertifiedWarning)
         posed = _posed(request, refine or method in dm.fast.MATRIX_METHODS, prove is not None)
         options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
-        run = (
-            _refine
-            if refine
-            else partial(_solve, {name: own for name, own in options.items() if own is not None})
-        )
+        run = _refine if refine else partial(_solve, {name: own for name, own in options.items() if own is not None})
         answer, stages = run(posed, layer, backend, tol, line)
         answer = dm.solution.retold(answer, asked=request.asked())
         if output is not None:
@@ -185,9 +173,7 @@ def judge(
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output", "-o", help="With --mechanism: write the better mechanism to this .npz file."
-        ),
+        typer.Option("--output", "-o", help="With --mechanism: write the better mechanism to this .npz file."),
     ] = None,
     tol: Annotated[
         float | None,
@@ -322,9 +308,7 @@ def request_of(context: typer.Context, kind: type[Request] | None = None, **give
 
     chosen = kind or Request
     known = [each.name for each in fields(chosen)]
-    return chosen(
-        **{name: context.params[name] for name in known if name in context.params} | given
-    ).specified()
+    return chosen(**{name: context.params[name] for name in known if name in context.params} | given).specified()
 
 
 def _started(path: str) -> Any:
@@ -387,9 +371,7 @@ def verify(
     proof: Annotated[str, typer.Argument(metavar="PROOF", help="File that solve --prove wrote.")],
     workload: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[WORKLOAD]", help="Whether the proof is of this workload, with the options below."
-        ),
+        typer.Argument(metavar="[WORKLOAD]", help="Whether the proof is of this workload, with the options below."),
     ] = None,
     problem: options.Problem = options.FITNESS,
     targets: options.Targets = None,
@@ -438,9 +420,7 @@ KINDS = ("covariance", "correlation", "variances", "profile", "tradeoff")
 
 
 def plot(
-    solution: Annotated[
-        str, typer.Argument(metavar="SOLUTION", help="File of a solution, as solve -o writes it.")
-    ],
+    solution: Annotated[str, typer.Argument(metavar="SOLUTION", help="File of a solution, as solve -o writes it.")],
     output: Annotated[
         str,
         typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for the pictures, as SVG and PNG."),
@@ -507,9 +487,7 @@ def explain(
     total: options.Total = None,
     neighbours: options.Neighbours = None,
     geometry: options.Geometry = "auto",
-    layer: Annotated[
-        Layer, typer.Option(help="Whose answer, and of the reference layer whose program.")
-    ] = Layer.FAST,
+    layer: Annotated[Layer, typer.Option(help="Whose answer, and of the reference layer whose program.")] = Layer.FAST,
     formulation: Annotated[
         str | None, typer.Option(help="Which program of the reference layer. [default: its first]")
     ] = None,
@@ -599,9 +577,7 @@ def leaderboard(
     ],
     tol: Annotated[
         float,
-        typer.Option(
-            callback=options.tolerance, help="Distance from the optimum up to which the exit status is 0."
-        ),
+        typer.Option(callback=options.tolerance, help="Distance from the optimum up to which the exit status is 0."),
     ] = 1e-6,
     scaled: Annotated[
         bool, typer.Option("--scaled", help="Scale, or mend, answers to be feasible before they are judged.")

@@ -21,9 +21,7 @@ from typing import NoReturn
 
 
 STATUS = 130
-GRACE = (
-    0.8  # seconds in which a process may end by itself; removing a file can take half of that on a busy disk
-)
+GRACE = 0.8  # seconds in which a process may end by itself; removing a file can take half of that on a busy disk
 LINE = b"dualmech: interrupted\n"
 KILLED = b"dualmech: the process that computed was ended from outside, as happens where memory runs out\n"
 CLEAR = b"\r\x1b[2K\x1b[?25h"  # of a terminal: removes the line of progress, and shows the cursor that it hid
@@ -140,9 +138,7 @@ def main() -> None:
 
 def _command() -> None:
     if (limit := _address_space()) < LEAST_MEMORY:
-        _too_little(
-            f"{limit / 2**20:.0f} MiB of address space (ulimit -v) are less than {LEAST_MEMORY / 2**20:.0f}"
-        )
+        _too_little(f"{limit / 2**20:.0f} MiB of address space (ulimit -v) are less than {LEAST_MEMORY / 2**20:.0f}")
     try:
         from dualmech.command.main import main
 

@@ -121,9 +121,7 @@ def read_design(text: str, workload: Workload) -> Workload | Matrix:
         return design
     if Path(text).suffix.lower() in files.SUFFIXES:
         return files.read_matrix(text, "design")
-    raise InvalidInputError(
-        f"design must be {', '.join(DESIGNS)} or a file, got {text!r}{did_you_mean(text, DESIGNS)}"
-    )
+    raise InvalidInputError(f"design must be {', '.join(DESIGNS)} or a file, got {text!r}{did_you_mean(text, DESIGNS)}")
 
 
 def read_solution(text: str) -> Solution | None:
@@ -288,13 +286,9 @@ def read_caps(given: Sequence[str], workload: Workload) -> dict[Any, float]:
         elif Path(text).suffix.lower() == ".csv":
             read = read_numbers(text, "cap", workload)
         if not isinstance(read, dict):
-            raise InvalidInputError(
-                f"--cap takes NAME=NUMBER, or a .csv file of lines of name,number, got {text!r}"
-            )
+            raise InvalidInputError(f"--cap takes NAME=NUMBER, or a .csv file of lines of name,number, got {text!r}")
         if twice := found.keys() & read.keys():
-            raise InvalidInputError(
-                f"--cap must name each table or query once, {min(map(str, twice))!r} is double"
-            )
+            raise InvalidInputError(f"--cap must name each table or query once, {min(map(str, twice))!r} is double")
         found |= read
     return found
 
@@ -303,9 +297,7 @@ def read_shares(text: str, workload: Workload) -> dict[Any, float]:
     """Return shares by table from a CSV file of lines ``name,share``."""
     found = read_numbers(text, "practice", workload) if Path(text).suffix.lower() == ".csv" else None
     if not isinstance(found, dict):
-        raise InvalidInputError(
-            f"--practice takes equal, or a .csv file of lines of name,share, got {text!r}"
-        )
+        raise InvalidInputError(f"--practice takes equal, or a .csv file of lines of name,share, got {text!r}")
     return found
 
 

@@ -99,9 +99,7 @@ def crosscheck(
     ] = None,
     prove: Annotated[
         str | None,
-        typer.Option(
-            help="Write a proof of every optimum that the rows rest on into this folder. See verify."
-        ),
+        typer.Option(help="Write a proof of every optimum that the rows rest on into this folder. See verify."),
     ] = None,
 ) -> None:
     """Print a paper's tables and figures beside certified values, with a verdict on what it printed."""
@@ -131,16 +129,12 @@ def crosscheck(
         shown: list[Row] = []
         sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes, shown))
         if output is not None and sheet.picture:
-            for path in printing.save_picture(
-                name.replace("/", "-"), output, sheet.picture, shown, sheet.panels
-            ):
+            for path in printing.save_picture(name.replace("/", "-"), output, sheet.picture, shown, sheet.panels):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if prove is not None:
         found = verdicts.written(prove)
         words = f"; {len(found.refused)} have none, and a file with the reason" if found.refused else ""
-        out.print(
-            f"{prove}: {found.proofs} optima proven in whole numbers{words}", markup=False, soft_wrap=True
-        )
+        out.print(f"{prove}: {found.proofs} optima proven in whole numbers{words}", markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
     if Agreement.WIDE in outcomes:
@@ -180,9 +174,7 @@ def info() -> None:
     packages = ("dualmech", "numpy", "scipy", "cvxpy")
     out.print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
     out.print(f"Python {platform.python_version()} on {platform.machine()}")
-    out.print(
-        f"backends: {', '.join(f'{name} {version}' for name, version in reference.backends.installed().items())}"
-    )
+    out.print(f"backends: {', '.join(f'{name} {version}' for name, version in reference.backends.installed().items())}")
     out.print(f"BLAS threads: {_threads()}")
 
 

@@ -303,9 +303,7 @@ AnyRho = Annotated[
 ]
 AnyEpsilon = Annotated[
     float | None,
-    typer.Option(
-        "--epsilon", help="fitness: the same of (ε, δ), with --delta. local, projection: the privacy."
-    ),
+    typer.Option("--epsilon", help="fitness: the same of (ε, δ), with --delta. local, projection: the privacy."),
 ]
 AnyDelta = Annotated[float | None, typer.Option("--delta", help="fitness: δ at which ε is spent.")]
 Criterion = Annotated[
@@ -341,9 +339,7 @@ Targets = Annotated[
         "that name queries, their groups or tables. [default: 1]"
     ),
 ]
-Margins = Annotated[
-    str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")
-]
+Margins = Annotated[str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")]
 Caps = Annotated[
     list[str] | None,
     typer.Option(
@@ -367,17 +363,14 @@ Weights = Annotated[
 Design = Annotated[
     str | None,
     typer.Option(
-        help="weighting: eigen, haar, fourier, tree, identity, queries, or a file of design queries. "
-        "[default: eigen]"
+        help="weighting: eigen, haar, fourier, tree, identity, queries, or a file of design queries. [default: eigen]"
     ),
 ]
 Kind = Annotated[
     Privacy | None,
     typer.Option(help="weighting: Gaussian noise, or Laplace noise. [default: approximate]"),
 ]
-CostSharpness = Annotated[
-    float | None, typer.Option("--t1", help="softmax: sharpness of the soft maximum of costs.")
-]
+CostSharpness = Annotated[float | None, typer.Option("--t1", help="softmax: sharpness of the soft maximum of costs.")]
 VarianceSharpness = Annotated[
     float | None, typer.Option("--t2", help="softmax: the same of variances over targets. [default: t1]")
 ]
@@ -389,16 +382,11 @@ Rho = Annotated[
     typer.Option(
         parser=fraction,
         metavar="NUMBER",
-        help="Spend this ρ (zCDP): fitness then minimises the factor on targets. [default of variance, "
-        "weighting: 0.5]",
+        help="Spend this ρ (zCDP): fitness then minimises the factor on targets. [default of variance, weighting: 0.5]",
     ),
 ]
-Epsilon = Annotated[
-    float | None, typer.Option(help="Spend (ε, δ) instead, with --delta; with pure privacy, ε alone.")
-]
-Delta = Annotated[
-    float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")
-]
+Epsilon = Annotated[float | None, typer.Option(help="Spend (ε, δ) instead, with --delta; with pure privacy, ε alone.")]
+Delta = Annotated[float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")]
 Neighbours = Annotated[
     str | None,
     typer.Option(

@@ -94,9 +94,7 @@ def _weights(answer: Solution, statement: Statement, proven: ExactProof | None) 
     for symbol in statement.sought:
         own = answer.primal if symbol.part == "itself" else getattr(answer.primal, symbol.part or "-", None)
         parts += _values(symbol, own if proven is None else proven.covariance)
-    note = Words(
-        "They are not written out: numbers of products are those of the factors, and matrices are large."
-    )
+    note = Words("They are not written out: numbers of products are those of the factors, and matrices are large.")
     return Section("The optimal weights.", tuple(parts) or (note,))
 
 
@@ -108,8 +106,7 @@ def _values(symbol: Symbol, held: object) -> list[Part]:
         return [Words(f"${symbol.name} =$ {_listing(held)}")]
     if np.ndim(held) == 3:  # one for each item i
         each = [
-            _values(replace(symbol, name=symbol.name.replace("_i", f"_{{{i}}}")), one)
-            for i, one in enumerate(held)
+            _values(replace(symbol, name=symbol.name.replace("_i", f"_{{{i}}}")), one) for i, one in enumerate(held)
         ]
         return [part for parts in each[:LISTED] for part in parts]
     if np.ndim(held) == 2 and 0 < max(np.shape(held)) <= WRITTEN_OUT:
@@ -184,9 +181,7 @@ def _name(problem: Any, count: int, j: int) -> str:
     return f"design query {j}" if family_of(problem).name == "weighting" else str(j)
 
 
-def _floating_proof(
-    answer: Solution, statement: Statement, whole: tuple[Fraction, Fraction] | None
-) -> Section:
+def _floating_proof(answer: Solution, statement: Statement, whole: tuple[Fraction, Fraction] | None) -> Section:
     certificate, measure = answer.certificate, family_of(answer.problem).measure(answer.problem)
     upper = (
         f"Upper bound: the answer meets every constraint, and its objective ({measure}) is "
@@ -196,9 +191,7 @@ def _floating_proof(
     )
     parts: list[Part] = [
         Words(upper),
-        Words(
-            f"Lower bound: at these weights the dual is {certificate.lower_bound:.12g}, and nothing is below, since"
-        ),
+        Words(f"Lower bound: at these weights the dual is {certificate.lower_bound:.12g}, and nothing is below, since"),
         proof_part(statement.proof),
     ]
     if whole is None:
@@ -220,17 +213,14 @@ def where_it_lies(low: Fraction, high: Fraction, tol: Fraction) -> str:
     if low == high:
         return f"is exactly ${low}$"
     near, width = simplest_between(low, high), high - low
-    by_chance = (
-        width * near.denominator**2
-    )  # how often, about, an interval so wide holds a fraction so simple
+    by_chance = width * near.denominator**2  # how often, about, an interval so wide holds a fraction so simple
     if max(abs(near.numerator), near.denominator) <= SHORT and by_chance <= 1 / SHORT:
         return f"is ${near}$ to within ${_rounded_up(max(high - near, near - low))}$"
     room = max(width, (tol * abs(low) - width) / 2) / 4
     digits = -math.floor(math.log10(room))
     shift = Fraction(10) ** digits
     first, last = (
-        format(Decimal(end).scaleb(-digits), "f")
-        for end in (math.floor(low * shift), math.ceil(high * shift))
+        format(Decimal(end).scaleb(-digits), "f") for end in (math.floor(low * shift), math.ceil(high * shift))
     )
     return f"lies between ${first}$ and ${last}$"
 
@@ -258,9 +248,7 @@ def _blackboard_proof(answer: Solution, exact: ExactProof) -> Section:
     )
     nearly = f", about {float(exact.optimum):.12g}" if rooted else ""
     measure = family_of(problem).measure(problem)
-    closing = (
-        f"So {sought} is at least ${best}$: both sides meet, and the {measure} is exactly ${best}${nearly}."
-    )
+    closing = f"So {sought} is at least ${best}$: both sides meet, and the {measure} is exactly ${best}${nearly}."
     return Section(
         "The proof, in exact fractions and square roots." if rooted else "The proof, in exact fractions.",
         (

@@ -23,9 +23,7 @@ def release(
     data: Annotated[
         str, typer.Argument(metavar="RECORDS", help="CSV file with a header; columns are matched by name.")
     ],
-    source: Annotated[
-        str, typer.Argument(metavar="SOLUTION", help="File of a solution, whose workload is published.")
-    ],
+    source: Annotated[str, typer.Argument(metavar="SOLUTION", help="File of a solution, whose workload is published.")],
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement."),
@@ -39,18 +37,14 @@ def release(
     ] = None,
     level: Annotated[
         float | None,
-        typer.Option(
-            help="Probability that truth lies within a margin of error. [default: the plan's own, else 0.95]"
-        ),
+        typer.Option(help="Probability that truth lies within a margin of error. [default: the plan's own, else 0.95]"),
     ] = None,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
     fitted: Annotated[
         bool,
-        typer.Option(
-            "--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside."
-        ),
+        typer.Option("--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside."),
     ] = False,
     ledger: Annotated[
         str | None,
@@ -107,9 +101,7 @@ def release(
         out.print(text, markup=False, soft_wrap=True)
 
 
-def _checked(
-    ledger: str | None, answer: Solution, rho: str | None, data: str | None
-) -> tuple[Any, Ledger | None]:
+def _checked(ledger: str | None, answer: Solution, rho: str | None, data: str | None) -> tuple[Any, Ledger | None]:
     """Return the plan and the ledger that allows it, before any record is read; of records the header alone."""
     import dualmech as dm
     from dualmech.publishing.ledger import Ledger

@@ -63,9 +63,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(line)
     if getattr(problem, "numbers", None):
         out.print(f"  geometry: {problem.geometry.name}")
-    for line in (
-        neighbours_lines(problem) if solution.asked is None or solution.asked.specification is None else []
-    ):
+    for line in neighbours_lines(problem) if solution.asked is None or solution.asked.specification is None else []:
         out.print(f"  {line}")
     if not certificate.feasible:
         out.print(f"  infeasible by {certificate.violation:.1e}: no mechanism")
@@ -95,8 +93,7 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
     budget = mechanism.free_budget()
     left = int((budget > stages[0].tol * mechanism.squared_privacy_cost).sum())
     out.print(
-        f"Left for later queries at no further cost: up to {budget.max():.6g} "
-        f"for {left} of {len(budget)} neighbours."
+        f"Left for later queries at no further cost: up to {budget.max():.6g} for {left} of {len(budget)} neighbours."
     )
 
 
@@ -116,9 +113,7 @@ def proof_line(out: Console, proof: Proof) -> None:
     out.print(f"Proven in whole numbers: {below(proof.lower)} <= optimum{unit} <= {above(proof.upper)}.")
     if kind in check.NOISE:
         least, enough = below(proof.lower * allowed / 2), above(proof.upper * allowed / 2)
-        out.print(
-            f"Gaussian noise of rho = {enough} (zCDP) meets the targets, and none of less than {least} does."
-        )
+        out.print(f"Gaussian noise of rho = {enough} (zCDP) meets the targets, and none of less than {least} does.")
 
 
 def uncertified_line(certificate: Certificate, tol: float) -> str:
@@ -180,9 +175,5 @@ def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms)
         out.print(f"  loose targets: {len(loose)} of {items}{shown}")
     listed = ", ".join(map(str, binding[:LISTED])) + (" …" if len(binding) > LISTED else "")
     neighbours = getattr(problem.geometry, "moves", getattr(problem.geometry, "reach", None))
-    count = (
-        ""
-        if neighbours is None
-        else f" of {neighbours.shape[0 if hasattr(problem.geometry, 'reach') else 1]}"
-    )
+    count = "" if neighbours is None else f" of {neighbours.shape[0 if hasattr(problem.geometry, 'reach') else 1]}"
     out.print(f"  binding neighbours: {len(binding)}{count} ({listed})")

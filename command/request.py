@@ -111,9 +111,7 @@ class Request:
     def searches(self) -> bool:
         """Whether some limits are hard at a given privacy, so that a factor on the other targets is searched for."""
         if self.cap and self.cost is None:
-            raise UsageError(
-                "--cap needs --rho, or --epsilon with --delta: without them every target is kept"
-            )
+            raise UsageError("--cap needs --rho, or --epsilon with --delta: without them every target is kept")
         hard = isinstance(self.workload, Specification) and self.targets is None and self.moe is None
         own = hard and self.workload.caps  # type: ignore[union-attr]
         return bool((self.cap or own) and self.cost is not None and self.problem == "fitness")
@@ -136,9 +134,7 @@ class Request:
             owners = [family.name for family in self.families if name in family.options]
             if value is not None and value is not False and owners and self.problem not in owners:
                 listed = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
-                raise UsageError(
-                    f"--{name.replace('_', '-')} belongs to --problem {listed}, not to {self.problem}"
-                )
+                raise UsageError(f"--{name.replace('_', '-')} belongs to --problem {listed}, not to {self.problem}")
 
     @property
     def pure(self) -> bool:
@@ -173,9 +169,7 @@ class Request:
     def asked(self) -> Asked:
         """Return what a plan keeps of what was asked, beside its problem."""
         rho = None if self._rho is None else str(self._rho)
-        kept = (
-            self.workload if isinstance(self.workload, Specification) and self.problem == "fitness" else None
-        )
+        kept = self.workload if isinstance(self.workload, Specification) and self.problem == "fitness" else None
         text = None if kept is None else kept.to_json()
         return Asked(self.terms.z, self.delta, rho, self.epsilon if self.pure else None, text)
 
@@ -223,9 +217,7 @@ class Request:
         """
         request = self.specified()
         if request.searches:
-            raise UsageError(
-                "hard limits at a given privacy belong to solve: they are a search, not one problem"
-            )
+            raise UsageError("hard limits at a given privacy belong to solve: they are a search, not one problem")
         return request._stated(geometry or self.geometry)
 
     def _stated(self, geometry: str) -> Any:
@@ -291,9 +283,7 @@ class Request:
         if self.neighbours is None:
             own = self.workload
             return own.neighbours if isinstance(own, Specification) else Relation()
-        return (
-            inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
-        )
+        return inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
 
     def _variances(self, workload: Workload) -> Any:
         if isinstance(self.workload, Specification) and self.targets is None and self.moe is None:
@@ -321,7 +311,5 @@ def _by_table(asked: Workload, numbers: Any) -> dict[str, float]:
             if {name, own} & {*numbers}
         }
     if np.size(numbers) not in (1, len(ways)):
-        raise InvalidInputError(
-            f"targets must be one for all or one per table, {len(ways)}, got {np.size(numbers)}"
-        )
+        raise InvalidInputError(f"targets must be one for all or one per table, {len(ways)}, got {np.size(numbers)}")
     return dict(zip(ways, np.broadcast_to(numbers, len(ways)).tolist(), strict=True))

@@ -86,9 +86,7 @@ def svd(matrix: Array, full_matrices: bool = False) -> tuple[Array, Array, Array
     try:
         parts = scipy.linalg.svd(matrix, full_matrices=full_matrices, check_finite=False)
     except np.linalg.LinAlgError:
-        parts = scipy.linalg.svd(
-            matrix, full_matrices=full_matrices, check_finite=False, lapack_driver="gesvd"
-        )
+        parts = scipy.linalg.svd(matrix, full_matrices=full_matrices, check_finite=False, lapack_driver="gesvd")
     return parts[0], parts[1], parts[2]
 
 
@@ -116,9 +114,7 @@ def row_space(matrix: Array) -> Array:
     _, values, basis = svd(kept)
     basis = basis[: _rank_of_singular_values(values, matrix)]
     spanned = np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
-    spanned[:, ~np.any(matrix, axis=0)] = (
-        0.0  # Rounding there would count as a direction once units are ignored.
-    )
+    spanned[:, ~np.any(matrix, axis=0)] = 0.0  # Rounding there would count as a direction once units are ignored.
     return spanned
 
 

@@ -171,9 +171,7 @@ def _swaps(d: int, size: int) -> sp.csc_array:
 def check_entries(entries: int) -> None:
     """Refuse more non-zero entries than are written out."""
     if entries > MAX_ENTRIES:
-        raise InvalidInputError(
-            f"neighbours of {entries} non-zero entries are too many (limit {MAX_ENTRIES})"
-        )
+        raise InvalidInputError(f"neighbours of {entries} non-zero entries are too many (limit {MAX_ENTRIES})")
 
 
 # Neighbours that differ by one person with several records: in some groups of cells, or in some steps of a stream.
@@ -271,9 +269,7 @@ def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | No
     starts = max(whole, min(apart, steps))
     if signs is None:
         check_entries(starts * most * 2 ** (min(most, MOST_SIGNS) - 1))
-        patterns = np.array([*itertools.product((1.0, -1.0), repeat=most - 1)]).reshape(
-            2 ** (most - 1), most - 1
-        )
+        patterns = np.array([*itertools.product((1.0, -1.0), repeat=most - 1)]).reshape(2 ** (most - 1), most - 1)
         patterns = np.hstack([np.ones((len(patterns), 1)), patterns])
     else:
         patterns = validate.finite(2, signs=signs)
@@ -499,9 +495,7 @@ class Contributions(Relation):
         if domain is not None:
             validate.instance(Domain, domain=domain)
         if domain is None or self.attribute not in domain:
-            known = (
-                f"a domain with the attributes {list(domain.names)}" if domain else "cells without attributes"
-            )
+            known = f"a domain with the attributes {list(domain.names)}" if domain else "cells without attributes"
             raise InvalidInputError(
                 f"neighbours ({self}) must name an attribute of the domain, got {known}"
                 f"{did_you_mean(self.attribute, domain.names) if domain else ''}"
@@ -535,9 +529,7 @@ class Contributions(Relation):
         self.check(domain)
         assert domain is not None
         if cells != domain.cells:
-            raise InvalidInputError(
-                f"d must be the {count_text(domain.cells)} cells of the domain, got {cells}"
-            )
+            raise InvalidInputError(f"d must be the {count_text(domain.cells)} cells of the domain, got {cells}")
         return domain
 
     def __str__(self) -> str:

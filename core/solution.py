@@ -75,9 +75,7 @@ class HardLimits:
 
     def certificate(self, problem: Any, judged: Certificate) -> Certificate:
         """Return that of the factor, computed anew: `judged` is the problem's own of the answer at `high`."""
-        bound, rounding = problem.geometry.bound(
-            *problem.geometry.weights(self.dual), self.numbers(problem, self.low)
-        )
+        bound, rounding = problem.geometry.bound(*problem.geometry.weights(self.dual), self.numbers(problem, self.low))
         proven = bound * (1 - rounding) >= self.cost
         dear = max(judged.interval[1] / self.cost - 1, judged.violation, 0.0)
         return Certificate.of(self.high, self.low if proven else 0.0, dear, 0.0)
@@ -273,9 +271,7 @@ class Solution(Displayed, Generic[Dual, Made]):
         """
         kind = type(self.problem).__name__
         if kind not in (known := codec.known_problems()):
-            raise InputTypeError(
-                f"solution must be of one of {', '.join(known)} to be written, got that of a {kind}"
-            )
+            raise InputTypeError(f"solution must be of one of {', '.join(known)} to be written, got that of a {kind}")
         arrays = codec.pack_answer(self.problem, self.primal, self.dual)
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
         arrays |= codec.pack("asked", self.asked)
@@ -396,9 +392,7 @@ def require_solution(answer: object, name: str = "answer") -> Solution:
     """Return a solution, or that of a judgement; refuse anything else."""
     found = getattr(answer, "answer", answer)
     if not isinstance(found, Solution):
-        raise InputTypeError(
-            f"{name} must be a Solution of dualmech or a Judgement, got {type(answer).__name__}"
-        )
+        raise InputTypeError(f"{name} must be a Solution of dualmech or a Judgement, got {type(answer).__name__}")
     return found
 
 

@@ -110,11 +110,7 @@ def exact_number(**named: object) -> Fraction:
     """Return one finite number > 0 as a fraction, exactly: of a number, a `Fraction`, or a text such as ``1/20``."""
     name, value = _one(named)
     try:
-        found = (
-            value
-            if isinstance(value, Fraction)
-            else Fraction(value if isinstance(value, str) else real(**named))
-        )
+        found = value if isinstance(value, Fraction) else Fraction(value if isinstance(value, str) else real(**named))
     except (ValueError, ZeroDivisionError, OverflowError) as error:
         if isinstance(error, InvalidInputError):
             raise
@@ -122,9 +118,7 @@ def exact_number(**named: object) -> Fraction:
             f"{name} must be a positive number or a fraction such as '1/2', got {shown(value)}"
         ) from error
     if found <= 0:
-        raise InvalidInputError(
-            f"{name} must be positive, got {found if isinstance(value, Fraction) else value}"
-        )
+        raise InvalidInputError(f"{name} must be positive, got {found if isinstance(value, Fraction) else value}")
     return found
 
 

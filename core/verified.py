@@ -155,9 +155,7 @@ def gram_defect(rows: Array) -> tuple[Array, float]:
     return defect, (2 * sum_rounding(cells) * size + 4 * UNIT * float(np.abs(defect).max())) * UPWARDS
 
 
-def proves_span(
-    rows: Array, chosen: npt.NDArray[np.intp], diagonal: Array, left: Enclosure, spread: float
-) -> bool:
+def proves_span(rows: Array, chosen: npt.NDArray[np.intp], diagonal: Array, left: Enclosure, spread: float) -> bool:
     """Whether rows are proven to lie in the span of those that were chosen.
 
     With every row scaled to whole numbers, the Gram determinant of the chosen rows and one more is a whole number: it

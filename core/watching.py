@@ -102,9 +102,7 @@ def _in_place(error: Console, transient: bool) -> Iterator[Callable[[str], None]
     text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
     columns = (SpinnerColumn(finished_text=" "), text, TimeElapsedColumn())
     # Output of others is left alone: what goes to a file must not appear here instead.
-    with Display(
-        *columns, console=error, transient=transient, redirect_stdout=False, redirect_stderr=False
-    ) as display:
+    with Display(*columns, console=error, transient=transient, redirect_stdout=False, redirect_stderr=False) as display:
         task = display.add_task("", total=1)
         yield lambda text: display.update(task, description=text)
         display.update(task, completed=1)

@@ -74,8 +74,7 @@ def compare(answers: Sequence[Solution | Judgement]) -> Comparison:
     if not all(held[0].problem.same_as(answer.problem) for answer in held):
         raise InvalidInputError("answers must be to the same problem, got different arguments")
     anew = [
-        judged_solution(each.problem, each.primal, each.dual, tol=each.tol, otherwise=Status.ROUNDING)
-        for each in held
+        judged_solution(each.problem, each.primal, each.dual, tol=each.tol, otherwise=Status.ROUNDING) for each in held
     ]
     return meet([*held, *anew])
 

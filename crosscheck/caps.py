@@ -211,12 +211,8 @@ def _stated(
             "the cost over that of the others"
         )
     if stated.targets.shape != marks.targets.shape:  # one of them is even within tables, the other is not
-        stated, marks = (
-            FitnessForUse(workload, limits, None, neighbours, geometry="dense") for limits in each
-        )
-    meant = FitnessForUse(
-        workload, dict.fromkeys(others, 1.0) | dict.fromkeys(held, 2.0), geometry=marks.geometry
-    )
+        stated, marks = (FitnessForUse(workload, limits, None, neighbours, geometry="dense") for limits in each)
+    meant = FitnessForUse(workload, dict.fromkeys(others, 1.0) | dict.fromkeys(held, 2.0), geometry=marks.geometry)
     if not np.array_equal(meant.targets, marks.targets):
         raise InvalidInputError("caps must hold for all that they name: targets name some of it more closely")
     if np.all(marks.targets == 2.0):
@@ -244,9 +240,7 @@ class _Search:
         problem = copy.copy(self.stated)
         object.__setattr__(problem, "targets", validate.positive(1, targets=self.numbers(factor)))
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UncertifiedWarning
-            )  # both ends are judged, whatever a step reached
+            warnings.simplefilter("ignore", UncertifiedWarning)  # both ends are judged, whatever a step reached
             found: Solution = self.solve(problem, tol=self.tol / 20)
         return found
 

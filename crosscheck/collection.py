@@ -166,9 +166,7 @@ def commons() -> dict[str, Stated]:
     for count in (2, 3, 4):
         for seed in MECHANISMS_SEEDS:
             found[f"common-random-{count}-seed-{seed}"] = partial(_random, count, seed)
-    for name, choice in zip(
-        ("race-tables", "race-cells", "brazil"), common_instances.CHOICES.values(), strict=True
-    ):
+    for name, choice in zip(("race-tables", "race-cells", "brazil"), common_instances.CHOICES.values(), strict=True):
         found[f"common-{name}"] = partial(_choice, choice)
     for first in range(3):  # a chain, each of whose mechanisms refines the one before
         found[f"common-ages-{first + 1}-and-finer"] = partial(_ages, first, None)
@@ -274,9 +272,7 @@ def strategies() -> dict[str, Stated]:
 def projections() -> dict[str, Stated]:
     """Return projections of random matrices by name, without floors and with."""
     return {
-        f"projection-{outputs}x{types}-{epsilon:g}{word}": partial(
-            _projection, outputs, types, epsilon, floors
-        )
+        f"projection-{outputs}x{types}-{epsilon:g}{word}": partial(_projection, outputs, types, epsilon, floors)
         for outputs, types in ((6, 4), (16, 8), (32, 16))
         for epsilon in (0.5, 2.0)
         for word, floors in (("", False), ("-floors", True))
@@ -383,8 +379,7 @@ def _asked() -> dict[str, tuple[Callable[[], Workload], str]]:
     domains |= {"cps": scale.published("CPS"), "loans": scale.published("Loans")}
     domains |= {"census": scale.CENSUS}
     found: dict[str, tuple[Callable[[], Workload], str]] = {
-        f"tables-{name}": (partial(marginals, domain, ways=(1, 2)), "blocks")
-        for name, domain in domains.items()
+        f"tables-{name}": (partial(marginals, domain, ways=(1, 2)), "blocks") for name, domain in domains.items()
     }
     found |= {
         "tables-shifts": (_shifts, "blocks"),
@@ -411,9 +406,7 @@ def _both_in_order(first: int, second: int) -> Workload:
     return workloads.query_tables({"a": first, "b": second}, queries, ways=(1, 2))
 
 
-def _tables_fitness(
-    build: Callable[[], Workload], geometry: str, neighbours: NeighboursLike = None
-) -> FitnessForUse:
+def _tables_fitness(build: Callable[[], Workload], geometry: str, neighbours: NeighboursLike = None) -> FitnessForUse:
     return FitnessForUse(build(), 1.0, geometry=geometry, neighbours=neighbours)
 
 
@@ -446,9 +439,7 @@ def weighting_problems() -> dict[str, Stated]:
                 )
     for cells in (32, 64):
         ranges = partial(workloads.prefix, cells)
-        found[f"weighting-prefix-{cells}-eigen-queries"] = partial(
-            _weighting_state, ranges, (cells,), "eigen-queries"
-        )
+        found[f"weighting-prefix-{cells}-eigen-queries"] = partial(_weighting_state, ranges, (cells,), "eigen-queries")
     build, shape = WEIGHTING_ASKED["prefix-8"]
     found["weighting-prefix-8-own"] = lambda: QueryWeighting(build(), build())
     found["weighting-prefix-8-eigen-queries-replaced"] = partial(

@@ -41,9 +41,7 @@ NEARLY = 0.01  # asymmetry, relative to the largest entry, of what is still mean
 
 GOOD = 0.1  # gap up to which an answer is taken for what it says it is
 
-FAR_BETTER = (
-    0.8  # share of the given matrix's cost, scaled, below which another reading of it is worth a word
-)
+FAR_BETTER = 0.8  # share of the given matrix's cost, scaled, below which another reading of it is worth a word
 
 
 def read_answer(problem: Problem, primal: object) -> Any:
@@ -316,9 +314,7 @@ def judged(
     said, point = validate.text(solver=solver), read_answer(problem, primal)
     weights = _dual(problem, point, within, None) if dual is None else problem.as_dual(dual)
     with np.errstate(all="ignore"):
-        return judged_solution(
-            problem, point, weights, tol=within, otherwise=Status.GIVEN, seconds=took, solver=said
-        )
+        return judged_solution(problem, point, weights, tol=within, otherwise=Status.GIVEN, seconds=took, solver=said)
 
 
 def _posed(problem: Any, primal: Any) -> Any:
@@ -359,14 +355,10 @@ def check_problem(problem: Problem, primal: object) -> None:
     """Refuse what is no problem, and an answer with a certificate of its own."""
     takes = "judge takes a problem and an answer to it: judge(dualmech.FitnessForUse(workload, targets), covariance)"
     if not isinstance(problem, Problem):
-        raise InputTypeError(
-            f"problem must be one of the library's problems, got {describe_kind(problem)}; {takes}"
-        )
+        raise InputTypeError(f"problem must be one of the library's problems, got {describe_kind(problem)}; {takes}")
     if hasattr(primal, "certificate") or hasattr(primal, "certify") or isinstance(primal, Workload):
         own = "; of a Solution give its primal or its mechanism" if hasattr(primal, "primal") else ""
-        raise InputTypeError(
-            f"primal must be a point or a mechanism, got {describe_kind(primal)}{own}; {takes}"
-        )
+        raise InputTypeError(f"primal must be a point or a mechanism, got {describe_kind(primal)}{own}; {takes}")
 
 
 def describe_kind(given: object) -> str:
@@ -389,16 +381,12 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     Raises `InvalidInputError` for a strategy with another number of cells, or that cannot answer the workload.
     """
     if not isinstance(problem, Problem) or not hasattr(problem, "basis"):
-        raise InputTypeError(
-            f"problem must be one whose answer is a covariance, got {describe_kind(problem)}"
-        )
+        raise InputTypeError(f"problem must be one whose answer is a covariance, got {describe_kind(problem)}")
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]
     if queries.shape[1] != cells:
         turned = f"; its transpose has {cells}" if queries.shape[0] == cells else ""
-        raise InvalidInputError(
-            f"strategy must have {cells} columns, one per cell, got {queries.shape[1]}{turned}"
-        )
+        raise InvalidInputError(f"strategy must have {cells} columns, one per cell, got {queries.shape[1]}{turned}")
     with np.errstate(all="ignore"):
         answered = problem.basis @ np.linalg.pinv(queries)
         missed = np.linalg.norm(problem.basis - answered @ queries, axis=1)
@@ -406,9 +394,7 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     if not np.all(missed <= 1e-8 * np.linalg.norm(problem.basis, axis=1)):
         raise InvalidInputError("strategy cannot answer the workload: its rows do not span the workload's")
     if not np.all(np.isfinite(covariance)):
-        raise InvalidInputError(
-            "strategy must have entries whose inverses have squares that a double can hold"
-        )
+        raise InvalidInputError("strategy must have entries whose inverses have squares that a double can hold")
     return covariance
 
 

@@ -135,17 +135,13 @@ def standings(found: Iterable[Entry], tol: float) -> list[Standing]:
                 seconds=sum(times) if times else math.nan,
             )
         )
-    return sorted(
-        ranked, key=lambda each: (-each.within, *(np.nan_to_num([each.worst, each.median], nan=np.inf)))
-    )
+    return sorted(ranked, key=lambda each: (-each.within, *(np.nan_to_num([each.worst, each.median], nan=np.inf))))
 
 
 def _entry(solver: str, path: Path, listed: Mapping[str, Proven], seen: set[str], scaled: bool) -> Entry:
     name = path.stem
     if name not in listed:
-        return Entry(
-            solver, path.name, fault=f"no problem of the library is called so{did_you_mean(name, [*listed])}"
-        )
+        return Entry(solver, path.name, fault=f"no problem of the library is called so{did_you_mean(name, [*listed])}")
     if name in seen:
         return Entry(solver, path.name, fault="the problem has another answer already")
     seen.add(name)
@@ -194,9 +190,6 @@ def _judged(problem: Any, kind: str, given: Array, known: Proven, scaled: bool) 
         return found, ""
     if found.remarks and not mended.feasible:
         return found, found.remarks[0]
-    most = (
-        "; ".join(problem.exceeded(point))
-        or f"it exceeds a constraint by {found.violation:.3g} of what is allowed"
-    )
+    most = "; ".join(problem.exceeded(point)) or f"it exceeds a constraint by {found.violation:.3g} of what is allowed"
     near = distance(mended.objective / known.upper - 1, mended.objective / known.lower - 1)
     return found, f"infeasible: {most}; scaled it would be {near}"

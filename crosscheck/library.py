@@ -31,9 +31,7 @@ from dualmech.validate import Array
 # What a problem asks as plain arrays, named as a proof file names its numbers.
 
 
-UNASKED = (
-    -1
-)  # entry of a table for an attribute that it does not ask about; 0 for its values, k for queries_k
+UNASKED = -1  # entry of a table for an attribute that it does not ask about; 0 for its values, k for queries_k
 
 
 def of_problem(problem: Problem) -> dict[str, Array]:
@@ -227,9 +225,7 @@ def certified(problem: Any, answer: Array, kind: str = "answer", *, scaled: bool
     """
     point = as_point(problem, answer, kind)
     with np.errstate(all="ignore"):
-        found: Certificate = problem.certify(
-            problem.feasible(point) if scaled else point, _roughly(problem).dual
-        )
+        found: Certificate = problem.certify(problem.feasible(point) if scaled else point, _roughly(problem).dual)
     return found
 
 

@@ -90,9 +90,7 @@ def curve(
         private = {"rho": each, "epsilon": epsilon_at(cost, chance)}
         if epsilons is not None:
             private = {"rho": cost / 2, "epsilon": each}
-        margins = {
-            f"margin of {name}": width * math.sqrt(factor * variance) for name, variance in largest.items()
-        }
+        margins = {f"margin of {name}": width * math.sqrt(factor * variance) for name, variance in largest.items()}
         rows.append({**private, "delta": chance, "variances": factor, **margins})
     return rows
 
@@ -158,9 +156,7 @@ NAMED = 24  # most queries that are named along an axis
 DIVERGING, SEQUENTIAL = "PuOr", "viridis"
 
 
-def covariance(
-    answer: Any, workload: Workload | None = None, axes: Any = None, *, correlation: bool = False
-) -> Any:
+def covariance(answer: Any, workload: Workload | None = None, axes: Any = None, *, correlation: bool = False) -> Any:
     """Draw the covariance of the noise on the answers to a workload, or with `correlation` their correlation.
 
     Raises `InvalidInputError` or `InputTypeError` for what has no covariance, more queries than can be seen, a
@@ -222,9 +218,7 @@ def variances(answer: Any, axes: Any = None) -> Any:
     found = require_solution(answer, "answer")
     targets = getattr(found.problem, "targets", None)
     if not isinstance(targets, np.ndarray):
-        raise InvalidInputError(
-            f"answer must be to a problem with targets, got {type(found.problem).__name__}"
-        )
+        raise InvalidInputError(f"answer must be to a problem with targets, got {type(found.problem).__name__}")
     reached, prices = np.asarray(found.variances), np.asarray(found.prices)
     drawn, places = _axes(axes), np.arange(len(targets))
     drawn.plot(places, targets, "_", color=COLOURS[0], ms=9, label="target")

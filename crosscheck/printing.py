@@ -68,9 +68,7 @@ METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {}}
 def check_installed() -> None:
     """Raise `BackendError` where matplotlib, of the extra ``plots``, is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise BackendError(
-            "pictures need matplotlib, which the extra `plots` brings: pip install 'dualmech[plots]'"
-        )
+        raise BackendError("pictures need matplotlib, which the extra `plots` brings: pip install 'dualmech[plots]'")
 
 
 def check_drawable(folder: str) -> Path:
@@ -151,9 +149,7 @@ class TextTable:
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
-    words: Collection[
-        str
-    ] = ()  # headings of columns of words; the others hold numbers, which stand to the right
+    words: Collection[str] = ()  # headings of columns of words; the others hold numbers, which stand to the right
     notes: Sequence[str] = ()  # what stands under the table, such as what its words mean
     style: dict[str, Any] = field(default_factory=dict)
 
@@ -235,8 +231,7 @@ def format_line(
     most = max((room - stub) // width, 1)
     starts = range(0, len(columns), most)
     parts = [
-        "".join(f"{numbers.get(column, ''):>{width}}" for column in columns[start : start + most])
-        for start in starts
+        "".join(f"{numbers.get(column, ''):>{width}}" for column in columns[start : start + most]) for start in starts
     ]
     lines = [f"{name if not place else '':<{stub}}{part}".rstrip() for place, part in enumerate(parts)]
     return "\n".join([lines[0], *(line for line in lines[1:] if line)])
@@ -301,9 +296,7 @@ def measure(problem: Problem) -> str:
 def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:
     """Return what a report calls the objective of a problem, and divides it by: a privacy cost is told as ρ."""
     told = measure(problem)
-    return told.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in told else terms.divisor(
-        problem
-    )
+    return told.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in told else terms.divisor(problem)
 
 
 def steps(solution: Solution) -> str:

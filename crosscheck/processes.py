@@ -14,9 +14,7 @@ from dualmech.errors import BackendError
 Found = TypeVar("Found")
 
 
-def computed(
-    tasks: Sequence[Callable[[], Found]], jobs: int = 1, *, as_they_finish: bool = False
-) -> Iterator[Found]:
+def computed(tasks: Sequence[Callable[[], Found]], jobs: int = 1, *, as_they_finish: bool = False) -> Iterator[Found]:
     """Return what tasks return, computed `jobs` at a time, in order or as they finish; no more than tasks or cores.
 
     Several at a time get one BLAS thread each.

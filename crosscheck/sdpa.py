@@ -268,13 +268,9 @@ def _entry(line: str, number: int, path: FilePath, count: int, blocks: tuple[int
     _expect(len(words) == 5, path, f"{where}must be a matrix, a block, a row, a column and a number")
     matrix, block, row, column = (int(word) for word in words[:4])
     value = float(words[4])
-    _expect(
-        0 <= matrix <= count and 1 <= block <= len(blocks), path, f"{where}there is no such matrix or block"
-    )
+    _expect(0 <= matrix <= count and 1 <= block <= len(blocks), path, f"{where}there is no such matrix or block")
     size = abs(blocks[block - 1])
-    _expect(
-        1 <= row <= column <= size, path, f"{where}must be of the upper triangle of a block of {size} rows"
-    )
+    _expect(1 <= row <= column <= size, path, f"{where}must be of the upper triangle of a block of {size} rows")
     _expect(blocks[block - 1] > 0 or row == column, path, f"{where}must be on the diagonal")
     _expect(abs(value) < inf, path, f"{where}the number must be finite")
     return matrix, block, row, column, value

@@ -87,9 +87,7 @@ class KnownProblem:
         held = self.arrays
         if name in held:
             return held[name]
-        raise InvalidInputError(
-            f"{self.name}, a {self.family}, is stated by {', '.join(held)}; it has no {name}"
-        )
+        raise InvalidInputError(f"{self.name}, a {self.family}, is stated by {', '.join(held)}; it has no {name}")
 
     def __str__(self) -> str:
         return self.name
@@ -214,10 +212,7 @@ def _check_point(known: KnownProblem, point: Any, scaled: bool, allowed: float) 
         raise AssertionError(f"{known.name}: {'; '.join(found.remarks)}")
     excess = mended.objective / known.upper - 1
     near = "optimal" if excess <= allowed else f"at least {_percent(excess)} above the optimum"
-    most = (
-        "; ".join(problem.exceeded(point))
-        or f"it exceeds a constraint by {found.violation:.3g} of what is allowed"
-    )
+    most = "; ".join(problem.exceeded(point)) or f"it exceeds a constraint by {found.violation:.3g} of what is allowed"
     raise AssertionError(f"{known.name}: the answer is infeasible: {most}; scaled it would be {near}")
 
 
@@ -243,11 +238,7 @@ def _check_value(known: KnownProblem, number: float, allowed: float) -> None:
         return
     hint = "; its square is the optimum" if low <= number * abs(number) <= high else ""
     below, above = 1 - number / known.lower, number / known.upper - 1
-    where = (
-        f"{_percent(below)} below what is possible"
-        if number < low
-        else f"{_percent(above)} above the optimum"
-    )
+    where = f"{_percent(below)} below what is possible" if number < low else f"{_percent(above)} above the optimum"
     raise AssertionError(
         f"{known.name}: the value {number:.12g} is {where}: the optimum is proven to be {_between(known)}; at most "
         f"{_percent(allowed)} is allowed{hint}"

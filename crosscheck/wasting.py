@@ -111,9 +111,7 @@ class Waste(Displayed):
             f"Wasted: {_percent(low, high)} of rho (proven).",
         ]
         if self.by_table:
-            said.append(
-                "Within a table, queries that were more accurate than its worst may lose some of that."
-            )
+            said.append("Within a table, queries that were more accurate than its worst may lose some of that.")
         return tuple(said)
 
     def _facts(self) -> dict[str, object]:
@@ -186,19 +184,13 @@ def waste(
     """
     if isinstance(mechanism, Workload):
         if workload is not None or rho is None:
-            raise InvalidInputError(
-                "rho must be given beside the workload of a practice, and no other workload"
-            )
+            raise InvalidInputError("rho must be given beside the workload of a practice, and no other workload")
         spent, own = validate.exact_number(rho=rho), validate.boolean(as_drawn=as_drawn)
-        return _of_practice(
-            mechanism, spent, shares, own, neighbours, validate.positive_number(tol=tol), callback
-        )
+        return _of_practice(mechanism, spent, shares, own, neighbours, validate.positive_number(tol=tol), callback)
     drawn = True if validate.boolean(as_drawn=as_drawn) else None
     for name, each in {"rho": rho, "shares": shares, "as_drawn": drawn, "neighbours": neighbours}.items():
         if each is not None:
-            raise InvalidInputError(
-                f"{name} is for a practice: a mechanism brings its own privacy and accuracy"
-            )
+            raise InvalidInputError(f"{name} is for a practice: a mechanism brings its own privacy and accuracy")
     asked = check_workload(workload)
     if not isinstance(mechanism, GaussianPrivacy):
         raise InputTypeError(f"mechanism must be one of Gaussian noise, got {describe_kind(mechanism)}")
@@ -209,9 +201,7 @@ def waste(
     its = given if given is None or isinstance(given, Relation) else Relation.matching(given) or given
     problem = FitnessForUse(asked, targets, neighbours=its)
     answer = _solved(problem, tol, callback)
-    return Waste(
-        mechanism=mechanism, answer=answer, by_table=by_table, rounding=_rounding(problem, mechanism)
-    )
+    return Waste(mechanism=mechanism, answer=answer, by_table=by_table, rounding=_rounding(problem, mechanism))
 
 
 def _solved(problem: FitnessForUse, tol: float, callback: Callback | None) -> Solution:
@@ -241,9 +231,7 @@ def _of_practice(
     for name, table in tables.items():
         cost = _cost_alone(table, relation)
         if not cost > 0:
-            raise InvalidInputError(
-                f"workload must leave out {name!r}: no neighbour changes it, and it needs no noise"
-            )
+            raise InvalidInputError(f"workload must leave out {name!r}: no neighbour changes it, and it needs no noise")
         variances[name] = cost / (2 * float(rho) * parts[name])
     problem = FitnessForUse(workload, variances, neighbours=relation)
     drawn = _drawn(problem, workload, variances, relation)
@@ -263,9 +251,7 @@ def _tables(workload: Workload) -> dict[str, Workload]:
     tabular = workload.tabular()
     if tabular is None:
         groups = np.array(workload.groups)
-        return {
-            name: workload.select(np.flatnonzero(groups == name)) for name in dict.fromkeys(workload.groups)
-        }
+        return {name: workload.select(np.flatnonzero(groups == name)) for name in dict.fromkeys(workload.groups)}
     union: Any = tabular if isinstance(tabular, UnionWorkload) else union_of([tabular])
     return {table.name: UnionWorkload(union.domain, [table]) for table in union.tables}
 
@@ -291,9 +277,7 @@ def _cost_alone(table: Workload, relation: Relation | None) -> float:
     return float(np.max(np.asarray((moved * moved).sum(axis=0))))
 
 
-def _drawn(
-    problem: FitnessForUse, workload: Workload, variances: dict[str, float], relation: Relation | None
-) -> Any:
+def _drawn(problem: FitnessForUse, workload: Workload, variances: dict[str, float], relation: Relation | None) -> Any:
     """Return what independent noise on the entries of all tables tells, made consistent."""
     with contextlib.suppress(InvalidInputError):
         return BlockMechanism.of_tables(workload, variances, relation)

@@ -78,9 +78,7 @@ Noise: TypeAlias = GaussianMechanism
 
 
 @overload
-def solve(
-    problem: FitnessForUse | PrivacyFirst, **options: Unpack[FitnessOptions]
-) -> Solution[FitnessDual, Noise]: ...
+def solve(problem: FitnessForUse | PrivacyFirst, **options: Unpack[FitnessOptions]) -> Solution[FitnessDual, Noise]: ...
 @overload
 def solve(problem: TotalVariance, **options: Unpack[OrbitOptions]) -> Solution[VarianceDual, Noise]: ...
 @overload
@@ -96,9 +94,7 @@ def solve(problem: LocalStrategy, **options: Unpack[LocalOptions]) -> Solution[L
 @overload
 def solve(problem: LocalProjection, **options: Unpack[MethodOptions]) -> Solution[ProjectionDual, Never]: ...
 @overload
-def solve(
-    problem: NonnegativeEstimate, **options: Unpack[MethodOptions]
-) -> Solution[EstimateDual, Never]: ...
+def solve(problem: NonnegativeEstimate, **options: Unpack[MethodOptions]) -> Solution[EstimateDual, Never]: ...
 def solve(
     problem: object,
     *,
@@ -188,9 +184,7 @@ def solve(
     solver = SOLVERS.get(type(problem))
     if solver is None:
         known = ", ".join(kind.__name__ for kind in SOLVERS)
-        raise InputTypeError(
-            f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}"
-        )
+        raise InputTypeError(f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}")
     if (mine := own.find(problem, options.get("method", "auto"))) is not None:
         solver = _following(problem, solver, tol, *mine)
     _check_options(problem, solver, options)

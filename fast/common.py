@@ -292,9 +292,7 @@ def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
     weights: Any = getattr(require_solution(start, "start").dual, "weights", None)
     if np.shape(weights) != problem.bounds.shape or not np.all(np.isfinite(weights)):
         count, size, _ = problem.bounds.shape
-        raise InvalidInputError(
-            f"start must be a solution for {count} mechanisms and a basis of {size} queries"
-        )
+        raise InvalidInputError(f"start must be a solution for {count} mechanisms and a basis of {size} queries")
     return np.asarray(weights)
 
 

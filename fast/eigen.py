@@ -244,9 +244,7 @@ def _by_groups(
     return _weigh_groups(list(zip(groups, parts, strict=True)), costs, sensitivities, power, limits)
 
 
-def _principal(
-    share: float, costs: Array, sensitivities: Array, power: int, limits: loop.Limits
-) -> weighting.Found:
+def _principal(share: float, costs: Array, sensitivities: Array, power: int, limits: loop.Limits) -> weighting.Found:
     """Weigh the first queries one by one, and all others together."""
     count = math.ceil(share * len(costs))
     groups = [(slice(i, i + 1), np.ones(1)) for i in range(count)]

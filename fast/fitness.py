@@ -58,9 +58,7 @@ def _approached(problem: FitnessForUse, limits: loop.Limits, **options: Any) -> 
     With R orthonormal rows that span W's, ``R = T B``, and N orthonormal with ``T N' = 0``, noise of covariance
     ``T⁺ Σ T⁺' + M N'N`` varies W x as Σ does on R x, and costs ``‖N B u_i‖² / M`` more: a quarter of what is asked.
     """
-    least = FitnessForUse(
-        problem.workload, problem.targets, neighbours=problem.geometry.neighbours, geometry="dense"
-    )
+    least = FitnessForUse(problem.workload, problem.targets, neighbours=problem.geometry.neighbours, geometry="dense")
     answer = solve(least, replace(limits, tol=limits.tol / 2), **options)
     spanned = linalg.represent(least.basis, problem.basis, ())
     beyond = scipy.linalg.null_space(spanned).T

@@ -109,9 +109,7 @@ class Best:
             self.dual, self.bound = weights, found.lower_bound + found.offset
 
 
-def solve(
-    problem: object, limits: Limits, method: Method, name: str, some_dual: Callable[[], Any]
-) -> Solution:
+def solve(problem: object, limits: Limits, method: Method, name: str, some_dual: Callable[[], Any]) -> Solution:
     """Follow a method of one's own until its best is proven, or a limit is reached, and let the problem judge it.
 
     `some_dual` finds dual weights where the method gives none.
@@ -158,8 +156,6 @@ def solve(
 
 def _callable(method: object) -> Method:
     if not callable(method):
-        raise InputTypeError(
-            f"method must be text or what takes a problem to a point, got {type(method).__name__}"
-        )
+        raise InputTypeError(f"method must be text or what takes a problem to a point, got {type(method).__name__}")
     found: Method = method
     return found

@@ -103,9 +103,7 @@ def solve_stage(stage: RefinementStage, limits: loop.Limits = LIMITS) -> tuple[A
     return spectrum.covariance() / spectrum.gains[count:].max(), dual, outcome.iterations
 
 
-def _run(
-    program: FidelityProgram, limits: loop.Limits, careful: bool
-) -> loop.Outcome[Ascent[newton.NewtonState]]:
+def _run(program: FidelityProgram, limits: loop.Limits, careful: bool) -> loop.Outcome[Ascent[newton.NewtonState]]:
     def step(state: Ascent[newton.NewtonState]) -> Ascent[newton.NewtonState]:
         return state.after(newton.step(program, state.at, STAGE_GAP, careful))
 

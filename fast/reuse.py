@@ -205,9 +205,7 @@ class ReuseState:
     factor: Array  # factor, cross: (q, q) L with ``Ω = L L'``, and ``N'L`` with ``S = N N'``
     cross: Array
     multipliers: Array  # (2,) a, of the two sums
-    objective: (
-        float  # objective, lower_bound: what both sides of the gap are here (the judge recomputes them)
-    )
+    objective: float  # objective, lower_bound: what both sides of the gap are here (the judge recomputes them)
     lower_bound: float
     reach: float  # how far the last step could go
     decompositions: int  # how many so far
@@ -259,9 +257,7 @@ def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     single, double = _residuals(point.smoothed(target), state, factor)
     double += target * np.eye(released)
     roots, root_spread = np.sqrt(products), np.sqrt(spread)
-    equations = ReuseEquations(
-        here.rows(np.arange(len(here.weights))), here.mean, mean, task.sides, products, spread
-    )
+    equations = ReuseEquations(here.rows(np.arange(len(here.weights))), here.mean, mean, task.sides, products, spread)
     unknowns, shift = equations.solve(
         np.concatenate([(single + target) / roots, (double / root_spread / root_spread[:, None]).ravel()]),
         _normals(task, state.weights / roots, factor / root_spread),
@@ -436,9 +432,7 @@ def _covariances(task: ReuseProgram, state: ReuseState, spare: float) -> Iterato
             yield noise @ np.linalg.solve(noise + share, share)
 
 
-def _first_certified(
-    problem: ReuseFitness, covariances: Iterable[Array], dual: ReuseDual, tol: float
-) -> Array:
+def _first_certified(problem: ReuseFitness, covariances: Iterable[Array], dual: ReuseDual, tol: float) -> Array:
     """Return the first covariance that the judge certifies, made feasible and lean; the best where it does none."""
     best, least = np.zeros(0), np.inf
     for covariance in covariances:

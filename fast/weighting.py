@@ -145,9 +145,7 @@ def _solve(program: SineProgram, knots: Index, spent: int) -> SinePoint:
     return _evaluate(program, knots, dual / dual.sum(), weights, spent + max(outcome.iterations, 1))
 
 
-def _evaluate(
-    program: SineProgram, knots: Index, dual: Array, weights: Array, decompositions: int
-) -> SinePoint:
+def _evaluate(program: SineProgram, knots: Index, dual: Array, weights: Array, decompositions: int) -> SinePoint:
     """Evaluate both sides of the gap over all sines and cells, at given weights or those that the dual asks for."""
     roots, loads = program.geometry.roots, program.geometry.loads(1)
     reach = np.sqrt(loads.reach(dual)[0])
@@ -184,9 +182,7 @@ def solve(problem: QueryWeighting, limits: loop.Limits, *, method: str = "auto")
     return run(problem, best, limits, f"fast:{method}")
 
 
-def run(
-    problem: QueryWeighting, find: Finder, limits: loop.Limits, solver: str, message: str = ""
-) -> Solution:
+def run(problem: QueryWeighting, find: Finder, limits: loop.Limits, solver: str, message: str = "") -> Solution:
     """Find weights of the design queries that are needed and not free, and let the problem judge them."""
     began = time.perf_counter()
     # Products with squared sines are fast; ways to weigh in parts want the matrix.
@@ -222,9 +218,7 @@ def _by_sines(problem: QueryWeighting, limits: loop.Limits) -> Found:
     """Find weights of sines for all ranges."""
     with np.errstate(all="ignore"):
         outcome = best_sines(problem.geometry, limits)  # type: ignore[arg-type]
-    return Found(
-        outcome.primal.answer, outcome.dual.dual, outcome.reason, outcome.iterations, outcome.history
-    )
+    return Found(outcome.primal.answer, outcome.dual.dual, outcome.reason, outcome.iterations, outcome.history)
 
 
 def best(costs: Array, sensitivities: Array, power: int, limits: loop.Limits) -> Found:

@@ -19,13 +19,9 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
 PRECISIONS = (20, 26, 32, 38)  # bits of the grid's entries, the fewest that are accurate enough taken
-ACCURACY = (
-    1e-6  # largest relative error of the noise's covariance, in its own metric, that the grid may cause
-)
+ACCURACY = 1e-6  # largest relative error of the noise's covariance, in its own metric, that the grid may cause
 NO_NOISE = 1e-12  # largest share of the noise, in units of the rows, that counts as none
-LEAST_EXPONENT = (
-    10  # noise of deviation 1024 or more, where the discrete Gaussian's moments are the continuous one's
-)
+LEAST_EXPONENT = 10  # noise of deviation 1024 or more, where the discrete Gaussian's moments are the continuous one's
 
 
 LARGEST = 2048
@@ -179,6 +175,4 @@ def rounded_factor(
         turned = np.ldexp(whole.astype(np.float64), -exponents[:, None]) @ upper.T
         if np.linalg.norm(turned @ turned.T - identity @ identity) <= accuracy:
             return whole, exponents
-    raise InvalidInputError(
-        "covariance must be better conditioned for its noise to be drawn in whole numbers"
-    )
+    raise InvalidInputError("covariance must be better conditioned for its noise to be drawn in whole numbers")

@@ -37,9 +37,7 @@ PIECE_BITS = 20
 LONGEST_SUM = 2**12  # products of two pieces that are added: 2^40 each, together below 2^53
 LARGEST = 2**61  # largest magnitude of an entry that is kept in 64 bits, with room for one addition
 
-MOST_EXPONENT = (
-    56  # of noise: 40 deviations, which no draw exceeds, are then below 2^62; the sampler saturates at 2^63
-)
+MOST_EXPONENT = 56  # of noise: 40 deviations, which no draw exceeds, are then below 2^62; the sampler saturates at 2^63
 LARGEST_DENOMINATOR = 10_000
 SMALL_MULTIPLE = 2**10  # entries of a whole row up to which no other basis is looked for
 LARGEST_MULTIPLE = 2**20  # largest common denominator of a row, and largest entry of a basis
@@ -121,13 +119,9 @@ def on_grid(factor: Array, bits: int, least: int) -> tuple[Integers, Integers]:
     exponents = np.minimum(wanted, MOST_EXPONENT)
     scaled = np.ldexp(factor, exponents[:, None])
     if np.abs(scaled).max(initial=0.0) >= LARGEST:
-        raise InvalidInputError(
-            "mechanism must have noise of a deviation above 1e-9 in the units of its queries"
-        )
+        raise InvalidInputError("mechanism must have noise of a deviation above 1e-9 in the units of its queries")
     if wanted.max(initial=0) > 2 * bits + PIECE_BITS:
-        raise InvalidInputError(
-            "mechanism must have noise of a deviation below 1e12 in the units of its queries"
-        )
+        raise InvalidInputError("mechanism must have noise of a deviation below 1e12 in the units of its queries")
     return np.rint(scaled).astype(np.int64), exponents
 
 
@@ -183,9 +177,7 @@ def product(whole: Integers, data: npt.NDArray[Any]) -> Exact:
         right = pieces(data[inside])
         for i, first in enumerate(pieces(whole[:, inside])):
             for j, second in enumerate(right):
-                total = total + (first @ second).astype(np.int64).astype(object) * (
-                    1 << (PIECE_BITS * (i + j))
-                )
+                total = total + (first @ second).astype(np.int64).astype(object) * (1 << (PIECE_BITS * (i + j)))
     return total
 
 
@@ -347,9 +339,7 @@ def whole_counts(**named: object) -> Counts:
     if np.any(counts != np.rint(counts)) or np.abs(counts).max(initial=0.0) > 2**53:
         raise InvalidInputError(f"{name} must hold whole numbers of at most 2^53: counts of records")
     if np.any(counts < 0):
-        raise InvalidInputError(
-            f"{name} must hold counts of records, none of them negative, got {counts.min():g}"
-        )
+        raise InvalidInputError(f"{name} must hold counts of records, none of them negative, got {counts.min():g}")
     return counts.astype(np.int64)
 
 

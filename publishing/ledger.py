@@ -54,17 +54,13 @@ class Ledger:
         """
         place = Path(os.path.realpath(path))
         if not place.exists():
-            raise FileFormatError(
-                f'{path}: there is no such ledger; begin one with a line such as limit = "1/2"'
-            )
+            raise FileFormatError(f'{path}: there is no such ledger; begin one with a line such as limit = "1/2"')
         given = read_toml(place)
         with errors_naming(path):
             if unknown := sorted(given.keys() - {*KEYS}):
                 raise InvalidInputError(f"a ledger holds {', '.join(KEYS)}, got {unknown[0]!r}")
             if "limit" not in given:
-                raise InvalidInputError(
-                    'a ledger needs limit, the rho that all releases may cost, such as "1/2"'
-                )
+                raise InvalidInputError('a ledger needs limit, the rho that all releases may cost, such as "1/2"')
             limit = validate.exact_number(limit=given["limit"])
             entries = [_entry(each) for each in validate.sequence(releases=given.get("releases", ()))]
             return cls(place, limit, tuple(entries), validate.text(neighbours=given.get("neighbours", "")))

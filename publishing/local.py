@@ -84,9 +84,7 @@ class LocalRandomiser:
         for start in range(0, len(kinds), BATCH):
             batch = kinds[start : start + BATCH]
             # The upper bits of eight secure bytes a person: every number below 2^52 is as likely.
-            drawn = np.frombuffer(secrets.token_bytes(8 * len(batch)), dtype=np.uint64) >> np.uint64(
-                64 - BITS
-            )
+            drawn = np.frombuffer(secrets.token_bytes(8 * len(batch)), dtype=np.uint64) >> np.uint64(64 - BITS)
             for kind in np.unique(batch):
                 mine = np.flatnonzero(batch == kind)
                 places = np.searchsorted(self._ends[:, kind], drawn[mine].astype(np.int64), side="right")

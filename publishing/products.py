@@ -94,9 +94,7 @@ class DrawnProduct:
         written: list[LinearGaussianMechanism] = [factor.dense() for factor in mechanism.factors]
         self.bases = tuple(drawing.whole_basis(each.independent_rows) for each in written)
         pairs = zip(written, self.bases, strict=True)
-        halves = [
-            inverse_factor(each.covariance(Workload(basis.astype(np.float64)))) for each, basis in pairs
-        ]
+        halves = [inverse_factor(each.covariance(Workload(basis.astype(np.float64)))) for each, basis in pairs]
         bits = shared_bits(ROOM + sum(magnitude(exact) for _, exact in halves), len(halves))
         self.factors = tuple(DrawnFactor.of(*each, bits) for each in halves)
         self._written = [

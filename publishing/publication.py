@@ -57,9 +57,7 @@ class Publication(ReleasePlan):
         As of the `ReleasePlan` that was carried out.
     """
 
-    def __init__(
-        self, drawn: Measured, measured: object, workload: Workload, answer: Solution | None = None
-    ) -> None:
+    def __init__(self, drawn: Measured, measured: object, workload: Workload, answer: Solution | None = None) -> None:
         super().__init__(drawn, workload, answer)
         self.measured = measured
 
@@ -125,17 +123,13 @@ class Publication(ReleasePlan):
         """
         return fit(self, validate.boolean(integer=integer))
 
-    def write(
-        self, folder: str | PathLike[str], level: float | None = None, simultaneous: bool = False
-    ) -> list[str]:
+    def write(self, folder: str | PathLike[str], level: float | None = None, simultaneous: bool = False) -> list[str]:
         """Write a CSV file a table, a list of them, and the statement; return the names of the files.
 
         The folder must not exist; it is there whole or not at all. Numbers have the digits that noise leaves: four of
         the margin.
         """
-        names = [
-            file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)
-        ]
+        names = [file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)]
         with files.atomic_folder(folder) as place:
             listed = []
             for name, table in zip(names, self.tables, strict=True):

@@ -68,9 +68,7 @@ def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
     domain: Domain = tabular.domain
     rows, found = _rows_by_table(workload, len(tabular.product_tables)), []
     for own, table in zip(rows, tabular.product_tables, strict=True):
-        sides = {
-            domain.names[axis]: entry_names(domain.attribute(axis), asked) for axis, asked in table.queries
-        }
+        sides = {domain.names[axis]: entry_names(domain.attribute(axis), asked) for axis, asked in table.queries}
         named = isinstance(tabular, UnionWorkload) and isinstance(workload, UnionWorkload)
         asked = table.name if named else tuple(domain.names[axis] for axis in table.axes)
         found.append(PublishedTable(table.name or "total", sides, asked, own))

@@ -101,9 +101,7 @@ def release(
     (True, ('age', 'sex', 'age x sex'))
     """
     require_no_seed(refused)
-    own = (
-        getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
-    )
+    own = getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
     if getattr(own, "domain", None) is not None:
         check_columns(records, own)  # before any work
     planned = _planned(mechanism, workload, rho)

@@ -118,9 +118,7 @@ class Specification:
         title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
         known = {**given, "attributes": json.loads(schema.to_json())}
         kept = json.loads(json.dumps(known, default=_plain))
-        return cls(
-            schema, unions.union(schema, tables), targets, relation, caps, rho, level, title, day, kept
-        )
+        return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level, title, day, kept)
 
     @classmethod
     def of_json(cls, text: str) -> Specification:
@@ -241,11 +239,7 @@ def reachable(workload: Workload, asked: object) -> Any:
     >>> str(reachable(asked, dm.neighbours.Relation.of("contributions:month:2:3")))
     'contributions:month:3:2'
     """
-    if (
-        not isinstance(asked, Contributions)
-        or workload.domain is None
-        or asked.attribute not in workload.domain.names
-    ):
+    if not isinstance(asked, Contributions) or workload.domain is None or asked.attribute not in workload.domain.names:
         return asked
     (axis,) = workload.domain.axes([asked.attribute])
     groups = min(asked.groups, workload.domain.shape[axis])
@@ -307,6 +301,4 @@ def _plain(value: Any) -> Any:
 def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
     for key in given:
         if key not in keys:
-            raise InvalidInputError(
-                f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}"
-            )
+            raise InvalidInputError(f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}")

@@ -54,9 +54,7 @@ class DrawnSplit:
         self.rows, shapes = {}, list(mechanism.point.shapes)
         for axis, factor in self.factors.items():
             shares = _whole_shares(parts[axis].means, self.share_bits)
-            self.rows[axis] = (
-                2**self.share_bits * np.eye(len(shares), dtype=np.int64)[:-1] - shares[:-1, None]
-            )
+            self.rows[axis] = 2**self.share_bits * np.eye(len(shares), dtype=np.int64)[:-1] - shares[:-1, None]
             theta, lift = (
                 np.ldexp(shares, -self.share_bits),
                 np.vstack([np.eye(len(shares) - 1), -np.ones(len(shares) - 1)]),

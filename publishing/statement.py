@@ -56,8 +56,7 @@ ADAPTIVE = (
 
 
 CONVERSION = (
-    "as rho implies it (Canonne, Kamath and Steinke 2020, section 2.3), which holds for the discrete noise "
-    "of a release"
+    "as rho implies it (Canonne, Kamath and Steinke 2020, section 2.3), which holds for the discrete noise of a release"
 )
 
 
@@ -74,9 +73,7 @@ def plan_lines(planned: Any, level: float | None, simultaneous: bool) -> list[st
     ]
     for name in names:
         rows, most = planned.published[name].entries, planned.margins(name, level, simultaneous).max()
-        lines.append(
-            f"  {name}: {most:.6g} ({counted(rows, 'row')}{_asked_words(planned, name, ', asked ')})"
-        )
+        lines.append(f"  {name}: {most:.6g} ({counted(rows, 'row')}{_asked_words(planned, name, ', asked ')})")
     left = len(planned.tables) - len(names)
     return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
 
@@ -102,9 +99,7 @@ def goodness(answer: Any) -> list[str]:
 
 def _proven_words(found: Certificate) -> str:
     low = found.interval[0]
-    return (
-        f"and none below {low:.9g} can be (proven)" if found.feasible and low > 0 else "which is not proven"
-    )
+    return f"and none below {low:.9g} can be (proven)" if found.feasible and low > 0 else "which is not proven"
 
 
 def _deltas(planned: Any) -> tuple[float, ...]:
@@ -149,11 +144,7 @@ def statement(released: Any, level: float | None, simultaneous: bool) -> str:
         *(f"- ε = {released.epsilon(delta):.6g} at δ = {delta:g}" for delta in _deltas(released)),
         f"- ε is {CONVERSION.replace('rho', 'ρ')}",
         "",
-        *(
-            [line for said in released.ledger.lines() for line in (said, "")]
-            if released.ledger is not None
-            else []
-        ),
+        *([line for said in released.ledger.lines() for line in (said, "")] if released.ledger is not None else []),
         "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "
         "else was computed from the sums.",
         "",
@@ -223,8 +214,7 @@ def _attributes(domain: Domain) -> list[str]:
     for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
         known, missing = domain.attribute(axis), domain.attribute(axis).missing
         labels = [
-            printable(known.label(code))
-            for code in (*range(min(size, FIRST)), *range(max(size - 1, FIRST), size))
+            printable(known.label(code)) for code in (*range(min(size, FIRST)), *range(max(size - 1, FIRST), size))
         ]
         labels = labels if size <= FIRST + 1 else [*labels[:FIRST], "…", *labels[FIRST:]]
         column = f"; column {printable(known.source)}" if known.source != name else ""
@@ -270,9 +260,7 @@ def _definition(released: Any, name: str) -> str:
     asked, table = released.specification, released.published[name]
     if asked is not None and name in asked.asks:
         said = [
-            ASKED[own].format(attribute)
-            if isinstance(own, str)
-            else f"{attribute}: {', '.join(map(_part, own))}"
+            ASKED[own].format(attribute) if isinstance(own, str) else f"{attribute}: {', '.join(map(_part, own))}"
             for attribute, own in asked.asks[name].items()
         ]
         return " x ".join(said)

@@ -129,9 +129,7 @@ def _of_pairs(
     """Return twice what each kind of pairs costs in some rows of a block: squares and inner products, as they count."""
     places = np.full(1 + max(int(pairs.first.max()), int(pairs.second.max())), len(cells))
     places[cells] = np.arange(len(cells))
-    columns = np.hstack(
-        [rows, np.zeros((len(rows), 1), dtype=np.int64)]
-    )  # the last for cells that it does not see
+    columns = np.hstack([rows, np.zeros((len(rows), 1), dtype=np.int64)])  # the last for cells that it does not see
     one, two, same = places[pairs.first], places[pairs.second], _same(mechanism, key)
     squares = drawing.column_squares(columns)
     shared = np.array([1] * pairs.count, dtype=object)

@@ -215,9 +215,7 @@ def program_name(problem: Any, *, backend: Any = "CLARABEL", formulation: str | 
     """
     name = backends.said_name(backend)
     _, solver = STATEMENTS.get(type(problem), (None, None))
-    statement = (
-        geometries.statement(problem) if solver is geometries.solve else getattr(solver, "__self__", None)
-    )
+    statement = geometries.statement(problem) if solver is geometries.solve else getattr(solver, "__self__", None)
     if isinstance(statement, Statement):
         return f"{name}: {statement.formulation_name(problem, formulation)}"
     return name

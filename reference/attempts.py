@@ -150,15 +150,11 @@ class Statement:
     def formulation_name(self, problem: object, formulation: str | None = None) -> str:
         """Return the name of a formulation, the default where none is named; refuse one that there is not."""
         known = self.cones(problem)
-        return (
-            next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
-        )
+        return next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
 
     def _with_orbits(self, options: dict[str, Any]) -> dict[str, Any]:
         if options.get("orbits") is not None and not self.symmetries:
-            raise InvalidInputError(
-                "the reference layer takes orbits of FitnessForUse and PrivacyFirst alone"
-            )
+            raise InvalidInputError("the reference layer takes orbits of FitnessForUse and PrivacyFirst alone")
         return options
 
 
@@ -224,11 +220,7 @@ def label(name: str, constraint: cp.Constraint) -> cp.Constraint:
 
 def multipliers(program: cp.Problem, name: str) -> Array:
     """Return the multipliers of the constraints of one name, numbered or not, in their order."""
-    values = [
-        constraint.dual_value
-        for constraint in program.constraints
-        if constraint.label.partition("[")[0] == name
-    ]
+    values = [constraint.dual_value for constraint in program.constraints if constraint.label.partition("[")[0] == name]
     if any(value is None for value in values):
         raise BackendError("the backend returned no multipliers to judge")
     return np.concatenate([np.ravel(np.asarray(value, dtype=np.float64)) for value in values])

@@ -111,9 +111,7 @@ def backend_name(backend: str | Solver, cones: frozenset[str] = SEMIDEFINITE) ->
         else "is not installed"
     )
     meant = did_you_mean(name, able)
-    raise BackendError(
-        f"backend {name!r} {fault}{meant}; installed ones that can: {_join_names(able) or 'none'}"
-    )
+    raise BackendError(f"backend {name!r} {fault}{meant}; installed ones that can: {_join_names(able) or 'none'}")
 
 
 def said_name(backend: str | Solver) -> str:

@@ -235,10 +235,7 @@ class BlockUnits:
         """Return noise on all blocks, next to none on what no neighbour moves."""
         spread = np.full(len(self.problem.geometry.keys), UNMOVED_TOLERANCE * max(levels, default=1.0))
         spread[self.stated.live] = levels
-        raised = [
-            with_still(next(covariances) if own is None or own.size else None, own)
-            for own in self.stated.moved
-        ]
+        raised = [with_still(next(covariances) if own is None or own.size else None, own) for own in self.stated.moved]
         return BlockPoint(spread, tuple(raised))
 
     def dual(self, privacy: Array, accuracy: Array | None = None) -> Any:

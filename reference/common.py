@@ -50,9 +50,7 @@ def primal(bounds: Array) -> cp.Problem:
     """
     P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
     Sigma = symmetric("Sigma", bounds.shape[1])
-    return cp.Problem(
-        cp.Minimize(cp.trace(Sigma)), [label(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)]
-    )
+    return cp.Problem(cp.Minimize(cp.trace(Sigma)), [label(f"common[{i}]", Sigma >> P_i) for i, P_i in enumerate(P)])
 
 
 def dual(bounds: Array) -> cp.Problem:
@@ -82,9 +80,7 @@ def _write(problem: CommonMechanism, formulation: str) -> cp.Problem:
     return STATEMENTS[formulation](problem.bounds)
 
 
-def _read(
-    problem: CommonMechanism, formulation: str, request: attempts.BackendRequest
-) -> attempts.Readout | Solution:
+def _read(problem: CommonMechanism, formulation: str, request: attempts.BackendRequest) -> attempts.Readout | Solution:
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
         solver = f"reference:{request.backend}:{formulation}"

@@ -137,9 +137,7 @@ def _variance_write(problem: TotalVariance, formulation: str) -> cp.Problem:
     return variance.STATEMENTS[formulation](moves, queries)
 
 
-def _variance_read(
-    problem: TotalVariance, formulation: str, request: attempts.BackendRequest
-) -> attempts.Readout:
+def _variance_read(problem: TotalVariance, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
     scaled = Scaled.of_sum(problem)
     program = variance.STATEMENTS[formulation](scaled.moves, scaled.queries)
     return attempts.Readout(

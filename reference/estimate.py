@@ -99,9 +99,7 @@ def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
     return quadratic(problem.workload.matrix, problem.answers, problem.total)
 
 
-def _read(
-    problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest
-) -> attempts.Readout:
+def _read(problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
     scaled = _EstimateUnits.of(problem)
     program = quadratic(
         problem.workload.matrix * (scaled.cell / scaled.answer),
@@ -166,9 +164,7 @@ class _ProjectionUnits:
         count = len(problem.matrix)
         close = problem.feasible(problem.matrix)
         unit = problem.scale + float(np.square(close - problem.matrix).sum()) / 2
-        return cls(
-            problem, count * problem.matrix, None if problem.floor is None else count * problem.floor, unit
-        )
+        return cls(problem, count * problem.matrix, None if problem.floor is None else count * problem.floor, unit)
 
     @property
     def weight(self) -> float:
@@ -201,13 +197,9 @@ def _projection_write(problem: LocalProjection, formulation: str) -> cp.Problem:
     return quadratic_projection(problem.matrix, problem.growth, problem.floor)
 
 
-def _projection_read(
-    problem: LocalProjection, formulation: str, request: attempts.BackendRequest
-) -> attempts.Readout:
+def _projection_read(problem: LocalProjection, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
     scaled = _ProjectionUnits.of(problem)
-    program = quadratic_projection(
-        scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight
-    )
+    program = quadratic_projection(scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight)
     return attempts.Readout(
         program,
         scaled,
@@ -268,9 +260,7 @@ def reconstruct(
     outcome = backends.run(program, name, tol=ACCURACY, options=options)
     found = program.var_dict["V"].value
     if found is None:
-        raise BackendError(
-            f"the backend returned no reconstruction (backend {name}, status {outcome.status})"
-        )
+        raise BackendError(f"the backend returned no reconstruction (backend {name}, status {outcome.status})")
     return np.asarray(found * np.linalg.norm(workload.dense()))
 
 

@@ -77,9 +77,7 @@ def solve_split(
         unit = unit / (sensitivities.T @ unit).max()
         total = float((costs / unit).sum())
         program = weighting.inv_pos(costs / unit / total, sensitivities.multiply(unit[:, None]).tocsr())
-        outcome = backends.run(
-            program, request.backend, tol=request.tol, deadline=request.deadline, options=options
-        )
+        outcome = backends.run(program, request.backend, tol=request.tol, deadline=request.deadline, options=options)
         found = np.asarray(program.var_dict["u"].value, dtype=np.float64)
         weights = shares(attempts.multipliers(program, "privacy"))
         return np.maximum(found, 1e-12 * np.max(found)) * unit, weights, outcome.iterations

@@ -365,9 +365,7 @@ def lower_bound(
     request = attempts.BackendRequest.of(backend, backends.SEMIDEFINITE, tol, time_limit, options)
     scaled = StrategyUnits.of(average, np.zeros((0, average.user_types)))
     program = relaxation(scaled.root @ scaled.basis, scaled.basis, scaled.share, average.epsilon)
-    outcome = backends.run(
-        program, request.backend, tol=request.tol, deadline=request.deadline, options=options
-    )
+    outcome = backends.run(program, request.backend, tol=request.tol, deadline=request.deadline, options=options)
     known = {constraint.label: constraint.dual_value for constraint in program.constraints}
     if any(value is None for value in known.values()):
         raise BackendError(
@@ -456,9 +454,7 @@ def _average_case(problem: LocalStrategy, prior: npt.ArrayLike | None) -> LocalS
     if not isinstance(problem, LocalStrategy):
         raise InputTypeError(f"problem must be a LocalStrategy, got {type(problem).__name__}")
     if problem.user_types > MOST_BOUNDED_TYPES:
-        raise InvalidInputError(
-            f"workload must have at most {MOST_BOUNDED_TYPES} user types, got {problem.user_types}"
-        )
+        raise InvalidInputError(f"workload must have at most {MOST_BOUNDED_TYPES} user types, got {problem.user_types}")
     if problem.criterion == "worst":
         return LocalStrategy(problem.workload, problem.epsilon, prior=prior)
     if prior is not None:

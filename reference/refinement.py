@@ -151,12 +151,8 @@ def _solve_once(
     )
     noise = program.var_dict["Sigma"].value
     if noise is None or not np.all(np.isfinite(noise)):
-        raise BackendError(
-            f"the backend {request.backend} returned no covariance to judge (status {program.status})"
-        )
+        raise BackendError(f"the backend {request.backend} returned no covariance to judge (status {program.status})")
     noise = make_definite(np.asarray(noise, dtype=np.float64))
-    noise = (
-        factor @ (noise / np.einsum("jk,jk->j", inner_rows @ noise, inner_rows).max()) @ factor.T / variance
-    )
+    noise = factor @ (noise / np.einsum("jk,jk->j", inner_rows @ noise, inner_rows).max()) @ factor.T / variance
     privacy, bill = (attempts.multipliers(program, name) for name in ("privacy", "accuracy"))
     return (noise + noise.T) / 2, stage.spread(shares(privacy), shares(bill)), outcome.iterations

@@ -57,14 +57,10 @@ def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
     )
 
 
-def _read(
-    problem: ReuseFitness, formulation: str, request: attempts.BackendRequest
-) -> attempts.Readout | Solution:
+def _read(problem: ReuseFitness, formulation: str, request: attempts.BackendRequest) -> attempts.Readout | Solution:
     known = problem.release_alone()
     if known is not None:
-        return judged_solution(
-            problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released"
-        )
+        return judged_solution(problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released")
     scaled = replace(Scaled.of(problem.row_by_row), problem=problem)
     asked = scaled.kept_queries < len(problem.targets)
     aim = fitness.accuracy_first(np.ones(int(asked.sum())))

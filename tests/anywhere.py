@@ -32,9 +32,7 @@ KERNELS = {
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 SEEDS, SOAK, SHARE = 5, 10_000, 250
 MULTIPLY = "import numpy as n; a = n.random.default_rng(0).random((99, 99)); n.linalg.svd(a @ a)"
-ARCHITECTURE = (
-    "import numpy, threadpoolctl as t; print({each.get('architecture') for each in t.threadpool_info()})"
-)
+ARCHITECTURE = "import numpy, threadpoolctl as t; print({each.get('architecture') for each in t.threadpool_info()})"
 
 Run = tuple[str, list[str], dict[str, str]]
 """What a run is called, its command, and the variables that it adds."""
@@ -42,9 +40,7 @@ Run = tuple[str, list[str], dict[str, str]]
 
 def clean(**added: str) -> dict[str, str]:
     """Return the environment of a run."""
-    kept = {
-        name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)
-    }
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
     return kept | added
 
 
@@ -127,9 +123,7 @@ def main() -> int:
     parts = ("kernels", "seeds", "soak", "pythons")
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
-    parser.add_argument(
-        "--seeds", nargs="+", type=int, default=[secrets.randbelow(10**6) for _ in range(SEEDS)]
-    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[secrets.randbelow(10**6) for _ in range(SEEDS)])
     parser.add_argument("--soak-first", type=int, default=10_000 + secrets.randbelow(10**9))
     chosen = parser.parse_args()
     ended = [run(each) for each in runs(chosen)]

@@ -193,13 +193,9 @@ def written_in_formulas(run: Run) -> None:
         written = reference.latex(run.problem, formulation)
         assert not unbalanced(written)
         if formulation is not None:
-            labels = {
-                line.label for line in reference.statement(run.problem, formulation).program.constraints
-            }
+            labels = {line.label for line in reference.statement(run.problem, formulation).program.constraints}
             stated = reference.formulate(run.problem, formulation).constraints
-            assert labels - {""} == {each.label.partition("[")[0] for each in stated if each.label}, (
-                formulation
-            )
+            assert labels - {""} == {each.label.partition("[")[0] for each in stated if each.label}, formulation
 
 
 def shares_and_what_binds(run: Run) -> None:
@@ -235,9 +231,7 @@ def a_feasible_point_stays(run: Run) -> None:
 def progress_is_in_the_units_of_the_answer(run: Run) -> None:
     """What the solver told last is what the judge found, but for the gap that was asked."""
     answer = run.answer("fast")
-    apart = 2 * run.case.tol * answer.objective / (1 + answer.gap) + 2 * (
-        answer.objective - answer.lower_bound
-    )
+    apart = 2 * run.case.tol * answer.objective / (1 + answer.gap) + 2 * (answer.objective - answer.lower_bound)
     for told in answer.history[-1:]:
         assert told.lower_bound <= told.objective * (1 + 1e-9)
         for mine, found in ((told.objective, answer.objective), (told.lower_bound, answer.lower_bound)):
@@ -393,8 +387,6 @@ def _times(value: Any, factor: float) -> Any:
     if isinstance(value, tuple):
         return tuple(_times(each, factor) for each in value)
     if hasattr(value, "__dataclass_fields__"):
-        return replace(
-            value, **{name: _times(getattr(value, name), factor) for name in value.__dataclass_fields__}
-        )
+        return replace(value, **{name: _times(getattr(value, name), factor) for name in value.__dataclass_fields__})
     with np.errstate(all="ignore"):
         return np.asarray(value) * factor

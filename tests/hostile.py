@@ -145,9 +145,7 @@ FOREIGN: dict[str, Callable[[], Any]] = {
     "class of problems": lambda: made.FitnessForUse,
     "class of weights": lambda: made.duals.FitnessDual,
     "problem": lambda: made.TotalVariance(made.workloads.prefix(3)),
-    "problem of tables": lambda: made.FitnessForUse(
-        made.workloads.marginals({"a": 2}, ways=1), geometry="blocks"
-    ),
+    "problem of tables": lambda: made.FitnessForUse(made.workloads.marginals({"a": 2}, ways=1), geometry="blocks"),
     "certificate": lambda: made.Certificate.of(2.0, 1.0, 0.0, 0.0),
     "pair of None": lambda: (None, None),
     "pair of texts": lambda: ("x", "y"),

@@ -38,9 +38,7 @@ class RandomProblem:
 
     label: str
     state: Callable[[], Any]  # may refuse by an error of the library
-    twin: Callable[[], Any] | None = (
-        None  # states the same on a matrix, where the problem stands on a structure
-    )
+    twin: Callable[[], Any] | None = None  # states the same on a matrix, where the problem stands on a structure
 
 
 def asked(seed: int) -> RandomProblem:
@@ -131,9 +129,7 @@ def _neighbours(rng: Rng, cells: int) -> tuple[str, Any]:
         return rule, rule
     if rng.random() < 0.5:
         group = rng.permutation(cells)[: int(rng.integers(1, cells + 1))].tolist()
-        return f"a household in {group}, or anyone", compositions(
-            cells, [group, *([cell] for cell in range(cells))]
-        )
+        return f"a household in {group}, or anyone", compositions(cells, [group, *([cell] for cell in range(cells))])
     moves = rng.integers(-2, 3, (cells, int(rng.integers(1, cells + 2)))).astype(float)
     return "own moves", moves
 
@@ -284,9 +280,7 @@ def _estimate(rng: Rng, family: str) -> RandomProblem:
     label, workload = _workload(rng)
     answers = rng.standard_normal(workload.shape[0]) * 10.0 ** rng.uniform(-3, 3)
     total = float(10.0 ** rng.uniform(-2, 3)) if rng.random() < 0.5 else None
-    return RandomProblem(
-        f"{family}: {label}; total {total}", lambda: NonnegativeEstimate(workload, answers, total)
-    )
+    return RandomProblem(f"{family}: {label}; total {total}", lambda: NonnegativeEstimate(workload, answers, total))
 
 
 FAMILIES: dict[str, Callable[[Rng, str], RandomProblem]] = {

@@ -57,9 +57,7 @@ def outcome(seed: int) -> Outcome:
             return Outcome(seed, asked.label, *_run(asked))
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        return Outcome(
-            seed, asked.label, f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
-        )
+        return Outcome(seed, asked.label, f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})")
 
 
 def _run(asked: random_problems.RandomProblem) -> tuple[str, tuple[str, ...]]:

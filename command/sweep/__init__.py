@@ -30,9 +30,7 @@ def sweep(
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
     dask: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Run on the workers of this Dask scheduler. Needs the extra dask."
-        ),
+        typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler. Needs the extra dask."),
     ] = None,
 ) -> None:
     """Run every combination that a file states, and compare the answers."""
@@ -52,9 +50,7 @@ def sweep(
         out.print(f"{done}: {row_line(row)}", markup=False, soft_wrap=True)
     asked = {run.digest for run in runs}
     rows = [row for row in running.read_rows(output) if row["digest"] in asked]
-    counts = {
-        status: sum(row["status"] == status for row in rows) for status in {r["status"]: None for r in rows}
-    }
+    counts = {status: sum(row["status"] == status for row in rows) for status in {r["status"]: None for r in rows}}
     ends = ", ".join(f"{count} {status}" for status, count in counts.items())
     out.print(f"{output}: {len(rows)} runs, {done} of them now: {ends}", markup=False, soft_wrap=True)
     for verdict in running.verdicts(rows):

@@ -29,9 +29,7 @@ from dualmech.workloads.names import is_named
 SIZE, SEED = "{size}", "{seed}"  # what stands in a workload for a size or a seed
 MOST_RUNS = 100_000
 
-OPTIONS: dict[str, tuple[str, ...]] = {family.name: family.options for family in POSED} | {
-    LOCAL: ("epsilon",)
-}
+OPTIONS: dict[str, tuple[str, ...]] = {family.name: family.options for family in POSED} | {LOCAL: ("epsilon",)}
 """By family, the options that it takes."""
 
 
@@ -122,9 +120,7 @@ def _stated(path: FilePath) -> dict[str, tuple[Any, ...]]:
             raise FileFormatError(f"{path}: is not TOML: {error}") from error
     for name in given:
         if name not in KEYS:
-            raise InvalidInputError(
-                f"unknown key {name!r}{did_you_mean(name, KEYS)}; known are {', '.join(KEYS)}"
-            )
+            raise InvalidInputError(f"unknown key {name!r}{did_you_mean(name, KEYS)}; known are {', '.join(KEYS)}")
     if "workloads" not in given:
         raise InvalidInputError('workloads must be given, such as workloads = ["prefix:{size}"]')
     return {name: _values(name, key, given) for name, key in KEYS.items()}
@@ -158,9 +154,7 @@ def _refuse_unused(stated: Mapping[str, tuple[Any, ...]]) -> None:
         if wanted and not (used or others):
             raise InvalidInputError(f"{name} is used by no workload: write {mark} where it goes")
         if (used or others) and not wanted:
-            raise InvalidInputError(
-                f"{name} must be given: {mark if used else 'random targets'} stands for it"
-            )
+            raise InvalidInputError(f"{name} must be given: {mark if used else 'random targets'} stands for it")
     if stated["backends"] != (None,) and Layer.REFERENCE not in stated["layers"]:
         raise InvalidInputError("backends are for layers that hold 'reference'; the fast layer has none")
     if stated["rho"] != (None,) and stated["epsilon"] != (None,):
@@ -187,9 +181,7 @@ def _runs(stated: Mapping[str, tuple[Any, ...]], folder: Path) -> Iterator[Run]:
     for name in axes:
         count *= len(stated[name])
     if count > MOST_RUNS:
-        raise InvalidInputError(
-            f"the product of all has {count} runs, more than are taken (limit {MOST_RUNS})"
-        )
+        raise InvalidInputError(f"the product of all has {count} runs, more than are taken (limit {MOST_RUNS})")
     single = {name: stated[name][0] for name in ("neighbours", "time_limit", "threads")}
     single["neighbours"] = _placed(single["neighbours"], folder)
     for family, pattern, size, targets, rho, epsilon, seed, tol, layer, backend in product(

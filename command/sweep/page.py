@@ -184,9 +184,7 @@ def _drawn(figure: Figure, rows: Sequence[Row], said: str) -> str:
     count = sum(figure.point(row) is not None for row in rows)
     least = sum(row["gap"] == 0 for row in rows) if figure.up == "gap" else 0
     note = f" Gaps of 0 are drawn at {LEAST_GAP:g}." if least else ""
-    words = (
-        f"{figure.title}: {count} of the {len(rows)} runs; the others have no answer or no such number.{note}"
-    )
+    words = f"{figure.title}: {count} of the {len(rows)} runs; the others have no answer or no such number.{note}"
     return (
         f'<figure><img alt="{_escaped(figure.title)}" src="data:image/svg+xml;base64,{picture}">'
         f"<figcaption>{_escaped(words)}<pre>{_escaped(said)}</pre></figcaption></figure>"
@@ -235,9 +233,7 @@ def _of_problem(column: Callable[[Row], Cell]) -> Callable[[Verdict], Cell]:
 PROBLEMS: dict[str, Callable[[Verdict], Cell]] = {
     **{name: _of_problem(column) for name, column in PROBLEM.items()},
     "the optimum lies in": lambda each: (
-        ("", math.inf)
-        if each.word in ("none", "NO")
-        else (interval_text((each.lower, each.upper)), each.upper)
+        ("", math.inf) if each.word in ("none", "NO") else (interval_text((each.lower, each.upper)), each.upper)
     ),
     "runs": lambda each: _number(len(each.rows), "d"),
     "agree": lambda each: _word(each.word),

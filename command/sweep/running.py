@@ -129,9 +129,7 @@ class Run:
     @property
     def problem(self) -> str:
         """Digest of what is asked; that of files is their contents, whatever they are called."""
-        asked = {
-            name: value for name, value in asdict(self).items() if name not in (*_HOW, "pattern", "size")
-        }
+        asked = {name: value for name, value in asdict(self).items() if name not in (*_HOW, "pattern", "size")}
         if self.rho is None:
             del asked["rho"]  # as in files that were written before there was one
         if self.epsilon is not None and self.family != LOCAL:
@@ -432,9 +430,7 @@ class Verdict:
         return max(answered, key=lambda each: each[1][0])[0], min(answered, key=lambda each: each[1][1])[0]
 
 
-def sweep(
-    runs: Sequence[Run], path: FilePath, jobs: int = 1, dask: str | None = None, grid: str = ""
-) -> Iterator[Row]:
+def sweep(runs: Sequence[Run], path: FilePath, jobs: int = 1, dask: str | None = None, grid: str = "") -> Iterator[Row]:
     """Run what a file of results does not hold yet, `jobs` at a time or on a Dask cluster; yield each row when written.
 
     Raises `FileFormatError` where the file cannot be continued, `BackendError` where the cluster cannot be reached.

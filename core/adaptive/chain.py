@@ -160,9 +160,7 @@ def known_tables(mechanism: OrderedBlocks) -> UnionWorkload | None:
             if any(map(own.is_part_of, found)) or not mechanism._answers_all_of(own):
                 continue
             found.append(own)
-    largest = [
-        each for each in found if not any(each is not other and each.is_part_of(other) for other in found)
-    ]
+    largest = [each for each in found if not any(each is not other and each.is_part_of(other) for other in found)]
     return UnionWorkload(mechanism.domain, _named_apart(largest)) if largest else None
 
 
@@ -238,9 +236,7 @@ class ChainStage:
         """Return how the mechanism of this index in the chain is made up of what is known here and its residual."""
         offered = validate.index(self.index + len(self.decompositions), mechanism=mechanism)
         if offered < self.index:
-            raise InvalidInputError(
-                f"mechanism must be {self.index} or a later one at this stage, got {offered}"
-            )
+            raise InvalidInputError(f"mechanism must be {self.index} or a later one at this stage, got {offered}")
         return self.decompositions[offered - self.index]
 
 
@@ -285,9 +281,7 @@ class Chain:
         given, stages = validate.sequence(mechanisms=self.mechanisms), validate.sequence(stages=self.stages)
         frame_of(given)
         if not len(stages) == len(given) - 1 > 0:
-            raise InvalidInputError(
-                "stages must be one fewer than the mechanisms, of which there are two or more"
-            )
+            raise InvalidInputError("stages must be one fewer than the mechanisms, of which there are two or more")
         for index, stage in enumerate(stages):
             validate.instance(ChainStage, **{f"stages[{index}]": stage})
 
@@ -340,9 +334,7 @@ class Chain:
         """The largest gap of all stages."""
         return max(stage.solution.gap for stage in self.stages)
 
-    def simulate(
-        self, blocks: npt.ArrayLike, rule: Rule, rng: np.random.Generator | int | None = None
-    ) -> ChainOutcome:
+    def simulate(self, blocks: npt.ArrayLike, rule: Rule, rng: np.random.Generator | int | None = None) -> ChainOutcome:
         """Simulate adaptive releases of many data sets, for study. NOT a private release.
 
         Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, decisions that the stage does
@@ -421,9 +413,7 @@ def build(
         increments = [_on_span(*each) for each in zip(common, spans, strict=True)]
         steps = [_compose(*each) for each in zip(known, increments, spans, strict=True)]
         known = [step.target for step in steps]
-        parts = [
-            [decomposition(each[block], own) for block, own in enumerate(known)] for each in targets[index:]
-        ]
+        parts = [[decomposition(each[block], own) for block, own in enumerate(known)] for each in targets[index:]]
         step, decompositions = frame.decomposed(steps), tuple(map(frame.decomposed, parts))
         stages.append(ChainStage(index, step, solution, decompositions))
         if index < len(given) - 2:
@@ -451,9 +441,7 @@ def _with_tolerance(solution: Solution, tol: float) -> Solution:
 
 def _empty_mechanism(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
     """Return the mechanism that releases nothing, on the same cells and neighbours."""
-    return LinearGaussianMechanism(
-        np.zeros((0, like.query_matrix.shape[1])), np.zeros((0, 0)), like.neighbours
-    )
+    return LinearGaussianMechanism(np.zeros((0, like.query_matrix.shape[1])), np.zeros((0, 0)), like.neighbours)
 
 
 def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
@@ -481,9 +469,7 @@ def _on_span(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianM
     return LinearGaussianMechanism(rows, mechanism.covariance(), mechanism.neighbours)
 
 
-def _compose(
-    known: LinearGaussianMechanism, increment: LinearGaussianMechanism, span: Array
-) -> Decomposition:
+def _compose(known: LinearGaussianMechanism, increment: LinearGaussianMechanism, span: Array) -> Decomposition:
     """Return what both reveal together on independent rows with unit noise, made up of them.
 
     With unit noise on rows ``T Q``, Q the span, and ``T = O R`` a QR factorisation, ``O'`` times the answers is
@@ -494,9 +480,7 @@ def _compose(
     orthogonal, triangle = scipy.linalg.qr(rows @ span.T, mode="economic", check_finite=False)
     said = scipy.linalg.block_diag(np.eye(count), form.estimate)[: len(rows)]
     update = orthogonal.T @ said
-    together = LinearGaussianMechanism(
-        without_tiny_entries(triangle @ span), np.eye(len(span)), known.neighbours
-    )
+    together = LinearGaussianMechanism(without_tiny_entries(triangle @ span), np.eye(len(span)), known.neighbours)
     nothing = np.zeros((len(span), len(span)))
     return Decomposition(together, known, increment, update[:, :count], update[:, count:], nothing)
 

@@ -148,11 +148,7 @@ class SignalToNoise:
         lower, upper = self.intervals(answers)
         with np.errstate(divide="ignore", invalid="ignore"):
             return SignalBounds(
-                *(
-                    end / noise
-                    for noise in (self.primary_noise, self.secondary_noise)
-                    for end in (lower, upper)
-                )
+                *(end / noise for noise in (self.primary_noise, self.secondary_noise) for end in (lower, upper))
             )
 
     def choose(self, answers: npt.ArrayLike) -> Any:
@@ -174,15 +170,11 @@ class SignalToNoise:
         """Return the verdict on true data (d,) or (n, d), for study: its bounds are exact, so it is never UNDECIDED."""
         data, cells = validate.finite(x=x), self.primary.query_matrix.shape[1]
         if data.ndim not in (1, 2) or data.shape[-1] != cells:
-            raise InvalidInputError(
-                f"x must have {cells} entries in each row, one per cell, got shape {data.shape}"
-            )
+            raise InvalidInputError(f"x must have {cells} entries in each row, one per cell, got shape {data.shape}")
         counts = data @ self.primary.query_matrix.T
         secondary = self._enough(counts, self.secondary_noise)
         primary = self._enough(counts, self.primary_noise)
-        verdicts = np.where(
-            secondary, Verdict.SECONDARY, np.where(primary, Verdict.PRIMARY, Verdict.INFEASIBLE)
-        )
+        verdicts = np.where(secondary, Verdict.SECONDARY, np.where(primary, Verdict.PRIMARY, Verdict.INFEASIBLE))
         return verdicts if verdicts.ndim else Verdict(int(verdicts))
 
     def _enough(self, counts: Array, noise: Array) -> npt.NDArray[np.bool_]:
@@ -224,16 +216,12 @@ class SignalToNoiseRule:
     stop: bool
     stages: tuple[SignalToNoise, ...] = field(repr=False)
 
-    def __init__(
-        self, chain: Chain, share: float, level: float, confidence: float = 3.0, stop: bool = False
-    ) -> None:
+    def __init__(self, chain: Chain, share: float, level: float, confidence: float = 3.0, stop: bool = False) -> None:
         validate.instance(Chain, chain=chain)
         validate.boolean(stop=stop)
         stages = tuple(
             SignalToNoise(primary, secondary, stage.known, share, level, confidence)
-            for primary, secondary, stage in zip(
-                chain.mechanisms, chain.mechanisms[1:], chain.stages, strict=False
-            )
+            for primary, secondary, stage in zip(chain.mechanisms, chain.mechanisms[1:], chain.stages, strict=False)
         )
         fields = (chain, stages[0].share, stages[0].level, stages[0].confidence, stop, stages)
         for name, value in zip(self.__dataclass_fields__, fields, strict=True):

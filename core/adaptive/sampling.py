@@ -166,9 +166,7 @@ class ConfidenceRegion:
         hessian[np.diag_indices_from(hessian)] += point**-2.0
         factor = linalg.cholesky(hessian)
         if factor is None:
-            raise InvalidInputError(
-                "answer and total must leave a region that is wider than rounding; this one is not"
-            )
+            raise InvalidInputError("answer and total must leave a region that is wider than rounding; this one is not")
         return slope, factor
 
 
@@ -202,9 +200,7 @@ def _most_records(rows: Array, centre: Array, squared_radius: float) -> float:
     """Return an upper bound on ``Σ x_i`` over ``x ≥ 0`` in the ellipsoid, ``inf`` where there is none."""
     nearest = rows @ _nearest_in_hull(rows)
     least = float((nearest @ rows).min())
-    if least <= linalg.SPAN_TOLERANCE * np.linalg.norm(nearest) * np.linalg.norm(rows, axis=0).max(
-        initial=0.0
-    ):
+    if least <= linalg.SPAN_TOLERANCE * np.linalg.norm(nearest) * np.linalg.norm(rows, axis=0).max(initial=0.0):
         return float("inf")
     return max(float(nearest @ centre + np.linalg.norm(nearest) * squared_radius**0.5) / least, 0.0)
 

@@ -91,9 +91,7 @@ def posterior_variances(
     check_comparable((known,), ("known",))
     cells = known.query_matrix.shape[1]
     if workload.shape[1] != cells:
-        raise InvalidInputError(
-            f"workload must have {cells} cells, as the mechanism, got {workload.shape[1]}"
-        )
+        raise InvalidInputError(f"workload must have {cells} cells, as the mechanism, got {workload.shape[1]}")
     if prior is None:
         return _flat_variances(workload, known)
     spread = _prior_factor(prior, cells)
@@ -140,8 +138,7 @@ def variance_reduction(
     return VarianceReduction(
         tuple(posterior_variances(queries, known, prior) for queries in own),
         tuple(
-            posterior_variances(queries, mechanism, prior)
-            for queries, mechanism in zip(own, mechanisms, strict=True)
+            posterior_variances(queries, mechanism, prior) for queries, mechanism in zip(own, mechanisms, strict=True)
         ),
     )
 
@@ -206,7 +203,5 @@ def _prior_factor(prior: npt.ArrayLike, cells: int) -> Array:
         raise InvalidInputError(f"prior must have {cells} rows, one per cell, got {len(covariance)}")
     values, vectors = np.linalg.eigh(covariance)
     if values[0] < -8 * cells * linalg.EPS * abs(values[-1]):
-        raise InvalidInputError(
-            f"prior must be positive semidefinite, its smallest eigenvalue is {values[0]:.3g}"
-        )
+        raise InvalidInputError(f"prior must be positive semidefinite, its smallest eigenvalue is {values[0]:.3g}")
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -149,9 +149,7 @@ def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
         entries: int = math.prod(shape)
         stated, found = entries * dtype.itemsize, size - stream.tell()
         if stated != found or (entries and not dtype.itemsize) or min(shape, default=0) < 0:
-            raise ValueError(
-                f"its header states {dtype} of shape {shape}, {stated} bytes; {found} bytes follow"
-            )
+            raise ValueError(f"its header states {dtype} of shape {shape}, {stated} bytes; {found} bytes follow")
         stream.seek(0)
         return np.lib.format.read_array(stream, allow_pickle=False)
 
@@ -248,9 +246,7 @@ def sets_to_arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
     }
 
 
-def sets_from_arrays(
-    given: Mapping[str, npt.NDArray[Any]], distinct: bool = True
-) -> tuple[Domain, list[Axes]]:
+def sets_from_arrays(given: Mapping[str, npt.NDArray[Any]], distinct: bool = True) -> tuple[Domain, list[Axes]]:
     """Return what `sets_to_arrays` described; `distinct` refuses a set that comes twice.
 
     Raises `InvalidInputError` or `InputTypeError` for arrays that do not fit together, sets with attributes that
@@ -261,9 +257,7 @@ def sets_from_arrays(
     if domain is None or axes.ndim != 1 or sizes.ndim != 1 or {axes.dtype.kind, sizes.dtype.kind} - {*"iu"}:
         raise InvalidInputError("set_axes and set_sizes must be one-dimensional arrays of integers")
     if np.any(sizes < 0) or int(sizes.sum()) != len(axes):
-        raise InvalidInputError(
-            f"set_sizes must be none negative and add up to the {len(axes)} entries of set_axes"
-        )
+        raise InvalidInputError(f"set_sizes must be none negative and add up to the {len(axes)} entries of set_axes")
     ends = np.cumsum(sizes)
     sets = [tuple(axes[end - size : end].tolist()) for end, size in zip(ends, sizes, strict=True)]
     count = len(domain.names)

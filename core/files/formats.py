@@ -86,9 +86,7 @@ def read_matrix_market(path: str | PathLike[str]) -> Array | sp.csr_array:
         )
     width, mirror = KINDS[layout, field], MIRRORS[symmetry]
     numbers = np.loadtxt(lines[1:], ndmin=2) if len(lines) > 1 else np.zeros((0, width))
-    matrix = _sparse_matrix(
-        *(_array if layout == "array" else _coordinates)(numbers, sizes, width, mirror), mirror
-    )
+    matrix = _sparse_matrix(*(_array if layout == "array" else _coordinates)(numbers, sizes, width, mirror), mirror)
     return matrix.toarray() if layout == "array" else matrix
 
 
@@ -121,9 +119,7 @@ def _array(numbers: Array, sizes: list[int], width: int, mirror: int) -> Listed:
     return numbers.ravel(), np.stack(np.nonzero(written.T))[::-1], (rows, columns)
 
 
-def _sparse_matrix(
-    data: Array, index: npt.NDArray[np.int64], shape: tuple[int, int], mirror: int
-) -> sp.csr_array:
+def _sparse_matrix(data: Array, index: npt.NDArray[np.int64], shape: tuple[int, int], mirror: int) -> sp.csr_array:
     if mirror:
         off = index[0] != index[1]
         index, data = np.hstack([index, index[::-1, off]]), np.concatenate([data, mirror * data[off]])
@@ -315,12 +311,8 @@ def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
     Raises `InvalidInputError` or `InputTypeError` where a key is missing, or the arrays do not fit together.
     """
     prefix = "workload_"
-    parts = {
-        key.removeprefix(prefix): np.asarray(value) for key, value in arrays.items() if key.startswith(prefix)
-    }
-    needed = ["shape", "names", "groups"] + (
-        ["matrix"] if "matrix" in parts else ["data", "indices", "indptr"]
-    )
+    parts = {key.removeprefix(prefix): np.asarray(value) for key, value in arrays.items() if key.startswith(prefix)}
+    needed = ["shape", "names", "groups"] + (["matrix"] if "matrix" in parts else ["data", "indices", "indptr"])
     missing = [f"workload_{key}" for key in needed if key not in parts]
     if missing:
         raise InvalidInputError(f"a workload needs the array {missing[0]!r}")

@@ -239,9 +239,7 @@ def _canonical_rows(rows: Array, labels: Index) -> Array:
 
 def _rotation_orbits(queries: Array) -> tuple[Index, Index]:
     """Return the orbit of each query under rotation, and a query of each."""
-    distinct, first, labels = np.unique(
-        with_positive_lead(queries), axis=0, return_index=True, return_inverse=True
-    )
+    distinct, first, labels = np.unique(with_positive_lead(queries), axis=0, return_index=True, return_inverse=True)
     count = len(distinct)
     turned = np.unique(
         np.vstack([distinct, with_positive_lead(np.roll(distinct, 1, axis=1))]), axis=0, return_inverse=True

@@ -48,9 +48,7 @@ def joined_words(words: Iterable[Callable[[Any], str]], index: tuple[Any, ...]) 
 
 def variances_over(found: Ranked, words: Callable[[Any], str], limit: str = "its target") -> tuple[str, ...]:
     """Say which queries or tables have more than their targets."""
-    return tuple(
-        f"{words(index)} has {_times(ratio, limit)}" for index, ratio in found if ratio > 1 + FEASIBLE
-    )
+    return tuple(f"{words(index)} has {_times(ratio, limit)}" for index, ratio in found if ratio > 1 + FEASIBLE)
 
 
 def costs_over(found: Ranked, limit: float, words: Callable[[Any], str]) -> tuple[str, ...]:
@@ -382,9 +380,7 @@ def _names(problem: Any, count: int) -> list[str]:
     asked, geometry = problem.workload, problem.geometry
     if geometry.name in ("dense", "stream") and count == asked.shape[0]:
         return [*map(repr, asked.groups if len({*asked.groups}) > 1 else asked.names)]
-    return [
-        geometry.item_words(index).removeprefix("table ").removeprefix("query ") for index in range(count)
-    ]
+    return [geometry.item_words(index).removeprefix("table ").removeprefix("query ") for index in range(count)]
 
 
 def _percent(share: float) -> str:

@@ -46,9 +46,7 @@ class Types:
     apart: Array
     equal: npt.NDArray[np.bool_]  # (types,) whether both values are the same
     reverse: Index  # (types,) the type of the pair the other way round
-    others: (
-        Array  # (components,) n - 1 of each component's class, so that κ is -1/(n - 1) of two of its values
-    )
+    others: Array  # (components,) n - 1 of each component's class, so that κ is -1/(n - 1) of two of its values
 
     @classmethod
     def of(cls, symmetry: AttributeSymmetry) -> Types:

@@ -111,9 +111,7 @@ class BlockRows:
                     *((((axis, each),), component_norms[:, [each]]) for each in own),
                 ]
             found = [
-                (key + more, linalg.kronecker([values, factor]))
-                for key, values in found
-                for more, factor in factors
+                (key + more, linalg.kronecker([values, factor])) for key, values in found for more, factor in factors
             ]
         for key, values in found:
             seen = np.flatnonzero(np.any(values, axis=1))
@@ -167,8 +165,7 @@ def check_key(key: Key, symmetries: tuple[AttributeSymmetry, ...]) -> None:
     """Refuse the key of a block that attributes of these symmetries do not have."""
     axes = [axis for axis, _ in key]
     if axes != sorted({*axes}) or any(
-        not (0 <= axis < len(symmetries) and 0 <= each < len(symmetries[axis].dimensions))
-        for axis, each in key
+        not (0 <= axis < len(symmetries) and 0 <= each < len(symmetries[axis].dimensions)) for axis, each in key
     ):
         raise InvalidInputError(f"keys must name components of increasing attributes, got {key}")
 
@@ -183,8 +180,7 @@ def symmetries_of(workload: UnionWorkload) -> tuple[tuple[AttributeSymmetry, ...
                 validate.moderate(queries=own.bases if isinstance(own, CircularWorkload) else own.matrix)
             asked[axis][key_of(own)] = own
     symmetries = tuple(
-        AttributeSymmetry.of([*own.values()], size)
-        for own, size in zip(asked, workload.domain.shape, strict=True)
+        AttributeSymmetry.of([*own.values()], size) for own, size in zip(asked, workload.domain.shape, strict=True)
     )
     looks = [
         {key: symmetry.parts(each) for key, each in own.items()}
@@ -240,9 +236,7 @@ def check_size(
             f"workload has {cells} orbits of cells and {queries} of queries, too many for blocks (limit {MAX_ORBITS}); "
             f"classes of values that no query tells apart: {classes or 'none but whole attributes'}"
         )
-    choices = sum(
-        math.prod(1 + len(symmetries[axis].classes) for axis in table.axes) for table in workload.tables
-    )
+    choices = sum(math.prod(1 + len(symmetries[axis].classes) for axis in table.axes) for table in workload.tables)
     if choices > MAX_CHOICES:
         raise GeometryError(f"workload has {choices} blocks in its tables (limit {MAX_CHOICES})")
     entries = 0

@@ -80,9 +80,7 @@ class BlockPoint:
         """Return the noise times a number, kept symmetric; by nothing else than a positive one."""
         if not (np.isfinite(validate.real(factor=factor)) and factor > 0):
             return self
-        return BlockPoint(
-            self.levels * factor, tuple((each + each.T) / 2 * factor for each in self.covariances)
-        )
+        return BlockPoint(self.levels * factor, tuple((each + each.T) / 2 * factor for each in self.covariances))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,9 +98,7 @@ class BasedPoint:
                 given = len(own) if isinstance(own, tuple) else type(own).__name__
                 raise InvalidInputError(f"{name} must be {len(blocks)} items, got {given}")
         found = zip(blocks, self.covariances, self.bases, strict=True)
-        return BlockPoint(
-            self.levels, tuple(block.covariance_from_basis(own, basis) for block, own, basis in found)
-        )
+        return BlockPoint(self.levels, tuple(block.covariance_from_basis(own, basis) for block, own, basis in found))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,9 +179,7 @@ def as_block_point(blocks: Any, primal: Any) -> BlockPoint:
     for index, (each, block) in enumerate(zip(primal.covariances, blocks.matrix_blocks, strict=True)):
         covariance, size = validate.numeric(2, **{f"covariances[{index}]": each}), len(block.moves)
         if covariance.shape != (size, size):
-            raise InvalidInputError(
-                f"covariances[{index}] must have shape ({size}, {size}), got {covariance.shape}"
-            )
+            raise InvalidInputError(f"covariances[{index}] must have shape ({size}, {size}), got {covariance.shape}")
         found.append(covariance)
     return BlockPoint(levels, tuple(found))
 
@@ -311,9 +305,7 @@ class Blocks:
         return Offer(geometry.operations, lambda: (geometry, held))
 
     @classmethod
-    def of(
-        cls, workload: UnionWorkload, most: float = math.inf, neighbours: Relation | None = None
-    ) -> Blocks:
+    def of(cls, workload: UnionWorkload, most: float = math.inf, neighbours: Relation | None = None) -> Blocks:
         """Find the symmetry of a workload and split it; `of_marginals` is the quick way for marginal tables.
 
         Raises `GeometryError` for too many orbits of cells or of queries, blocks too large to write out, or such as
@@ -323,9 +315,7 @@ class Blocks:
         check_sums(workload, most)
         symmetries, looks = symmetries_of(workload)
         wide = tuple(axis for axis, symmetry in enumerate(symmetries) if len(symmetry.sizes) > 1)
-        parts = tuple(
-            tuple(looks[axis][key_of(asked)] for axis, asked in table.queries) for table in workload.tables
-        )
+        parts = tuple(tuple(looks[axis][key_of(asked)] for axis, asked in table.queries) for table in workload.tables)
         counts = [math.prod(len(each.means) for each in own) for own in parts]
         cells = math.prod(len(symmetries[axis].sizes) for axis in wide)
         check_size(workload, symmetries, wide, counts, cells, most)

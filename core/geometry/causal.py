@@ -91,9 +91,7 @@ class Tree:
         for height in range(self.steps.bit_length()):
             blocks = cells >> height
             complete = (blocks + 1) << height <= self.steps
-            keys, counts = np.unique(
-                persons[complete] * np.int64(self.steps) + blocks[complete], return_counts=True
-            )
+            keys, counts = np.unique(persons[complete] * np.int64(self.steps) + blocks[complete], return_counts=True)
             np.add.at(found, keys // self.steps, counts.astype(np.float64) ** 2)
         return float(found.max())
 
@@ -126,9 +124,7 @@ class Tree:
 
     def _check(self, decay: float) -> None:
         if decay != 1:
-            raise InvalidInputError(
-                f"a binary tree answers plain running sums, not those with decay {decay:g}"
-            )
+            raise InvalidInputError(f"a binary tree answers plain running sums, not those with decay {decay:g}")
 
 
 def summing(steps: int) -> float:
@@ -283,9 +279,7 @@ class Toeplitz:
         series = self.answers(decay)
         missed = np.cumsum(self._residual(series, decay))
         with np.errstate(over="ignore", invalid="ignore"):
-            off = np.where(
-                missed < MOST_DEPARTURE, 1 / (1 - np.minimum(missed, MOST_DEPARTURE)) ** 2 - 1, np.inf
-            )
+            off = np.where(missed < MOST_DEPARTURE, 1 / (1 - np.minimum(missed, MOST_DEPARTURE)) ** 2 - 1, np.inf)
             return np.cumsum(series**2), off
 
     def answers(self, decay: float) -> Array:
@@ -297,9 +291,7 @@ class Toeplitz:
                 product, _ = _times(self.coefficients[:size], inverse, size)
                 # Newton's method: twice as many coefficients are right after each step.
                 inverse = np.concatenate([inverse, -_times(product[known:], inverse, size - known)[0]])
-            return (
-                running_sums(inverse, decay) if np.all(np.isfinite(inverse)) else np.full(self.steps, np.nan)
-            )
+            return running_sums(inverse, decay) if np.all(np.isfinite(inverse)) else np.full(self.steps, np.nan)
 
     @property
     def nonnegative(self) -> bool:

@@ -194,9 +194,7 @@ def as_covariance(name: str, given: object) -> Array:
     if linalg.regularised_covariance(covariance) is None:
         smallest = float(np.linalg.eigvalsh(covariance)[0])
         if smallest < -ROUNDED * np.abs(covariance).max():
-            raise InvalidInputError(
-                f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}"
-            )
+            raise InvalidInputError(f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}")
     return covariance
 
 
@@ -276,9 +274,7 @@ class Dense:
         mismatch = _mismatch(dense, chosen, representation)
         inverse = chosen.T if basis is None else np.linalg.pinv(chosen)
         leverage = np.abs(inverse).sum(axis=0)
-        return cls(
-            workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, leverage, extra
-        )
+        return cls(workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, leverage, extra)
 
     @classmethod
     def offer(cls, request: Request) -> Offer:
@@ -388,9 +384,7 @@ class Dense:
         """Return a primal point as a matrix of the right shape, its entries unseen; text and the like are refused."""
         covariance = validate.numeric(2, covariance=primal)
         if covariance.shape != (self.rank, self.rank):
-            raise InvalidInputError(
-                f"covariance must have shape ({self.rank}, {self.rank}), got {covariance.shape}"
-            )
+            raise InvalidInputError(f"covariance must have shape ({self.rank}, {self.rank}), got {covariance.shape}")
         return covariance
 
     def checked(self, given: object) -> Array:
@@ -506,13 +500,9 @@ def _factor(
         raise InvalidInputError(f"basis must have {cells} columns, as the workload, got {given.shape[1]}")
     workload_rank = linalg.rank(dense)
     if len(given) > workload_rank and not redundant:
-        raise InvalidInputError(
-            f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}"
-        )
+        raise InvalidInputError(f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}")
     if linalg.rank(given) < len(given):
-        raise InvalidInputError(
-            f"basis must have full row rank, got rank {linalg.rank(given)} of {len(given)}"
-        )
+        raise InvalidInputError(f"basis must have full row rank, got rank {linalg.rank(given)} of {len(given)}")
     representation = dense if linalg.is_identity(given) else linalg.represent(dense, given, names)
     if len(given) < workload_rank:
         raise InvalidInputError(

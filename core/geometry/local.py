@@ -188,9 +188,7 @@ class Relaxation:
         parts = {}
         for name, shape in shapes.items():
             array = squares if name == "squares" else given.get(name)
-            part = (
-                np.zeros(shape) if array is None or not np.size(array) else validate.finite(**{name: array})
-            )
+            part = np.zeros(shape) if array is None or not np.size(array) else validate.finite(**{name: array})
             if part.shape != shape:
                 raise InvalidInputError(f"{name} must have shape {shape}, got {part.shape}")
             parts[name] = part if name == "squares" else np.maximum(part, 0.0)
@@ -284,9 +282,7 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     # Any V will do whose answers are mended where they are biased: V is taken as it came out.
     missed, rounding = best @ strategy - root, sum_rounding(best.shape[1] + 1)
     hides = rounding * (np.abs(best) @ strategy + np.abs(root))
-    bias, most = (
-        _mended_bias(each, float(prior @ moments), epsilon) for each in (missed, np.abs(missed) + hides)
-    )
+    bias, most = (_mended_bias(each, float(prior @ moments), epsilon) for each in (missed, np.abs(missed) + hides))
     # Ratios above e^ε by the share v are mended by ignoring a share ``v / (1 - e^-ε)`` of all reports.
     room = -np.expm1(-epsilon)
     ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
@@ -401,9 +397,7 @@ def as_epsilon(epsilon: float) -> float:
     """Return ε from 1e-6 to 100."""
     given = validate.positive_number(epsilon=epsilon)
     if not SMALLEST_EPSILON <= given <= LARGEST_EPSILON:
-        raise InvalidInputError(
-            f"epsilon must be from {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g}, got {given:g}"
-        )
+        raise InvalidInputError(f"epsilon must be from {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g}, got {given:g}")
     return given
 
 

@@ -22,9 +22,7 @@ CHUNK = 4096  # neighbours whose effect on the queries is written out at a time
 UNMOVED = "neighbours must change at least one query; none does, so every answer can be released exactly"
 
 
-def as_neighbour_matrix(
-    neighbours: NeighboursLike, cells: int, domain: Domain | None = None
-) -> Matrix | None:
+def as_neighbour_matrix(neighbours: NeighboursLike, cells: int, domain: Domain | None = None) -> Matrix | None:
     """Return differences of neighbouring data sets, one per column, also from words; None stands for the identity."""
     relation = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
     if isinstance(relation, Relation):

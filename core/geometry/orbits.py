@@ -85,9 +85,7 @@ class Orbits:
         moves, links = [], []
         for index, given in enumerate(several):
             order = _permutation(given, index, cells)
-            links.append(
-                _images(problem.workload.matrix, order, numbers, f"orbits[{index}]", _query(problem))
-            )
+            links.append(_images(problem.workload.matrix, order, numbers, f"orbits[{index}]", _query(problem)))
             if neighbours is None:
                 moves.append(order)
             else:

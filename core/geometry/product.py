@@ -76,9 +76,7 @@ class ProductForms:
     @property
     def cost(self) -> float:
         """Squared privacy cost, the product of the factors'."""
-        return _representable_product(
-            "squared privacy cost of the product", [each.cost for each in self.factors]
-        )
+        return _representable_product("squared privacy cost of the product", [each.cost for each in self.factors])
 
     @property
     def cost_rounding(self) -> float:
@@ -152,9 +150,7 @@ class Product:
             return None
         workload, given = found
         shares = _shares(workload, given, request.name)
-        offers = _each_once(
-            given, zip(workload.factors, shares, strict=True), partial(_factor_offer, request)
-        )
+        offers = _each_once(given, zip(workload.factors, shares, strict=True), partial(_factor_offer, request))
 
         def take() -> tuple[Geometry, tuple[Any, ...]]:
             taken = _each_once(given, ((each,) for each in offers), lambda each: each.take())
@@ -209,9 +205,7 @@ class Product:
         """Return the factors' weights, checked by their own geometries."""
         if queries and not isinstance(dual, FitnessDual):
             raise InputTypeError(f"dual must be a FitnessDual of dualmech, got {type(dual).__name__}")
-        first = self._per_factor(
-            "neighbour_weights", getattr(dual, "neighbour_weights", dual), lambda _, own: own
-        )
+        first = self._per_factor("neighbour_weights", getattr(dual, "neighbour_weights", dual), lambda _, own: own)
         last = self._per_factor("query_weights", dual.query_weights, lambda _, own: own) if queries else first
         pairs = [
             factor.weights(FitnessDual(one, two) if queries else one, queries)
@@ -259,9 +253,7 @@ class Product:
         given = zip(self.factors, self.workload.factors, numbers, strict=True)
         return {
             "kind": f"product {kind}",
-            "factors": [
-                {**factor.in_numbers(own, kind, each), "allowed": 1.0} for factor, own, each in given
-            ],
+            "factors": [{**factor.in_numbers(own, kind, each), "allowed": 1.0} for factor, own, each in given],
         }
 
     def stored(self, point: Sequence[Any]) -> tuple[Any, ...]:
@@ -292,25 +284,17 @@ class Product:
             sizes = getattr(factor.workload, "table_cells", None)
             if sizes is not None and len(own) == len(sizes):
                 if factor.workload.shape[0] > LISTED:
-                    raise InvalidInputError(
-                        f"{factor.workload.shape[0]} queries of a factor are too many to write out"
-                    )
+                    raise InvalidInputError(f"{factor.workload.shape[0]} queries of a factor are too many to write out")
                 own = np.repeat(own / sizes, sizes.astype(np.int64))
             found.append(own)
         return products.outer(found)
 
-    def _per_factor(
-        self, name: str, given: object, checked: Callable[[Geometry, Any], Any]
-    ) -> tuple[Any, ...]:
+    def _per_factor(self, name: str, given: object, checked: Callable[[Geometry, Any], Any]) -> tuple[Any, ...]:
         """Return one item per factor."""
         if not isinstance(given, Sequence) or isinstance(given, str):
-            raise InputTypeError(
-                f"{name} must be a sequence, one item per factor, got {type(given).__name__}"
-            )
+            raise InputTypeError(f"{name} must be a sequence, one item per factor, got {type(given).__name__}")
         if len(given) != len(self.factors):
-            raise InvalidInputError(
-                f"{name} must have {len(self.factors)} items, one per factor, got {len(given)}"
-            )
+            raise InvalidInputError(f"{name} must have {len(self.factors)} items, one per factor, got {len(given)}")
         return tuple(checked(factor, own) for factor, own in zip(self.factors, given, strict=True))
 
 
@@ -330,9 +314,7 @@ def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple
     if isinstance(given, ByFactor) or numbers.is_number(given):
         return workload, given
     if large and not isinstance(given, Mapping) and np.shape(given) == workload.shape[:1]:
-        parts = products.factored(
-            workload, numbers.by_query(workload, given, name, positive=name == "targets")
-        )
+        parts = products.factored(workload, numbers.by_query(workload, given, name, positive=name == "targets"))
         return None if parts is None else (workload, ByFactor(*parts))
     return None
 

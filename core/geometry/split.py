@@ -59,9 +59,7 @@ class SplitNoise:
     @classmethod
     def of(cls, covariance: Array, queries: Array) -> SplitNoise | None:
         """Split a covariance (n, n) and see queries (m, n) with it; None where it is not positive definite."""
-        if not np.all(np.isfinite(covariance)) or not np.allclose(
-            covariance, covariance.T, rtol=1e-9, atol=0
-        ):
+        if not np.all(np.isfinite(covariance)) or not np.allclose(covariance, covariance.T, rtol=1e-9, atol=0):
             return None
         symmetric = (covariance + covariance.T) / 2
         factor, judged = linalg.cholesky(symmetric), linalg.inverse_forms(symmetric, np.eye(len(covariance)))
@@ -255,14 +253,10 @@ class Split:
         shapes, sizes = self._as_attribute_arrays("shapes", primal.shapes, 2), self.workload.sizes
         for axis, (matrix, size) in enumerate(zip(shapes, sizes, strict=True)):
             if matrix.shape != (size, size):
-                raise InvalidInputError(
-                    f"shapes[{axis}] must have shape ({size}, {size}), got {matrix.shape}"
-                )
+                raise InvalidInputError(f"shapes[{axis}] must have shape ({size}, {size}), got {matrix.shape}")
         levels, count = validate.numeric(1, noise=primal.levels), len(self.workload.tables.lattice.axes)
         if len(levels) != count:
-            raise InvalidInputError(
-                f"noise must have {count} levels, one per residual subspace, got {len(levels)}"
-            )
+            raise InvalidInputError(f"noise must have {count} levels, one per residual subspace, got {len(levels)}")
         return SplitPoint(tuple(shapes), levels)
 
     def checked(self, given: object) -> SplitPoint:
@@ -310,9 +304,7 @@ class Split:
         pairs = enumerate(zip(counts, given, strict=True))
         return [read_weights(count, own, f"{name}[{axis}]", each) for axis, (count, own) in pairs]
 
-    def bound(
-        self, neighbour_weights: Sequence[Array], query_weights: SplitWeights, targets: Array
-    ) -> Judged:
+    def bound(self, neighbour_weights: Sequence[Array], query_weights: SplitWeights, targets: Array) -> Judged:
         """Return the bound of the class's docstring, squared; what enters it is rounded down."""
         tables = query_weights.tables
         if not valid_weights(tables):
@@ -329,9 +321,7 @@ class Split:
         """Return the terms of `total_bound` under its roots (t, tables)."""
         counts = np.array(self.workload.table_counts, dtype=np.float64)
         even = [np.ones(count) for count in self.workload.table_shape(range(len(self.workload.sizes)))]
-        return sp.csr_array(
-            self.bound_products(neighbour_weights, even).multiply((weights * counts)[None, :])
-        )
+        return sp.csr_array(self.bound_products(neighbour_weights, even).multiply((weights * counts)[None, :]))
 
     def item_words(self, index: int) -> str:
         """Return what a table is called."""
@@ -400,9 +390,7 @@ class Split:
         sums = [np.array([[part.residual_variances.sum(), part.total_parts.sum()]]) for part in parts]
         return np.asarray(self._by_table(sums) @ weights)
 
-    def bound_products(
-        self, neighbour_weights: Sequence[Array], query_weights: Sequence[Array]
-    ) -> sp.csr_array:
+    def bound_products(self, neighbour_weights: Sequence[Array], query_weights: Sequence[Array]) -> sp.csr_array:
         """Return the numbers ``Π_{i in T} a_i² Π_{i in S, not T} b_i²`` (t, tables) of the bound."""
         pairs = []
         for axis, (own, weights) in enumerate(zip(neighbour_weights, query_weights, strict=True)):

@@ -50,9 +50,7 @@ def tables_in_numbers(workload: Any, kind: str, numbers: Any, relation: Relation
             f"in several groups ({relation}); state the problem with geometry='dense' where it is small"
         )
     sets = Sets()
-    tables = [
-        {str(axis): sets.name(asked) for axis, asked in table.queries} for table in workload.product_tables
-    ]
+    tables = [{str(axis): sets.name(asked) for axis, asked in table.queries} for table in workload.product_tables]
     return {
         "kind": f"table {kind}",
         "sizes": [*workload.domain.shape],

@@ -108,9 +108,7 @@ class Bidiagonal:
     @classmethod
     def of(cls, neighbour_weights: Array, query_weights: Array, decay: float | Array) -> Bidiagonal:
         """Return L for positive weights λ and μ."""
-        return cls(
-            1 / (neighbour_weights * query_weights), decay**2 / (neighbour_weights[1:] * query_weights[:-1])
-        )
+        return cls(1 / (neighbour_weights * query_weights), decay**2 / (neighbour_weights[1:] * query_weights[:-1]))
 
     @property
     def largest(self) -> float:
@@ -397,8 +395,7 @@ class Stream:
             return self.written.point(primal)
         if not isinstance(primal, StreamPoint):
             raise InputTypeError(
-                "primal must be a StreamPoint of dualmech or a covariance on the cells, "
-                f"got {type(primal).__name__}"
+                f"primal must be a StreamPoint of dualmech or a covariance on the cells, got {type(primal).__name__}"
             )
         for name in ("neighbour_weights", "query_weights"):
             given = validate.numeric(1, **{name: getattr(primal, name)})
@@ -673,11 +670,7 @@ def stream_in(workload: Workload) -> StreamWorkload | RangeWorkload | None:
     if isinstance(workload, StreamWorkload | RangeWorkload):
         return workload
     domain = workload.domain
-    if (
-        not isinstance(workload, UnionWorkload)
-        or domain is None
-        or len(workload.tables) + len(domain.shape) > 2
-    ):
+    if not isinstance(workload, UnionWorkload) or domain is None or len(workload.tables) + len(domain.shape) > 2:
         return None
     asked = dict(workload.tables[0].queries).get(0)
     if asked is None or isinstance(asked, StreamWorkload | RangeWorkload):

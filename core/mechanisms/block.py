@@ -79,9 +79,7 @@ class BlockTables(BlockNoise):
 
         Raises `InvalidInputError` for a table of more cells than are counted; the message has its attributes.
         """
-        chosen = records.maximal_sets(
-            tuple(sorted(key_axes + classed)) for key_axes, classed in self.blocks_by_view()
-        )
+        chosen = records.maximal_sets(tuple(sorted(key_axes + classed)) for key_axes, classed in self.blocks_by_view())
         for axes in chosen:
             self._countable(axes)
         return MarginalWorkload(self.domain, sorted(chosen, key=lambda axes: (len(axes), axes)))
@@ -160,9 +158,7 @@ class BlockTables(BlockNoise):
             if isinstance(queries, CircularWorkload):
                 estimate = queries.along(estimate, position)
             elif queries is not None:
-                estimate = np.moveaxis(
-                    np.tensordot(queries.dense(), estimate, axes=(1, position)), 0, position
-                )
+                estimate = np.moveaxis(np.tensordot(queries.dense(), estimate, axes=(1, position)), 0, position)
         return estimate
 
     def simulate(self, tables: Tables, rng: np.random.Generator | int | None = None) -> dict[Any, Array]:
@@ -368,9 +364,7 @@ class OrderedBlocks(BlockTables):
         given = _pairs("parts", parts)
         for each, _ in given:
             if not same_symmetry(each.symmetries, self.symmetries):
-                raise InvalidInputError(
-                    "what was measured must be on the same blocks, its tables leave others"
-                )
+                raise InvalidInputError("what was measured must be on the same blocks, its tables leave others")
         combined: dict[Axes, Array] = {}
         for key, piece in self.pieces.items():
             found = combined.setdefault(axes_of(key), np.zeros(self.extents(axes_of(key))))
@@ -477,24 +471,18 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         if not isinstance(domain, Domain):
             raise InputTypeError(f"domain must be a Domain of dualmech, got {type(domain).__name__}")
         if not isinstance(noise, Mapping):
-            raise InputTypeError(
-                f"noise must map sets of attributes to positive levels, got {type(noise).__name__}"
-            )
+            raise InputTypeError(f"noise must map sets of attributes to positive levels, got {type(noise).__name__}")
         count, sizes, levels = len(domain.names), domain.shape, {}
         for axes, level in noise.items():
             if not are_positions(axes, count):
-                raise InvalidInputError(
-                    f"noise must be given for increasing positions below {count}, got {axes}"
-                )
+                raise InvalidInputError(f"noise must be given for increasing positions below {count}, got {axes}")
             checked = validate.positive_number(**{f"noise[{axes}]": level})
             if all(sizes[axis] > 1 for axis in axes):
                 levels[tuple((axis, 0) for axis in axes)] = checked
         symmetries, found = block_noise.marginal_symmetries(sizes), object.__new__(cls)
         relation = relation_of(neighbours)
         if neighbours is not None and relation is None:
-            raise InputTypeError(
-                f"neighbours must be a rule such as 'replace', got {type(neighbours).__name__}"
-            )
+            raise InputTypeError(f"neighbours must be a rule such as 'replace', got {type(neighbours).__name__}")
         relation = None if relation == Relation() else relation
         found._hold(
             domain,
@@ -562,9 +550,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         if geometry.workload.domain != self.domain or not same_symmetry(
             geometry.symmetries or block_noise.marginal_symmetries(self.domain.shape), self.symmetries
         ):
-            raise InvalidInputError(
-                "mechanism must be on the domain of the problem's workload, with the same symmetry"
-            )
+            raise InvalidInputError("mechanism must be on the domain of the problem's workload, with the same symmetry")
         needed = [*geometry.keys, *(block.key for block in geometry.matrix_blocks)]
         missing = next((key for key in needed if key not in self.pieces), None)
         if missing is not None:
@@ -596,9 +582,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         """
         cells = self.domain.cells
         count = sum(piece.copies * len(piece.moves) for piece in self.pieces.values())
-        check_written(
-            max(count, 1) * cells, f"a query matrix of {count:.6g} rows and {count_text(cells)} cells"
-        )
+        check_written(max(count, 1) * cells, f"a query matrix of {count:.6g} rows and {count_text(cells)} cells")
         rows, covariances = [np.zeros((0, cells))], [np.zeros((0, 0))]
         for key, piece in self.pieces.items():
             rows.append(self._released_rows(key, piece))
@@ -676,8 +660,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
                 raise InvalidInputError(f"moves of {key} must have {len(rows.cells_of(key))} columns")
             pieces[key] = Piece.of(symmetries, moved, key, moves, covariance)
         known = {
-            table.name: tuple(looks[axis][key_of(asked)] for axis, asked in table.queries)
-            for table in workload.tables
+            table.name: tuple(looks[axis][key_of(asked)] for axis, asked in table.queries) for table in workload.tables
         }
         found = object.__new__(cls)
         found._hold(domain, symmetries, relation, moved, pieces, workload, known)

@@ -94,9 +94,7 @@ def from_parts(symmetry: AttributeSymmetry, parts: Array, axis: int = 0) -> Arra
     scaled = np.moveaxis(parts, axis, -1) / _units(symmetry)
     if size % 2 == 0:
         scaled = np.concatenate([scaled, np.zeros((*scaled.shape[:-1], 1))], axis=-1)
-    waves = np.concatenate(
-        [np.zeros((*scaled.shape[:-1], 1)), scaled[..., 0::2] - 1j * scaled[..., 1::2]], axis=-1
-    )
+    waves = np.concatenate([np.zeros((*scaled.shape[:-1], 1)), scaled[..., 0::2] - 1j * scaled[..., 1::2]], axis=-1)
     return np.asarray(np.moveaxis(np.fft.irfft(waves, size, axis=-1), -1, axis))
 
 
@@ -127,10 +125,7 @@ def of_query(symmetry: AttributeSymmetry, factor: Array) -> tuple[Array, Array]:
 def inner_products(symmetry: AttributeSymmetry, one: Array, two: Array) -> Array:
     """Return the inner product of two arrays of parts (n,) in every component."""
     return np.array(
-        [
-            one[where] @ two[where]
-            for where in (places(symmetry, each) for each in range(len(symmetry.classes)))
-        ]
+        [one[where] @ two[where] for where in (places(symmetry, each) for each in range(len(symmetry.classes)))]
     )
 
 
@@ -155,9 +150,7 @@ def _units(symmetry: AttributeSymmetry) -> Array:
     return units
 
 
-def factors_of(
-    domain: Domain, query: Mapping[str, npt.ArrayLike], argument: str = "query"
-) -> dict[int, Array]:
+def factors_of(domain: Domain, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> dict[int, Array]:
     """Return the factors of a product query by the positions of their attributes."""
     validate.mapping("attributes to factors", **{argument: query})
     factors = {}
@@ -357,9 +350,7 @@ class BlockNoise:
         With d cells, ``τ_T / d`` is the variance of the noise on the residual subspace of T.
         """
         if not self._plain:
-            raise InvalidInputError(
-                "noise is one level a set of attributes, which takes blocks of marginal tables"
-            )
+            raise InvalidInputError("noise is one level a set of attributes, which takes blocks of marginal tables")
         return {axes_of(key): float(piece.covariance[0, 0]) for key, piece in self.pieces.items()}
 
     def variance(self, table: str | Iterable[str]) -> float:
@@ -428,9 +419,7 @@ class BlockNoise:
 
     def _few(self, table: Table) -> Table:
         """Refuse a table of too many queries to write out."""
-        sizes = (
-            self.domain.shape[axis] if asked is None else asked.shape[0] for axis, asked in table.queries
-        )
+        sizes = (self.domain.shape[axis] if asked is None else asked.shape[0] for axis, asked in table.queries)
         if (queries := math.prod(sizes)) > records.LARGEST_TABLE:
             raise InvalidInputError(
                 f"table {table.name!r} of {count_text(queries)} queries is too large to write out "
@@ -444,9 +433,7 @@ class BlockNoise:
         known = self.known.get(table.name) if any(each is table for each in own) else None
         parts = known or tuple(self.symmetries[axis].parts(asked) for axis, asked in table.queries)
         rows, found = BlockRows(self.symmetries, self.wide), {}
-        if self.wide or any(
-            asked is not None or self.symmetries[axis].turning for axis, asked in table.queries
-        ):
+        if self.wide or any(asked is not None or self.symmetries[axis].turning for axis, asked in table.queries):
             rows.add(table.axes, parts, np.arange(math.prod(len(each.means) for each in parts)))
         else:
             self._add_marginal(rows, table.axes)
@@ -483,9 +470,7 @@ class BlockNoise:
         for key in self._sought(query_parts):
             piece = self.pieces.get(key)
             if piece is None:
-                raise InvalidInputError(
-                    f"query of {shown} is not answered: no table asks for {self._named(key)}"
-                )
+                raise InvalidInputError(f"query of {shown} is not answered: no table asks for {self._named(key)}")
             vector = self._vector(query_parts, key)
             if not piece.covers(vector, piece.moves @ vector):
                 others = self._shown(axis for axis in self.wide if axis not in dict(key))
@@ -508,9 +493,7 @@ class BlockNoise:
                 products[axis][component] if axis in products else 0.0 for axis, component in key
             )
             if share:
-                ours, theirs = (
-                    piece.moves @ self._vector(query_parts, key) for query_parts in (first, second)
-                )
+                ours, theirs = (piece.moves @ self._vector(query_parts, key) for query_parts in (first, second))
                 total += share * float(ours @ piece.covariance @ theirs)
         return float(total)
 
@@ -587,9 +570,7 @@ class RefinedAttribute:
             waves = tuple(range(len(fine.classes)))
             inside = tuple((each,) for each in waves) if coarse.turning else (waves,) * len(coarse.classes)
             return cls(fine, sums, inside, (np.zeros((0, 1)),) * len(inside))
-        within = tuple(
-            tuple(np.flatnonzero(parent[fine.classes] == label).tolist()) for label in coarse.classes
-        )
+        within = tuple(tuple(np.flatnonzero(parent[fine.classes] == label).tolist()) for label in coarse.classes)
         contrasts = tuple(_contrasts(np.where(parent == label, fine.sizes, 0.0)) for label in coarse.classes)
         return cls(fine, sums, within, contrasts)
 
@@ -629,9 +610,7 @@ def refined_noise(
     found: dict[Key, list[Noise]] = {}
     for key, piece in pieces:
         for chosen in itertools.product(*(attributes[axis].choices(component) for axis, component in key)):
-            fine = tuple(
-                (axis, each) for (axis, _), each in zip(key, chosen, strict=True) if each is not None
-            )
+            fine = tuple((axis, each) for (axis, _), each in zip(key, chosen, strict=True) if each is not None)
             found.setdefault(fine, []).append(_rows(attributes, dict(key), fine, piece, classes))
     return {
         key: (np.vstack([rows for rows, _ in parts]), scipy.linalg.block_diag(*(noise for _, noise in parts)))
@@ -649,9 +628,7 @@ def _rows(
     """Return what a piece releases of a finer block: rows over fine classes outside its key."""
     kept = dict(fine)
     outside = [axis for axis, own in enumerate(attributes) if axis not in kept and len(own.fine.sizes) > 1]
-    rows = piece.moves.reshape(
-        len(piece.moves), *(1 if axis in coarse else classes[axis] for axis in outside)
-    )
+    rows = piece.moves.reshape(len(piece.moves), *(1 if axis in coarse else classes[axis] for axis in outside))
     copies = 1
     for place, own, axis in _places(attributes, outside):
         if axis in coarse:

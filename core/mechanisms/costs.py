@@ -44,9 +44,7 @@ class PseudoInverse:
 
     design: Array  # (k, d) Q
     matrix: Array  # (d, k) Q⁺, with a zero column for an all-zero row of Q
-    rounding: (
-        Array  # (k,) what the norm of a column's error does not exceed; infinite where nothing is proven
-    )
+    rounding: Array  # (k,) what the norm of a column's error does not exceed; infinite where nothing is proven
     basis: Array  # (r, d) orthonormal rows that span the rows of Q
     independent: bool  # whether the rows of Q that are not all zero are linearly independent
     known: Enclosure | None  # in twice the precision, where that was computed already
@@ -203,9 +201,7 @@ def proven_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Arr
     is ``z' C⁻¹ z``, ``z = T' B u``. Where no T does, few and small numbers are compared in fractions, and it is
     infinite for every other move that is not exactly zero.
     """
-    moves, rounding = (
-        (queries, np.zeros_like(queries)) if neighbours is None else product(queries, neighbours)
-    )
+    moves, rounding = (queries, np.zeros_like(queries)) if neighbours is None else product(queries, neighbours)
     noisy = np.diagonal(noise) > 0
     seen = np.any((moves != 0) | (rounding > 0), axis=0)
     costs = _by_factor(noise[np.ix_(noisy, noisy)], moves[noisy], rounding[noisy])
@@ -231,18 +227,12 @@ def _by_factor(noise: Array, moves: Array, rounding: Array) -> Array | None:
     after = Enclosure.of(root.T) @ before
     terms = np.einsum("ki,ki->i", after.high, inverse.high @ after.high)
     squares = np.einsum("ki,ki->i", after.high, after.high)
-    if (
-        linalg.is_identity(scaled.high)
-        and not np.any(rounding)
-        and np.all(before.high == np.rint(before.high))
-    ):
+    if linalg.is_identity(scaled.high) and not np.any(rounding) and np.all(before.high == np.rint(before.high)):
         return np.where(squares <= 2**53, squares, squares * UPWARDS)  # sums of whole squares are exact
     left = np.linalg.norm(np.abs(after.low) + after.radius, axis=0)
     length, reach = np.sqrt(squares), inverse.norm()
     off = left * (2 * length + left) * reach
-    off += (
-        2 * sum_rounding(len(noise)) * reach + float(np.linalg.norm(inverse.low + inverse.radius))
-    ) * squares
+    off += (2 * sum_rounding(len(noise)) * reach + float(np.linalg.norm(inverse.low + inverse.radius))) * squares
     return np.asarray((terms + off * UPWARDS) * (1 + 4 * 2.0**-53))
 
 
@@ -253,8 +243,7 @@ def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Ar
     columns = [[Fraction(entry) for entry in column] for column in moved.T.tolist()]
     left = [[Fraction(entry) for entry in row] for row in noise.tolist()]
     moves = [
-        [sum((a * b for a, b in zip(row, column, strict=True) if b), Fraction(0)) for column in columns]
-        for row in rows
+        [sum((a * b for a, b in zip(row, column, strict=True) if b), Fraction(0)) for column in columns] for row in rows
     ]
     costs: list[Fraction | float] = [Fraction(0)] * len(columns)
     for place, row in enumerate(left):

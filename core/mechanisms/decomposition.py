@@ -209,9 +209,7 @@ def intersection(spaces: Sequence[Array]) -> Intersection:
     smallest, others = bases[0], bases[1:]
     residuals = [smallest - (smallest @ other.T) @ other for other in others]
     # Projecting twice leaves nothing of the first projection's own rounding.
-    residuals = [
-        residual - (residual @ other.T) @ other for residual, other in zip(residuals, others, strict=True)
-    ]
+    residuals = [residual - (residual @ other.T) @ other for residual, other in zip(residuals, others, strict=True)]
     _, sines, directions = linalg.svd(np.hstack(residuals).T)
     sines = np.minimum(sines / np.sqrt(len(others)), 1.0)[::-1]
     meeting = directions[::-1][: int(np.sum(sines <= SHARED_TOLERANCE))]
@@ -242,9 +240,7 @@ def decision_rows(decisions: Workload, rows: Array) -> Array:
         )
     queries = decisions.dense()
     asked = queries @ rows.T
-    outside = np.linalg.norm(queries - asked @ rows, axis=1) > SHARED_TOLERANCE * np.linalg.norm(
-        queries, axis=1
-    )
+    outside = np.linalg.norm(queries - asked @ rows, axis=1) > SHARED_TOLERANCE * np.linalg.norm(queries, axis=1)
     if np.any(outside):
         raise InvalidInputError(
             f"decisions: query {decisions.names[int(np.argmax(outside))]!r} lies outside the intersection "

@@ -133,9 +133,7 @@ class TableBlocks:
         pieces = self.refined(mechanism).pieces
         further = next((key for key in pieces if key not in self.keys), None)
         if further is not None:
-            raise InvalidInputError(
-                f"{name} measures {self._blank._named(further)}, which none of the others does"
-            )
+            raise InvalidInputError(f"{name} measures {self._blank._named(further)}, which none of the others does")
         return [self._part(key, pieces.get(key)) for key in self.keys]
 
     def joined(self, parts: Sequence[LinearGaussianMechanism]) -> Any:
@@ -150,10 +148,7 @@ class TableBlocks:
     def decomposed(self, parts: Sequence[Decomposition]) -> TableDecomposition:
         """Return the decomposition of a mechanism of tables."""
         return TableDecomposition(
-            *(
-                self.joined([getattr(each, name) for each in parts])
-                for name in ("target", "common", "residual")
-            )
+            *(self.joined([getattr(each, name) for each in parts]) for name in ("target", "common", "residual"))
         )
 
     def unit(self, bounds: Array) -> float:
@@ -318,9 +313,7 @@ class TableDecomposition:
 
     of_tables: ClassVar[bool] = True
 
-    def combine(
-        self, common_answers: Tables, residual_answers: Tables, rng: object = None
-    ) -> dict[Axes, Array]:
+    def combine(self, common_answers: Tables, residual_answers: Tables, rng: object = None) -> dict[Axes, Array]:
         """Return what the target would measure from what both parts did, consistent: no noise is missing from it."""
         return self.target.recreate([(self.common, common_answers), (self.residual, residual_answers)])
 

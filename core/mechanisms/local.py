@@ -87,9 +87,7 @@ class LocalMechanism(Displayed):
             chosen = as_prior(prior, workload.shape[1])
             found = best_reconstruction(workload.dense(), self.strategy, chosen)
             if found is None:
-                raise InvalidInputError(
-                    "strategy cannot answer the workload: its rows do not span the workload's"
-                )
+                raise InvalidInputError("strategy cannot answer the workload: its rows do not span the workload's")
             self.reconstruction = self._as_reconstruction(found)
         else:
             self.reconstruction = self._as_reconstruction(reconstruction)
@@ -226,9 +224,7 @@ class LocalMechanism(Displayed):
             raise InvalidInputError(f"reconstruction must have shape {shape}, got {given.shape}")
         bias = float(np.linalg.norm(given @ self.strategy - queries) / np.linalg.norm(queries))
         if bias > RATIO_TOLERANCE:
-            raise InvalidInputError(
-                f"reconstruction must satisfy V Q = W, but misses it by {bias:.3g}, relative"
-            )
+            raise InvalidInputError(f"reconstruction must satisfy V Q = W, but misses it by {bias:.3g}, relative")
         return given
 
     def _data(self, x: npt.ArrayLike) -> Array:
@@ -248,9 +244,7 @@ def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> tuple[Ar
     off, allowed = np.abs(given.sum(axis=0) - 1), RATIO_TOLERANCE * min(epsilon, 1.0)
     if off.max() > allowed + len(given) * EPS:
         worst = int(np.argmax(off))
-        raise InvalidInputError(
-            f"strategy must have columns of sum 1, column {worst} misses it by {off[worst]:.3g}"
-        )
+        raise InvalidInputError(f"strategy must have columns of sum 1, column {worst} misses it by {off[worst]:.3g}")
     kept = np.ascontiguousarray(given[np.any(given > 0, axis=1)])
     with np.errstate(divide="ignore", over="ignore"):
         ratios = np.log1p((kept.max(axis=1) - kept.min(axis=1)) / kept.min(axis=1))

@@ -23,9 +23,7 @@ from dualmech.workloads.base import Workload, check_workload, same_content
 
 MOST_PROVEN = 2**20  # terms in a workload times the rows up to which variances are proven
 
-CLEAR = (
-    1e-4  # least singular value, next to the largest, at which variances of dependent rows keep eight digits
-)
+CLEAR = 1e-4  # least singular value, next to the largest, at which variances of dependent rows keep eight digits
 
 DIGITS = 2.0**40  # what entries of rows without noise are parts of, next to the largest
 
@@ -252,9 +250,7 @@ class NoisyQueries:
         generator, data = validate.generator(rng=rng), validate.finite(x=x)
         rows, cells = self.query_matrix.shape
         if data.ndim not in (1, 2) or data.shape[-1] != cells:
-            raise InvalidInputError(
-                f"x must have {cells} entries, one per cell, in each row, got {data.shape}"
-            )
+            raise InvalidInputError(f"x must have {cells} entries, one per cell, in each row, got {data.shape}")
         answers = data @ self.query_matrix.T
         values, vectors = np.linalg.eigh(self._covariance) if rows else (np.zeros(0), np.zeros((0, 0)))
         noise = generator.standard_normal(answers.shape) * np.sqrt(np.maximum(values, 0))
@@ -270,9 +266,7 @@ class NoisyQueries:
         """
         answers, count = validate.finite(answers=answers), len(self.query_matrix)
         if answers.ndim not in (1, 2) or answers.shape[-1] != count:
-            raise InvalidInputError(
-                f"answers must have {count} entries in each row, got shape {answers.shape}"
-            )
+            raise InvalidInputError(f"answers must have {count} entries in each row, got shape {answers.shape}")
         independent = answers if self._reduced is None else answers @ self._reduced.estimate.T
         return np.asarray((self.represent(workload) @ independent.T).T)
 
@@ -328,12 +322,7 @@ def _is_clear(queries: Array, covariance: Array, form: StandardForm) -> bool:
 def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[Array, Array]:
     """Return both matrices, checked; no rows at all are those of the mechanism that releases nothing."""
     given = getattr(query_matrix, "shape", None)
-    if (
-        isinstance(given, tuple)
-        and len(given) == 2
-        and given[0] == 0 < given[1]
-        and validate.is_empty(covariance)
-    ):
+    if isinstance(given, tuple) and len(given) == 2 and given[0] == 0 < given[1] and validate.is_empty(covariance):
         return validate.read_only(np.zeros(given)), validate.read_only(np.zeros((0, 0)))
     queries = validate.finite(2, query_matrix=query_matrix)
     validate.moderate(query_matrix=queries)
@@ -342,7 +331,5 @@ def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[A
         first = int(np.flatnonzero(~np.any(queries, axis=1))[0])
         raise InvalidInputError(f"query_matrix must have no row of zeros, got one at query_matrix[{first}]")
     if noise.shape[0] != queries.shape[0]:
-        raise InvalidInputError(
-            f"covariance must have {queries.shape[0]} rows, as query_matrix, got {noise.shape[0]}"
-        )
+        raise InvalidInputError(f"covariance must have {queries.shape[0]} rows, as query_matrix, got {noise.shape[0]}")
     return queries, noise

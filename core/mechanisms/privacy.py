@@ -106,14 +106,10 @@ class GaussianPrivacy(Displayed):
         """
         cost = self.squared_privacy_cost
         if np.isinf(cost):
-            raise InvalidInputError(
-                "a free budget needs a finite privacy cost, this mechanism releases exactly"
-            )
+            raise InvalidInputError("a free budget needs a finite privacy cost, this mechanism releases exactly")
         allowed = cost if alpha is None else validate.positive_number(alpha=alpha)
         if allowed < cost * (1 - SPENT):
-            raise InvalidInputError(
-                f"alpha must be at least {cost:g}, the squared cost spent, got {allowed:g}"
-            )
+            raise InvalidInputError(f"alpha must be at least {cost:g}, the squared cost spent, got {allowed:g}")
         return np.maximum(allowed - self.profile, 0.0)
 
     def as_targets(self, workload: Workload) -> Any:

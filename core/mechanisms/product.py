@@ -76,9 +76,7 @@ class ProductMechanism(GaussianPrivacy):
         Raises `InvalidInputError` for another geometry, or another number of factors.
         """
         if not isinstance(geometry, Product) or len(geometry.factors) != len(self.factors):
-            raise InvalidInputError(
-                "a ProductMechanism answers products of as many factors, on geometry 'product'"
-            )
+            raise InvalidInputError("a ProductMechanism answers products of as many factors, on geometry 'product'")
         return tuple(own.point_on(each) for own, each in zip(self.factors, geometry.factors, strict=True))
 
     @property
@@ -175,15 +173,11 @@ class ProductMechanism(GaussianPrivacy):
 
     def _parts(self, workload: ProductWorkload) -> tuple[Any, ...]:
         if not isinstance(workload, ProductWorkload):
-            raise InputTypeError(
-                f"workload must be made by dualmech.workloads.kron, got {type(workload).__name__}"
-            )
+            raise InputTypeError(f"workload must be made by dualmech.workloads.kron, got {type(workload).__name__}")
         parts = self._each("workload", workload.factors)
         for index, (factor, part) in enumerate(zip(self.factors, parts, strict=True)):
             if isinstance(factor, BlockMechanism) and part.domain != factor.domain:
-                raise InvalidInputError(
-                    f"workload must have tables of the mechanism's domain at factors[{index}]"
-                )
+                raise InvalidInputError(f"workload must have tables of the mechanism's domain at factors[{index}]")
         return parts
 
     def _each(self, name: str, items: Sequence[Any]) -> tuple[Any, ...]:

@@ -74,9 +74,7 @@ def count(
     shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
     for shape in shapes.values():
         if np.prod(shape, dtype=np.float64) > LARGEST_TABLE:
-            raise InvalidInputError(
-                f"a table of shape {shape} has more cells than are counted ({LARGEST_TABLE})"
-            )
+            raise InvalidInputError(f"a table of shape {shape} has more cells than are counted ({LARGEST_TABLE})")
     counts = {axes: np.zeros(int(np.prod(shape, dtype=np.int64))) for axes, shape in shapes.items()}
     seen = 0
     for codes in _chunks(source, domain):
@@ -90,9 +88,7 @@ def count(
             counts[axes] += np.bincount(cells, minlength=len(counts[axes]))
     if not seen and not allow_empty:
         where = f"{source}: " if isinstance(source, str | PathLike) else ""
-        raise InvalidInputError(
-            f"{where}there are no records; allow_empty=True (--allow-empty) counts them so"
-        )
+        raise InvalidInputError(f"{where}there are no records; allow_empty=True (--allow-empty) counts them so")
     return {axes: validate.read_only(table.reshape(shapes[axes])) for axes, table in counts.items()}
 
 
@@ -217,9 +213,7 @@ def _column(attribute: Attribute, values: npt.NDArray[Any]) -> Codes:
     codes = codes_of(attribute, values)
     wrong = np.flatnonzero(codes < 0)
     if len(wrong):
-        raise InvalidInputError(
-            f"records: record {wrong[0] + 1}: {attribute.refused(values.tolist()[wrong[0]])}"
-        )
+        raise InvalidInputError(f"records: record {wrong[0] + 1}: {attribute.refused(values.tolist()[wrong[0]])}")
     return codes
 
 
@@ -293,9 +287,7 @@ def _parse(rows: Sequence[Sequence[str]], codes: list[_Codes], columns: list[int
         raise InvalidInputError(f"has {min(wrong)} fields where the first line has {width}")
     texts = [*zip(*rows, strict=True)]
     known = zip(codes, columns, strict=True)
-    return np.stack(
-        [np.fromiter(map(code.__getitem__, texts[column]), np.int64, len(rows)) for code, column in known]
-    )
+    return np.stack([np.fromiter(map(code.__getitem__, texts[column]), np.int64, len(rows)) for code, column in known])
 
 
 def _positions(labels: list[str], domain: Domain) -> list[int]:
@@ -311,9 +303,7 @@ def _positions(labels: list[str], domain: Domain) -> list[int]:
         name = attribute.source
         if name not in labels:
             near = did_you_mean(name, labels)
-            raise InvalidInputError(
-                f"columns of records must name the attribute {name!r}, got {labels}{near}"
-            )
+            raise InvalidInputError(f"columns of records must name the attribute {name!r}, got {labels}{near}")
         if labels.count(name) > 1:
             raise InvalidInputError(f"columns of records must name the attribute {name!r} once, got {labels}")
     return [labels.index(each.source) for each in _attributes(domain)]
@@ -356,9 +346,7 @@ def draw_noise(sampler: Sampler, deviation: float, shape: tuple[int, ...]) -> Ar
     or infinity.
     """
     if not callable(sampler):
-        raise InputTypeError(
-            f"sampler must be a function of a deviation and a shape, got {type(sampler).__name__}"
-        )
+        raise InputTypeError(f"sampler must be a function of a deviation and a shape, got {type(sampler).__name__}")
     draws = validate.finite(sampler=sampler(deviation, shape))
     if draws.shape != shape:
         raise InvalidInputError(f"sampler must return draws of shape {shape}, got {draws.shape}")

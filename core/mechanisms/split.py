@@ -51,9 +51,7 @@ class SplitMechanism(GaussianPrivacy):
 
     __slots__ = ("noise", "parts", "point", "workload", "worst")
 
-    def __init__(
-        self, workload: TableWorkload, shapes: Sequence[npt.ArrayLike], noise: npt.ArrayLike
-    ) -> None:
+    def __init__(self, workload: TableWorkload, shapes: Sequence[npt.ArrayLike], noise: npt.ArrayLike) -> None:
         if not isinstance(workload, TableWorkload):
             raise InputTypeError(
                 f"workload must be made by dualmech.workloads.query_tables, got {type(workload).__name__}"
@@ -123,8 +121,7 @@ class SplitMechanism(GaussianPrivacy):
         spread = np.zeros(self.workload.table_shape(axes))
         for part in self._measured_subsets(axes):
             factors = [
-                self.parts[axis].residual_variances if axis in part else self.parts[axis].total_parts
-                for axis in axes
+                self.parts[axis].residual_variances if axis in part else self.parts[axis].total_parts for axis in axes
             ]
             spread += self.noise[part] * _outer(factors)
         return spread
@@ -151,9 +148,7 @@ class SplitMechanism(GaussianPrivacy):
         for axes, level in self.noise.items():
             table = marginal_of(domain, given, axes)
             draws = math.sqrt(level) * generator.standard_normal(table.shape)
-            residuals = [
-                np.eye(len(part.means)) - part.means[:, None] for part in (self.parts[axis] for axis in axes)
-            ]
+            residuals = [np.eye(len(part.means)) - part.means[:, None] for part in (self.parts[axis] for axis in axes)]
             roots = [self.parts[axis].root for axis in axes]
             measured[axes] = linalg.apply_along_axes(residuals, table) + linalg.apply_along_axes(roots, draws)
         return measured
@@ -172,8 +167,7 @@ class SplitMechanism(GaussianPrivacy):
             inside = linalg.apply_along_axes([self.workload.matrix_of(axis) for axis in part], own)
             spread = tuple(slice(None) if axis in part else None for axis in axes)
             means = [
-                np.ones(1) if axis in part else self.workload.matrix_of(axis) @ self.parts[axis].means
-                for axis in axes
+                np.ones(1) if axis in part else self.workload.matrix_of(axis) @ self.parts[axis].means for axis in axes
             ]
             answers += inside[spread] * _outer(means)
         return answers

@@ -129,9 +129,7 @@ class StreamMechanism(SteppedMechanism):
         self._stream.point(self.point)  # refuses other numbers of weights
         forms = self._stream.forms(self.point)
         if forms is None:
-            raise InvalidInputError(
-                "neighbour_weights and query_weights must not differ by as much as they do"
-            )
+            raise InvalidInputError("neighbour_weights and query_weights must not differ by as much as they do")
         self._forms = freeze(forms)
 
     @property

@@ -78,9 +78,7 @@ class Problem(Displayed, Generic[Dual, Made]):
             return kind(*(np.asarray(part, float) if isinstance(part, list) else part for part in parts))
         except (TypeError, ValueError) as error:
             names = ", ".join(each.name for each in fields(kind))
-            raise InputTypeError(
-                f"dual must be a {kind.__name__} or a tuple of its arrays ({names})"
-            ) from error
+            raise InputTypeError(f"dual must be a {kind.__name__} or a tuple of its arrays ({names})") from error
 
     def loose(self, primal: Any, slack: float) -> Index:
         """Return no query: none has a target of its own that it could fall short of."""
@@ -170,9 +168,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         known: dict[Any, Any] = {}
         found = []
         held = getattr(self, self.numbers)
-        for workload, factor, own in zip(
-            self.geometry.workload.factors, self.geometry.factors, held, strict=True
-        ):
+        for workload, factor, own in zip(self.geometry.workload.factors, self.geometry.factors, held, strict=True):
             key = id(factor), id(own)
             if key not in known:
                 known[key] = self._on(workload, own, factor)
@@ -244,9 +240,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
 
     def in_numbers(self) -> dict[str, Any]:
         """Return what is asked in numbers alone, as proof files have it; refused where the geometry has no proof."""
-        stated: dict[str, Any] = self.geometry.in_numbers(
-            self.workload, self.numbers, getattr(self, self.numbers)
-        )
+        stated: dict[str, Any] = self.geometry.in_numbers(self.workload, self.numbers, getattr(self, self.numbers))
         return {**stated, "allowed": getattr(self, "cost", 1.0)}
 
     def on_geometry(self, geometry: str) -> Any:

@@ -137,9 +137,7 @@ def loewner_improvement(bounds: Array, covariance: Array) -> float:
         left = (covariance - bound) / mean
         values, vectors = np.linalg.eigh(left)
         hidden = 2 * EPS * float(np.linalg.norm(covariance) + np.linalg.norm(bound)) / mean
-        spectra.append(
-            (np.maximum(values, 0.0) + linalg.eigen_residual(left, values, vectors) + hidden, vectors)
-        )
+        spectra.append((np.maximum(values, 0.0) + linalg.eigen_residual(left, values, vectors) + hidden, vectors))
     best = np.inf
     for shift in SHIFTS:
         total = sum((vectors / (values + shift)) @ vectors.T for values, vectors in spectra)
@@ -250,15 +248,11 @@ class CommonMechanism(Problem[CommonDual, Any]):
         if basis is not None and decisions is not None:
             raise InvalidInputError("give either basis or decisions, not both")
         if (basis is not None or decisions is not None) and frame.of_tables:
-            raise InvalidInputError(
-                "basis and decisions are of mechanisms on cells: take dense() of those of tables"
-            )
+            raise InvalidInputError("basis and decisions are of mechanisms on cells: take dense() of those of tables")
         chosen = partial(given_rows, basis) if basis is not None else _itself
         chosen = partial(decision_rows, decisions) if decisions is not None else chosen
         blocks = zip(*(frame.parts(each) for each in given), strict=True)
-        meetings = tuple(
-            Meeting.of([part.standard_form.queries for part in parts], chosen) for parts in blocks
-        )
+        meetings = tuple(Meeting.of([part.standard_form.queries for part in parts], chosen) for parts in blocks)
         if basis is None and decisions is None:
             meetings = tuple(each.scaled(frame.unit(each.bounds)) for each in meetings)
         size = sum(len(each.rows) for each in meetings)
@@ -273,10 +267,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         found = {
             "basis": scipy.linalg.block_diag(*(each.rows for each in meetings)),
             "bounds": np.array(
-                [
-                    scipy.linalg.block_diag(*bounds)
-                    for bounds in zip(*(each.bounds for each in meetings), strict=True)
-                ]
+                [scipy.linalg.block_diag(*bounds) for bounds in zip(*(each.bounds for each in meetings), strict=True)]
             ),
             "angles": np.sort(np.concatenate([each.angles for each in meetings])),
             "roundings": np.max([each.roundings for each in meetings], axis=0),
@@ -349,10 +340,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         """Return the mechanism that adds noise of this covariance to B x."""
         covariance = np.zeros((0, 0)) if self.trivial else validate.symmetric(covariance=primal)
         own, nothing = iter(self._blocks(covariance)), np.zeros((0, 0))
-        parts = [
-            LinearGaussianMechanism(each.rows, next(own) if len(each.rows) else nothing)
-            for each in self.meetings
-        ]
+        parts = [LinearGaussianMechanism(each.rows, next(own) if len(each.rows) else nothing) for each in self.meetings]
         return self.frame.joined(parts)
 
     @property
@@ -379,9 +367,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         - `tol`: `Maximality.improvement` up to which it counts as maximal.
         """
         tol = validate.positive_number(tol=tol)
-        covariance = (
-            self.covariance_from(primal) if isinstance(primal, GaussianPrivacy) else self._covariance(primal)
-        )
+        covariance = self.covariance_from(primal) if isinstance(primal, GaussianPrivacy) else self._covariance(primal)
         if self.trivial:
             return Maximality(0.0, True)
         if covariance is None:
@@ -407,8 +393,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         """
         parts = self.frame.parts(as_matrix(mechanism))
         found = [
-            each.covariance_of(part.standard_form.queries)
-            for each, part in zip(self.meetings, parts, strict=True)
+            each.covariance_of(part.standard_form.queries) for each, part in zip(self.meetings, parts, strict=True)
         ]
         if any(each is None for each in found):
             return None
@@ -433,9 +418,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
             return np.zeros((0, 0))
         given = validate.numeric(2, covariance=primal)
         if given.shape != (size, size):
-            raise InvalidInputError(
-                f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}"
-            )
+            raise InvalidInputError(f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}")
         return (given + given.T) / 2 if np.all(np.isfinite(given)) else None
 
     def _weights(self, dual: CommonDual | npt.ArrayLike) -> Array:

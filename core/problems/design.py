@@ -183,9 +183,7 @@ class DesignGeometry:
                 "neighbours must change at least one design query that the workload needs; none does, so every "
                 "answer can be released exactly"
             )
-        return cls(
-            workload, queries, checked, roots, moves, root_rounding, move_rounding, inverse.independent
-        )
+        return cls(workload, queries, checked, roots, moves, root_rounding, move_rounding, inverse.independent)
 
     def loads(self, power: int) -> WrittenLoads:
         """Return the sensitivities: squared moves for Gaussian noise, where the power is 1, else the moves."""
@@ -244,9 +242,7 @@ class DesignGeometry:
         # What is exact has basis rows of its own, without any noise; the others do not see it.
         unknown = scipy.linalg.null_space(known @ basis.T).T @ basis if len(known) else basis
         directions, root = least_squares(rows[~exact] @ unknown.T / deviations[~exact, None])
-        return np.vstack([known, unknown]), np.vstack(
-            [np.zeros((len(known), len(root))), directions.T @ root]
-        )
+        return np.vstack([known, unknown]), np.vstack([np.zeros((len(known), len(root))), directions.T @ root])
 
 
 def least_squares(strategy: Array) -> tuple[Array, Array]:
@@ -292,9 +288,7 @@ def _column_norms(workload: Workload, inverse: PseudoInverse, lengths: Array) ->
     """
     roots, rounding = _plain_norms(workload, inverse, lengths)
     close = CLOSE if workload.shape[0] * inverse.design.size <= LARGE else CLOSE_WHERE_LARGE
-    if rounding @ lengths <= close * (roots @ lengths) and np.all(
-        (rounding <= 1e3 * close * roots) | (roots == 0)
-    ):
+    if rounding @ lengths <= close * (roots @ lengths) and np.all((rounding <= 1e3 * close * roots) | (roots == 0)):
         return roots, rounding
     return _enclosed_norms(workload, inverse, lengths)
 

@@ -136,9 +136,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
     def exceeded(self, primal: object) -> tuple[str, ...]:
         """Say which queries, or tables, exceed their targets most."""
         forms = self.geometry.forms(self.geometry.point(primal))
-        return (
-            () if forms is None else variances_over(forms.worst_items(self.targets), self.geometry.item_words)
-        )
+        return () if forms is None else variances_over(forms.worst_items(self.targets), self.geometry.item_words)
 
     def prices(self, dual: object) -> Array:
         """Return ``μ_j c_j / Σ μ_l c_l``, each query's, or table's, share of the privacy cost."""

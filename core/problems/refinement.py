@@ -152,9 +152,7 @@ class RefinementStage:
         product = self.fixed @ self.fixed.T + free
         return np.asarray((product + product.T) / 2)
 
-    def certify(
-        self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]
-    ) -> Certificate:
+    def certify(self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]) -> Certificate:
         """Judge a covariance on B x (k, k), which must lie on the face, and weights (s,) and (m,).
 
         What is evaluated is the nearest point of the face. How far the covariance is from it, relative to its
@@ -249,9 +247,7 @@ class _Frame:
         self.units = np.where(lengths > 0, lengths, 1.0)[:, None]
         scaled = directions / self.units
         self.norms = np.linalg.norm(scaled, axis=0)[:, None]
-        self.orthonormal, self.triangle = scipy.linalg.qr(
-            scaled / self.norms.T, mode="economic", check_finite=False
-        )
+        self.orthonormal, self.triangle = scipy.linalg.qr(scaled / self.norms.T, mode="economic", check_finite=False)
 
     def coordinates(self, vectors: Array) -> Array:
         """Return the coordinates of vectors in the span of the directions."""
@@ -273,9 +269,7 @@ def _directions(rank: int, **named: npt.ArrayLike) -> Array:
     found = validate.finite(2, **named)
     validate.moderate(**named)
     if len(found) != rank:
-        raise InvalidInputError(
-            f"{name} must have {rank} rows, one per row of the basis, got shape {found.shape}"
-        )
+        raise InvalidInputError(f"{name} must have {rank} rows, one per row of the basis, got shape {found.shape}")
     return found
 
 
@@ -577,7 +571,5 @@ def _profile(argument: str, given: Profiled) -> Array:
         return given.profile
     profile = validate.numeric(1, **{argument: given})
     if not np.all(profile >= 0):
-        raise InvalidInputError(
-            f"{argument} must be a profile of entries of at least 0, got {profile.min():g}"
-        )
+        raise InvalidInputError(f"{argument} must be a profile of entries of at least 0, got {profile.min():g}")
     return profile

@@ -75,9 +75,7 @@ def dual_bound(
     held = np.arange(count, count + len(root))
     known, hidden = geometry.differences(held, moves, np.ones(len(held)), shares)
     hidden += len(held) * linalg.EPS * float(np.linalg.norm(known))
-    norm, allowance = linalg.trace_norm(
-        np.vstack([asked, root @ known]), missed + float(np.linalg.norm(root)) * hidden
-    )
+    norm, allowance = linalg.trace_norm(np.vstack([asked, root @ known]), missed + float(np.linalg.norm(root)) * hidden)
     sums = (len(queries) + len(moves) + root.size) * linalg.EPS
     return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
 
@@ -357,9 +355,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
 
         covariance = self.geometry.point(primal)
         if not self._sides(covariance).excess <= 1 + FEASIBLE:
-            raise InfeasibleAnswerError(
-                "no new mechanism: the covariance breaks a constraint or is indefinite"
-            )
+            raise InfeasibleAnswerError("no new mechanism: the covariance breaks a constraint or is indefinite")
         rows, silent = new_information(covariance, self.release_coordinates)
         noise = np.diag(np.repeat([1.0, 0.0], [len(rows), len(silent)]))
         queries = np.vstack([rows @ self.basis, in_few_digits(silent @ self.basis)])
@@ -418,11 +414,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         """Evaluate all constraints; the last ratio is the largest eigenvalue of ``K Σ K'``."""
         sides, coordinates = evaluate(self.row_by_row, primal), self.release_coordinates
         covariance = self.geometry.point(primal)
-        fixed = (
-            linalg.regularised_covariance((covariance + covariance.T) / 2)
-            if np.isfinite(sides.excess)
-            else None
-        )
+        fixed = linalg.regularised_covariance((covariance + covariance.T) / 2) if np.isfinite(sides.excess) else None
         if fixed is None or not len(coordinates):
             return sides
         with np.errstate(over="ignore", invalid="ignore"):

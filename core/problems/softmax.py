@@ -150,9 +150,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         return float(np.log(self.geometry.moves.shape[1]) / self.t1 + np.log(len(self.targets)) / self.t2)
 
     @with_reasons
-    def certify(
-        self, primal: npt.ArrayLike, dual: SoftmaxDual | tuple[npt.ArrayLike, npt.ArrayLike]
-    ) -> Certificate:
+    def certify(self, primal: npt.ArrayLike, dual: SoftmaxDual | tuple[npt.ArrayLike, npt.ArrayLike]) -> Certificate:
         """Judge a covariance on B x (k, k) and dual weights; neither needs to come from a solver.
 
         Proof of the bound. For any shares p, ``Σ p_i a_i + H(p)/t ≤ (1/t) log Σ exp(t a_i)``: it says that the
@@ -218,9 +216,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         """
         with np.errstate(over="ignore", invalid="ignore"):
             value = self._smooth(forms.profile, forms.variances)
-            highest = self._smooth(
-                forms.profile + forms.profile_rounding, forms.variances + forms.variance_rounding
-            )
+            highest = self._smooth(forms.profile + forms.profile_rounding, forms.variances + forms.variance_rounding)
         terms = len(forms.profile) + len(forms.variances)
         return value, (highest - value) / value + 4 * terms * EPS
 

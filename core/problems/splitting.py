@@ -134,9 +134,7 @@ def _best_weights(
     return (float(np.sqrt(gains @ weights).sum()) ** 2, dual), steps
 
 
-def _least_total(
-    problem: TotalVariance, shapes: tuple[Array, ...], parts: object
-) -> tuple[float, SplitPoint]:
+def _least_total(problem: TotalVariance, shapes: tuple[Array, ...], parts: object) -> tuple[float, SplitPoint]:
     """Return the levels of least total at a cost of 1, by the Cauchy-Schwarz inequality ``τ_T ∝ √(k_T / g_T)``."""
     split = problem.geometry
     bill = split.totals(parts, problem.weights)

@@ -73,9 +73,7 @@ def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:
     """
     rows = _strategy(strategy, workload)
     basis, root = least_squares(rows)
-    spread = sum(
-        float(np.vdot(part, part)) for _, part in answer_rows(workload, basis, basis.T @ root, "strategy")
-    )
+    spread = sum(float(np.vdot(part, part)) for _, part in answer_rows(workload, basis, basis.T @ root, "strategy"))
     return spread * float(np.einsum("pi,pi->i", rows, rows).max())
 
 
@@ -156,9 +154,7 @@ def relative_weights(workload: Workload, distribution: npt.ArrayLike | None = No
     cells = workload.shape[1]
     shares = np.full(cells, 1.0) if distribution is None else validate.finite(1, distribution=distribution)
     if len(shares) != cells or np.any(shares < 0) or not np.any(shares):
-        raise InvalidInputError(
-            f"distribution must be {cells} numbers of at least 0, one per cell, not all 0"
-        )
+        raise InvalidInputError(f"distribution must be {cells} numbers of at least 0, one per cell, not all 0")
     squares = np.asarray(abs(workload.matrix) ** 2 @ (shares * (cells / shares.sum())))
     norms = workload.row_norms()
     unseen = np.flatnonzero((squares == 0) & (norms > 0))
@@ -278,9 +274,7 @@ def banded(bands: npt.ArrayLike) -> CausalMechanism:
     if not 0 < number <= count <= MAX_STEPS:
         raise InvalidInputError(f"bands must be 1 to {count} rows of at most {MAX_STEPS} steps, got {number}")
     if np.any(rows[0] <= 0):
-        raise InvalidInputError(
-            f"bands[0], the main diagonal, must be positive, got {validate.shown(rows[0])}"
-        )
+        raise InvalidInputError(f"bands[0], the main diagonal, must be positive, got {validate.shown(rows[0])}")
     rows[np.arange(number)[:, None] + np.arange(count) >= count] = 0.0
     return CausalMechanism(Banded(rows))
 
@@ -311,9 +305,7 @@ def _strategy(strategy: npt.ArrayLike, workload: Workload) -> Array:
     check_workload(workload)
     rows = to_dense(validate.matrix(strategy=strategy))
     if rows.shape[1] != workload.shape[1]:
-        raise InvalidInputError(
-            f"strategy must have {workload.shape[1]} columns, one per cell, got {rows.shape[1]}"
-        )
+        raise InvalidInputError(f"strategy must have {workload.shape[1]} columns, one per cell, got {rows.shape[1]}")
     validate.moderate(strategy=rows)
     if not np.any(rows):
         raise InvalidInputError("strategy must have at least one row that is not all zero")

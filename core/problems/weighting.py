@@ -210,14 +210,10 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         """
         given, count = validate.numeric(1, weights=answer), len(self.design)
         if len(given) != count:
-            raise InvalidInputError(
-                f"weights must have {count} entries, one per design query, got {len(given)}"
-            )
+            raise InvalidInputError(f"weights must have {count} entries, one per design query, got {len(given)}")
         wrong = np.flatnonzero(~(given >= 0))
         if wrong.size:
-            raise InvalidInputError(
-                f"weights must not be negative, got {given[wrong[0]]:g} at weights[{wrong[0]}]"
-            )
+            raise InvalidInputError(f"weights must not be negative, got {given[wrong[0]]:g} at weights[{wrong[0]}]")
         return given
 
     def mechanism(self, primal: npt.ArrayLike, cost: float = 1.0) -> LinearGaussianMechanism:

@@ -67,9 +67,7 @@ def pack(key: str, value: object) -> Arrays:
         return _pack_items(key, value)
     kind = KINDS.get(type(value).__name__)
     if kind is None:
-        return {
-            key: files.as_text_array(key, [value])[0] if isinstance(value, str) else linalg.to_dense(value)
-        }
+        return {key: files.as_text_array(key, [value])[0] if isinstance(value, str) else linalg.to_dense(value)}
     arrays: Arrays = {f"{key}.kind": np.array(type(value).__name__)}
     for name, part in kind.parts(value).items():
         arrays |= pack(f"{key}.{name}", part)

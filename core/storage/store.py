@@ -161,9 +161,7 @@ def _union_made(table_names: Any = (), queries: tuple[Any, ...] = (), **parts: A
     if len(queries) != (count := sum(map(len, sets))):
         raise InvalidInputError(f"queries must be {count}, one per attribute of a table, got {len(queries)}")
     own = iter(queries)
-    tables = [
-        Table(name, tuple((axis, next(own)) for axis in axes)) for name, axes in zip(names, sets, strict=True)
-    ]
+    tables = [Table(name, tuple((axis, next(own)) for axis in axes)) for name, axes in zip(names, sets, strict=True)]
     for table in tables:
         for axis, asked in table.queries:
             size = domain.shape[axis]
@@ -276,16 +274,8 @@ def _noise(given: Mapping[str, Array]) -> dict[Key, tuple[Array, Array]]:
     """Return the basis and the covariance of every block, from arrays that must fit together to the last number."""
     sizes, shapes = given["key_sizes"], given["shapes"]
     whole = all(given[name].dtype.kind in "iu" for name in ("key_sizes", "key_pairs", "shapes"))
-    if (
-        not whole
-        or sizes.ndim != 1
-        or shapes.shape != (len(sizes), 2)
-        or np.any(sizes < 0)
-        or np.any(shapes < 1)
-    ):
-        raise InvalidInputError(
-            "key_sizes, key_pairs and shapes must be whole numbers, a key and a shape per block"
-        )
+    if not whole or sizes.ndim != 1 or shapes.shape != (len(sizes), 2) or np.any(sizes < 0) or np.any(shapes < 1):
+        raise InvalidInputError("key_sizes, key_pairs and shapes must be whole numbers, a key and a shape per block")
     pairs, rows = given["key_pairs"], shapes[:, 0]
     wanted = {
         "key_pairs": (int(sizes.sum()), 2),
@@ -328,9 +318,7 @@ def _stream(mechanism: StreamMechanism) -> Mapping[str, Any]:
     return {"workload": mechanism.workload} | {name: getattr(point, name) for name in names}
 
 
-def _stream_made(
-    workload: Any, neighbour_weights: Array, query_weights: Array, level: float
-) -> StreamMechanism:
+def _stream_made(workload: Any, neighbour_weights: Array, query_weights: Array, level: float) -> StreamMechanism:
     return StreamMechanism(workload, neighbour_weights, query_weights, level)  # a level that lacks is not 1
 
 

@@ -157,9 +157,7 @@ class Labelled(Attribute):
     named: ClassVar[bool] = True
 
     labels: tuple[str, ...] = ()
-    texts: tuple[
-        tuple[str, str], ...
-    ] = ()  # what records hold, with its label, where they do not hold labels
+    texts: tuple[tuple[str, str], ...] = ()  # what records hold, with its label, where they do not hold labels
     _codes: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -112,8 +112,7 @@ class Workload(Displayed):
         queries, cells = self.shape
         if queries * cells > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
-                f"workload of shape {queries} x {cells} is too large to write out "
-                f"(limit {MAX_DENSE_ENTRIES} entries)"
+                f"workload of shape {queries} x {cells} is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
             )
         return validate.read_only(self.matrix.toarray()) if sp.issparse(self.matrix) else self.matrix
 
@@ -123,14 +122,8 @@ class Workload(Displayed):
 
     def gram(self, query_weights: npt.ArrayLike | None = None) -> Array:
         """Return ``W' diag(query_weights) W`` (d, d); all weights 1 by default."""
-        weights = validate.per_item(
-            self.shape[0], query_weights=1.0 if query_weights is None else query_weights
-        )
-        scaled = (
-            self.matrix.T * weights
-            if not sp.issparse(self.matrix)
-            else self.matrix.T @ sp.diags_array(weights)
-        )
+        weights = validate.per_item(self.shape[0], query_weights=1.0 if query_weights is None else query_weights)
+        scaled = self.matrix.T * weights if not sp.issparse(self.matrix) else self.matrix.T @ sp.diags_array(weights)
         product = scaled @ self.matrix
         return np.asarray(product.toarray() if sp.issparse(product) else product)
 

@@ -168,11 +168,7 @@ def random_range(d: int | DomainLike, m: int, rng: Seed) -> Workload:
         inside = _membership(ends[:, axis, 0], ends[:, axis, 1], size) | ~restricted[:, axis, None]
         matrix = (matrix[:, :, None] * inside[:, None, :]).reshape(queries, -1)
     names = [
-        ", ".join(
-            _span(name, *ends[query, axis])
-            for axis, name in enumerate(domain.names)
-            if restricted[query, axis]
-        )
+        ", ".join(_span(name, *ends[query, axis]) for axis, name in enumerate(domain.names) if restricted[query, axis])
         for query in range(queries)
     ]
     return Workload(matrix, names, ["ranges"] * queries, domain)
@@ -236,8 +232,7 @@ def check_dense_size(rows: int, columns: int) -> None:
     """Refuse a dense matrix that is too large to write out."""
     if rows * columns > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
-            f"workload of shape {rows} x {columns} is too large to write out "
-            f"(limit {MAX_DENSE_ENTRIES} entries)"
+            f"workload of shape {rows} x {columns} is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
         )
 
 
@@ -304,12 +299,8 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     members = np.zeros((len(chosen), count), dtype=np.intp)
     for row, axes in zip(members, chosen, strict=True):
         row[list(axes)] = 1
-    names = [
-        f"parity of {', '.join(domain.names[axis] for axis in axes)}" if axes else "total" for axes in chosen
-    ]
-    return Workload(
-        1.0 - 2.0 * (members @ ones.T % 2), names, [f"order {len(axes)}" for axes in chosen], domain
-    )
+    names = [f"parity of {', '.join(domain.names[axis] for axis in axes)}" if axes else "total" for axes in chosen]
+    return Workload(1.0 - 2.0 * (members @ ones.T % 2), names, [f"order {len(axes)}" for axes in chosen], domain)
 
 
 def _sizes(order: int | Iterable[int] | None, count: int) -> list[int]:
@@ -457,9 +448,7 @@ def related(d: int, m: int, rank: int, rng: Seed) -> Workload:
     """
     cells, queries, inner = validate.size(d=d), validate.size(m=m), validate.size(rank=rank)
     if inner > min(cells, queries):
-        raise InvalidInputError(
-            f"rank must be at most {min(cells, queries)}, the smaller of m and d, got {inner}"
-        )
+        raise InvalidInputError(f"rank must be at most {min(cells, queries)}, the smaller of m and d, got {inner}")
     check_dense_size(queries, cells)
     generator = validate.generator(rng=rng)
     left = generator.standard_normal((queries, inner))
@@ -567,8 +556,7 @@ def _shared_domain(pieces: Sequence[Workload]) -> Domain | None:
     for other in domains[1:]:
         if other != domains[0]:
             raise InvalidInputError(
-                f"stacked workloads must agree on their domain, got {dict(domains[0].sizes)} "
-                f"and {dict(other.sizes)}"
+                f"stacked workloads must agree on their domain, got {dict(domains[0].sizes)} and {dict(other.sizes)}"
             )
     return domains[0] if domains else None
 

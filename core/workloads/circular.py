@@ -124,9 +124,7 @@ class CircularWorkload(Workload):
         return CircularWorkload, (self.bases,)
 
     def __repr__(self) -> str:
-        return (
-            f"CircularWorkload({self.shape[0]} queries x {self.shape[1]} cells, {len(self.bases)} families)"
-        )
+        return f"CircularWorkload({self.shape[0]} queries x {self.shape[1]} cells, {len(self.bases)} families)"
 
 
 def circular(bases: npt.ArrayLike) -> CircularWorkload:
@@ -222,9 +220,7 @@ def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
     members = validate.sequence(subset=subset)
     allowed = all(isinstance(each, int | np.integer) and 0 <= each < cells for each in members)
     if not (members and allowed):
-        raise InvalidInputError(
-            f"subset must hold one or more integers from 0 to {cells - 1}, got {members[:10]}"
-        )
+        raise InvalidInputError(f"subset must hold one or more integers from 0 to {cells - 1}, got {members[:10]}")
     chosen = np.unique(np.array(members, dtype=np.int64))
     if cells * len(chosen) ** 2 > MAX_STEPS:
         raise InvalidInputError(
@@ -261,9 +257,7 @@ def _names_of(index: int, base: Array, period: int) -> list[str]:
             return [f"cell {(starts[0] + shift) % size}" for shift in range(period)]
         if len(starts) == 1:
             ends = starts[0], starts[0] + len(members) - 1
-            return [
-                f"cells {(ends[0] + shift) % size}..{(ends[1] + shift) % size}" for shift in range(period)
-            ]
+            return [f"cells {(ends[0] + shift) % size}..{(ends[1] + shift) % size}" for shift in range(period)]
         if len(members) <= FEW_MEMBERS:
             turned = (sorted((members + shift) % size) for shift in range(period))
             return ["cells " + ", ".join(map(str, each)) for each in turned]

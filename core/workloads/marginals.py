@@ -55,9 +55,7 @@ class MarginalWorkload(Workload):
         count = len(validate.instance(Domain, domain=domain).names)
         for each in chosen:
             if not are_positions(each, count):
-                raise InvalidInputError(
-                    f"axes must be tuples of increasing positions below {count}, got {each!r}"
-                )
+                raise InvalidInputError(f"axes must be tuples of increasing positions below {count}, got {each!r}")
         object.__setattr__(self, "domain", domain)
         object.__setattr__(self, "cell_names", None)
         object.__setattr__(self, "axes", chosen)
@@ -224,9 +222,7 @@ def marginals(
     return MarginalWorkload(table, tabulations.chosen_axes(table, ways, sets, _few_tables))
 
 
-def random_marginals(
-    domain: tabulations.DomainLike, tables: int, rng: np.random.Generator | int
-) -> MarginalWorkload:
+def random_marginals(domain: tabulations.DomainLike, tables: int, rng: np.random.Generator | int) -> MarginalWorkload:
     """Count the records in every cell of marginal tables drawn at random.
 
     The sets of attributes are drawn uniformly among all non-empty ones, without repetition.
@@ -273,9 +269,7 @@ def cells_of(domain: Domain, axes: Axes) -> int:
 def check_marginal(workload: object, name: str = "workload") -> MarginalWorkload:
     """Refuse what is no workload of marginals."""
     if not isinstance(workload, MarginalWorkload):
-        raise InputTypeError(
-            f"{name} must be made by dualmech.workloads.marginals, got {type(workload).__name__}"
-        )
+        raise InputTypeError(f"{name} must be made by dualmech.workloads.marginals, got {type(workload).__name__}")
     return workload
 
 

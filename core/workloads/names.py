@@ -115,21 +115,15 @@ BUILT_IN = {
     "cdf": BuiltIn(workloads.cdf, "cdf:D", (_integer,)),
     "all_range": BuiltIn(workloads.all_range, "all_range:D", (_integer,)),
     "sines": BuiltIn(workloads.sines, "sines:D", (_integer,)),
-    "random_range": BuiltIn(
-        workloads.random_range, "random_range:D or AxBx...,M,SEED", (_shape, _integer, _integer)
-    ),
-    "range_marginals": BuiltIn(
-        workloads.range_marginals, "range_marginals:AxBx...:WAY,...", _TABLES, separator=":"
-    ),
+    "random_range": BuiltIn(workloads.random_range, "random_range:D or AxBx...,M,SEED", (_shape, _integer, _integer)),
+    "range_marginals": BuiltIn(workloads.range_marginals, "range_marginals:AxBx...:WAY,...", _TABLES, separator=":"),
     "marginals": BuiltIn(workloads.marginals, "marginals:AxBx...:WAY,...", _TABLES, separator=":"),
     "random_marginals": BuiltIn(
         workloads.random_marginals,
         "random_marginals:AxBx...,TABLES,SEED",
         (_integers("x"), _integer, _integer),
     ),
-    "parity": BuiltIn(
-        workloads.parity, "parity:ATTRIBUTES[:ORDER,...]", (_integer, _integers(",")), 1, separator=":"
-    ),
+    "parity": BuiltIn(workloads.parity, "parity:ATTRIBUTES[:ORDER,...]", (_integer, _integers(",")), 1, separator=":"),
     "circular_ranges": BuiltIn(
         workloads.circular_ranges,
         "circular_ranges:N[:LENGTH,...]",
@@ -149,9 +143,7 @@ BUILT_IN = {
     ),
     "census_tables": BuiltIn(workloads.census_tables, "census_tables[:AGES]", (_integer,), 1),
     "age_pyramid": BuiltIn(workloads.age_pyramid, "age_pyramid[:AGES[,ADULTS 0 or 1]]", (_integer, _flag), 2),
-    "random_signs": BuiltIn(
-        workloads.random_signs, "random_signs:D,M,SEED[,PROBABILITY]", (*_D_M_SEED, float), 1
-    ),
+    "random_signs": BuiltIn(workloads.random_signs, "random_signs:D,M,SEED[,PROBABILITY]", (*_D_M_SEED, float), 1),
     "predicates": BuiltIn(workloads.predicates, "predicates:D,M,SEED[,PROBABILITY]", (*_D_M_SEED, float), 1),
     "related": BuiltIn(workloads.related, "related:D,M,RANK,SEED", (_integer, *_D_M_SEED)),
 }

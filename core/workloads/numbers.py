@@ -45,9 +45,7 @@ def as_mapping(given: Any, name: str) -> Any:
     if not hasattr(index, "is_unique") or counts_from_zero(index):
         return given.to_numpy()
     if not index.is_unique:
-        raise InvalidInputError(
-            f"{name} must name each item once, {index[index.duplicated()][0]!r} is double"
-        )
+        raise InvalidInputError(f"{name} must name each item once, {index[index.duplicated()][0]!r} is double")
     # Sets of attributes of different sizes are padded with NaN, which no name equals.
     keys = [tuple(part for part in key if part == part) if isinstance(key, tuple) else key for key in index]
     return dict(zip(keys, given.to_numpy().tolist(), strict=True))
@@ -75,8 +73,7 @@ def by_table(given: object, name: str, domain: Domain, tables: Sequence[Axes], n
             raise InvalidInputError(f"{name} must name each table once, {key!r} is double")
         known[found] = validate.positive_number(**{f"{name}[{key!r}]": value})
     chosen = [
-        known.get(label, known.get(axes, known.get(len(axes))))
-        for label, axes in zip(names, tables, strict=True)
+        known.get(label, known.get(axes, known.get(len(axes)))) for label, axes in zip(names, tables, strict=True)
     ]
     for label, value in zip(names, chosen, strict=True):
         if value is None:
@@ -101,9 +98,7 @@ def by_query(workload: Workload, given: object, name: str, positive: bool = True
         if checked.ndim == 0:
             checked = validate.read_only(np.full(count, float(checked)))
         if checked.shape != (count,):
-            raise InvalidInputError(
-                f"{name} must be one number or {count} numbers, got shape {checked.shape}"
-            )
+            raise InvalidInputError(f"{name} must be one number or {count} numbers, got shape {checked.shape}")
         if np.any(checked < 0):
             first = int(np.flatnonzero(checked < 0)[0])
             raise InvalidInputError(f"{name} must not be negative, got {checked[first]:g} at {name}[{first}]")
@@ -123,22 +118,16 @@ def _of_each_query(workload: Workload, given: Mapping[Any, Any], name: str, posi
         if own in found:
             raise InvalidInputError(f"{name} must name each query once, {key!r} is double")
         found[own] = value
-        if not (
-            isinstance(value, float | int) and 0 < value < np.inf
-        ):  # what is plain needs no more of a check
+        if not (isinstance(value, float | int) and 0 < value < np.inf):  # what is plain needs no more of a check
             allowed = validate.positive_number if positive else validate.nonnegative_number
             found[own] = allowed(**{f"{name}[{key!r}]": value})
     if not groups.issuperset(found):
         twice = next((own for own, times in Counter(workload.names).items() if times > 1), None)
         if twice is not None:
             raise InvalidInputError(f"{name} by name needs queries with distinct names, {twice!r} is double")
-    chosen = [
-        found.get(own, found.get(group)) for own, group in zip(workload.names, workload.groups, strict=True)
-    ]
+    chosen = [found.get(own, found.get(group)) for own, group in zip(workload.names, workload.groups, strict=True)]
     if None in chosen:
-        raise InvalidInputError(
-            f"{name} must name every query, {workload.names[chosen.index(None)]!r} is not"
-        )
+        raise InvalidInputError(f"{name} must name every query, {workload.names[chosen.index(None)]!r} is not")
     return chosen
 
 

@@ -48,9 +48,7 @@ class TableWorkload(Workload):
     def __init__(self, tables: MarginalWorkload, queries: Iterable[Workload | None]) -> None:
         given, sizes = validate.sequence(queries=queries), check_marginal(tables, "tables")._domain.shape
         if len(given) != len(sizes):
-            raise InvalidInputError(
-                f"queries must have {len(sizes)} items, one per attribute, got {len(given)}"
-            )
+            raise InvalidInputError(f"queries must have {len(sizes)} items, one per attribute, got {len(given)}")
         for index, (own, size) in enumerate(zip(given, sizes, strict=True)):
             if own is not None and validate.instance(Workload, **{f"queries[{index}]": own}).shape[1] != size:
                 raise InvalidInputError(f"queries[{index}] must have {size} cells, got {own.shape[1]}")
@@ -190,9 +188,7 @@ def query_tables(
     for name, asked in queries.items():
         (axis,) = tables.domain.axes([name])
         if not isinstance(asked, Workload):
-            raise InputTypeError(
-                f"queries[{name!r}] must be a Workload of dualmech, got {type(asked).__name__}"
-            )
+            raise InputTypeError(f"queries[{name!r}] must be a Workload of dualmech, got {type(asked).__name__}")
         if asked.shape[1] != tables.domain.shape[axis]:
             raise InvalidInputError(
                 f"queries[{name!r}] must be over {tables.domain.shape[axis]} values, got {asked.shape[1]}"

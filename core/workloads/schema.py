@@ -59,9 +59,7 @@ class Schema(Domain):
 
     def __init__(self, attributes: Mapping[str, Any]) -> None:
         if not isinstance(attributes, Mapping):
-            raise InputTypeError(
-                f"attributes must map names to what their values are, got {type(attributes).__name__}"
-            )
+            raise InputTypeError(f"attributes must map names to what their values are, got {type(attributes).__name__}")
         found = tuple(attribute_of(validate.text(name=name), spec) for name, spec in attributes.items())
         columns = [each.source for each in found]
         if len(set(columns)) < len(columns):
@@ -142,9 +140,7 @@ def attribute_of(name: str, spec: object) -> Attribute:
         return _of_options(name, {"size": spec})
     if isinstance(spec, range):
         if spec.step != 1 or not len(spec):
-            raise InvalidInputError(
-                f"attribute {name!r} must be a range of step 1 that is not empty, got {spec}"
-            )
+            raise InvalidInputError(f"attribute {name!r} must be a range of step 1 that is not empty, got {spec}")
         return _of_options(name, {"from": spec.start, "to": spec.stop - 1})
     if isinstance(spec, Mapping):
         return _of_options(name, spec)
@@ -169,9 +165,7 @@ def _of_options(name: str, options: Mapping[str, Any]) -> Attribute:
             raise InvalidInputError(f"attribute {name!r} takes {', '.join(OPTIONS)}, got {key!r}{near}")
     kinds = [key for key in MAKERS if key in options]
     if len(kinds) != 1 or ("to" in options) != ("from" in options):
-        raise InvalidInputError(
-            f"attribute {name!r} must have exactly one of labels, from and to, bins, size"
-        )
+        raise InvalidInputError(f"attribute {name!r} must have exactly one of labels, from and to, bins, size")
     clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
     if clamp and kinds[0] in ("labels", "size"):
         raise InvalidInputError(f"attribute {name!r} has no ends to clamp numbers to")

@@ -130,9 +130,7 @@ class StreamWorkload(RuleWorkload):
     @property
     def has_matrix(self) -> bool:
         """Whether the matrix can be written out: it is not too large, and no entry too small."""
-        return (
-            self.shape[0] ** 2 <= MAX_DENSE_ENTRIES and self.decay ** (self.shape[1] - 1) >= validate.SMALLEST
-        )
+        return self.shape[0] ** 2 <= MAX_DENSE_ENTRIES and self.decay ** (self.shape[1] - 1) >= validate.SMALLEST
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the sums ``W x`` (d,) of a data vector x (d,), without the matrix."""
@@ -380,9 +378,7 @@ class RangeWorkload(RuleWorkload):
         count = _cells(cells)
         self._begin(count * (count + 1) // 2, count)
 
-    def ends(
-        self, queries: Sequence[int] | npt.NDArray[np.integer]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def ends(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return the first and the last cells of ranges, given by their numbers."""
         index, cells = validate.indices(self.shape[0], queries=queries), self.shape[1]
         # Ranges that begin at cell a or later: (d - a) (d - a + 1) / 2, which counted from the last is a triangle.

@@ -26,9 +26,7 @@ RACES = (
 )
 """The races of PL-94; a person reports one or more of them."""
 
-RACE_SETS = tuple(
-    chosen for size in range(1, len(RACES) + 1) for chosen in itertools.combinations(RACES, size)
-)
+RACE_SETS = tuple(chosen for size in range(1, len(RACES) + 1) for chosen in itertools.combinations(RACES, size))
 """The 63 values of race: single ones first, then pairs, triples, and so on."""
 
 ADULT_AGE = 18
@@ -106,9 +104,7 @@ def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
         raise InvalidInputError(f"ages must be at most {math.isqrt(MAX_ENTRIES // 2)}, got {count}")
     spans = [(0, age) for age in range(count)] + ([(ADULT_AGE, count - 1)] if adults else [])
     age = np.arange(count)
-    ranges = sp.csr_array(
-        np.array([(first <= age) & (age <= last) for first, last in spans], dtype=np.float64)
-    )
+    ranges = sp.csr_array(np.array([(first <= age) & (age <= last) for first, last in spans], dtype=np.float64))
     people = {"males": [[1, 0]], "females": [[0, 1]], "all": [[1, 1]]}
     matrix = sp.vstack([sp.kron(sp.csr_array(who), ranges) for who in people.values()], format="csr")
     matrix.eliminate_zeros()  # the Kronecker product stores some
@@ -122,9 +118,7 @@ def _partitions(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_arr
     codes, row, offset = domain.codes(), [], 0
     for axes in chosen:
         shape = tuple(domain.shape[axis] for axis in axes)
-        within = (
-            np.ravel_multi_index(tuple(codes[list(axes)]), shape) if axes else np.zeros(domain.cells, int)
-        )
+        within = np.ravel_multi_index(tuple(codes[list(axes)]), shape) if axes else np.zeros(domain.cells, int)
         row.append(offset + within)
         offset += int(np.prod(shape, dtype=np.int64))
     rows, cells = np.concatenate(row), np.tile(np.arange(domain.cells), len(chosen))

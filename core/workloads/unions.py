@@ -69,9 +69,7 @@ def asked_of(attribute: Attribute, asked: object, alone: bool = False) -> Worklo
     if not attribute.named:
         return Workload(rows)
     names = [attribute.describe(np.flatnonzero(row).tolist(), asked == "prefixes") for row in rows]
-    shown = [
-        name or f"{attribute.name}: {int(row.sum())} values" for name, row in zip(names, rows, strict=True)
-    ]
+    shown = [name or f"{attribute.name}: {int(row.sum())} values" for name, row in zip(names, rows, strict=True)]
     return Workload(rows, shown)
 
 
@@ -219,9 +217,7 @@ class UnionWorkload(Workload):
         """The table of each query; in a stack its own group, or its label."""
         self._check_query_count()
         if self.pieces:
-            given = (
-                piece.groups if label is None else (label,) * piece.shape[0] for piece, label in self.pieces
-            )
+            given = (piece.groups if label is None else (label,) * piece.shape[0] for piece, label in self.pieces)
             return tuple(group for each in given for group in each)
         return tuple(table.name for table in self.tables for _ in range(math.prod(self.table_shape(table))))
 
@@ -245,9 +241,7 @@ class UnionWorkload(Workload):
                     own[:, index] = asked.column_squares()
             worst = _maximal_rows(own)
             if len(combined) * len(worst) > MAX_COMBINATIONS:
-                raise InvalidInputError(
-                    f"more than {MAX_COMBINATIONS} combinations of values could be the worst"
-                )
+                raise InvalidInputError(f"more than {MAX_COMBINATIONS} combinations of values could be the worst")
             combined = (combined[:, None, :] * worst).reshape(-1, len(self.tables))
         return math.sqrt(float(combined.sum(axis=1).max()))
 
@@ -299,9 +293,7 @@ class UnionWorkload(Workload):
         return [f"{table.name}: {each}" if each else table.name for each in names]
 
 
-def union(
-    domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, Any] | Iterable[str]]
-) -> UnionWorkload:
+def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, Any] | Iterable[str]]) -> UnionWorkload:
     """Ask named tables, each a product of one query set for each of its attributes, summed over all others.
 
     Raises `InvalidInputError` or `InputTypeError` for no tables, an unknown attribute or one named twice, queries

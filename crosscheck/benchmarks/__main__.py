@@ -51,9 +51,7 @@ def run(
             help="Only cases whose name begins so; or of: peers, softmax, program1, common, local, growth, fitted."
         ),
     ] = None,
-    reference: Annotated[
-        bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")
-    ] = True,
+    reference: Annotated[bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")] = True,
     folder: Annotated[str, typer.Option("--plots", help="Draw `softmax` or `growth` into this folder.")] = "",
     one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:

@@ -237,9 +237,7 @@ def _on_stream(problem: TotalVariance, **options: Any) -> Solution:
     return fast.solve(TotalVariance(problem.workload, geometry="stream"), **options)
 
 
-def _jax_privacy(
-    problem: TotalVariance, ends: Callable[[Any, int], bool], compiled: bool = False
-) -> PeerAnswer:
+def _jax_privacy(problem: TotalVariance, ends: Callable[[Any, int], bool], compiled: bool = False) -> PeerAnswer:
     """Optimise a strategy by jax_privacy in 64 bits; where `compiled`, seconds until its first step do not count."""
     import jax
     from jax_privacy.matrix_factorization import dense
@@ -284,9 +282,7 @@ CONTEST = Contest(
     (
         Contender("fast layer", partial(fast.solve, tol=PROVEN)),
         Contender("fast layer, stream", partial(_on_stream, tol=PROVEN)),
-        Contender(
-            "jax_privacy", partial(_jax_privacy, ends=_by_its_own_rule), missing=_missing("jax_privacy")
-        ),
+        Contender("jax_privacy", partial(_jax_privacy, ends=_by_its_own_rule), missing=_missing("jax_privacy")),
         Contender(
             "jax_privacy to the same gap, compiled",
             partial(_jax_privacy, ends=_near_the_bound, compiled=True),
@@ -362,9 +358,7 @@ def _common_problem(
 COMMON_CONTENDERS = (
     Contender("fixed point", fast.solve),
     Contender("Clarabel", partial(by_reference, backend="CLARABEL"), largest=32, skipped=TOO_LONG),
-    Contender(
-        "SCS", partial(by_reference, backend="SCS"), largest=128, skipped="r = 256 takes it up to minutes"
-    ),
+    Contender("SCS", partial(by_reference, backend="SCS"), largest=128, skipped="r = 256 takes it up to minutes"),
 )
 
 KINDS = {"random": random, "near-equal": near_equal, "ill-conditioned": ill_conditioned}
@@ -444,9 +438,7 @@ def _on_queries(problem: FitnessForUse) -> Solution:
 SOFTMAX_CONTENDERS = (
     Contender(DUAL, fast.solve, "#1b1b1b"),
     Contender("SM-II", partial(_softmax, "softmax_newton"), "#0072b2"),
-    Contender(
-        "SM-II, printed Hessian", partial(_softmax, "softmax_newton", hessian="printed"), "#0072b2", "--"
-    ),
+    Contender("SM-II, printed Hessian", partial(_softmax, "softmax_newton", hessian="printed"), "#0072b2", "--"),
     Contender("SM-II, 50 CG", partial(_softmax, "softmax_newton", conjugate_gradients=FIFTY), "#56b4e9"),
     Contender(
         "SM-II, 50 CG, printed",
@@ -492,12 +484,8 @@ def _panels(axes: Sequence[Axes], entries: list[Timing]) -> None:
     for contender in SOFTMAX_CONTENDERS:
         mine = [entry for entry in entries if entry.solver == contender.name]
         cells = [entry.cells for entry in mine]
-        for panel, values in zip(
-            axes, ([each.seconds for each in mine], [each.gap for each in mine]), strict=True
-        ):
-            panel.plot(
-                cells, values, "o" + contender.line, ms=3.5, color=contender.colour, label=contender.name
-            )
+        for panel, values in zip(axes, ([each.seconds for each in mine], [each.gap for each in mine]), strict=True):
+            panel.plot(cells, values, "o" + contender.line, ms=3.5, color=contender.colour, label=contender.name)
     for panel, what in zip(axes, ("seconds, one thread", "proven gap, relative"), strict=True):
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")

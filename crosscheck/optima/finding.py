@@ -69,9 +69,7 @@ class ExactOptimum(Displayed):
     @property
     def certificate(self) -> Certificate:
         """What the judge says of the nearest doubles."""
-        lam, mu = (
-            [float(each) for each in weights] for weights in (self.neighbour_weights, self.query_weights)
-        )
+        lam, mu = ([float(each) for each in weights] for weights in (self.neighbour_weights, self.query_weights))
         dual = lam if isinstance(self.problem, TotalVariance) else (lam, mu)
         found: Certificate = self.problem.certify(np.array(self.covariance, dtype=float), dual)
         return found

@@ -177,9 +177,7 @@ def _value(asked: FractionProblem, lam: list[Number], mu: list[Number]) -> float
     return float(norm**2 / float(sum(lam) * asked.shares(mu)))
 
 
-def _from_weights(
-    asked: FractionProblem, lam: list[Number], mu: list[Number], noise: Array
-) -> ExactProof | None:
+def _from_weights(asked: FractionProblem, lam: list[Number], mu: list[Number], noise: Array) -> ExactProof | None:
     """Return the proof that weights and the noise that follows from them make, if they make one."""
     p, q = exact.weighted_gram(exact.transpose(asked.moves), lam), exact.weighted_gram(asked.queries, mu)
     mean = _geometric_mean(exact.floats(p), exact.floats(q))

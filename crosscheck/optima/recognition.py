@@ -134,9 +134,7 @@ class _Conditions:
         costs = costs if self.of_variance else t * costs >> BITS
         own = self.rows[self.seen]
         variances = (_product(own, sigma) * own).sum(axis=1) >> BITS
-        return np.concatenate(
-            [balance[self.upper], costs - ONE, variances - self.limits[self.seen], [lam.sum() - ONE]]
-        )
+        return np.concatenate([balance[self.upper], costs - ONE, variances - self.limits[self.seen], [lam.sum() - ONE]])
 
     def derivative(self, unknowns: Units) -> Array:
         """Return the derivative of the conditions, in doubles."""
@@ -167,9 +165,7 @@ class _Conditions:
         entries = np.sqrt(np.abs(np.outer(np.diag(sigma), np.diag(sigma))))[self.upper]
         limits, ones = _doubles(self.limits[self.seen]), np.ones(len(self.neighbours))
         balance = entries * (t if self.of_variance else 1.0)
-        return np.concatenate([balance, ones, limits, [1.0]]), np.concatenate(
-            [entries, ones, 1 / limits, [t]]
-        )
+        return np.concatenate([balance, ones, limits, [1.0]]), np.concatenate([entries, ones, 1 / limits, [t]])
 
     def free(self, unknowns: Units) -> list[int]:
         """Return as many unknowns as the conditions leave free, those that they leave free most."""
@@ -240,9 +236,7 @@ def _inverse(matrix: Units) -> Units | None:
         found = _from_doubles(np.linalg.inv(_doubles(matrix)))
     except (np.linalg.LinAlgError, OverflowError):
         return None
-    identity = np.array(
-        [[ONE * (i == j) for j in range(len(matrix))] for i in range(len(matrix))], dtype=object
-    )
+    identity = np.array([[ONE * (i == j) for j in range(len(matrix))] for i in range(len(matrix))], dtype=object)
     for _ in range(12):
         left = identity - _product(matrix, found)
         if np.abs(left).max() > ONE >> 3:
@@ -259,9 +253,7 @@ def _product(left: Units, right: Units) -> Units:
 
 def _units(rows: Any) -> Units:
     """Return fractions in units, rounded down."""
-    return np.array(
-        [[each.numerator * ONE // each.denominator for each in row] for row in rows], dtype=object
-    )
+    return np.array([[each.numerator * ONE // each.denominator for each in row] for row in rows], dtype=object)
 
 
 def _doubles(units: Units) -> Array:
@@ -272,10 +264,7 @@ def _doubles(units: Units) -> Array:
 
 def _from_doubles(values: npt.ArrayLike) -> Units:
     """Return doubles in units; those that are not finite raise `OverflowError`."""
-    flat = [
-        0 if each != each else int(Fraction(each) * ONE)
-        for each in np.asarray(values, float).ravel().tolist()
-    ]
+    flat = [0 if each != each else int(Fraction(each) * ONE) for each in np.asarray(values, float).ravel().tolist()]
     return np.array([*flat, None], dtype=object)[:-1].reshape(np.shape(values))
 
 
@@ -332,10 +321,7 @@ def relation(values: Sequence[int]) -> list[int] | None:
     [-2, 3]
     """
     for bits in SEARCHED:
-        rows = [
-            [*(int(i == j) for j in range(len(values))), value >> BITS - bits]
-            for i, value in enumerate(values)
-        ]
+        rows = [[*(int(i == j) for j in range(len(values))), value >> BITS - bits] for i, value in enumerate(values)]
         found = reduced(rows)[0][:-1]
         off = abs(sum(a * value for a, value in zip(found, values, strict=True)))
         if any(found) and off <= sum(map(abs, found)) << GUARD + 32:

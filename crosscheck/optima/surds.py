@@ -202,9 +202,7 @@ def _without_squares(whole: int) -> tuple[int, int] | None:
         while whole % divisor == 0:
             whole //= divisor
             outside, inside = (
-                (outside * divisor, inside // divisor)
-                if inside % divisor == 0
-                else (outside, inside * divisor)
+                (outside * divisor, inside // divisor) if inside % divisor == 0 else (outside, inside * divisor)
             )
         divisor += 1 if divisor == 2 else 2
     root = math.isqrt(whole)
@@ -255,9 +253,7 @@ def _stood_for(value: float) -> Fraction:
 
 def simplest(array: npt.ArrayLike, within: float) -> Rows | None:
     """Return the fractions of least denominators within a distance of each entry, None where one has none small."""
-    rows = [
-        [_simplest(float(entry), within) for entry in row] for row in np.atleast_2d(np.asarray(array, float))
-    ]
+    rows = [[_simplest(float(entry), within) for entry in row] for row in np.atleast_2d(np.asarray(array, float))]
     return None if any(entry is None for row in rows for entry in row) else rows  # type: ignore[return-value]
 
 
@@ -267,9 +263,7 @@ def _simplest(value: float, within: float) -> Fraction | None:
         return None
     while low < high:  # distances fall as denominators grow
         middle = (low + high) // 2
-        low, high = (
-            (low, middle) if abs(float(_near(value, middle)) - value) <= within else (middle + 1, high)
-        )
+        low, high = (low, middle) if abs(float(_near(value, middle)) - value) <= within else (middle + 1, high)
     return _near(value, low)
 
 

@@ -50,9 +50,7 @@ class Claim:
     value: float
     lower: float
     upper: float
-    excess: (
-        float  # of the raw point, the largest over a constraint or over the value, relative; NaN if not known
-    )
+    excess: float  # of the raw point, the largest over a constraint or over the value, relative; NaN if not known
     seconds: float  # CVXPY's compiling included
 
     @property
@@ -187,9 +185,7 @@ def at_extreme_scale(problem_name: str) -> Row:
         value = f"{said.value:.4g}" if said.status in WORDS else "—"
         word = WORDS.get(said.status, said.status)
         found.append(Row({"claim": said, "backend": backend, "says": word, "value": value, "proven": proven}))
-    return Row(
-        {"problem": problem_name}, float(np.nanmax([each.proven for each in found])), parts=tuple(found)
-    )
+    return Row({"problem": problem_name}, float(np.nanmax([each.proven for each in found])), parts=tuple(found))
 
 
 def excess(problem: Any, program: Any, value: float) -> float:
@@ -295,9 +291,7 @@ SCALES_COLUMNS: Columns = (
 def _tasks(quick: bool) -> list[Callable[[], Row]]:
     cells = QUICK_CELLS if quick else MOST_CELLS
     return [
-        partial(claims, name, version, tight, cells)
-        for name, version in backends().items()
-        for tight in (False, True)
+        partial(claims, name, version, tight, cells) for name, version in backends().items() for tight in (False, True)
     ]
 
 

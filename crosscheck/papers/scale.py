@@ -113,8 +113,7 @@ def small(quick: bool) -> list[MarginalsCase]:
 def adult(quick: bool) -> list[MarginalsCase]:
     """Return Adult's tables of up to one, two, three and, if there is time, four attributes."""
     return [
-        MarginalsCase(f"up to {most}-way", ADULT, tuple(range(1, most + 1)))
-        for most in (1, 2, 3, 4)[: 3 + (not quick)]
+        MarginalsCase(f"up to {most}-way", ADULT, tuple(range(1, most + 1))) for most in (1, 2, 3, 4)[: 3 + (not quick)]
     ]
 
 
@@ -428,10 +427,7 @@ def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
     """
     tables = split.workload.tables
     assert tables.domain is not None
-    shapes = [
-        _attribute(size, total)[0] if axis in numerical else np.eye(size)
-        for axis, size in tables.domain.sizes
-    ]
+    shapes = [_attribute(size, total)[0] if axis in numerical else np.eye(size) for axis, size in tables.domain.sizes]
     parts = split.parts(shapes)
     assert parts is not None
     roots = np.sqrt(split.totals(parts, np.ones(len(tables.axes))) * split.costs(parts))
@@ -586,7 +582,5 @@ SHEETS = {
     "domains": _sheet("domains of published experiments and of the census", domains, CLARABEL),
     "published": Sheet(f"{PLANNER}, root mean square errors", _published_tasks, _show_published),
     "growth": _sheet("two to eighty attributes of ten values", growth, picture=draw_growth, panels=2),
-    "census": Sheet(
-        "the census's lists of tables", _census, one_table(CENSUS_COLUMNS, notes=[CENSUS_LEGEND])
-    ),
+    "census": Sheet("the census's lists of tables", _census, one_table(CENSUS_COLUMNS, notes=[CENSUS_LEGEND])),
 }

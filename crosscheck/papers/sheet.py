@@ -51,9 +51,7 @@ class Row:
         if not isinstance(form, str):
             return form(self)
         mark = uncertified_mark(self.certified)
-        return form.format_map(
-            {"gap": self.gap, "verdict": VERDICTS[self.outcome], "mark": mark, **self.values}
-        )
+        return form.format_map({"gap": self.gap, "verdict": VERDICTS[self.outcome], "mark": mark, **self.values})
 
 
 Form = str | Callable[[Row], str]

@@ -89,9 +89,7 @@ SHEETS: Mapping[str, Sheet] = _Registry()  # tables and figures by name; the fir
 
 def sheet_names() -> str:
     """Return the names of all sheets in words, each paper's with what stands for all of them."""
-    return "; ".join(
-        ", ".join(f"{paper}/{name}" for name in (*names, EVERYTHING)) for paper, names in PAPERS.items()
-    )
+    return "; ".join(", ".join(f"{paper}/{name}" for name in (*names, EVERYTHING)) for paper, names in PAPERS.items())
 
 
 def select_sheets(names: Sequence[str]) -> dict[str, Sheet]:

@@ -46,9 +46,7 @@ def judged(steps: int) -> Row:
     begun, found = time.perf_counter(), []
     for name, made in STRATEGIES.items():
         strategy = made(steps)
-        first, last = (
-            judge(each, strategy, bound=own).scaled for each, own in zip(problems, bounds, strict=True)
-        )
+        first, last = (judge(each, strategy, bound=own).scaled for each, own in zip(problems, bounds, strict=True))
         off = max(first.resolution, last.resolution)
         found.append(Row({"strategy": name, "steps": steps, "largest": first, "total": last, "off": off}))
     return Row(
@@ -102,9 +100,7 @@ def _tasks(quick: bool) -> list[Callable[[], Row]]:
 
 def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
     found = [*rows]
-    notes = [
-        row.text("{steps} steps: bounds proven to {gap:.0e}; all judged in {seconds:.2g} s.") for row in found
-    ]
+    notes = [row.text("{steps} steps: bounds proven to {gap:.0e}; all judged in {seconds:.2g} s.") for row in found]
     out.print(drawn(title, COLUMNS, [part for row in found for part in row.parts], notes=[LEGEND, *notes]))
 
 

@@ -88,9 +88,7 @@ def verdict(evidence: Sequence[Evidence], cost: Interval) -> InstanceVerdict:
         finding = Finding.ABOVE
     else:
         finding = Finding.DIFFERS
-    return InstanceVerdict(
-        finding, common, (common[0] / cost[1] - 1, common[1] / cost[0] - 1), names, others, sources
-    )
+    return InstanceVerdict(finding, common, (common[0] / cost[1] - 1, common[1] / cost[0] - 1), names, others, sources)
 
 
 def _weight(evidence: Sequence[Evidence], piece: Interval) -> int:
@@ -137,17 +135,12 @@ def with_proofs(sheets: Mapping[str, Sheet], folder: str) -> dict[str, Sheet]:
     made or written to.
     """
     place = files.atomic.make_folder(folder)
-    return {
-        name: replace(sheet, tasks=partial(_proving, sheet.tasks, place, name))
-        for name, sheet in sheets.items()
-    }
+    return {name: replace(sheet, tasks=partial(_proving, sheet.tasks, place, name)) for name, sheet in sheets.items()}
 
 
 def written(folder: str) -> Written:
     """Return what rows have written into a folder."""
-    reasons = {
-        path.stem: path.read_text(encoding="utf-8").strip() for path in sorted(Path(folder).glob("*.txt"))
-    }
+    reasons = {path.stem: path.read_text(encoding="utf-8").strip() for path in sorted(Path(folder).glob("*.txt"))}
     return Written(len([*Path(folder).glob("*.json")]), reasons)
 
 

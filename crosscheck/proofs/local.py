@@ -78,9 +78,7 @@ def _reconstruction(whole: Matrix, strategy: Array, prior: Array) -> Matrix:
     scale = np.where(scale > 0, scale, np.sqrt(strategy.mean(axis=1)))
     guess = np.linalg.pinv(strategy / scale[:, None], rcond=1e-15) / scale
     if not np.all(np.isfinite(guess)):
-        raise CertificateError(
-            "the answer shows nothing in whole numbers: its strategy has no reconstruction"
-        )
+        raise CertificateError("the answer shows nothing in whole numbers: its strategy has no reconstruction")
     found = exactly(guess)
     for _ in range(noise.MOST_STEPS):
         error = exact.departure(found, whole)

@@ -113,9 +113,7 @@ def square_strategy(basis: Array, covariance: Array, moves: Any) -> Array:
     weights = np.sqrt(np.maximum(values, FAINT * values[-1]))
     measured = (vectors / weights).T @ (basis / spread[:, None])
     unseen = scipy.linalg.null_space(basis).T
-    cost, side = (
-        np.sqrt(np.square(moved(rows, moves)).sum(axis=0).max(initial=0)) for rows in (measured, unseen)
-    )
+    cost, side = (np.sqrt(np.square(moved(rows, moves)).sum(axis=0).max(initial=0)) for rows in (measured, unseen))
     rows = np.vstack([measured, SIDE * cost / (side or 1.0) * unseen])
     if np.any(exact_rows):  # reflections would spread the rounding of such a row over all others
         return rows

@@ -251,9 +251,7 @@ def refuse_large_split(problem: OnGeometry) -> None:
     for axes in workload.tables.axes:
         asked = [workload.queries[axis] for axis in axes]
         cases = (
-            1.0
-            if problem.numbers == "weights"
-            else np.prod([1.0 if each is None else each.shape[0] for each in asked])
+            1.0 if problem.numbers == "weights" else np.prod([1.0 if each is None else each.shape[0] for each in asked])
         )
         work += 2 ** len(axes) * cases
     limited(float(work), f"{count_text(workload.shape[0])} queries split by attribute")
@@ -269,9 +267,7 @@ def _split_noise(split: Split, point: SplitPoint) -> Parts:
     attributes, units = {}, []
     for axis, covariance in enumerate(point.shapes):
         unit = covariance[0, 0]
-        even = split.workload.queries[axis] is None and np.array_equal(
-            covariance, unit * np.eye(len(covariance))
-        )
+        even = split.workload.queries[axis] is None and np.array_equal(covariance, unit * np.eye(len(covariance)))
         units.append(float(unit) if even else 1.0)
         if not even:
             attributes[str(axis)] = _strategy(covariance)
@@ -298,9 +294,7 @@ def _strategy(covariance: Array) -> Parts:
     try:
         root = np.linalg.cholesky((left + left.T) / 2)
     except np.linalg.LinAlgError as error:
-        raise CertificateError(
-            "the answer shows nothing in whole numbers: its noise is no covariance"
-        ) from error
+        raise CertificateError("the answer shows nothing in whole numbers: its noise is no covariance") from error
     measured = scipy.linalg.solve_triangular(root, rows - np.outer(rows @ means, np.ones(size)), lower=True)
     strategy = np.vstack([np.ones(size), measured])
     return {"strategy": strategy, "inverse": inverse(strategy, np.column_stack([means, rows.T @ root]))}
@@ -362,9 +356,7 @@ def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Pa
     for index, (factor, own) in enumerate(zip(problem.factors, stated["factors"], strict=True)):
         users = dual.neighbour_weights[index]
         weights = (
-            FitnessDual(users, dual.query_weights[index])
-            if isinstance(dual, FitnessDual)
-            else VarianceDual(users)
+            FitnessDual(users, dual.query_weights[index]) if isinstance(dual, FitnessDual) else VarianceDual(users)
         )
         _, find = _finders(own)
         found.append(find(factor, primal[index], weights, own))

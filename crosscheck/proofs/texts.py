@@ -46,9 +46,7 @@ def exactly(array: Array) -> Matrix:
     """Return the very numbers of an array as whole ones times one power of two."""
     pairs = [[entry.as_integer_ratio() for entry in row] for row in array.tolist()]
     longest = max(bottom for row in pairs for _, bottom in row)
-    return Matrix(
-        [[top * (longest // bottom) for top, bottom in row] for row in pairs], 1 - longest.bit_length()
-    )
+    return Matrix([[top * (longest // bottom) for top, bottom in row] for row in pairs], 1 - longest.bit_length())
 
 
 def float_below(value: Fraction) -> float:
@@ -64,9 +62,7 @@ def float_above(value: Fraction) -> float:
 
 def root_below(weight: float | Fraction) -> float:
     """Return a number whose square is at most what is given, exactly."""
-    root = (
-        float_below(Fraction(weight)) ** 0.5
-    )  # A fraction below the smallest doubles would be rounded up by far.
+    root = float_below(Fraction(weight)) ** 0.5  # A fraction below the smallest doubles would be rounded up by far.
     while Fraction(root) ** 2 > weight:
         root = nextafter(root, 0.0)
     return root

@@ -87,9 +87,7 @@ def logistic_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: 
     first, second = first[apart], second[apart]
     crossings = np.unique((intercepts[second] - intercepts[first]) / (slopes[first] - slopes[second]))
     between = (crossings[1:] + crossings[:-1]) / 2
-    inside = (
-        np.concatenate([crossings[:1] - 1, between, crossings[-1:] + 1]) if len(crossings) else np.zeros(1)
-    )
+    inside = np.concatenate([crossings[:1] - 1, between, crossings[-1:] + 1]) if len(crossings) else np.zeros(1)
     likeliest = np.maximum.accumulate(np.argmax(intercepts + np.outer(inside, slopes), axis=1))
     edges = np.concatenate([[-np.inf], crossings, [np.inf]])
     return Thresholds(centre + scale * edges[np.searchsorted(likeliest, np.arange(1, options))])
@@ -138,9 +136,7 @@ def _as_choices(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int) -> 
     if right.shape != people.shape or np.any(right != np.asarray(choices)):
         raise InvalidInputError(f"choices must be {len(people)} integers, one per count")
     if right.min() < 0 or right.max() >= kinds:
-        raise InvalidInputError(
-            f"choices must lie between 0 and {kinds - 1}, got {right.min()} to {right.max()}"
-        )
+        raise InvalidInputError(f"choices must lie between 0 and {kinds - 1}, got {right.min()} to {right.max()}")
     return people, right
 
 
@@ -243,7 +239,5 @@ def target_weights(targets: npt.ArrayLike, variant: str, reading: str = "code") 
     goals = validate.positive(1, targets=targets)
     if (variant, reading) not in EXPONENTS:
         allowed = ", ".join(f"{name} with {how}" for name, how in EXPONENTS)
-        raise InvalidInputError(
-            f"variant and reading must be one of {allowed}; got {variant!r} with {reading!r}"
-        )
+        raise InvalidInputError(f"variant and reading must be one of {allowed}; got {variant!r} with {reading!r}")
     return np.asarray(goals ** -EXPONENTS[variant, reading])

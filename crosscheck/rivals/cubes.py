@@ -123,8 +123,7 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
     attributes = attributes_of(domain)
     if attributes.cells**2 > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
-            f"Fourier basis of {attributes.cells} cells is too large to write out "
-            f"(limit {MAX_DENSE_ENTRIES} entries)"
+            f"Fourier basis of {attributes.cells} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
         )
     chosen = list(subsets(len(attributes.shape)))
     if workload is None:
@@ -140,9 +139,7 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
     return np.vstack(kept)
 
 
-def fourier(
-    workload: Workload, cost: float, domain: int | DomainLike | None = None
-) -> LinearGaussianMechanism:
+def fourier(workload: Workload, cost: float, domain: int | DomainLike | None = None) -> LinearGaussianMechanism:
     """Add equal noise to the Fourier coefficients that a workload needs ("Fourier").
 
     On marginals, with r coefficients needed, every column of the strategy has the squared norm ``r / d``, and a
@@ -181,9 +178,7 @@ def character_block(domain: Domain, axes: tuple[int, ...]) -> Array:
 
 def subsets(count: int) -> Iterator[tuple[int, ...]]:
     """Return the subsets of ``0 … count - 1``, small ones first."""
-    return itertools.chain.from_iterable(
-        itertools.combinations(range(count), size) for size in range(count + 1)
-    )
+    return itertools.chain.from_iterable(itertools.combinations(range(count), size) for size in range(count + 1))
 
 
 def dependence(queries: Matrix, domain: Domain) -> npt.NDArray[np.bool_]:
@@ -350,9 +345,7 @@ def _choose(domain: Domain, asked: Sequence[Axes], offered: Sequence[Axes], exac
     whole, best = (1 << len(asked)) - 1, list(range(len(offered)))
     least = len(offered) * limits[-1] + 1
     for limit in limits:
-        masks = [
-            sum(1 << position for position, ratio in cover.items() if ratio <= limit) for cover in covers
-        ]
+        masks = [sum(1 << position for position, ratio in cover.items() if ratio <= limit) for cover in covers]
         affordable = (least - 1) // limit
         found = _least_cover(masks, whole, affordable) if exact else _greedy_cover(masks, whole)
         if found is not None and len(found) <= affordable:
@@ -405,10 +398,7 @@ def _tables_of(workload: Workload, domain: Domain) -> list[Axes]:
         axes = tuple(int(axis) for axis in np.flatnonzero(row))
         groups.setdefault(workload.groups[query], {})[axes] = None
     largest = [
-        axes
-        for found in groups.values()
-        for axes in found
-        if not any(set(axes) < set(other) for other in found)
+        axes for found in groups.values() for axes in found if not any(set(axes) < set(other) for other in found)
     ]
     return list(dict.fromkeys(largest))
 
@@ -448,9 +438,7 @@ def weighted_marginals(workload: MarginalWorkload, cost: float) -> BlockMechanis
     """
     spent = validate.positive_number(cost=cost)
     if not isinstance(workload, MarginalWorkload):
-        raise InputTypeError(
-            f"workload must be made by dualmech.workloads.marginals, got {type(workload).__name__}"
-        )
+        raise InputTypeError(f"workload must be made by dualmech.workloads.marginals, got {type(workload).__name__}")
     domain, own = workload.domain, workload.lattice
     assert domain is not None
     measured = list(subsets(len(domain.shape)))

@@ -112,9 +112,7 @@ class NoiseRival(LocalRival):
     array([24., 24., 24., 24.])
     """
 
-    def __init__(
-        self, strategy: npt.ArrayLike, epsilon: float, norm: str = "l1", delta: float | None = None
-    ) -> None:
+    def __init__(self, strategy: npt.ArrayLike, epsilon: float, norm: str = "l1", delta: float | None = None) -> None:
         given = validate.finite(2, strategy=strategy)
         if norm not in NORMS:
             raise InvalidInputError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
@@ -175,9 +173,7 @@ class NoiseRival(LocalRival):
         return f"NoiseRival({rows} queries x {size} user types, {self.norm}, epsilon={self.epsilon:.6g})"
 
 
-def matrix_mechanism(
-    workload: Workload, epsilon: float, norm: str = "l1", delta: float | None = None
-) -> NoiseRival:
+def matrix_mechanism(workload: Workload, epsilon: float, norm: str = "l1", delta: float | None = None) -> NoiseRival:
     """Run the matrix mechanism locally, with the best strategy for a workload that is at hand.
 
     For L2 that is the one of least total variance (`dualmech.TotalVariance`) among neighbours that differ by the type

@@ -307,9 +307,7 @@ class MixedRival(FactorisedRival):
 
     def __init__(self, parts: Sequence[FactorisedRival], groups: Sequence[npt.ArrayLike]) -> None:
         if not parts or len(groups) != len(parts):
-            raise InvalidInputError(
-                f"groups must be given for each of the parts, got {len(groups)} for {len(parts)}"
-            )
+            raise InvalidInputError(f"groups must be given for each of the parts, got {len(groups)} for {len(parts)}")
         if any(not isinstance(part, FactorisedRival) for part in parts):
             raise InputTypeError("parts must be fixed mechanisms with a strategy matrix")
         if len({part.epsilon for part in parts}) > 1:
@@ -319,11 +317,7 @@ class MixedRival(FactorisedRival):
         self.user_types = len(self.groups[0])
         for part, group in zip(self.parts, self.groups, strict=True):
             members = np.bincount(group, minlength=part.user_types)
-            if (
-                len(group) != self.user_types
-                or len(members) != part.user_types
-                or members.min() != members.max()
-            ):
+            if len(group) != self.user_types or len(members) != part.user_types or members.min() != members.max():
                 raise InvalidInputError(
                     f"groups must put {self.user_types} user types into {part.user_types} groups of one size"
                 )
@@ -361,9 +355,7 @@ class MixedRival(FactorisedRival):
         return total
 
     def __repr__(self) -> str:
-        return (
-            f"MixedRival({len(self.parts)} parts, {self.user_types} user types, epsilon={self.epsilon:.6g})"
-        )
+        return f"MixedRival({len(self.parts)} parts, {self.user_types} user types, epsilon={self.epsilon:.6g})"
 
 
 def hierarchical_response(

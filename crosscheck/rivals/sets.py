@@ -104,9 +104,7 @@ class SetRival(FactorisedRival):
         n = self.user_types
         used = [int(size) for size in np.flatnonzero(self.sizes)]
         if sum(math.comb(n, size) for size in used) > MAX_OUTPUTS:
-            raise InvalidInputError(
-                f"the mechanism reports more than {MAX_OUTPUTS} sets; they are not listed"
-            )
+            raise InvalidInputError(f"the mechanism reports more than {MAX_OUTPUTS} sets; they are not listed")
         blocks = []
         for size in used:
             sets = np.zeros((math.comb(n, size), n), dtype=bool)

@@ -105,9 +105,7 @@ class IntervalTree:
 
     def _check_cells(self, workload: Workload) -> Workload:
         if check_workload(workload).shape[1] != self.cells:
-            raise InvalidInputError(
-                f"workload must have {self.cells} cells, as the tree, got {workload.shape[1]}"
-            )
+            raise InvalidInputError(f"workload must have {self.cells} cells, as the tree, got {workload.shape[1]}")
         return workload
 
     def _terms(self) -> tuple[sp.csc_array, Array]:
@@ -128,11 +126,7 @@ class IntervalTree:
 def _ends(cells: int, intervals: Iterable[tuple[int, int]]) -> tuple[Index, Index]:
     """Return first cells and stops; refuse what is no interval of cells, or crosses another."""
     pairs = np.array([tuple(pair) for pair in intervals] or np.zeros((0, 2)), dtype=object)
-    if (
-        pairs.ndim != 2
-        or pairs.shape[1] != 2
-        or not all(isinstance(end, int | np.integer) for end in pairs.flat)
-    ):
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or not all(isinstance(end, int | np.integer) for end in pairs.flat):
         raise InputTypeError("intervals must be pairs of integers, first cell and stop")
     first, stop = pairs.astype(np.intp).T
     bad = np.flatnonzero((first < 0) | (stop > cells) | (first >= stop))
@@ -141,9 +135,7 @@ def _ends(cells: int, intervals: Iterable[tuple[int, int]]) -> tuple[Index, Inde
             f"intervals must be non-empty and lie within 0 and {cells}, got ({first[bad[0]]}, {stop[bad[0]]})"
         )
     open_stops: list[int] = []
-    for start, end in sorted(
-        zip(first.tolist(), stop.tolist(), strict=True), key=lambda pair: (pair[0], -pair[1])
-    ):
+    for start, end in sorted(zip(first.tolist(), stop.tolist(), strict=True), key=lambda pair: (pair[0], -pair[1])):
         while open_stops and open_stops[-1] <= start:
             open_stops.pop()
         if open_stops and end > open_stops[-1]:
@@ -363,9 +355,7 @@ def product_matrix(domain: Domain, factor: Callable[[int], Matrix]) -> sp.csr_ar
     return product
 
 
-def product_mechanism(
-    domain: Domain, tree: Callable[[int], IntervalTree], cost: float
-) -> LinearGaussianMechanism:
+def product_mechanism(domain: Domain, tree: Callable[[int], IntervalTree], cost: float) -> LinearGaussianMechanism:
     """Return the mechanism of a product of trees at a squared privacy cost, as noise on the cells."""
     spent = validate.positive_number(cost=cost)
     covariance: Array = np.ones((1, 1))
@@ -443,9 +433,7 @@ def haar_tree(cells: int) -> IntervalTree:
     return IntervalTree.of_widths(count, [2**level for level in range(_levels(count))])
 
 
-def wavelet(
-    workload: Workload, cost: float, domain: int | DomainLike | None = None
-) -> LinearGaussianMechanism:
+def wavelet(workload: Workload, cost: float, domain: int | DomainLike | None = None) -> LinearGaussianMechanism:
     """Add equal noise to every row of `haar_matrix`, and use the answers consistently ("Wavelet").
 
     Over d cells, a power of two, a cell has the variance ``(1 + log₂ d) (1/3 + 2/(3 d²)) / cost``, and the total

@@ -57,9 +57,7 @@ class Acceleration:
     spare: float = 0.0  # by how much a mixture may lower the bound, relative
 
 
-def step(
-    program: Evaluable, state: FixedPointState, acceleration: Acceleration = Acceleration()
-) -> FixedPointState:
+def step(program: Evaluable, state: FixedPointState, acceleration: Acceleration = Acceleration()) -> FixedPointState:
     """Take one accelerated step, or the plain one where acceleration would lower the bound."""
     spectrum = state.spectrum
     position = np.log(spectrum.weights)

@@ -120,9 +120,7 @@ class NearlyDiagonalHalf:
     """
 
     diagonal: DiagonalHalf
-    own: npt.NDArray[
-        np.intp
-    ]  # (k,), others (c,): which columns of D are those of the identity, and which of R
+    own: npt.NDArray[np.intp]  # (k,), others (c,): which columns of D are those of the identity, and which of R
     others: npt.NDArray[np.intp]
     axes: Array  # (k, c) X
     lengths: Array  # (c,) √(1 + σ²)
@@ -133,9 +131,7 @@ class NearlyDiagonalHalf:
         """Return it; None where it would lose digits."""
         others = np.setdiff1d(np.arange(len(scale)), own)
         diagonal = DiagonalHalf(scale[own])
-        axes, values, turn = np.linalg.svd(
-            moves[:, others] * scale[others] / scale[own, None], full_matrices=False
-        )
+        axes, values, turn = np.linalg.svd(moves[:, others] * scale[others] / scale[own, None], full_matrices=False)
         if not values.max(initial=0.0) < STEEP:
             return None
         return cls(diagonal, own, others, axes, np.sqrt(1 + values**2), turn.T * values)
@@ -300,7 +296,5 @@ def _by_factors(program: FidelityProgram, weights: Array) -> Spectrum:
     return _spectrum(weights, values, first, last, lower @ right, volume)
 
 
-def _spectrum(
-    weights: Array, values: Array, first: Array, last: Rows, root: Array, volume: float
-) -> Spectrum:
+def _spectrum(weights: Array, values: Array, first: Array, last: Rows, root: Array, volume: float) -> Spectrum:
     return Spectrum(weights, values, values, 0.0, first, last, root, volume)

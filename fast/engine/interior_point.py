@@ -182,9 +182,7 @@ def _rows_times(matrix: Matrix, factors: Array) -> Matrix:
     return sp.diags_array(factors) @ matrix if sp.issparse(matrix) else matrix * factors[:, None]
 
 
-def _step_limits(
-    point: InteriorPoint, change: Array, slack_change: Array, dual_change: Array
-) -> tuple[float, float]:
+def _step_limits(point: InteriorPoint, change: Array, slack_change: Array, dual_change: Array) -> tuple[float, float]:
     """Return how far, 1 at most, the weights and the dual weights can go before something becomes negative."""
     primal = min(_to_zero(np.ones(len(change)), change), _to_zero(point.slack, slack_change))
     return min(primal, 1.0), min(_to_zero(point.dual, dual_change), 1.0)

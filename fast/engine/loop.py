@@ -96,9 +96,7 @@ class Outcome(Generic[S]):
     seconds: float
     history: tuple[Progress, ...]
 
-    def solution(
-        self, problem: object, primal: object, dual: object, limits: Limits, **more: object
-    ) -> Solution:
+    def solution(self, problem: object, primal: object, dual: object, limits: Limits, **more: object) -> Solution:
         """Let the problem judge what the run found; `more` overrides fields of the solution."""
         said: dict[str, Any] = {
             "otherwise": self.reason or Status.STALLED,

@@ -278,9 +278,7 @@ def _predictor_corrector(program: Evaluable, state: NewtonState, mean: float, le
     return Direction(change, slack_change, shift, target)
 
 
-def _path_following(
-    program: Evaluable, state: NewtonState, mean: float, least: float, margin: float
-) -> Direction:
+def _path_following(program: Evaluable, state: NewtonState, mean: float, least: float, margin: float) -> Direction:
     """Return a direction to a nearby τ, along the path: where the optimum is singular, G bends as fast as τ falls.
 
     There small weights, slacks and n are proportional to τ, so the gradient's own dependence on τ must be followed
@@ -320,9 +318,7 @@ def _step_limit(relative_change: Array) -> float:
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
-def _solver(
-    program: Evaluable, spectrum: Evaluated, products: Array
-) -> Callable[[Array], tuple[Array, Array]]:
+def _solver(program: Evaluable, spectrum: Evaluated, products: Array) -> Callable[[Array], tuple[Array, Array]]:
     """Return what solves Newton's equations, bordered by the two sums.
 
     The matrix is formed for the weights whose curvature matters beside the barrier, and the others divided out. Where

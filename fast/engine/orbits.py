@@ -214,9 +214,7 @@ class OrbitProgram:
     def at(self, weights: Array) -> OrbitSpectrum:
         """Evaluate the dual function at strictly positive weights."""
         spectra = tuple(part.program.at(weights[part.groups] * part.shares) for part in self.parts)
-        return OrbitSpectrum(
-            self, weights, spectra, None if self.diagonal is None else self.diagonal.at(weights)
-        )
+        return OrbitSpectrum(self, weights, spectra, None if self.diagonal is None else self.diagonal.at(weights))
 
     def gather(self, values: list[Array], diagonal: Array | None) -> Array:
         """Return sums by group of a value for each part's weights."""
@@ -339,9 +337,7 @@ class OrbitSpectrum:
         """Return ``-∇²G`` times a relative change of the groups' weights."""
         pairs = zip(self.program.parts, self.spectra, strict=True)
         diagonal = None if self.diagonal is None else self.diagonal.curvature_product(change)
-        return self.program.gather(
-            [each.curvature_product(change[part.groups]) for part, each in pairs], diagonal
-        )
+        return self.program.gather([each.curvature_product(change[part.groups]) for part, each in pairs], diagonal)
 
     def curvature(self, chosen: Index, exactly: bool = False) -> Array:
         """Return ``-∇²G`` in relative weights, for the chosen (ascending) groups."""

@@ -120,9 +120,7 @@ def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = 
     """Return dual weights with the same prior, and the best of the rest that is found, or that time allows."""
     prior = problem.prior if dual.prior is None else dual.prior
     try:
-        matrix, costs, relaxation = best_multipliers(
-            problem.root, len(prior) * prior, problem.epsilon, deadline
-        )
+        matrix, costs, relaxation = best_multipliers(problem.root, len(prior) * prior, problem.epsilon, deadline)
     except np.linalg.LinAlgError:
         return replace(dual, relaxation=Relaxation.of(len(prior)))
     return LocalDual(matrix, costs, dual.prior, relaxation)
@@ -163,9 +161,7 @@ def best_multipliers(
     least[: 2 * size] = -np.inf
     idle = 0
     for _ in range(ROUNDS):
-        if (
-            deadline.passed
-        ):  # a round begins by bringing its bounds into shape, which alone takes seconds where large
+        if deadline.passed:  # a round begins by bringing its bounds into shape, which alone takes seconds where large
             break
         before = climb.value
         minimize(

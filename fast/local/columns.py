@@ -38,9 +38,7 @@ RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 """What is added to the unit diagonal of the Newton matrix until it can be factored."""
 
 REFINEMENTS = 3  # how often the linear equations are solved for what is left of them
-SUFFICIENT_DECREASE = (
-    0.9  # a corrected step counts if the distance from what it aims at falls below this share
-)
+SUFFICIENT_DECREASE = 0.9  # a corrected step counts if the distance from what it aims at falls below this share
 
 RETREAT, MOST_RETREATS, SUFFICIENT = 0.5, 20, 0.01
 """A damped step is shortened so much, at most so often, until the distance falls by this share of what it promises."""
@@ -315,9 +313,7 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
     return rise, np.vstack(sets)[order[found[order] > 0]]
 
 
-def _solve_and_price(
-    frame: Frame, point: PatternPoint, tol: float, steps: int, deadline: Deadline
-) -> Columns:
+def _solve_and_price(frame: Frame, point: PatternPoint, tol: float, steps: int, deadline: Deadline) -> Columns:
     """Solve on the patterns of a point to a tolerance, and price all others; without time left, prove nothing."""
     point, view, count = solve(frame, point, tol, MOST_STEPS, deadline)
     rise, further = np.inf, point.sets[:0]

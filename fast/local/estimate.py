@@ -196,9 +196,7 @@ def _leave(state: _ActiveSet) -> _ActiveSet:
         falling = wanted <= 0
         if not np.any(falling):
             solution[inside] = wanted
-            return _ActiveSet(
-                state.program, solution, inside, state.orthonormal, state.triangle, state.decompositions
-            )
+            return _ActiveSet(state.program, solution, inside, state.orthonormal, state.triangle, state.decompositions)
         reach = np.where(falling, current / np.where(falling, current - wanted, 1.0), np.inf)
         moved = current + float(reach.min()) * (wanted - current)
         gone = falling & (reach <= reach.min())

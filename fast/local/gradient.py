@@ -32,18 +32,14 @@ SHORTEST = 1e-50  # lengths below this are not tried
 JUDGING = 4  # times what the judge takes for the first strategy: the time that is left to judge the last one
 NEGLIGIBLE = 1e-10  # outputs whose floor falls below this leave
 
-PROVES_NOTHING = (
-    "gradient descent finds good strategies and proves nothing about them: ask for method exact or restart"
-)
+PROVES_NOTHING = "gradient descent finds good strategies and proves nothing about them: ask for method exact or restart"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descent:
     """Where a descent begins, how long its steps are, and how many they are once that is known."""
 
-    outputs: int | None = (
-        None  # of the random strategy that it begins with, four for each user type by default
-    )
+    outputs: int | None = None  # of the random strategy that it begins with, four for each user type by default
     start: Array | None = None  # a strategy to begin with instead
     step_size: float | None = None  # found by trial, by default
     iterations: int = ITERATIONS
@@ -93,11 +89,7 @@ def solve(
     began = time.perf_counter()
     strategy, log = descend(problem, limits, rng, chosen)
     seconds = time.perf_counter() - began
-    found = [
-        problem.feasible(LocalPoint(each, problem.prior))
-        for each in (strategy, chosen.start)
-        if each is not None
-    ]
+    found = [problem.feasible(LocalPoint(each, problem.prior)) for each in (strategy, chosen.start) if each is not None]
     point = points.lightest(problem, found, tol=0.0)
     said = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
     return judged_solution(
@@ -146,9 +138,7 @@ def _begun(task: DescentObjective, first: DescentIterate) -> DescentIterate:
     return replace(first, floor=first.strategy.min(axis=1)) if task.published else first
 
 
-def _try_lengths(
-    task: DescentObjective, first: DescentIterate, log: DescentLog
-) -> tuple[DescentIterate, float]:
+def _try_lengths(task: DescentObjective, first: DescentIterate, log: DescentLog) -> tuple[DescentIterate, float]:
     """Return the best iterate of short walks, and the length of its steps."""
     length = 1.0
     tried: list[tuple[float, float, DescentIterate]] = []
@@ -288,9 +278,7 @@ def floor_gradient(current: DescentIterate, growth: float, published: bool = Fal
     relative = current.gradient
     if not published:
         relative = relative - np.where(free, relative, 0.0).sum(axis=0) / count
-    return np.asarray(
-        np.where(low, relative, 0.0).sum(axis=1) + growth * np.where(high, relative, 0.0).sum(axis=1)
-    )
+    return np.asarray(np.where(low, relative, 0.0).sum(axis=1) + growth * np.where(high, relative, 0.0).sum(axis=1))
 
 
 def project_columns(given: Array, floor: Array, growth: float) -> Array:

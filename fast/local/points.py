@@ -108,9 +108,7 @@ class View:
         mass = rows @ point.share
         scale = np.sqrt(point.weights / mass)
         coordinates = frame.coordinates(point.sets)
-        orthonormal, triangle = scipy.linalg.qr(
-            coordinates * scale[:, None], mode="economic", check_finite=False
-        )
+        orthonormal, triangle = scipy.linalg.qr(coordinates * scale[:, None], mode="economic", check_finite=False)
         diagonal = np.abs(np.diagonal(triangle))
         if not diagonal.min() > 0:
             # A direction that only patterns of vanishing weight see, lost in the rounding of the others.
@@ -140,9 +138,7 @@ def start(frame: Frame, sets: Sets, weights: Array | None = None) -> PatternPoin
     view = View.of(frame, blank)
     costs = np.full(size, view.objective / size)
     slacks = np.maximum(view.rows @ costs - view.forms / first, 0.3 * costs[0])
-    variances = (
-        view.portions.T @ view.forms / frame.share - frame.lengths if frame.adversary else np.zeros(size)
-    )
+    variances = view.portions.T @ view.forms / frame.share - frame.lengths if frame.adversary else np.zeros(size)
     level = float(variances.max() + 0.3 * costs[0])
     spare = level - variances
     return replace(blank, costs=costs, slacks=slacks, spare=spare, level=level)
@@ -207,9 +203,7 @@ def take_step(point: PatternPoint, change: Change, primal: float, dual: float) -
 # From weights on patterns to a strategy that meets its constraints, and to dual weights, as the judge takes them.
 
 
-MOST_NEEDED = (
-    300  # outputs that may be needed, up to which a strategy is rid of others: beyond, it takes seconds
-)
+MOST_NEEDED = 300  # outputs that may be needed, up to which a strategy is rid of others: beyond, it takes seconds
 
 CHEAP = 20  # user types up to which the judge prices all patterns in no time
 
@@ -220,9 +214,7 @@ def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint, view: 
     playing, every = point.weights > point.slacks, np.ones(len(point.weights), dtype=bool)
     found, fewer = [], fewest(frame, point, view, every)
     rest = [point.weights] if np.any(fewer == 0) else []
-    for weights in {
-        each.tobytes(): each for each in (fewest(frame, point, view, playing), fewer, *rest)
-    }.values():
+    for weights in {each.tobytes(): each for each in (fewest(frame, point, view, playing), fewer, *rest)}.values():
         kept = weights > 0
         if kept.any():
             balanced = balance_columns(weights[kept], view.rows[kept])
@@ -295,8 +287,6 @@ def best(
     if problem.user_types > CHEAP:
         # Pricing all patterns takes its time: it is done for one candidate.
         candidates = [lightest(problem, candidates, tol)]
-    answers = [
-        judged_solution(problem, primal(problem, each), weights, tol=tol, **found) for each in candidates
-    ]
+    answers = [judged_solution(problem, primal(problem, each), weights, tol=tol, **found) for each in candidates]
     certified = (each for each in answers if each.status is Status.CERTIFIED)
     return next(certified, min(answers, key=lambda each: each.gap))

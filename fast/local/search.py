@@ -64,9 +64,7 @@ class Thresholds:
         half = rng.standard_normal(((count + 1) // 2, size)) @ self.factor.T
         vectors = np.vstack([half, -half])[:count]
         sets = np.zeros((count, size), dtype=bool)
-        np.put_along_axis(
-            sets, np.argpartition(-vectors, self.members - 1, axis=1)[:, : self.members], True, axis=1
-        )
+        np.put_along_axis(sets, np.argpartition(-vectors, self.members - 1, axis=1)[:, : self.members], True, axis=1)
         return sets
 
 
@@ -76,9 +74,7 @@ def best_correlations(root: Array) -> Array:
     centred = root - root.mean(axis=1, keepdims=True)
     gram = centred.T @ centred
     mean = float(np.trace(gram)) / size
-    gram = (
-        gram / mean if mean > FLOOR * np.vdot(root, root) / size else np.zeros_like(gram)
-    ) + FLOOR * np.eye(size)
+    gram = (gram / mean if mean > FLOOR * np.vdot(root, root) / size else np.zeros_like(gram)) + FLOOR * np.eye(size)
     scale = np.ones(size)
     for _ in range(SWEEPS):
         values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
@@ -130,9 +126,7 @@ def solve(
         try:
             objective, lengths = _evaluate(frame.root, coordinates, weights / mass)
             amounts = weights * np.sqrt(lengths / mass)
-            costs = _best_costs(
-                amounts, rows, np.full(len(costs), objective / len(costs)) if not count else costs
-            )
+            costs = _best_costs(amounts, rows, np.full(len(costs), objective / len(costs)) if not count else costs)
         except np.linalg.LinAlgError:
             break
         weights, count = np.maximum(amounts / np.sqrt(rows @ costs), SMALLEST), count + 1
@@ -291,9 +285,7 @@ def heaviest(frame: Frame, point: PatternPoint) -> PatternPoint:
     return points.start(frame, sets, weights)
 
 
-def climb(
-    form: Array, share: Array, epsilon: float, sets: Sets, deadline: Deadline = NEVER
-) -> tuple[Array, Sets]:
+def climb(form: Array, share: Array, epsilon: float, sets: Sets, deadline: Deadline = NEVER) -> tuple[Array, Sets]:
     """Let sets climb to where no single user type in or out makes ``v'Kv / (1'v · b'v)`` larger; return both.
 
     When time is up, they are where they have come to.
@@ -349,9 +341,7 @@ class Seeker:
         sets = np.vstack([point.sets[playing], further])
         weights = np.append(point.weights[playing], np.full(len(further), np.median(point.weights[playing])))
         weights *= size / weights.sum()
-        return self.weigh(
-            replace(point, sets=sets, weights=weights), columns.least_gap, columns.decompositions
-        )
+        return self.weigh(replace(point, sets=sets, weights=weights), columns.least_gap, columns.decompositions)
 
     def solve(self, point: PatternPoint, aim: float, least_gap: float, steps: int) -> Columns:
         """Solve on the patterns of a point to a tolerance, and look for others."""

@@ -35,9 +35,7 @@ LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
-ENDING = (
-    4.0  # how many times as long as it takes to make strategies of patterns it takes to judge them at the end
-)
+ENDING = 4.0  # how many times as long as it takes to make strategies of patterns it takes to judge them at the end
 
 SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
 
@@ -84,9 +82,7 @@ def _choose_method(problem: LocalStrategy, method: str) -> str:
     validate.choice(METHODS, method=method)
     size = problem.user_types
     if method == "exact" and size > LARGEST_EXACT:
-        raise InvalidInputError(
-            f"method exact prices all patterns, of {LARGEST_EXACT} user types at most, got {size}"
-        )
+        raise InvalidInputError(f"method exact prices all patterns, of {LARGEST_EXACT} user types at most, got {size}")
     if method == "auto":
         return "exact" if size <= EXACT else "restart"
     return method
@@ -101,9 +97,7 @@ def _descent(problem: LocalStrategy, method: str, **given: Any) -> Descent:
         raise InvalidInputError("give either outputs or start, which has its own")
     size = problem.user_types
     if "outputs" in named and validate.size(outputs=named["outputs"]) < size:
-        raise InvalidInputError(
-            f"outputs must be at least {size}, the number of user types, got {named['outputs']}"
-        )
+        raise InvalidInputError(f"outputs must be at least {size}, the number of user types, got {named['outputs']}")
     if "iterations" in named:
         validate.size(iterations=named["iterations"])
     if "step_size" in named:
@@ -149,16 +143,12 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
         # The judge may count the gap relative to less, or be less sure of the bound.
         begin, reached = outcome.primal, history[-1].gap
         aim = MARGIN * min(aim, reached * limits.tol / answer.gap)
-        if (
-            not aim > 0
-        ):  # its own two sides meet up to rounding, or the judge can prove nothing: none is closer
+        if not aim > 0:  # its own two sides meet up to rounding, or the judge can prove nothing: none is closer
             break
     return answer
 
 
-def _by_search(
-    problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator
-) -> Solution:
+def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator) -> Solution:
     """Search for a good strategy, and for multipliers that bound all patterns where there are too many to price."""
     began = time.perf_counter()
     judging = _judging_seconds(problem, limits.deadline)
@@ -223,9 +213,7 @@ def _resumed(
     bound = 0.0 if frame.adversary else float(dual.costs.sum())  # they are scaled so
     within = replace(limits, tol=MARGIN * limits.tol, max_iterations=steps, deadline=until, callback=None)
     more = search.resume(problem, frame, outcome.primal, within, rng, bound)
-    return replace(
-        more, iterations=outcome.iterations + more.iterations, history=(*outcome.history, *more.history)
-    )
+    return replace(more, iterations=outcome.iterations + more.iterations, history=(*outcome.history, *more.history))
 
 
 def _judging_seconds(problem: LocalStrategy, deadline: Deadline) -> float:

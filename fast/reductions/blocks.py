@@ -66,9 +66,7 @@ def solve_binding(problem: Any, ascend: Ascend, limits: loop.Limits) -> Solution
         left = ascent.remaining_limits(limits, answer)
         if left is None:
             break
-        found = ascend(
-            _on_neighbours(problem, np.flatnonzero(kept)), replace(left, tol=limits.tol / 2), method="auto"
-        )
+        found = ascend(_on_neighbours(problem, np.flatnonzero(kept)), replace(left, tol=limits.tol / 2), method="auto")
         history += [replace(news, iteration=news.iteration + steps) for news in found.history]
         answer = _for_all(problem, found, kept, limits, history, time.perf_counter() - began)
         if answer.status is Status.CERTIFIED or found.status is not Status.CERTIFIED:
@@ -89,9 +87,7 @@ def _on_neighbours(problem: Any, kept: Any) -> Any:
     return type(problem)(problem.workload, numbers, geometry=problem.geometry.restricted(kept))
 
 
-def _for_all(
-    problem: Any, found: Solution, kept: Any, limits: loop.Limits, history: Any, seconds: float
-) -> Solution:
+def _for_all(problem: Any, found: Solution, kept: Any, limits: loop.Limits, history: Any, seconds: float) -> Solution:
     """Return an answer under some neighbours as one under all, judged anew."""
     weights = np.zeros(len(kept))
     weights[kept] = found.dual.neighbour_weights
@@ -126,9 +122,7 @@ class BlockReduction:
     # which of the blocks of several coordinates have rank one, and went with those of one coordinate
     thin: tuple[bool, ...]
     live: Index  # which of all blocks of rank one some neighbour moves; the others have next to no noise
-    moved: tuple[
-        Array | None, ...
-    ]  # of each other block, the directions that some neighbour moves; None: all
+    moved: tuple[Array | None, ...]  # of each other block, the directions that some neighbour moves; None: all
     rank_one: int  # number of all blocks of rank one
 
     @classmethod
@@ -163,9 +157,7 @@ class BlockReduction:
         """Return the primal point."""
         levels = self._all_levels(found[0])
         solved = iter(found[1])
-        wide = iter(
-            [with_still(next(solved) if own is None or own.size else None, own) for own in self.moved]
-        )
+        wide = iter([with_still(next(solved) if own is None or own.size else None, own) for own in self.moved])
         single = len(levels) - sum(self.thin)
         narrow = iter(levels[single:])
         covariances = tuple(np.full((1, 1), next(narrow)) if each else next(wide) for each in self.thin)

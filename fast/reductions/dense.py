@@ -79,9 +79,7 @@ class WithoutCopies:
     program: FidelityProgram
     neighbours: Kinds
     queries: Kinds
-    lift: (
-        Array | None
-    )  # (k, k) takes a covariance on the kinds of cells to the problem's basis; None: as the whole's
+    lift: Array | None  # (k, k) takes a covariance on the kinds of cells to the problem's basis; None: as the whole's
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -130,9 +128,7 @@ def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
     if cells is None:
         moves = None if program.moves is None else program.moves[:, neighbours.longest]
         rows = program.queries if program.fixed else program.queries[queries.longest]
-        return _tied(
-            task, WithoutCopies(whole, _program(rows, moves, program.fixed), neighbours, queries, None)
-        )
+        return _tied(task, WithoutCopies(whole, _program(rows, moves, program.fixed), neighbours, queries, None))
     own, within = cells
     lift = _onto_basis(geometry.basis[:, whole.neighbours], columns, neighbours, within)
     if program.fixed:
@@ -153,9 +149,7 @@ def _tied(task: ascent.Task, under: WithoutCopies) -> ascent.Task:
         weights = task.gather(known)
         return None if weights is None else under.gather(weights)
 
-    return replace(
-        task, reduction=under, dual=lambda weights: task.dual(under.spread(weights)), gather=gather
-    )
+    return replace(task, reduction=under, dual=lambda weights: task.dual(under.spread(weights)), gather=gather)
 
 
 def _program(rows: Array, moves: Matrix | None, fixed: bool, own: Index | None = None) -> FidelityProgram:
@@ -202,9 +196,7 @@ def _labels(rows: Array) -> Index:
     factors = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
     step = max(1, CHUNK // rows.shape[1])
     for start in range(0, len(rows), step):
-        keys[start : start + step] = (_directions(rows[start : start + step]).view(np.uint64) * factors).sum(
-            axis=1
-        )
+        keys[start : start + step] = (_directions(rows[start : start + step]).view(np.uint64) * factors).sum(axis=1)
     _, firsts, sorted_labels = np.unique(keys, return_index=True, return_inverse=True)
     # Numbered as they first come.
     labels = np.argsort(np.argsort(firsts))[sorted_labels.ravel()]
@@ -267,9 +259,7 @@ def by_orbit(task: ascent.Task, orbits: Orbits) -> ascent.Task:
         found = task.gather(known)
         return None if found is None else under.gather(found)
 
-    return replace(
-        task, reduction=under, dual=lambda weights: task.dual(under.spread(weights)), gather=gather
-    )
+    return replace(task, reduction=under, dual=lambda weights: task.dual(under.spread(weights)), gather=gather)
 
 
 def _renumber(labels: Index) -> tuple[Index, int]:
@@ -386,9 +376,7 @@ def _variance_task(problem: TotalVariance) -> ascent.Task:
             return None
         return np.asarray(known.neighbour_weights[reduction.neighbours])
 
-    return ascent.Task(
-        problem, reduction, lambda weights: VarianceDual(reduction.spread_neighbours(weights)), gather
-    )
+    return ascent.Task(problem, reduction, lambda weights: VarianceDual(reduction.spread_neighbours(weights)), gather)
 
 
 def _on_inner_basis(geometry: Dense) -> tuple[Array, Matrix, Array | None]:

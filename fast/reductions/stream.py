@@ -112,9 +112,7 @@ class Curvature:
             before, after = (np.ascontiguousarray(each.T) for each in stream.recurrences(matrix, places))
             for each, place in enumerate(places):
                 factor = poles.factors[start + each]
-                made, left, right, by_s, by_q = PoleCurvature.of(
-                    matrix, before[each], after[each], place, factor
-                )
+                made, left, right, by_s, by_q = PoleCurvature.of(matrix, before[each], after[each], place, factor)
                 found.append(made)
                 diagonals += left, right
                 by_a -= by_s

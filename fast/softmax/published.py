@@ -99,9 +99,7 @@ class Objective:
         value = first + last + float(self.extra @ ratios)
         if not np.isfinite(value):
             return None
-        return ObjectivePoint(
-            self, covariance, factor, half, profile, ratios, neighbour_shares, query_shares, value
-        )
+        return ObjectivePoint(self, covariance, factor, half, profile, ratios, neighbour_shares, query_shares, value)
 
     def sharpened(self, growth: float) -> Objective:
         """Return the objective with both t multiplied by a factor."""
@@ -170,18 +168,14 @@ class Derivatives:
         p, q = self.point.neighbour_shares, self.point.query_shares
         objective = self.point.objective
         first = (
-            self._curvature_product(direction)
-            + self._from_neighbours(p * x)
-            - self.privacy @ direction @ self.privacy
+            self._curvature_product(direction) + self._from_neighbours(p * x) - self.privacy @ direction @ self.privacy
         )
         last = self._from_queries(q * y) - self.accuracy @ direction @ self.accuracy
         return objective.t1 * first + objective.t2 * last
 
     def _curvature_product(self, direction: Array) -> Array:
         """Return ``Σ⁻¹ P G + G P Σ⁻¹ = Σ_i p_i ∇²g_i P``."""
-        half = scipy.linalg.cho_solve(
-            (self.point.factor, False), direction @ self.privacy, check_finite=False
-        )
+        half = scipy.linalg.cho_solve((self.point.factor, False), direction @ self.privacy, check_finite=False)
         return np.asarray(half + half.T)
 
     def _changes(self, direction: Array) -> tuple[Array, Array]:
@@ -209,9 +203,7 @@ class Derivatives:
 MOST_TRIALS = 50  # step lengths that a line search tries; with β = 1/2 the last one is 2⁻⁴⁹, next to rounding
 
 
-def conjugate_gradient(
-    product: Callable[[Array], Array], gradient: Array, most_steps: int, tolerance: float
-) -> Array:
+def conjugate_gradient(product: Callable[[Array], Array], gradient: Array, most_steps: int, tolerance: float) -> Array:
     """Return an approximate minimiser s of ``½ ⟨s, H s⟩ + ⟨s, ∇F⟩`` (Algorithm 2, for Equation 15).
 
     - `product`: takes a symmetric (k, k) matrix P to H P;

@@ -116,12 +116,8 @@ def _first_root(problem: SoftmaxFitness, reduction: Reduction, start: Solution |
     if start is not None:
         known = _shares(problem, start)
         if known is None or (len(known[0]), len(known[1])) != reduction.shape:
-            raise InvalidInputError(
-                f"start must be a solution over {neighbours} neighbours and {queries} queries"
-            )
-        first, last = (
-            np.maximum(each, WARM_FLOOR * even) for each, even in zip(known, (first, last), strict=True)
-        )
+            raise InvalidInputError(f"start must be a solution over {neighbours} neighbours and {queries} queries")
+        first, last = (np.maximum(each, WARM_FLOOR * even) for each, even in zip(known, (first, last), strict=True))
     last = last + problem.total_weight * problem.targets
     weights = np.concatenate([first[reduction.neighbours], last[reduction.queries]])
     spectrum = decompose(reduction.program, weights)

@@ -149,9 +149,7 @@ class CliqueTables:
     def __post_init__(self) -> None:
         shapes = tuple(tuple(self.sizes[axis] for axis in clique.axes) for clique in self.cliques)
         object.__setattr__(self, "shapes", shapes)
-        object.__setattr__(
-            self, "offsets", tuple(np.cumsum([0, *(math.prod(shape) for shape in shapes)]).tolist())
-        )
+        object.__setattr__(self, "offsets", tuple(np.cumsum([0, *(math.prod(shape) for shape in shapes)]).tolist()))
 
     @property
     def cells(self) -> int:

@@ -34,15 +34,11 @@ class NoisyTable:
     clique: int = 0
     others: Axes = ()  # the clique's sides that are summed over
     sides: Axes = ()  # of the attributes' table, with sides of length one for the others
-    gram: Array | None = (
-        None  # of queries along one side that are more than its values, the same as they see it
-    )
+    gram: Array | None = None  # of queries along one side that are more than its values, the same as they see it
 
     def on(self, layout: CliqueTables) -> NoisyTable:
         """Return the same asked of the smallest table of a layout that has the attributes."""
-        covering = [
-            number for number, clique in enumerate(layout.cliques) if set(self.axes) <= set(clique.axes)
-        ]
+        covering = [number for number, clique in enumerate(layout.cliques) if set(self.axes) <= set(clique.axes)]
         number = min(covering, key=lambda each: math.prod(layout.shapes[each]))
         return self.at(layout, number)
 
@@ -275,9 +271,7 @@ class Copies:
         found = np.empty_like(copied)
         for own, given in zip(self.layout.views(found), self.layout.views(copied), strict=True):
             own[...] = project(given, total)
-        for (_, _, _, one, first, _), (_, _, _, two, second, _) in zip(
-            self.edges[::2], self.edges[1::2], strict=True
-        ):
+        for (_, _, _, one, first, _), (_, _, _, two, second, _) in zip(self.edges[::2], self.edges[1::2], strict=True):
             shared = (one * copied[first] + two * copied[second]) / (one**2 + two**2)
             found[first], found[second] = one * shared, two * shared
         return found

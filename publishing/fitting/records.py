@@ -93,11 +93,7 @@ class RecordData:
     def joint(self) -> Array:
         """Return the counts of all cells."""
         shape = tuple(self.sizes[axis] for axis in self.axes)
-        cells = (
-            np.ravel_multi_index(tuple(self.codes.T), shape)
-            if shape
-            else np.zeros(len(self.codes), dtype=np.intp)
-        )
+        cells = np.ravel_multi_index(tuple(self.codes.T), shape) if shape else np.zeros(len(self.codes), dtype=np.intp)
         return np.bincount(cells, minlength=math.prod(shape)).astype(np.float64).reshape(shape)
 
 
@@ -280,9 +276,7 @@ class FittedTables:
         there whole or not at all.
         """
         made_up = self._labelled() if validate.boolean(records=records) else None
-        names = [
-            file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)
-        ]
+        names = [file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)]
         with files.atomic_folder(folder) as place:
             for name, (table, counts) in zip(names, self._tables.values(), strict=True):
                 write_rows(place / name, (*table.sides, "count"), self._rows(table, counts))
@@ -305,18 +299,13 @@ class FittedTables:
     def _rows(self, table: PublishedTable, counts: Array) -> Iterator[tuple[Any, ...]]:
         numbers = counts.ravel()
         told = numbers.astype(np.int64).tolist() if np.all(numbers == np.rint(numbers)) else numbers.tolist()
-        return (
-            (*cell, own) for cell, own in zip(itertools.product(*table.sides.values()), told, strict=True)
-        )
+        return ((*cell, own) for cell, own in zip(itertools.product(*table.sides.values()), told, strict=True))
 
     def _labelled(self) -> Iterator[tuple[str, ...]]:
         codes = self.records()
         labels = [self._domain.attribute(axis) for axis in self._axes]
         columns = [[each.label(code) for code in range(each.size)] for each in labels]
-        return (
-            tuple(column[code] for column, code in zip(columns, record, strict=True))
-            for record in codes.tolist()
-        )
+        return (tuple(column[code] for column, code in zip(columns, record, strict=True)) for record in codes.tolist())
 
     def __repr__(self) -> str:
         return f"FittedTables({counted(len(self.tables), 'table')}, gap={self.gap:.2g})"
@@ -359,10 +348,7 @@ class RecordMoves:
         """Move records until a sweep hardly helps."""
         generator = np.random.default_rng(0)
         curvatures = {axis: self._curvature(axis) for axis in self.asking}
-        most = {
-            axis: min(max(AT_ONCE // self.noisy.layout.sizes[axis], 1), len(self.codes))
-            for axis in self.asking
-        }
+        most = {axis: min(max(AT_ONCE // self.noisy.layout.sizes[axis], 1), len(self.codes)) for axis in self.asking}
         sizes = {axis: min(FIRST, most[axis]) for axis in self.asking}
         left = self.noisy.distance(self.residuals)
         for _ in range(SWEEPS if len(self.codes) else 0):
@@ -394,9 +380,7 @@ class RecordMoves:
         before = codes[gaining]
         after = before.copy()
         after[:, axis] = value[gaining]
-        moved = {
-            number: self._count(number, after) - self._count(number, before) for number in self.asking[axis]
-        }
+        moved = {number: self._count(number, after) - self._count(number, before) for number in self.asking[axis]}
         residuals = {
             number: self.residuals[number] + self.noisy.tables[number].forward(difference)
             for number, difference in moved.items()

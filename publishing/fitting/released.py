@@ -69,9 +69,7 @@ def _fitted_part(part: Part, tables: Sequence[NoisyTable], total: float) -> Fit:
     return noisy, vector, noisy.least(direction)
 
 
-def _moved_records(
-    tables: Sequence[NoisyTable], fits: Sequence[Fit], total: float
-) -> tuple[NoisyTables, RecordMoves]:
+def _moved_records(tables: Sequence[NoisyTable], fits: Sequence[Fit], total: float) -> tuple[NoisyTables, RecordMoves]:
     """Return tables that are each on its own, and records that are moved towards them from those of the first part.
 
     Attributes that it lacks are taken from records of the next one that has them, by lot.

@@ -43,9 +43,7 @@ def statement(problem: object) -> Statement:
     stated = STATED.get(type(problem))
     if stated is None:
         known = ", ".join(kind.__name__ for kind in STATED)
-        raise InputTypeError(
-            f"problem must be one that has a statement ({known}), got {type(problem).__name__}"
-        )
+        raise InputTypeError(f"problem must be one that has a statement ({known}), got {type(problem).__name__}")
     if getattr(getattr(problem, "geometry", None), "name", "") == "blocks":
         stated = mechanisms.on_blocks
     return stated(problem)

@@ -27,9 +27,7 @@ def strategy(problem: LocalStrategy) -> Statement:
             r"a root, $R^{\top} R = W^{\top} W$" + (", up to a constant in each query" if worst else ""),
             tuple(problem.root.shape),
         ),
-        Symbol(
-            r"\varepsilon", r"the privacy; $c = e^{\varepsilon} - 1$", (), lambda: np.array(problem.epsilon)
-        ),
+        Symbol(r"\varepsilon", r"the privacy; $c = e^{\varepsilon} - 1$", (), lambda: np.array(problem.epsilon)),
         Symbol(
             "p_S",
             r"the pattern $(1 + c 1_S) / (n + c \lvert S \rvert)$: "
@@ -73,9 +71,7 @@ def _average(
                 r"where $\sum_S w_S V_S p_S^{\top} = R$",
             ),
             SQUARED,
-            Line(
-                r"\sum_S w_S y^{\top} p_S = \sum_u y_u", "and the first factor is the objective of the best V"
-            ),
+            Line(r"\sum_S w_S y^{\top} p_S = \sum_u y_u", "and the first factor is the objective of the best V"),
         ),
     )
 
@@ -175,9 +171,7 @@ def _by_ratios(shape: tuple[int, ...]) -> tuple[tuple[Symbol, ...], Program, tup
         Symbol("D", r"$D = 1 \lambda^{\top} + \gamma$", shape),
     )
     value = r"\sum_u \lambda_u - \frac{1}{2} \lVert D \rVert_F^2 - \langle D, R \rangle"
-    rule = Line(
-        r"\sum_u \max(\gamma_{ou}, 0) \ge e^{\varepsilon} \sum_u \max(-\gamma_{ou}, 0)", "for all outputs $o$"
-    )
+    rule = Line(r"\sum_u \max(\gamma_{ou}, 0) \ge e^{\varepsilon} \sum_u \max(-\gamma_{ou}, 0)", "for all outputs $o$")
     proof = (
         Line(
             rf"{DISTANCE} \ge {DISTANCE} - \langle D, Q \rangle + \sum_u \lambda_u",
@@ -211,9 +205,7 @@ def estimate(problem: NonnegativeEstimate) -> Statement:
         (Symbol("x", "the data", (cells,), part="itself"),),
         Program("minimise", r"\frac{1}{2} \lVert W x - a \rVert^2", "x", tuple(constraints)),
         (Symbol(r"\nu", "a direction, best that of the residual $W x - a$", (queries,), part="residual"),),
-        Program(
-            "maximise", rf"\frac{{1}}{{2}} \max(0, {least})^2 / \lVert \nu \rVert^2", r"$\nu \neq 0$", rule
-        ),
+        Program("maximise", rf"\frac{{1}}{{2}} \max(0, {least})^2 / \lVert \nu \rVert^2", r"$\nu \neq 0$", rule),
         (
             Line(
                 r"\lVert W x - a \rVert \lVert \nu \rVert \ge \nu^{\top} W x - \nu^{\top} a",

@@ -100,13 +100,9 @@ def common(problem: CommonMechanism) -> Statement:
             (Line(r"\Sigma \succeq P_i", "for all mechanisms $i$: it can be answered from each", "common"),),
         ),
         (Symbol("Y_i", "a matrix weight on mechanism $i$", (size, size), part="weights"),),
-        Program(
-            "maximise", r"\sum_i \operatorname{tr}(P_i Y_i)", r"$Y_i \succeq 0$", (Line(r"\sum_i Y_i = I"),)
-        ),
+        Program("maximise", r"\sum_i \operatorname{tr}(P_i Y_i)", r"$Y_i \succeq 0$", (Line(r"\sum_i Y_i = I"),)),
         (
-            Line(
-                r"\operatorname{tr} \Sigma = \sum_i \operatorname{tr}(\Sigma Y_i)", r"since $\sum_i Y_i = I$"
-            ),
+            Line(r"\operatorname{tr} \Sigma = \sum_i \operatorname{tr}(\Sigma Y_i)", r"since $\sum_i Y_i = I$"),
             Line(
                 r"\operatorname{tr}((\Sigma - P_i) Y_i) \ge 0",
                 "the trace of a product of two positive semidefinite matrices",
@@ -148,9 +144,7 @@ def stage(problem: RefinementStage) -> Statement:
         (
             Line(rf"\alpha \ge \sum_i \lambda_i o_i + {paid}", r"since $\sum_i \lambda_i = 1$"),
             Line(r"1 \ge \lVert \operatorname{diag}(\sqrt{\mu}) \nu M^{1/2} \rVert_F^2", f"since ${spent}$"),
-            Line(
-                r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in whose product M cancels"
-            ),
+            Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in whose product M cancels"),
         ),
     )
 
@@ -169,9 +163,7 @@ def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
             lambda: problem.moves,
         ),
         Symbol("o_i", "what neighbours $i$ have paid already", (moves,), lambda: problem.costs),
-        Symbol(
-            r"\nu", r"the queries on what is free, a row $\nu_j$ each", (queries, free), lambda: problem.rows
-        ),
+        Symbol(r"\nu", r"the queries on what is free, a row $\nu_j$ each", (queries, free), lambda: problem.rows),
         Symbol("a_j", "the variance that query $j$ has already", (queries,), lambda: problem.variances),
         Symbol("c_j", "its target", (queries,), lambda: problem.problem.targets),
     )
@@ -193,16 +185,12 @@ class _Blocks:
 
     def sum(self, of_levels: str, of_several: str) -> str:
         """Return a sum over levels and one over the other blocks, of those that there are."""
-        return " + ".join(
-            each for each, there in ((of_levels, self.levels), (of_several, self.several)) if there
-        )
+        return " + ".join(each for each, there in ((of_levels, self.levels), (of_several, self.several)) if there)
 
     @property
     def cost(self) -> str:
         """What neighbours of kind i cost."""
-        return self.sum(
-            r"\sum_t R_{it} / \tau_t", r"\sum_b (C_b \operatorname{diag}(M_b^{\top} K_b^{-1} M_b))_i"
-        )
+        return self.sum(r"\sum_t R_{it} / \tau_t", r"\sum_b (C_b \operatorname{diag}(M_b^{\top} K_b^{-1} M_b))_i")
 
     @property
     def variance(self) -> str:
@@ -213,9 +201,7 @@ class _Blocks:
     def over(self) -> str:
         """What the noise ranges over, in words."""
         return " and ".join(
-            each
-            for each, there in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several))
-            if there
+            each for each, there in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several)) if there
         )
 
     def norm(self, letter: str) -> str:
@@ -234,9 +220,7 @@ class _Blocks:
         )
         left = rf"\operatorname{{diag}}(\sqrt{{Q_b^{{\top}} {letter}}}) V_b K_b^{{1/2}}"
         met = self.sum(rf"\sum_t (N^{{\top}} {letter})_t \tau_t", rf"\sum_b \lVert {left} \rVert_F^2")
-        relation, why = (
-            ("=", "the objective") if letter == "w" else (r"\ge", r"since $\sum_j \mu_j c_j \le 1$")
-        )
+        relation, why = ("=", "the objective") if letter == "w" else (r"\ge", r"since $\sum_j \mu_j c_j \le 1$")
         lines = (
             Line(rf"{sides[0]} \ge {paid}", r"since $\sum_i \lambda_i \le 1$"),
             Line(rf"{sides[1]} {relation} {met}", why),
@@ -245,9 +229,7 @@ class _Blocks:
                 "by Cauchy and Schwarz: the noise cancels",
             ),
         )
-        inside = Line(
-            r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in each block of several"
-        )
+        inside = Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in each block of several")
         return (*lines, inside) if self.several else lines
 
 
@@ -303,16 +285,10 @@ def _given(problem: Any) -> tuple[Symbol, ...]:
         ]
     if isinstance(problem, TotalVariance):
         weights = blocks.orbit_weights(problem.weights)
-        return *found, Symbol(
-            "w", "what the variances of each kind of queries count", (queries,), lambda: weights
-        )
-    targets = Symbol(
-        "c", "the variance targets", (queries,), lambda: np.asarray(problem.targets[blocks.tables])
-    )
+        return *found, Symbol("w", "what the variances of each kind of queries count", (queries,), lambda: weights)
+    targets = Symbol("c", "the variance targets", (queries,), lambda: np.asarray(problem.targets[blocks.tables]))
     if isinstance(problem, PrivacyFirst):
-        cost = Symbol(
-            r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost)
-        )
+        cost = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
         return *found, targets, cost
     return *found, targets
 
@@ -321,9 +297,7 @@ def _sought(problem: Any) -> tuple[Symbol, ...]:
     blocks = problem.geometry
     found, levels = [], blocks.reach.shape[1]
     if levels:
-        found.append(
-            Symbol(r"\tau", "the noise levels of the blocks of one coordinate", (levels,), part="levels")
-        )
+        found.append(Symbol(r"\tau", "the noise levels of the blocks of one coordinate", (levels,), part="levels"))
     if blocks.matrix_blocks:
         found.append(Symbol("K_b", "the covariance of the noise on block b"))
     if isinstance(problem, PrivacyFirst):
@@ -342,9 +316,7 @@ def _weights(problem: Any) -> tuple[Symbol, ...]:
             (blocks.reach.shape[0],),
             part="neighbour_weights",
         ),
-        Symbol(
-            r"\mu", "weights on kinds of queries, none negative", (len(blocks.tables),), part="query_weights"
-        ),
+        Symbol(r"\mu", "weights on kinds of queries, none negative", (len(blocks.tables),), part="query_weights"),
     )
 
 

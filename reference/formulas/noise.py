@@ -17,9 +17,7 @@ from dualmech.validate import Array
 
 COST = r"(B u_i)^{\top} \Sigma^{-1} (B u_i)"
 VARIANCE = r"v_j \Sigma v_j^{\top}"
-PAID = Line(
-    rf"\sum_i \lambda_i {COST} = \lVert \Sigma^{{-1/2}} B U \operatorname{{diag}}(\sqrt{{\lambda}}) \rVert_F^2"
-)
+PAID = Line(rf"\sum_i \lambda_i {COST} = \lVert \Sigma^{{-1/2}} B U \operatorname{{diag}}(\sqrt{{\lambda}}) \rVert_F^2")
 TRACE_NORM = r"\lVert \operatorname{diag}(\sqrt{\mu}) W U \operatorname{diag}(\sqrt{\lambda}) \rVert_*^2"
 HOLDER = Line(
     r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F",
@@ -121,9 +119,7 @@ def targets(problem: Any) -> Symbol:
 def neighbour_weights(count: int | None) -> Symbol:
     """Return λ."""
     shape = None if count is None else (count,)
-    return Symbol(
-        r"\lambda", "weights on pairs of neighbours, none negative", shape, part="neighbour_weights"
-    )
+    return Symbol(r"\lambda", "weights on pairs of neighbours, none negative", shape, part="neighbour_weights")
 
 
 def query_weights(count: int | None) -> Symbol:
@@ -180,9 +176,7 @@ def fitness(problem: FitnessForUse) -> Statement:
 def privacy_first(problem: PrivacyFirst) -> Statement:
     """State privacy first: the least factor on the targets at a given cost."""
     moves, queries = counts(problem)
-    given = Symbol(
-        r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost)
-    )
+    given = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
     return Statement(
         (*matrices(problem), targets(problem), given),
         (covariance(problem), Symbol(r"\kappa", "the factor on the targets")),

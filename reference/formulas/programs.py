@@ -27,9 +27,7 @@ def latex(problem: object, found: Formulations | None, formulation: str | None) 
     return writing.latex_section(writing.program_section(title, own)) + "\n"
 
 
-def stated(
-    problem: object, statement: Statement, found: Formulations | None, formulation: str | None
-) -> Statement:
+def stated(problem: object, statement: Statement, found: Formulations | None, formulation: str | None) -> Statement:
     """Return a statement whose program is that of a formulation.
 
     Raises `InvalidInputError` for one that the problem does not have.
@@ -37,9 +35,7 @@ def stated(
     if found is None:  # a product, or split noise: the program that its factors or attributes make
         if formulation is not None:
             given = validate.shown(formulation)
-            raise InvalidInputError(
-                f"formulation must be left out where there is no one program, got {given}"
-            )
+            raise InvalidInputError(f"formulation must be left out where there is no one program, got {given}")
         return statement
     form = FORMS.get((_kind(problem), found.formulation_name(problem, formulation)))
     if form is None:
@@ -60,9 +56,7 @@ def _schur(left: str, corner: str, below: str) -> str:
     return rf"\begin{{bmatrix}} {left} & {corner} \\ ({corner})^{{\top}} & {below} \end{{bmatrix}} \succeq 0"
 
 
-COMPLEMENT = Line(
-    _schur(r"\Sigma", "B U", "Z"), r"so that $Z \succeq (B U)^{\top} \Sigma^{-1} (B U)$", "schur"
-)
+COMPLEMENT = Line(_schur(r"\Sigma", "B U", "Z"), r"so that $Z \succeq (B U)^{\top} \Sigma^{-1} (B U)$", "schur")
 
 
 def _corner(problem: Any) -> Symbol:
@@ -178,9 +172,7 @@ def _weighting(objective: str, *more: Line) -> Callable[[Any, Statement], Form]:
 
     def form(problem: object, statement: Statement) -> Form:
         extra = (Symbol("v", "what a unit of each cost is multiplied by"),) if more else ()
-        program = replace(
-            statement.program, objective=objective, constraints=(*more, *statement.program.constraints)
-        )
+        program = replace(statement.program, objective=objective, constraints=(*more, *statement.program.constraints))
         return extra, program
 
     return form
@@ -286,9 +278,7 @@ FORMS: dict[tuple[str, str], Callable[[Any, Statement], Form]] = {
     **{(kind, "matrix_frac"): as_stated for kind in ("FitnessForUse", "PrivacyFirst", "blocks")},
     **{(kind, "logdet"): logdet for kind in ("FitnessForUse", "PrivacyFirst")},
     **{(kind, "sum"): sum_of_both for kind in ("FitnessForUse", "PrivacyFirst")},
-    ("TotalVariance", "gram"): _inverse_form(
-        "R", r"a triangle with $R^{\top} R = L^{\top} \operatorname{diag}(w) L$"
-    ),
+    ("TotalVariance", "gram"): _inverse_form("R", r"a triangle with $R^{\top} R = L^{\top} \operatorname{diag}(w) L$"),
     ("TotalVariance", "schur"): _inverse_form("V", r"$\operatorname{diag}(\sqrt{w}) L$"),
     ("TotalVariance", "matrix_frac"): variance_frac,
     ("SoftmaxFitness", "schur"): softmax,

@@ -22,12 +22,8 @@ LETTERS = {
 }
 SIGNS = {
     **{name.rstrip("_"): sign for name, sign in LETTERS.items()},
-    **dict(
-        le="≤", ge="≥", succ="≻", succeq="⪰", preceq="⪯", sum="∑", prod="∏", dots="…", cdot="·", times="×"
-    ),
-    **dict(
-        circ="∘", otimes="⊗", lVert="‖", rVert="‖", lvert="|", rvert="|", langle="⟨", rangle="⟩", subset="⊂"
-    ),
+    **dict(le="≤", ge="≥", succ="≻", succeq="⪰", preceq="⪯", sum="∑", prod="∏", dots="…", cdot="·", times="×"),
+    **dict(circ="∘", otimes="⊗", lVert="‖", rVert="‖", lvert="|", rvert="|", langle="⟨", rangle="⟩", subset="⊂"),
     **dict(quad="   ", top="'", infty="∞", in_="in", emptyset="∅", subseteq="⊆", neq="≠", approx="≈", pm="±"),
     **dict(log="log", exp="exp", max="max", min="min", left="", right="", star="*", mid="|", det="det"),
     **{"in": "∈", "qquad": "   ", ",": " ", ";": " ", "{": "{", "}": "}", "\\": "; ", "$": "$", "%": "%"},
@@ -241,9 +237,7 @@ def latex_words(text: str) -> str:
     '100 \\% of query\\_1 at $\\lambda_i$'
     """
     parts = text.split("$")
-    return "".join(
-        f"${_latex_number(part)}$" if index % 2 else escaped(part) for index, part in enumerate(parts)
-    )
+    return "".join(f"${_latex_number(part)}$" if index % 2 else escaped(part) for index, part in enumerate(parts))
 
 
 def escaped(text: str) -> str:
@@ -282,9 +276,7 @@ def _matrix_lines(part: Entries) -> Iterator[str]:
 
 
 def _aligned_lines(part: Aligned) -> Iterator[str]:
-    shown = [
-        (plain_words(lead), plain_formula(formula), plain_words(said)) for lead, formula, said in part.lines
-    ]
+    shown = [(plain_words(lead), plain_formula(formula), plain_words(said)) for lead, formula, said in part.lines]
     first = max(len(lead) for lead, _, _ in shown)
     second = max((len(formula) for _, formula, said in shown if said and len(formula) <= WIDE), default=0)
     for lead, formula, said in shown:

@@ -118,9 +118,7 @@ class TestOrder:
         release = opened()
         release.advance()
         release.advance()
-        with pytest.raises(
-            dm.errors.ReleaseOrderError, match="stage 1 was the last: choose mechanism 1 or 2"
-        ):
+        with pytest.raises(dm.errors.ReleaseOrderError, match="stage 1 was the last: choose mechanism 1 or 2"):
             release.advance()
         assert not release.finished
 
@@ -130,9 +128,7 @@ class TestOrder:
         release.advance()
         release.choose(0) if ending == "choose" else release.stop()
         for step in (release.advance, release.stop, lambda: release.choose(1), lambda: release.run(never)):
-            with pytest.raises(
-                dm.errors.ReleaseOrderError, match="cannot .*: (mechanism 0 was|the release was)"
-            ):
+            with pytest.raises(dm.errors.ReleaseOrderError, match="cannot .*: (mechanism 0 was|the release was)"):
                 step()
 
     def test_stopping_returns_what_is_known(self) -> None:
@@ -168,9 +164,7 @@ class TestMeasure:
             answer = release.choose(wanted)
             assert asked == [CHAIN.stages[0].increment, parts.residual]
             leftover = np.sqrt(np.diagonal(parts.leftover)).max()
-            np.testing.assert_allclose(
-                answer.values, answer.mechanism.query_matrix @ DATA, atol=1e-9 + 6 * leftover
-            )
+            np.testing.assert_allclose(answer.values, answer.mechanism.query_matrix @ DATA, atol=1e-9 + 6 * leftover)
 
     def test_what_asks_nothing_is_not_measured(self) -> None:
         def forbidden(mechanism: dm.LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:

@@ -22,9 +22,7 @@ RUNS, FALSE_ALARM = 200_000, 1e-6
 """Simulated releases, and the probability that a right covariance is refused, over all of its entries."""
 
 
-def random_mechanism(
-    rng: np.random.Generator, rows: int, cells: int, scale: float = 1.0
-) -> dm.LinearGaussianMechanism:
+def random_mechanism(rng: np.random.Generator, rows: int, cells: int, scale: float = 1.0) -> dm.LinearGaussianMechanism:
     variances = scale * rng.uniform(0.5, 3, rows)
     return dm.LinearGaussianMechanism(rng.standard_normal((rows, cells)), np.diag(variances))
 
@@ -81,9 +79,7 @@ class TestNotNested:
         rng = np.random.default_rng(seed)
         cells = int(rng.integers(2, 7))
         mechanisms = [
-            random_mechanism(
-                rng, int(rng.integers(max(cells - 1, 1), cells + 2)), cells, 10.0 ** rng.uniform(-1, 1)
-            )
+            random_mechanism(rng, int(rng.integers(max(cells - 1, 1), cells + 2)), cells, 10.0 ** rng.uniform(-1, 1))
             for _ in range(count)
         ]
         assert_whole(fast.chain(mechanisms))
@@ -108,9 +104,7 @@ class TestNotNested:
         refused = 0
         for seed in range(20):
             mechanisms = quadruple(seed, 8)
-            of_all, of_three = (
-                fast.solve(dm.CommonMechanism(some)).mechanism for some in (mechanisms, mechanisms[1:])
-            )
+            of_all, of_three = (fast.solve(dm.CommonMechanism(some)).mechanism for some in (mechanisms, mechanisms[1:]))
             refused += not of_all.is_answerable_from(of_three, tol=1e-4)
         assert refused == 20
 
@@ -199,9 +193,7 @@ class TestTrivialStages:
         assert all(stage.trivial for stage in chain.stages) and chain.certified
 
     def test_one_cell(self) -> None:
-        chain = fast.chain(
-            [dm.LinearGaussianMechanism([[1.0]], [[variance]]) for variance in (4.0, 2.0, 1.0)]
-        )
+        chain = fast.chain([dm.LinearGaussianMechanism([[1.0]], [[variance]]) for variance in (4.0, 2.0, 1.0)])
         assert_whole(chain)
         assert [float(stage.known.profile[0].round(9)) for stage in chain.stages] == [0.25, 0.5]
 
@@ -255,9 +247,7 @@ class TestSimulation:
 
         def rule(stage: int, answers: Array) -> Array:
             totals = answers @ chain_total(chain, stage)
-            return np.where(
-                totals > [5e7, 1e8][stage], [GO_ON, 2][stage], np.where(totals < 2e7, STOP, stage)
-            )
+            return np.where(totals > [5e7, 1e8][stage], [GO_ON, 2][stage], np.where(totals < 2e7, STOP, stage))
 
         outcome = chain.simulate(blocks, rule, rng=1)
         totals = blocks.sum(axis=1)

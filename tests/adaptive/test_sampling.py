@@ -76,9 +76,7 @@ class TestUniform:
     def test_a_bounded_share_of_an_ellipse(self) -> None:
         # The quarter of a disc: the mean of each coordinate is 4 r / (3 π).
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.eye(2), np.eye(2)), [0.0, 0.0])
-        assert_mean(
-            hit_and_run(region, 8000, rng=0).draws, np.full(2, 4 * region.squared_radius**0.5 / (3 * np.pi))
-        )
+        assert_mean(hit_and_run(region, 8000, rng=0).draws, np.full(2, 4 * region.squared_radius**0.5 / (3 * np.pi)))
 
 
 class TestRegion:
@@ -99,10 +97,7 @@ class TestRegion:
         region = ConfidenceRegion(mechanism, [50, 50, 50], confidence=0.9)
         assert region.squared_radius == pytest.approx(6.251388631)
         truth, rng = np.array([50.0, 50, 50]), np.random.default_rng(0)
-        held = [
-            ConfidenceRegion(mechanism, mechanism.simulate(truth, rng), 0.9).contains(truth)
-            for _ in range(500)
-        ]
+        held = [ConfidenceRegion(mechanism, mechanism.simulate(truth, rng), 0.9).contains(truth) for _ in range(500)]
         assert abs(np.mean(held) - 0.9) < 5 * (0.09 / 500) ** 0.5
 
     def test_a_total_bounds_it(self) -> None:
@@ -212,9 +207,7 @@ class TestEffectiveSize:
 
     def test_too_few_are_said(self) -> None:
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.ones((1, 40)), [[1]]), [100])
-        with pytest.warns(
-            dm.errors.SamplingWarning, match="effective sample size of a cell is .* of 64 points"
-        ):
+        with pytest.warns(dm.errors.SamplingWarning, match="effective sample size of a cell is .* of 64 points"):
             samples = hit_and_run(region, 64, thin=1, rng=0)
         assert samples.effective_size < 100
         with pytest.warns(dm.errors.SamplingWarning):

@@ -49,9 +49,7 @@ class TestChain:
             for parts in ours.decompositions:
                 assert isinstance(parts, TableDecomposition)
                 both = parts.common.compose(parts.residual)
-                assert both.is_answerable_from(parts.target) and parts.target.is_answerable_from(
-                    both, tol=1e-7
-                )
+                assert both.is_answerable_from(parts.target) and parts.target.is_answerable_from(both, tol=1e-7)
         assert CHAIN.guarantee.rho == pytest.approx(max(each.rho for each in MECHANISMS), rel=1e-9)
 
     def test_both_layers_agree(self) -> None:
@@ -139,8 +137,7 @@ def test_known_tables_are_the_largest_that_are_answered(seed: int) -> None:
     rng = np.random.default_rng(seed)
     names = ["a", "b", "c", "d"]
     sets = [
-        [tuple(sorted(rng.choice(names, int(rng.integers(1, 4)), replace=False))) for _ in range(2)]
-        for _ in range(2)
+        [tuple(sorted(rng.choice(names, int(rng.integers(1, 4)), replace=False))) for _ in range(2)] for _ in range(2)
     ]
     domain = dm.Domain(dict.fromkeys(names, 3))
     pair = [dm.BlockMechanism.of_tables(dm.workloads.marginals(domain, sets=[*{*each}])) for each in sets]

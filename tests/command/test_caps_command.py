@@ -76,9 +76,7 @@ class TestSpecifications:
     def test_a_privacy_counts_for_other_problems_too(self, write: Any) -> None:
         found = run(write('rho = "1/8"'), "--problem", "variance")
         assert found.exit_code == 0 and "at rho = 0.125" in found.output
-        pure = run(
-            write('rho = "1/8"'), "--problem", "weighting", "--privacy", "pure", "--design", "identity"
-        )
+        pure = run(write('rho = "1/8"'), "--problem", "weighting", "--privacy", "pure", "--design", "identity")
         assert pure.exit_code == 0 and "epsilon = 1, pure" in pure.output
         explained = CliRunner().invoke(app, ["explain", str(write('rho = "1/8"'))])
         assert explained.exit_code == 0 and "least factor on the targets" in explained.output
@@ -86,9 +84,7 @@ class TestSpecifications:
     def test_an_option_makes_another_table_hard(self, write: Any) -> None:
         found = run(write('rho = "1/2"'), "--cap", "sexes=3")
         asked = dm.Specification.read(write())
-        best = crosscheck.capped(
-            asked.workload, {"ages": asked.targets["ages"]}, {"sexes": 3 * (1 - 4e-6)}, cost=1.0
-        )
+        best = crosscheck.capped(asked.workload, {"ages": asked.targets["ages"]}, {"sexes": 3 * (1 - 4e-6)}, cost=1.0)
         assert f"not hard {best.high:.9g}" in found.output
 
     def test_targets_of_options_take_the_place_of_the_files(self, write: Any) -> None:
@@ -108,9 +104,7 @@ class TestSpecifications:
         times.clear()
         assert run(write()).exit_code == 0 and len(times) == 1
 
-    @pytest.mark.parametrize(
-        ("option", "printed"), [((), "at the level 0.9:"), (("--z", "2"), "at the level 0.9545:")]
-    )
+    @pytest.mark.parametrize(("option", "printed"), [((), "at the level 0.9:"), (("--z", "2"), "at the level 0.9545:")])
     def test_margins_are_at_the_files_level(self, write: Any, option: tuple[str, ...], printed: str) -> None:
         assert printed in run(write(), *option).output
 
@@ -153,9 +147,7 @@ class TestCaps:
     def test_a_name_is_that_of_one_table_alone(self, tmp_path: Path) -> None:
         """Only tables of the census have parts that go by their first word."""
         people = {"age": 4, "sex": 2}
-        asked = dm.workloads.union(
-            people, {"ages": {"age": dm.workloads.prefix(4)}, "ages by sex": ["age", "sex"]}
-        )
+        asked = dm.workloads.union(people, {"ages": {"age": dm.workloads.prefix(4)}, "ages by sex": ["age", "sex"]})
         assert read_caps(["ages=3"], asked) == {"ages": 3.0}
         assert read_caps(["ages=3", "ages by sex=4"], asked) == {"ages": 3.0, "ages by sex": 4.0}
         with pytest.raises(dm.errors.FileFormatError, match="must name a table"):

@@ -75,10 +75,7 @@ class TestSolve:
 
     def test_privacy_first(self) -> None:
         assert "factor on the targets" in run("solve", "prefix:4", "--rho", "0.5").output
-        assert (
-            "epsilon = 1 at delta = 1e-06"
-            in run("solve", "prefix:4", "--epsilon", "1", "--delta", "1e-6").output
-        )
+        assert "epsilon = 1 at delta = 1e-06" in run("solve", "prefix:4", "--epsilon", "1", "--delta", "1e-6").output
 
     def test_rank_deficient_workloads_under_replacement_have_a_finite_price(self) -> None:
         result = run("solve", "marginals:3x3:0,1", "--neighbours", "replace")
@@ -128,10 +125,7 @@ class TestJudge:
     def test_a_covariance_on_the_cells_of_a_rank_deficient_workload(self, tmp_path: Path) -> None:
         np.save(tmp_path / "cells.npy", np.eye(4) / 4)
         np.save(tmp_path / "rows.npy", np.eye(3))
-        assert (
-            "rho (zCDP)"
-            in run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "cells.npy")).output
-        )
+        assert "rho (zCDP)" in run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "cells.npy")).output
         refused = run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "rows.npy"))
         assert isinstance(refused.exception, dm.errors.InvalidInputError)
 
@@ -290,9 +284,7 @@ class TestExplain:
         ):
             assert words in result.output
 
-    @pytest.mark.parametrize(
-        "name", ["total:3", "marginals:2x2:0 --geometry dense", "differences:3 --geometry dense"]
-    )
+    @pytest.mark.parametrize("name", ["total:3", "marginals:2x2:0 --geometry dense", "differences:3 --geometry dense"])
     def test_noise_on_rows_that_are_no_fractions_is_put_on_the_queries_themselves(self, name: str) -> None:
         result = run("explain", *name.split())
         assert "W = L B" in result.output and "is exactly " in result.output
@@ -430,9 +422,7 @@ class TestBadInput:
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         (tmp_path / "t.csv").write_text("1\n2\n3\n")
-        status, error = status_and_error(
-            capsys, monkeypatch, "solve", "prefix:4", "--targets", str(tmp_path / "t.csv")
-        )
+        status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--targets", str(tmp_path / "t.csv"))
         assert (status, "4 numbers" in error) == (1, True)
 
     @pytest.mark.parametrize(
@@ -469,9 +459,7 @@ class TestMisuse:
     ) -> None:
         assert status_and_error(capsys, monkeypatch, "solve", "prefix:4", *arguments)[0] == 2
 
-    def test_nearly_a_problem(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_nearly_a_problem(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", "200")
         status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--problem", "fitnes")
         assert status == 2 and "(did you mean fitness?)" in error
@@ -540,13 +528,9 @@ def test_methods_of_the_paper_by_name(method: str, workload: str) -> None:
         assert result.exit_code == 0 and f"fast:{method}: " in result.output and "steps" in result.output
 
 
-def test_a_method_is_of_the_fast_layer(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_is_of_the_fast_layer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for others in (("--layer", "reference"), ("--refine",)):
-        status, error = status_and_error(
-            capsys, monkeypatch, "solve", "prefix:4", "--method", "newton", *others
-        )
+        status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--method", "newton", *others)
         assert status == 2 and "--method belongs to --layer fast without --refine" in error
     status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--method", "newtn")
     assert status == 1 and "(did you mean newton?)" in error
@@ -563,9 +547,7 @@ def test_a_run_goes_on_where_another_ended(
     for problem in (("prefix:64",), ("prefix:64", "--targets", "1.01")):
         assert run("solve", *problem, "--start", path).exit_code == 0
     for others in (("--layer", "reference"), ("--refine",)):
-        status, error = status_and_error(
-            capsys, monkeypatch, "solve", "prefix:4", *others, "--time-limit", "1"
-        )
+        status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", *others, "--time-limit", "1")
         assert status == 2 and "--time-limit belongs to --layer fast without --refine" in error
     (tmp_path / "x.csv").write_text("1\n")
     for given, words in (
@@ -581,9 +563,7 @@ class TestHostileNames:
 
     def test_names_in_tables_and_lists(self, tmp_path: Path) -> None:
         path = tmp_path / "w.csv"
-        path.write_text(
-            "query,group,a,b\n\x1b[2Jone,\x1b]0;title\x07,1,0\ntwo\x9b31m,\u202egroup,1,1\n", "utf-8"
-        )
+        path.write_text("query,group,a,b\n\x1b[2Jone,\x1b]0;title\x07,1,0\ntwo\x9b31m,\u202egroup,1,1\n", "utf-8")
         for arguments in (("solve", str(path)), ("explain", str(path)), ("solve", str(path), "--refine")):
             shown = run(*arguments).output
             assert "\\x1b" in shown
@@ -614,9 +594,7 @@ class TestOutputThatCannotBeWritten:
             assert status == 1 and f"{path}: must end in a name and .npz" in error
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-    def test_a_full_disk_is_one_line(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_full_disk_is_one_line(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         with open("/dev/full", "w") as full:
             assert main_writes_to(full, monkeypatch, "solve", "prefix:4") == 1
         said = capsys.readouterr().err

@@ -43,15 +43,11 @@ class TestSilentlySomethingElse:
             dm.Specification.of(given)
 
     def test_two_numbers_are_no_range_and_no_labels(self) -> None:
-        with pytest.raises(
-            dm.errors.InvalidInputError, match=r"must be range\(17, 91\) for the whole numbers"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"must be range\(17, 91\) for the whole numbers"):
             dm.Schema({"age": (17, 90)})
         assert dm.Schema({"age": [17, 90]}).shape == (2,)
 
-    def test_a_plot_that_cannot_be_written_is_a_fault(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_plot_that_cannot_be_written_is_a_fault(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("matplotlib")
         fast.solve(dm.FitnessForUse(dm.workloads.prefix(3))).save(tmp_path / "plan.npz")
 
@@ -59,13 +55,9 @@ class TestSilentlySomethingElse:
             raise dm.errors.FileFormatError("no space left on device")
 
         monkeypatch.setattr("dualmech.crosscheck.printing.save_picture", full)
-        assert isinstance(
-            run("plot", tmp_path / "plan.npz", "-o", tmp_path).exception, dm.errors.FileFormatError
-        )
+        assert isinstance(run("plot", tmp_path / "plan.npz", "-o", tmp_path).exception, dm.errors.FileFormatError)
 
-    @pytest.mark.parametrize(
-        "asked", ["values", "prefixes", "ranges", "total", ["0..20", ["20..60", "missing"]]]
-    )
+    @pytest.mark.parametrize("asked", ["values", "prefixes", "ranges", "total", ["0..20", ["20..60", "missing"]]])
     def test_words_ask_the_same_in_python_and_in_a_file(self, asked: Any) -> None:
         schema = dm.Schema(PEOPLE)
         in_file = dm.Specification.of(
@@ -119,9 +111,7 @@ class TestMessagesAndTables:
         )
         (tmp_path / "r.csv").write_text("age,sex,hours\n17,f,3\n20,m,?\n")
         asked.planned(fast.solve(asked.problem())).save(tmp_path / "plan.npz")
-        assert (
-            run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out").exit_code == 0
-        )
+        assert run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out").exit_code == 0
         heading, *rows = (tmp_path / "out" / "1_t.csv").read_text().split()
         assert heading == "sex,age,estimate,margin,low,high"
         assert [row.split(",")[:2] for row in rows][4:7] == [["f", "21"], ["m", "17"], ["m", "18"]]
@@ -147,9 +137,7 @@ class TestMessagesAndTables:
 
 
 class TestNeighboursAsTheyAreMeant:
-    @pytest.mark.parametrize(
-        "asked", ["contributions:month:2:3", "contributions:month:1:3", "contributions:month:1:9"]
-    )
+    @pytest.mark.parametrize("asked", ["contributions:month:2:3", "contributions:month:1:3", "contributions:month:1:9"])
     def test_what_is_reached_protects_all_who_were_asked_for(self, asked: str) -> None:
         domain, rule = dm.Domain({"month": 4, "sex": 2}), dm.neighbours.Relation.of(asked)
         big = dm.workloads.marginals({"month": 12, "sex": 2, "age": 90}, ways=(1, 2))
@@ -167,9 +155,7 @@ class TestNeighboursAsTheyAreMeant:
         asked = dm.Specification.of(given)
         planned = dm.plan_release(asked.planned(fast.solve(asked.problem())), rho=1000)
         assert "contributions:month:2:3 came to contributions:month:3:2 on these tables" in planned.lines()[0]
-        assert reachable(asked.workload, dm.neighbours.Relation.of("replace")) == dm.neighbours.Relation.of(
-            "replace"
-        )
+        assert reachable(asked.workload, dm.neighbours.Relation.of("replace")) == dm.neighbours.Relation.of("replace")
 
 
 class TestLessToLookAt:

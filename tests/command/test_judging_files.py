@@ -60,9 +60,7 @@ def test_a_rough_answer_is_no_proof_and_a_changed_file_is_refused(tmp_path: Path
 @pytest.mark.parametrize(
     "option", [("--neighbours", "replace"), ("--targets", 3), ("--rho", 1), ("--problem", "fitness")]
 )
-def test_options_that_nothing_reads_are_refused(
-    command: str, option: tuple[Any, ...], tmp_path: Path
-) -> None:
+def test_options_that_nothing_reads_are_refused(command: str, option: tuple[Any, ...], tmp_path: Path) -> None:
     path = tmp_path / "answer.npz"
     fast.solve(dm.FitnessForUse(dm.workloads.prefix(4))).save(path)
     refused = run(command, path, *option)

@@ -63,9 +63,7 @@ def plan(folder: Path, top: str, ages: str = "", *options: str) -> Path:
 def figures(text: str) -> dict[str, str]:
     """Return ρ, each ε, and each table's margin, from lines of a report or of a statement."""
     flat = text.replace("ε", "epsilon").replace("δ", "delta").replace("|", " ")
-    found = {
-        f"at {delta}": epsilon for epsilon, delta in re.findall(r"epsilon = (\S+) at delta = (\S+)", flat)
-    }
+    found = {f"at {delta}": epsilon for epsilon, delta in re.findall(r"epsilon = (\S+) at delta = (\S+)", flat)}
     found["rho"] = re.findall(r"(?:rho = |privacy: )(\d+/\d+), which is at most (\d\S+)", flat)[0]
     found["level"] = re.findall(r"at the level (\d\.\d+)", flat)[0]
     for name in ("ages", "sexes"):
@@ -153,10 +151,7 @@ def test_a_plan_keeps_the_specification_whole(folder: Path) -> None:
     asked = dm.Specification.of_json(dm.load(plan(folder, "", "", *changed)).asked.specification)
     assert (str(asked.rho), str(asked.neighbours), asked.level) == ("1/20", "add-remove:2", 0.9)
     assert (asked.title, asked.date, set(asked.caps)) == ("Ages | sexes", "2026-11-24", {"ages"})
-    assert (
-        dm.Specification.of_json(asked.to_json()).workload
-        == dm.Specification.read(folder / "asked.toml").workload
-    )
+    assert dm.Specification.of_json(asked.to_json()).workload == dm.Specification.read(folder / "asked.toml").workload
     kept = dm.Specification.read(folder / "asked.toml")
     planned = kept.planned(dm.fast.solve(kept.problem()))
     assert dm.plan_release(planned).specification.to_json() == kept.to_json()  # type: ignore[union-attr]
@@ -233,9 +228,7 @@ def test_a_plan_costs_no_more_than_was_asked(folder: Path) -> None:
         ("sweep g.toml -o r.jsonl --dask here --jobs 2", "--jobs is for this machine"),
     ],
 )
-def test_options_that_nothing_reads(
-    line: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_that_nothing_reads(line: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("c.npy", np.eye(4))
     found = run(*line.split())

@@ -163,9 +163,7 @@ class TestRefused:
             tmp_path / "out",
         )
         bad.write_text(records.read_text(encoding="utf-8").replace(",", ";"), encoding="utf-8")
-        self.refused(
-            "bad.csv: line 1: fields are separated by semicolons", bad, mechanism, "-o", tmp_path / "out"
-        )
+        self.refused("bad.csv: line 1: fields are separated by semicolons", bad, mechanism, "-o", tmp_path / "out")
         self.refused("cannot be read", tmp_path / "missing.csv", mechanism, "-o", tmp_path / "out")
         self.refused("no folder", records, mechanism, "-o", tmp_path / "no" / "out")
         self.refused("exists already", records, mechanism, "-o", tmp_path)

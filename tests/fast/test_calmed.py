@@ -52,9 +52,7 @@ def test_where_that_is_not_enough_an_answer_is_still_near() -> None:
 
 
 @given(st.integers(0, 2**20), st.integers(1, 5), st.integers(1, 6), st.sampled_from([1e-6, 1e-3, 1.0]))
-def test_noise_is_less_and_costs_a_share_more_at_most(
-    seed: int, rank: int, queries: int, share: float
-) -> None:
+def test_noise_is_less_and_costs_a_share_more_at_most(seed: int, rank: int, queries: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     moves = rng.standard_normal((rank, rank + 2)) * 10.0 ** rng.uniform(-2, 2, (rank, 1))
     asked = rng.standard_normal((max(queries, rank), rank)) * 10.0 ** rng.uniform(-3, 3, rank)

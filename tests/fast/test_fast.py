@@ -98,9 +98,7 @@ class TestBudgets:
             pytest.param(dm.workloads.prefix(64), 1.0, 1e-9, 40, 4.45787, id="prefix 64 to 1e-9"),
             pytest.param(dm.workloads.pl94(), 1.0, 1e-6, 12, 3.01343, id="PL-94"),
             pytest.param(dm.workloads.age_pyramid(), 1.0, 1e-6, 30, None, id="age pyramid"),
-            pytest.param(
-                dm.workloads.age_pyramid(adults=False), 1.0, 1e-6, 30, 6.9975, id="age pyramid without 18+"
-            ),
+            pytest.param(dm.workloads.age_pyramid(adults=False), 1.0, 1e-6, 30, 6.9975, id="age pyramid without 18+"),
             pytest.param(dm.workloads.random_range(128, 256, rng=0), 1.0, 1e-6, 150, None, id="256 ranges"),
             pytest.param(
                 dm.workloads.random_range(128, 256, rng=0),
@@ -124,9 +122,7 @@ class TestBudgets:
 
 
 class TestFixedPoint:
-    @pytest.mark.parametrize(
-        "case", ["tall", "rank-deficient", "signs", "ranges", "one replaced", "any neighbours"]
-    )
+    @pytest.mark.parametrize("case", ["tall", "rank-deficient", "signs", "ranges", "one replaced", "any neighbours"])
     def test_no_step_lowers_the_bound(self, case: str) -> None:
         program = Reduction.of((stated := problem(*GENTLE[case])).geometry, stated.targets).program
         neighbours, queries, _ = program.sizes
@@ -165,9 +161,7 @@ class TestOptions:
         )
         signs = dm.FitnessForUse(dm.workloads.random_signs(10, 25, rng=0), 1e6)
         check(fast.solve(signs, start=first), 1e-6)
-        assert fast.solve(signs).objective == pytest.approx(
-            fast.solve(signs, start=first).objective, rel=2e-6
-        )
+        assert fast.solve(signs).objective == pytest.approx(fast.solve(signs, start=first).objective, rel=2e-6)
 
     def test_keyboard_interrupt_passes_through(self) -> None:
         def interrupt(progress: dm.Progress) -> None:
@@ -177,15 +171,11 @@ class TestOptions:
         with pytest.raises(KeyboardInterrupt):
             fast.solve(self.stated, callback=interrupt)
 
-    @pytest.mark.parametrize(
-        ("value", "got"), [("a", "str 'a'"), (None, "None"), ([1e-6], r"shape \(1,\)")], ids=str
-    )
+    @pytest.mark.parametrize(("value", "got"), [("a", "str 'a'"), (None, "None"), ([1e-6], r"shape \(1,\)")], ids=str)
     def test_what_is_no_number_is_answered_with_what_is_allowed(self, value: Any, got: str) -> None:
         for name in ("tol", "time_limit"):
             if name == "tol" or value is not None:
-                with pytest.raises(
-                    dm.errors.DualmechError, match=f"^{name} must be a positive number, got {got}$"
-                ):
+                with pytest.raises(dm.errors.DualmechError, match=f"^{name} must be a positive number, got {got}$"):
                     fast.solve(self.stated, **{name: value})
 
     @pytest.mark.parametrize(
@@ -199,9 +189,7 @@ class TestOptions:
         ],
         ids=repr,
     )
-    @pytest.mark.parametrize(
-        "start", [3, "there", np.eye(3), dm.workloads.prefix(3)], ids=lambda s: type(s).__name__
-    )
+    @pytest.mark.parametrize("start", [3, "there", np.eye(3), dm.workloads.prefix(3)], ids=lambda s: type(s).__name__)
     def test_a_start_of_another_kind_is_refused_by_its_type(self, problem: Any, start: Any) -> None:
         kind = type(start).__name__
         with pytest.raises(
@@ -241,17 +229,11 @@ class TestOptions:
         ],
         ids=repr,
     )
-    def test_an_unknown_option_is_answered_with_those_that_the_problem_takes(
-        self, problem: Any, taken: str
-    ) -> None:
-        with pytest.raises(
-            dm.errors.InputTypeError, match=f"option 'colour' is not for .* takes {taken}, time_limit"
-        ):
+    def test_an_unknown_option_is_answered_with_those_that_the_problem_takes(self, problem: Any, taken: str) -> None:
+        with pytest.raises(dm.errors.InputTypeError, match=f"option 'colour' is not for .* takes {taken}, time_limit"):
             fast.solve(problem, colour=3)  # type: ignore[call-overload]
 
-    @pytest.mark.parametrize(
-        "other", [None, 3, dm.workloads.prefix(3), np.eye(2)], ids=lambda o: type(o).__name__
-    )
+    @pytest.mark.parametrize("other", [None, 3, dm.workloads.prefix(3), np.eye(2)], ids=lambda o: type(o).__name__)
     def test_other_problems_are_refused(self, other: Any) -> None:
         with pytest.raises(dm.errors.InputTypeError, match="problem"):
             fast.solve(other)

@@ -73,9 +73,7 @@ def test_fidelity_is_the_trace_norm(program: FidelityProgram) -> None:
     neighbours, moves = program.sizes[0], dense_moves(program)
     matrix = np.sqrt(weights[neighbours:, None]) * (program.queries @ moves) * np.sqrt(weights[:neighbours])
     assert decompose(program, weights).fidelity == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
-    assert smoothed_value(program, weights, 0) == pytest.approx(
-        2 * decompose(program, weights).fidelity, rel=1e-10
-    )
+    assert smoothed_value(program, weights, 0) == pytest.approx(2 * decompose(program, weights).fidelity, rel=1e-10)
 
 
 @programs
@@ -83,10 +81,7 @@ def test_fidelity_is_the_trace_norm(program: FidelityProgram) -> None:
 def test_gradient_against_differences(program: FidelityProgram, smoothing: float) -> None:
     weights, h = weights_for(program), 1e-6
     differences = [
-        (
-            smoothed_value(program, weights + h * e, smoothing)
-            - smoothed_value(program, weights - h * e, smoothing)
-        )
+        (smoothed_value(program, weights + h * e, smoothing) - smoothed_value(program, weights - h * e, smoothing))
         / (2 * h)
         for e in np.eye(len(weights))
     ]
@@ -103,10 +98,7 @@ def test_hessian_against_differences(
     spectrum = at(program, weights, smoothing)
     differences = np.array(
         [
-            (
-                at(program, weights + h * e, smoothing).gradient()
-                - at(program, weights - h * e, smoothing).gradient()
-            )
+            (at(program, weights + h * e, smoothing).gradient() - at(program, weights - h * e, smoothing).gradient())
             / (2 * h)
             for e in np.eye(len(weights))
         ]
@@ -184,9 +176,7 @@ def test_weights_that_differ_widely_lose_little_accuracy(spread: float) -> None:
     weights = weights_for(program) * np.where(np.arange(13) % 3, 1.0, spread)
     neighbours = program.sizes[0]
     matrix = (
-        np.sqrt(weights[neighbours:, None])
-        * (program.queries @ dense_moves(program))
-        * np.sqrt(weights[:neighbours])
+        np.sqrt(weights[neighbours:, None]) * (program.queries @ dense_moves(program)) * np.sqrt(weights[:neighbours])
     )
     spectrum = decompose(program, weights)
     expected = np.sort(np.linalg.svd(matrix, compute_uv=False)[:4])

@@ -27,20 +27,14 @@ def draws(seed: int) -> np.random.Generator:
 
 def diagonal(seed: int, neighbours: int, queries: int, blocks: int, fixed: bool = False) -> DiagonalProgram:
     """Blocks that see some neighbours and some queries each, at least one."""
-    squares = draws(seed).uniform(0.1, 2, (queries, blocks)) * (
-        draws(seed + 1).random((queries, blocks)) < 0.6
-    )
-    reach = draws(seed + 2).uniform(0.1, 2, (neighbours, blocks)) * (
-        draws(seed + 3).random((neighbours, blocks)) < 0.6
-    )
+    squares = draws(seed).uniform(0.1, 2, (queries, blocks)) * (draws(seed + 1).random((queries, blocks)) < 0.6)
+    reach = draws(seed + 2).uniform(0.1, 2, (neighbours, blocks)) * (draws(seed + 3).random((neighbours, blocks)) < 0.6)
     squares[0], reach[0] = 1.0, 0.5
     own = squares.sum(axis=0)[None, :] if fixed else squares
     return DiagonalProgram(sp.csr_array(own), sp.csr_array(reach), fixed)
 
 
-def part(
-    seed: int, queries: int, rank: int, groups: list[int], shares: bool = False, fixed: bool = False
-) -> Part:
+def part(seed: int, queries: int, rank: int, groups: list[int], shares: bool = False, fixed: bool = False) -> Part:
     """A program of as many neighbours as there are groups, less the queries."""
     neighbours = len(groups) - (0 if fixed else queries)
     moves = None if neighbours == rank else draws(seed).standard_normal((rank, neighbours))
@@ -84,9 +78,7 @@ def singular_values(program: OrbitProgram, weights: Array) -> Array:
             weights[: program.neighbours],
             np.ones(1) if program.fixed else weights[program.neighbours :],
         )
-        products = (program.diagonal.reach.toarray().T @ first) * (
-            program.diagonal.squares.toarray().T @ last
-        )
+        products = (program.diagonal.reach.toarray().T @ first) * (program.diagonal.squares.toarray().T @ last)
         found.append(np.sqrt(products))
     return np.concatenate(found)
 
@@ -141,9 +133,7 @@ def test_hessian_against_differences(
     np.testing.assert_allclose(whole, np.tril(expected), rtol=1e-4, atol=1e-4 * np.abs(expected).max())
     full = whole + np.tril(whole, -1).T
     for change in np.eye(len(weights)):
-        np.testing.assert_allclose(
-            spectrum.curvature_product(change), full @ change, rtol=1e-4, atol=1e-4 * full.max()
-        )
+        np.testing.assert_allclose(spectrum.curvature_product(change), full @ change, rtol=1e-4, atol=1e-4 * full.max())
     bounds = spectrum.curvature_diagonal() / np.diag(whole)
     assert np.all(bounds >= 1 - 5e-3)
     if all(each.distinct for each in program.parts):
@@ -174,9 +164,7 @@ def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float, monkeypatch:
     np.testing.assert_allclose(levels, np.concatenate(covariances).ravel(), rtol=1e-10)
     everything = np.arange(7)
     np.testing.assert_allclose(one.curvature_diagonal(), two.curvature_diagonal(), rtol=5e-3)
-    np.testing.assert_allclose(
-        np.tril(one.curvature(everything)), np.tril(two.curvature(everything)), rtol=5e-3
-    )
+    np.testing.assert_allclose(np.tril(one.curvature(everything)), np.tril(two.curvature(everything)), rtol=5e-3)
     beside = [each.smoothed(0.7).barrier - each.smoothed(0.2).barrier for each in (one, two)]
     assert beside[0] == pytest.approx(beside[1], rel=1e-9)
 

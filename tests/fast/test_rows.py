@@ -126,9 +126,7 @@ def meet(one: Any, other: Any) -> bool:
 PROBLEMS: dict[str, Any] = {
     "ranges": lambda: dm.FitnessForUse(dm.workloads.all_range(16), geometry="dense"),
     "replaced": lambda: dm.FitnessForUse(dm.workloads.all_range(8), neighbours="replace", geometry="dense"),
-    "targets": lambda: dm.FitnessForUse(
-        dm.Workload(draws(0).standard_normal((30, 6))), draws(1).uniform(1, 10, 30)
-    ),
+    "targets": lambda: dm.FitnessForUse(dm.Workload(draws(0).standard_normal((30, 6))), draws(1).uniform(1, 10, 30)),
     "total": lambda: dm.TotalVariance(dm.Workload(draws(2).standard_normal((12, 9)))),
     "tables": lambda: dm.FitnessForUse(
         dm.workloads.union({"age": 8, "sex": 3}, {"ages": {"age": dm.workloads.prefix(8)}, "sexes": ["sex"]}),
@@ -139,9 +137,7 @@ PROBLEMS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("tol", [1e-4, 1e-8])
-def test_newton_without_its_matrix_finds_the_same(
-    name: str, tol: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_newton_without_its_matrix_finds_the_same(name: str, tol: float, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = PROBLEMS[name]()
     formed = fast.solve(problem, tol=tol, method="newton")
     monkeypatch.setattr(newton, "LARGEST_FORMED", 0)

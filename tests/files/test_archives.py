@@ -128,24 +128,18 @@ class TestMemory:
         monkeypatch.setattr(archives, "LARGEST_CONTENTS", 4_000_000)
         monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("read"))
         assert path.stat().st_size < 10_000
-        with pytest.raises(
-            FileFormatError, match=r"would take 4\.8e\+06 bytes of memory, 4000000 are allowed"
-        ):
+        with pytest.raises(FileFormatError, match=r"would take 4\.8e\+06 bytes of memory, 4000000 are allowed"):
             archives.read_archive(path)
         with pytest.raises(InvalidInputError, match="more than 4000000 bytes are not written"):
             archives.write_npz(path, "example", 1, zeros=np.zeros((1000, 1000)))
         with pytest.raises(InvalidInputError, match="names must be shorter or fewer"):
             archives.as_text_array("names", ["a"] * 1000 + ["b" * 1001])
 
-    def test_names_are_listed_without_inflating(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_names_are_listed_without_inflating(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "a.npz"
         np.savez(path, **{f"x{i}": 1.0 for i in range(12)})  # type: ignore[arg-type]
         monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("read"))
-        with pytest.raises(
-            FileFormatError, match="needs the array 'schema', has x0, x1, x10, x11, .* and 4 more$"
-        ):
+        with pytest.raises(FileFormatError, match="needs the array 'schema', has x0, x1, x10, x11, .* and 4 more$"):
             archives.read_npz(path, "example", (1,))
 
     @pytest.mark.parametrize(
@@ -186,15 +180,11 @@ class TestOpening:
     @pytest.mark.parametrize("name", ["w.csv", "w.npy", "w.npz", "w.mtx"])
     def test_a_pipe_is_refused_and_not_waited_for(self, name: str, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / name)
-        with pytest.raises(
-            FileFormatError, match=f"{tmp_path}/{name}: cannot be read: it is .*not an ordinary file"
-        ):
+        with pytest.raises(FileFormatError, match=f"{tmp_path}/{name}: cannot be read: it is .*not an ordinary file"):
             files.read_workload(tmp_path / name)
 
     @pytest.mark.parametrize("name", ["w.csv", "w.mtx"])
-    def test_a_line_without_end_is_refused(
-        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_line_without_end_is_refused(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reading, "LONGEST_LINE", 1000)
         (tmp_path / name).write_text("1,2\n" + "1," * 501)
         with pytest.raises(FileFormatError, match="line 2: is longer than 1000 characters"):

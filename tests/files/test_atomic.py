@@ -24,9 +24,7 @@ class TestAtomicWrite:
         for content in (b"first", b"second"):
             with atomic.atomic_write(tmp_path / "file") as handle:
                 handle.write(content)
-                assert content not in [
-                    (tmp_path / name).read_bytes() for name in names(tmp_path) if name == "file"
-                ]
+                assert content not in [(tmp_path / name).read_bytes() for name in names(tmp_path) if name == "file"]
             assert (tmp_path / "file").read_bytes() == content
         assert names(tmp_path) == ["file"]
 
@@ -45,9 +43,7 @@ class TestAtomicWrite:
         assert before is None or path.read_bytes() == before
 
     @pytest.mark.parametrize("step", ["fsync", "replace"])
-    @pytest.mark.parametrize(
-        "failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
-    )
+    @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
     def test_a_failing_last_step_leaves_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, failure: BaseException
     ) -> None:
@@ -132,9 +128,7 @@ class TestUnwritablePaths:
     def test_folders_devices_and_missing_folders(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"old")
         self.refused(tmp_path, "it is a folder")
-        self.refused(
-            tmp_path / "no" / "file", f"{tmp_path}/no/file: cannot be written: no folder {tmp_path}/no"
-        )
+        self.refused(tmp_path / "no" / "file", f"{tmp_path}/no/file: cannot be written: no folder {tmp_path}/no")
         self.refused(tmp_path / "file" / "below", "no folder")
         self.refused("", "folder")
         self.refused("a\0b", "cannot be written")

@@ -109,9 +109,7 @@ class TestOthersFiles:
 
 
 class TestVectors:
-    @pytest.mark.parametrize(
-        "content", ["1\n2.5\n3e2\n", "target\r\n1\r\n2.5\r\n300", "\ufeff 1\n\n2.5\n300\n\n"]
-    )
+    @pytest.mark.parametrize("content", ["1\n2.5\n3e2\n", "target\r\n1\r\n2.5\r\n300", "\ufeff 1\n\n2.5\n300\n\n"])
     def test_csv(self, tmp_path: Path, content: str) -> None:
         path = written(tmp_path / "targets.csv", content)
         np.testing.assert_array_equal(files.read_vector(path, "targets"), [1, 2.5, 300])

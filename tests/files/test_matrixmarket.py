@@ -36,9 +36,7 @@ def parse(content: bytes | str) -> npt.NDArray[np.float64]:
 def test_reads_what_scipy_writes(tmp_path: Path, layout: str, field: str, symmetry: str) -> None:
     rng = np.random.default_rng(3)
     matrix = rng.integers(-4, 5, (5, 5)).astype(float) * (rng.random((5, 5)) < 0.6)
-    matrix = {"general": matrix, "symmetric": matrix + matrix.T, "skew-symmetric": matrix - matrix.T}[
-        symmetry
-    ]
+    matrix = {"general": matrix, "symmetric": matrix + matrix.T, "skew-symmetric": matrix - matrix.T}[symmetry]
     path = tmp_path / "m.mtx"
     written: Any = sp.coo_array(matrix) if layout == "sparse" else matrix
     scipy.io.mmwrite(path, written, comment="from scipy", field=field, symmetry=symmetry)

@@ -97,9 +97,7 @@ def test_every_array_is_needed_and_none_is_believed(kind: str, tmp_path: Path) -
     whole = files.read_archive(path)
     del whole["schema"], whole["version"]
     for key in whole:
-        if key in ("library", "digest") or key.endswith(
-            (".names", ".groups", "domain_names", "domain_schema")
-        ):
+        if key in ("library", "digest") or key.endswith((".names", ".groups", "domain_names", "domain_schema")):
             continue
         others = {name: array for name, array in whole.items() if name != key}
         for changed in (others, whole | {key: np.array([[-3.5, np.nan]])}):
@@ -134,8 +132,6 @@ def test_impossible_blocks_are_refused(changes: dict[str, Any], words: str, tmp_
 def test_a_file_of_another_object_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     sums: dict[str, Any] = {"kind": np.array("StreamWorkload"), "steps": 4, "decay": 1.0}
-    files.write_npz(
-        path, privacy.SCHEMA, privacy.VERSION, **{f"mechanism.{key}": part for key, part in sums.items()}
-    )
+    files.write_npz(path, privacy.SCHEMA, privacy.VERSION, **{f"mechanism.{key}": part for key, part in sums.items()})
     with pytest.raises(dm.errors.FileFormatError, match="mechanism must be of a kind of mechanism"):
         dm.load(path)

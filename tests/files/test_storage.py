@@ -68,9 +68,7 @@ def test_weights_without_limit_survive(tmp_path: Path) -> None:
     total = dm.QueryWeighting(
         dm.workloads.total(3), dm.workloads.identity_total(3), neighbours=dm.neighbours.replace_one(3)
     )
-    with pytest.raises(
-        dm.errors.InputTypeError, match="FitnessForUse, .*QueryWeighting.*, got that of a int"
-    ):
+    with pytest.raises(dm.errors.InputTypeError, match="FitnessForUse, .*QueryWeighting.*, got that of a int"):
         dm.save(retold(fast.solve(PROBLEMS["privacy first"]()), problem=3), tmp_path / "no.npz")
     answer = fast.solve(total)
     dm.save(answer, tmp_path / "answer.npz")
@@ -110,9 +108,7 @@ class TestLyingFiles:
             ({"tol": -1.0}, "tol"),
         ],
     )
-    def test_impossible_contents_are_refused(
-        self, path: Path, changes: dict[str, object], words: str
-    ) -> None:
+    def test_impossible_contents_are_refused(self, path: Path, changes: dict[str, object], words: str) -> None:
         rewrite(path, changes)
         with pytest.raises(dm.errors.FileFormatError, match=words):
             dm.load(path)
@@ -121,9 +117,7 @@ class TestLyingFiles:
         ("changes", "words"),
         [({"t1": None}, "t1"), ({"t2": -1.0}, "t2"), ({"total_weight": "much"}, "total_weight")],
     )
-    def test_impossible_soft_maxima_are_refused(
-        self, tmp_path: Path, changes: dict[str, object], words: str
-    ) -> None:
+    def test_impossible_soft_maxima_are_refused(self, tmp_path: Path, changes: dict[str, object], words: str) -> None:
         path = tmp_path / "soft.npz"
         dm.save(fast.solve(PROBLEMS["soft maxima"]()), path)
         rewrite(path, changes)

@@ -108,9 +108,7 @@ class TestFrames:
                 np.testing.assert_allclose(basis.T @ basis, np.eye(int(count)), atol=1e-12)
                 np.testing.assert_allclose(members.T @ basis, 0, atol=1e-12)
                 squares = ((rows @ basis) ** 2).sum(axis=1) * count / symmetry.sizes[of]
-                np.testing.assert_allclose(
-                    parts.component_norms[parts.orbits, component] ** 2, squares, atol=1e-9
-                )
+                np.testing.assert_allclose(parts.component_norms[parts.orbits, component] ** 2, squares, atol=1e-9)
             np.testing.assert_array_equal(parts.magnitudes[parts.orbits], np.abs(rows).max(axis=1))
             np.testing.assert_array_equal(parts.counts, np.bincount(parts.orbits))
         assert symmetry.dimensions.sum() + len(symmetry.sizes) == size
@@ -142,11 +140,7 @@ class TestFrames:
     def test_rounding_is_no_need_of_noise(self, circle: bool) -> None:
         cancelling = np.array([0.1, 0.2, -0.3, 0.0])
         assert cancelling.sum() != 0
-        orders = (
-            [np.roll(cancelling, shift) for shift in range(4)]
-            if circle
-            else [*itertools.permutations(cancelling)]
-        )
+        orders = [np.roll(cancelling, shift) for shift in range(4)] if circle else [*itertools.permutations(cancelling)]
         for asked in (
             dm.Workload(np.array(orders)),
             *([workloads.circular(cancelling[None, :])] if circle else []),

@@ -66,9 +66,7 @@ KINDS: tuple[Callable[[int, np.random.Generator], dm.Workload | None], ...] = (
 def random_workload(seed: int) -> dm.workloads.UnionWorkload:
     """Up to three attributes of 1 to 6 values, up to four tables of any queries; now and then a table twice."""
     rng = np.random.default_rng(seed)
-    sizes = {
-        name: int(size) for name, size in zip("abc", rng.integers(1, 7, rng.integers(1, 4)), strict=False)
-    }
+    sizes = {name: int(size) for name, size in zip("abc", rng.integers(1, 7, rng.integers(1, 4)), strict=False)}
     while np.prod([*sizes.values()]) > 60:
         sizes.pop(next(iter(sizes)))
     tables: dict[str, dict[str, dm.Workload | None]] = {}
@@ -126,9 +124,7 @@ def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
 def query_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
     """The orbit of each query."""
     numbers = np.arange(len(blocks.tables)).astype(float)
-    return np.concatenate([blocks.spread(t, numbers).ravel() for t in range(len(blocks.parts))]).astype(
-        np.intp
-    )
+    return np.concatenate([blocks.spread(t, numbers).ravel() for t in range(len(blocks.parts))]).astype(np.intp)
 
 
 def evenly(weights: Array, orbits: npt.NDArray[np.intp]) -> Array:
@@ -157,9 +153,7 @@ def measured(blocks: Blocks, point: dm.duals.BlockPoint) -> tuple[Array, Array]:
             if axis in chosen:
                 factors.append([column[None, :] for column in symmetry.directions(chosen[axis]).T])
             else:
-                factors.append(
-                    [np.eye(len(symmetry.sizes))[symmetry.labels].T / np.sqrt(symmetry.sizes)[:, None]]
-                )
+                factors.append([np.eye(len(symmetry.sizes))[symmetry.labels].T / np.sqrt(symmetry.sizes)[:, None]])
         copies = [*itertools.product(*factors)]
         scale = np.sqrt(sizes[orbits] / len(copies))
         rows += [moves @ (scale[:, None] * reduce(np.kron, each)) for each in copies]
@@ -189,9 +183,7 @@ class TestReduction:
     @given(seeds)
     def test_weights_on_orbits_prove_what_they_do_spread_evenly(self, seed: int) -> None:
         workload, rng = random_workload(seed), np.random.default_rng(seed)
-        problem, total = (
-            kind(workload, numbers_for(workload, seed)) for kind in (dm.FitnessForUse, dm.TotalVariance)
-        )
+        problem, total = (kind(workload, numbers_for(workload, seed)) for kind in (dm.FitnessForUse, dm.TotalVariance))
         dense, least = cast(Any, written_out(problem)), cast(Any, written_out(total))
         orbits, point = (
             (cell_orbits(problem.geometry), query_orbits(problem.geometry)),
@@ -260,9 +252,7 @@ class TestReduction:
             for place in places
         ]
         turned = dm.workloads.UnionWorkload(cast(dm.Domain, workload.domain), tables)
-        one, two = (
-            fast.solve(dm.FitnessForUse(*each)) for each in ((workload, numbers), (turned, numbers[places]))
-        )
+        one, two = (fast.solve(dm.FitnessForUse(*each)) for each in ((workload, numbers), (turned, numbers[places])))
         assert meet(one, two)
 
 
@@ -317,9 +307,7 @@ class TestOtherWays:
     def test_both_layers_agree(self) -> None:
         for seed in range(0, 30, 3):
             workload = random_workload(seed)
-            problem: Any = (dm.FitnessForUse, dm.TotalVariance)[seed % 2](
-                workload, numbers_for(workload, seed)
-            )
+            problem: Any = (dm.FitnessForUse, dm.TotalVariance)[seed % 2](workload, numbers_for(workload, seed))
             formulation = reference.blocks.FORMULATIONS[seed % 3 % 2]
             answers = [fast.solve(problem), reference.solve(problem, formulation=formulation)]
             assert all(each.status is dm.Status.CERTIFIED for each in answers)
@@ -333,17 +321,13 @@ class TestOtherWays:
             answer = fast.solve(problem)
             for formulation in reference.blocks.FORMULATIONS:
                 program = reference.formulate(problem, formulation=formulation)
-                assert float(cast(Any, program).solve(solver="CLARABEL")) == pytest.approx(
-                    answer.objective, rel=1e-5
-                )
+                assert float(cast(Any, program).solve(solver="CLARABEL")) == pytest.approx(answer.objective, rel=1e-5)
             with pytest.raises(
                 dm.errors.InvalidInputError,
                 match="formulation must be one of schur, matrix_frac, got 'dual'",
             ):
                 reference.solve(problem, formulation="dual")
-        labels = [
-            constraint.label for constraint in reference.formulate(dm.FitnessForUse(workload)).constraints
-        ]
+        labels = [constraint.label for constraint in reference.formulate(dm.FitnessForUse(workload)).constraints]
         assert labels == ["schur[0]", "schur[1]", "privacy", "accuracy"]
         stopped = dm.FitnessForUse(workload, 1.0)
         with pytest.warns(dm.errors.UncertifiedWarning):
@@ -380,9 +364,7 @@ class TestJudge:
 
     @pytest.mark.parametrize("lie", lies)
     @pytest.mark.parametrize("kind", [dm.FitnessForUse, dm.TotalVariance])
-    def test_lies_are_not_certified(
-        self, kind: Any, lie: Callable[[dm.duals.BlockPoint], dm.duals.BlockPoint]
-    ) -> None:
+    def test_lies_are_not_certified(self, kind: Any, lie: Callable[[dm.duals.BlockPoint], dm.duals.BlockPoint]) -> None:
         problem = kind(self.tables, self.numbers)
         answer = fast.solve(problem, tol=1e-7)
         assert answer.status is dm.Status.CERTIFIED
@@ -433,9 +415,7 @@ class TestJudge:
             ("covariances must be a tuple", lambda point: dm.duals.BlockPoint(point.levels, cast(Any, 3))),
         ],
     )
-    def test_refuses_points_of_other_shapes(
-        self, message: str, change: Callable[[dm.duals.BlockPoint], Any]
-    ) -> None:
+    def test_refuses_points_of_other_shapes(self, message: str, change: Callable[[dm.duals.BlockPoint], Any]) -> None:
         problem = dm.FitnessForUse(self.tables)
         point = random_point(problem.geometry, np.random.default_rng(0))
         dual = random_dual(problem.geometry, np.random.default_rng(0))
@@ -584,9 +564,7 @@ class TestStatement:
                 kind(workload, geometry="blocks")
 
     def test_a_workload_says_what_it_asks(self) -> None:
-        asked = workloads.union(
-            {"a": 3, "b": 2}, {"total": [], "both": {"b": None, "a": workloads.prefix(3)}}
-        )
+        asked = workloads.union({"a": 3, "b": 2}, {"total": [], "both": {"b": None, "a": workloads.prefix(3)}})
         np.testing.assert_array_equal(asked.dense(), np.vstack([np.ones(6), np.kron(np.tri(3), np.eye(2))]))
         assert asked.names[:3] == ("total", "both: cell 0, b=0", "both: cell 0, b=1")
         assert asked.groups == ("total", *["both"] * 6)
@@ -612,9 +590,7 @@ class TestStack:
             workloads.marginals(domain, ways=(0, 1)),
             workloads.marginals(domain, ways=2),
             workloads.query_tables(domain, queries, ways=(1, 2)),
-            workloads.union(
-                domain, {"t": {"b": KINDS[int(rng.integers(0, 3))](domain.shape[1], rng)}, "u": ["a"]}
-            ),
+            workloads.union(domain, {"t": {"b": KINDS[int(rng.integers(0, 3))](domain.shape[1], rng)}, "u": ["a"]}),
             workloads.kron(age, workloads.marginals({"b": domain.shape[1]}, ways=1)),
         ]
         pieces = [every[i] for i in rng.integers(0, 5, int(rng.integers(1, 4)))]
@@ -622,17 +598,13 @@ class TestStack:
         kept = workloads.stack(*pieces, labels=labels)
         plain = [dm.Workload(each.matrix, each.names, each.groups, each.domain) for each in pieces]
         written = workloads.stack(*plain, labels=labels)
-        assert isinstance(kept, dm.workloads.UnionWorkload) and not isinstance(
-            written, dm.workloads.UnionWorkload
-        )
+        assert isinstance(kept, dm.workloads.UnionWorkload) and not isinstance(written, dm.workloads.UnionWorkload)
         np.testing.assert_array_equal(kept.dense(), written.dense())
         assert (kept.names, kept.groups, kept.domain) == (written.names, written.groups, domain)
         again = pickle.loads(pickle.dumps(kept))
         assert (again.names, again.groups, again.table_names) == (kept.names, kept.groups, kept.table_names)
         assert len({*kept.table_names}) == len(kept.tables)
-        assert meet(
-            fast.solve(dm.FitnessForUse(kept)), solved(dm.FitnessForUse(written, 1.0, geometry="dense"))
-        )
+        assert meet(fast.solve(dm.FitnessForUse(kept)), solved(dm.FitnessForUse(written, 1.0, geometry="dense")))
 
     def test_tables_of_one_name_are_told_apart(self) -> None:
         tables = workloads.marginals({"a": 2, "b": 2}, ways=1)

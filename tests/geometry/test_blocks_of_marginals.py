@@ -77,8 +77,7 @@ class TestAgainstDense:
         for axis, size in enumerate(domain.shape):
             mean = np.full((size, size), 1 / size)
             projectors = {
-                axes: np.kron(each, np.eye(size) - mean if axis in axes else mean)
-                for axes, each in projectors.items()
+                axes: np.kron(each, np.eye(size) - mean if axis in axes else mean) for axes, each in projectors.items()
             }
         covariance = sum(mechanism.noise[axes] / domain.cells * each for axes, each in projectors.items())
         cost = sum(each * domain.cells / mechanism.noise[axes] for axes, each in projectors.items())
@@ -89,9 +88,7 @@ class TestAgainstDense:
         assert variances.max() <= 2 * (1 + 1e-9)
         rng = np.random.default_rng(seed)
         axes = workload.axes[-1]
-        first, second = (
-            {domain.names[a]: rng.standard_normal(domain.shape[a]) for a in axes} for _ in range(2)
-        )
+        first, second = ({domain.names[a]: rng.standard_normal(domain.shape[a]) for a in axes} for _ in range(2))
         vectors = []
         for query in (first, second):
             vector: Any = np.ones(1)
@@ -180,9 +177,7 @@ class TestReference:
 
     def test_an_unknown_formulation_is_refused(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.marginals([3, 4], ways=1))
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="formulation must be one of schur, matrix_frac, dual"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of schur, matrix_frac, dual"):
             reference.formulate(problem, formulation="primal")
 
 
@@ -242,9 +237,7 @@ class TestRelease:
         drawn = [mechanism.simulate(tables, rng) for _ in range(runs)]
         for names, variance in zip(self.WORKLOAD.sets, mechanism.variances(self.WORKLOAD), strict=True):
             axes = self.WORKLOAD.axes[self.WORKLOAD.sets.index(names)]
-            truth = mechanism.recombine(
-                mechanism_residuals(cast(dm.BlockMechanism, mechanism), tables), names
-            )
+            truth = mechanism.recombine(mechanism_residuals(cast(dm.BlockMechanism, mechanism), tables), names)
             assert truth.shape == tuple((2, 3, 2)[axis] for axis in axes)
             errors = np.array([each[names] for each in drawn]) - truth
             # Five standard errors of a mean and of a variance.
@@ -269,9 +262,7 @@ class TestRelease:
         whole = [residual * residual.size for residual in residuals.values()]
         for each in whole:
             np.testing.assert_allclose(each, np.round(each), atol=1e-12)
-        rho = (
-            sum((each**2).sum() / deviation**2 for each, (deviation, _) in zip(whole, drawn, strict=True)) / 2
-        )
+        rho = sum((each**2).sum() / deviation**2 for each, (deviation, _) in zip(whole, drawn, strict=True)) / 2
         assert rho == pytest.approx(mechanism.rho, rel=1e-12)
         for names, axes in zip(self.WORKLOAD.sets, self.WORKLOAD.axes, strict=True):
             exact = marginal_of(domain, record, axes)

@@ -65,9 +65,7 @@ class TestForms:
     @given(st.integers(0, 10**6), st.integers(1, 110), st.integers(1, 40), DECAYS)
     def test_banded(self, seed: int, steps: int, width: int, decay: float) -> None:
         rng = np.random.default_rng(seed)
-        bands = (
-            rng.uniform(-0.3, 0.5, (min(width, steps), steps)) / np.arange(1, min(width, steps) + 1)[:, None]
-        )
+        bands = rng.uniform(-0.3, 0.5, (min(width, steps), steps)) / np.arange(1, min(width, steps) + 1)[:, None]
         bands[0] = rng.uniform(0.5, 2, steps)
         mechanism = S.banded(bands)
         strategy = Banded(mechanism._strategy.bands)  # type: ignore[attr-defined]
@@ -102,15 +100,11 @@ class TestForms:
                     total = total + estimates[height, start]
                     start += 1 << height
             assert strategy.variances(1.0)[0][end - 1] == pytest.approx(total @ total, rel=1e-12)
-        inside = [
-            sum(start <= cell < start + (1 << height) for height, start in blocks) for cell in range(steps)
-        ]
+        inside = [sum(start <= cell < start + (1 << height) for height, start in blocks) for cell in range(steps)]
         assert strategy.costs().tolist() == inside
 
     @given(st.integers(0, 10**6), st.integers(1, 14), st.integers(1, 5), st.sampled_from([1.0, 0.5, 0.875]))
-    def test_allowances_hold_in_exact_arithmetic(
-        self, seed: int, steps: int, count: int, decay: float
-    ) -> None:
+    def test_allowances_hold_in_exact_arithmetic(self, seed: int, steps: int, count: int, decay: float) -> None:
         series = coefficients(seed, min(count, steps))
         bands = np.repeat(series[:, None], steps, axis=1)
         for strategy in (Toeplitz(series, steps), S.banded(bands)._strategy):
@@ -236,9 +230,7 @@ class TestJudge:
         problem = dm.FitnessForUse(dm.workloads.prefix(4096))
         bound = fast.solve(problem, tol=1e-4)
         verdict = crosscheck.judge(problem, S.sqrt_toeplitz(4096), bound=bound)
-        assert verdict.lower_bound == bound.lower_bound and verdict.scaled.gap == pytest.approx(
-            0.197, abs=1e-3
-        )
+        assert verdict.lower_bound == bound.lower_bound and verdict.scaled.gap == pytest.approx(0.197, abs=1e-3)
         with pytest.raises(dm.errors.InvalidInputError, match="a solution of the same problem"):
             crosscheck.judge(dm.FitnessForUse(dm.workloads.prefix(4096), 2.0), S.tree(4096), bound=bound)
         with pytest.raises(dm.errors.InvalidInputError, match="answers as many running sums"):

@@ -81,9 +81,7 @@ class TestAuto:
             found: Any = options
             assert names_of(dm.FitnessForUse(TABLES, **found)) == "dense"
             for kind in ("blocks", "split", "product"):
-                with pytest.raises(
-                    dm.errors.InvalidInputError, match=f"for geometry 'dense', not for '{kind}'"
-                ):
+                with pytest.raises(dm.errors.InvalidInputError, match=f"for geometry 'dense', not for '{kind}'"):
                     dm.FitnessForUse(TABLES, geometry=kind, **found)
 
     def test_neighbours_by_a_rule_keep_blocks(self) -> None:
@@ -115,17 +113,12 @@ class TestAuto:
         with pytest.raises(dm.errors.InvalidInputError, match="orbits of cells.*a 300, b 300"):
             dm.FitnessForUse(workloads.union({"a": 300, "b": 300}, tables))
 
-    def test_too_little_symmetry_says_which_geometries_hold_the_workload(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_too_little_symmetry_says_which_geometries_hold_the_workload(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(block_rows, "MAX_ORBITS", 3)
         monkeypatch.setattr(base, "MAX_DENSE_ENTRIES", 300)
         large = {"a": workloads.prefix(5), "b": workloads.prefix(6)}
         product = workloads.kron(
-            *(
-                dm.Workload(each.matrix, domain=dm.Domain({name: each.shape[1]}))
-                for name, each in large.items()
-            )
+            *(dm.Workload(each.matrix, domain=dm.Domain({name: each.shape[1]})) for name, each in large.items())
         )
         for asked, suggested in (
             (QUERIES, ["split", "dense"]),
@@ -188,14 +181,10 @@ class TestByName:
         column = pandas.DataFrame({"target": [2.0, 1.0]}, index=[7, 5])
         numbered = dm.Workload(pandas.DataFrame(np.eye(2), index=[5, 7]))
         assert dm.FitnessForUse(numbered, column).targets.tolist() == [1, 2]
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="targets must be one column of numbers, got 2 columns"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="targets must be one column of numbers, got 2 columns"):
             dm.FitnessForUse(numbered, column.assign(other=1.0))
         double = pandas.Series([1.0, 2.0], index=["age", "age"])
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="targets must name each item once, 'age' is double"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="targets must name each item once, 'age' is double"):
             dm.FitnessForUse(TABLES, double)
 
     def test_tables_are_named_on_a_matrix_too(self) -> None:
@@ -228,9 +217,7 @@ class TestByName:
             ("must", TABLES, 1e300),
         ],
     )
-    def test_what_names_too_little_or_too_much_is_refused(
-        self, message: str, asked: dm.Workload, numbers: Any
-    ) -> None:
+    def test_what_names_too_little_or_too_much_is_refused(self, message: str, asked: dm.Workload, numbers: Any) -> None:
         for kind in KINDS:
             with pytest.raises(dm.errors.DualmechError, match=message):
                 kind(asked, numbers)
@@ -272,9 +259,7 @@ class TestByName:
             named = {"missing": own[0], "unknown": "height", "double": own[-1]}[fault]
             with pytest.raises(dm.errors.InvalidInputError, match=f"targets.*must name .*'{named}'"):
                 pose(pairs)
-        with pytest.raises(
-            dm.errors.InvalidInputError, match=rf"targets\['{own[0]}'\] must be positive, got 0"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match=rf"targets\['{own[0]}'\] must be positive, got 0"):
             pose([*turned[:-1], (own[0], 0.0)])
 
     def test_margins_keep_their_names(self) -> None:
@@ -288,9 +273,7 @@ class TestByName:
         with pytest.raises(dm.errors.InvalidInputError, match="weights"):
             dm.TotalVariance(TABLES, [1.0, 0.0, 2.0], geometry="blocks")
         assert dm.TotalVariance(PREFIXES, [1.0, 0.0, 2.0, 0.0]).geometry.workload.shape == (2, 4)
-        with pytest.raises(
-            dm.errors.InvalidInputError, match=r"weights must not be negative, got -1 at weights\[1\]"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"weights must not be negative, got -1 at weights\[1\]"):
             dm.TotalVariance(PREFIXES, [1.0, -1.0, 2.0, 0.0])
 
 
@@ -308,9 +291,7 @@ class TestNamed:
             ("workload must be a Workload of dualmech", np.eye(3), 1.0, "auto"),
         ],
     )
-    def test_what_cannot_hold_the_workload_is_refused(
-        self, message: str, asked: Any, numbers: Any, kind: Any
-    ) -> None:
+    def test_what_cannot_hold_the_workload_is_refused(self, message: str, asked: Any, numbers: Any, kind: Any) -> None:
         for family in KINDS:
             with pytest.raises(dm.errors.DualmechError, match=message):
                 family(asked, numbers, geometry=kind)
@@ -371,9 +352,7 @@ def random_queries(size: int, rng: np.random.Generator) -> dm.Workload | None:
 
 def random_tables(seed: int) -> tuple[dm.workloads.TableWorkload, Array]:
     rng = np.random.default_rng(seed)
-    sizes = {
-        name: int(size) for name, size in zip("abc", rng.integers(2, 4, rng.integers(1, 4)), strict=False)
-    }
+    sizes = {name: int(size) for name, size in zip("abc", rng.integers(2, 4, rng.integers(1, 4)), strict=False)}
     asked = {name: random_queries(size, rng) for name, size in sizes.items()}
     queries = {name: own for name, own in asked.items() if own is not None}
     ways = [way for way in ((0, 1), (1,), (1, 2), (2,))[int(rng.integers(0, 4))] if way <= len(sizes)] or [1]
@@ -395,8 +374,7 @@ class TestTwoGeometries:
             answers = [solved(each, tol=tol) for each, tol in ((blocks, 1e-6), (split, 0.1), (dense, 1e-6))]
             assert all(meet(one, two) for one in answers for two in answers)
             verdicts = [
-                dense.certify(dense.as_primal(answer.mechanism.dense()), answers[2].dual)
-                for answer in answers[:2]
+                dense.certify(dense.as_primal(answer.mechanism.dense()), answers[2].dual) for answer in answers[:2]
             ]
             assert all(judged.violation <= 1e-8 for judged in verdicts)
             assert verdicts[0].objective == pytest.approx(answers[0].objective, rel=1e-6)
@@ -447,24 +425,18 @@ class TestWhatGoesTogether:
     def test_numbers_by_factor_say_what_they_are_for(self) -> None:
         for options in ({"geometry": "dense"}, {"geometry": "blocks"}, {"neighbours": "replace"}):
             found: Any = options
-            with pytest.raises(
-                dm.errors.InvalidInputError, match="targets by factor are for geometry 'product'"
-            ):
+            with pytest.raises(dm.errors.InvalidInputError, match="targets by factor are for geometry 'product'"):
                 dm.FitnessForUse(PRODUCT, dm.ByFactor(1.0, 2.0), **found)
 
     @pytest.mark.parametrize("asked", [TABLES, PRODUCT], ids=["blocks", "product"])
     def test_published_methods_are_for_a_matrix(self, asked: dm.Workload) -> None:
         for problem in (dm.FitnessForUse(asked, 1.0), dm.PrivacyFirst(asked, 1.0, 1.0)):
-            with pytest.raises(
-                dm.errors.InvalidInputError, match="method 'softmax_newton' is for geometry 'dense'"
-            ):
+            with pytest.raises(dm.errors.InvalidInputError, match="method 'softmax_newton' is for geometry 'dense'"):
                 fast.solve(problem, method="softmax_newton")
 
     def test_nobody_holds_no_records(self) -> None:
         for text in ("replace:0", "replace:", "add-remove:", "replace:one", "replace:1:2", "replace: "):
-            with pytest.raises(
-                dm.errors.InvalidInputError, match=f"neighbours must be .*:RECORDS, .*got '{text}'"
-            ):
+            with pytest.raises(dm.errors.InvalidInputError, match=f"neighbours must be .*:RECORDS, .*got '{text}'"):
                 dm.FitnessForUse(TABLES, 1.0, neighbours=text)
 
 
@@ -501,8 +473,6 @@ class TestProductsWithoutSymmetry:
         again = dm.load(tmp_path / "found.npz")
         assert again == found and again.problem.geometry.name == "product"
         np.testing.assert_allclose(by_product.per_query(), 2.0)
-        large = workloads.union(
-            {"a": 75, "b": 42}, {"t": {"a": workloads.prefix(75), "b": workloads.prefix(42)}}
-        )
+        large = workloads.union({"a": 75, "b": 42}, {"t": {"a": workloads.prefix(75), "b": workloads.prefix(42)}})
         assert family(large).geometry.name == "product"
         assert fast.solve(family(large)).status.name == "CERTIFIED"

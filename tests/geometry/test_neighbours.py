@@ -108,9 +108,7 @@ def test_households_scale_single_records(d: int, members: int) -> None:
     np.testing.assert_array_equal(neighbours.household(d, members).toarray(), members * single)
     if d > 1:
         swaps = neighbours.replace_one(d).toarray()
-        np.testing.assert_array_equal(
-            neighbours.household(d, members, replace=True).toarray(), members * swaps
-        )
+        np.testing.assert_array_equal(neighbours.household(d, members, replace=True).toarray(), members * swaps)
 
 
 @quick
@@ -235,9 +233,7 @@ class TestWhereContributionsAreTaken:
     """A person with records in several groups: where her differences are taken, and what bounds them elsewhere."""
 
     @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3))
-    def test_the_bound_loses_a_factor_of_the_groups_squared_at_most(
-        self, seed: int, records: int, most: int
-    ) -> None:
+    def test_the_bound_loses_a_factor_of_the_groups_squared_at_most(self, seed: int, records: int, most: int) -> None:
         generator = np.random.default_rng(seed)
         cells = int(generator.integers(2, 7))
         groups = generator.integers(0, 3, cells)

@@ -64,9 +64,7 @@ def test_of_marginal_tables_no_person_costs_more_and_one_as_much(
     levels = dict(zip(sets, 10.0 ** generator.uniform(-2, 2, len(sets)), strict=True))
     rule = f"contributions:a{axis}:{records}:{groups}"
     plain = dm.BlockMechanism.of_levels(domain, levels).dense()
-    cost = plain.query_matrix.T @ np.linalg.solve(
-        plain.covariance(dm.Workload(plain.query_matrix)), plain.query_matrix
-    )
+    cost = plain.query_matrix.T @ np.linalg.solve(plain.covariance(dm.Workload(plain.query_matrix)), plain.query_matrix)
     try:
         found = dm.BlockMechanism.of_levels(domain, levels, rule)
     except dm.errors.GeometryError as error:
@@ -74,18 +72,14 @@ def test_of_marginal_tables_no_person_costs_more_and_one_as_much(
         assert len(bounds) == 2
         exact = most_in_months(cost, domain, axis, records, groups)
         for bound in bounds:
-            assert dm.BlockMechanism.of_levels(domain, levels, bound).squared_privacy_cost >= exact * (
-                1 - 1e-9
-            )
+            assert dm.BlockMechanism.of_levels(domain, levels, bound).squared_privacy_cost >= exact * (1 - 1e-9)
         return
     exact = found.dense().squared_privacy_cost
     assert found.squared_privacy_cost == pytest.approx(exact, rel=1e-9)
     assert most_in_months(cost, domain, axis, records, groups) == pytest.approx(exact, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    "neighbours", ["contributions:month:2:1", "contributions:age:1:2", "contributions:sex:3:9"]
-)
+@pytest.mark.parametrize("neighbours", ["contributions:month:2:1", "contributions:age:1:2", "contributions:sex:3:9"])
 def test_of_tables_with_classes_two_groups_are_exact(neighbours: str) -> None:
     problem = dm.FitnessForUse(CLASSES, neighbours=neighbours, geometry="blocks")
     assert problem.geometry.matrix_blocks
@@ -114,9 +108,7 @@ def test_two_months_by_hand(records: int) -> None:
     months = dm.workloads.marginals({"month": 2}, ways=1)
     for groups in (2, 12):
         rule = Contributions(records, attribute="month", groups=groups)
-        low, high = fast.solve(
-            dm.FitnessForUse(months, neighbours=rule, geometry="blocks")
-        ).certificate.interval
+        low, high = fast.solve(dm.FitnessForUse(months, neighbours=rule, geometry="blocks")).certificate.interval
         assert low <= records**2 * 4 / 3 <= high
 
 
@@ -144,9 +136,7 @@ def test_large_domains_lose_less_than_with_records_anywhere() -> None:
 @pytest.mark.parametrize("asked", [PAIRS, CLASSES], ids=["marginals", "classes"])
 def test_drawn_costs_are_those_of_the_matrix(asked: Any) -> None:
     rule = "contributions:month:2:3" if asked is PAIRS else "contributions:month:2:2"
-    mechanism: Any = fast.solve(
-        dm.FitnessForUse(asked, neighbours=rule, geometry="blocks"), tol=1e-4
-    ).mechanism
+    mechanism: Any = fast.solve(dm.FitnessForUse(asked, neighbours=rule, geometry="blocks"), tol=1e-4).mechanism
     drawn = DrawnTables(mechanism)
     cost = drawn.squared_privacy_cost
     assert isinstance(cost, Fraction) and cost <= Fraction(mechanism.squared_privacy_cost)
@@ -172,9 +162,7 @@ def test_composed_costs_add_up() -> None:
 
 @pytest.mark.parametrize("asked", [PAIRS, CLASSES], ids=["marginals", "classes"])
 def test_files_keep_the_rule(asked: Any, tmp_path: Path) -> None:
-    answer = fast.solve(
-        dm.FitnessForUse(asked, neighbours="contributions:month:2:2", geometry="blocks"), tol=1e-3
-    )
+    answer = fast.solve(dm.FitnessForUse(asked, neighbours="contributions:month:2:2", geometry="blocks"), tol=1e-3)
     answer.save(tmp_path / "answer.npz")
     answer.mechanism.save(tmp_path / "mechanism.npz")
     again = dm.load(tmp_path / "answer.npz")
@@ -204,9 +192,7 @@ def test_other_words_are_refused(text: str) -> None:
     "given", [{"attribute": ""}, {"attribute": 3}, {"groups": 0}, {"groups": 2.5}, {"members": -1}]
 )
 def test_other_rules_are_refused(given: Any) -> None:
-    with pytest.raises(
-        (dm.errors.InvalidInputError, dm.errors.InputTypeError), match=f"{next(iter(given))} must"
-    ):
+    with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=f"{next(iter(given))} must"):
         Contributions(**{"members": 1, "attribute": "month", "groups": 2, **given})
 
 
@@ -227,9 +213,7 @@ def test_other_rules_are_refused(given: Any) -> None:
         (dm.workloads.marginals([60, 60], ways=2), "dense", "contributions:a0:1:3", "'add-remove:3' bounds"),
     ],
 )  # fmt: skip
-def test_what_does_not_hold_them_says_so_with_a_bound(
-    workload: Any, geometry: str, neighbours: str, told: str
-) -> None:
+def test_what_does_not_hold_them_says_so_with_a_bound(workload: Any, geometry: str, neighbours: str, told: str) -> None:
     with pytest.raises(dm.errors.InvalidInputError, match=told):
         dm.FitnessForUse(workload, neighbours=neighbours, geometry=geometry)
 

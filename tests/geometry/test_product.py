@@ -204,9 +204,7 @@ class TestHundredsOfFactors:
     def test_an_optimum_that_no_double_holds_is_refused(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.kron(*[dm.workloads.prefix(16)] * 1000))
         assert "1.3182e+1204 cells" in repr(problem.workload)
-        with pytest.raises(
-            dm.errors.InvalidInputError, match=r"a number that a double can hold, got about 1e\+46"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"a number that a double can hold, got about 1e\+46"):
             fast.solve(problem)
 
     def test_partial_products_may_be_of_any_size(self) -> None:
@@ -280,9 +278,7 @@ class TestMechanism:
 
     def test_a_combination_of_cells_has_what_it_has_on_the_matrix(self) -> None:
         ages = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 2.0, 3.0]))
-        age = dm.workloads.union(
-            {"age": 4}, {"t": {"age": dm.Workload([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])}}
-        )
+        age = dm.workloads.union({"age": 4}, {"t": {"age": dm.Workload([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])}})
         tables = fast.solve(dm.FitnessForUse(dm.workloads.marginals([2, 3], ways=1))).mechanism
         for made, each in (
             (dm.ProductMechanism([ages, ages]), np.arange(9)),
@@ -304,9 +300,7 @@ class TestMechanism:
     def test_factors_on_blocks_have_the_default_neighbours_too(self) -> None:
         ages = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
         tables = dm.BlockMechanism.of_levels(dm.Domain({"sex": 2}), {(0,): 2.0}, "replace")
-        with pytest.raises(
-            dm.errors.InvalidInputError, match=r"factors\[1\] must have the default neighbours"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"factors\[1\] must have the default neighbours"):
             dm.ProductMechanism([ages, tables])
 
     def test_binding_cells_are_combinations_of_binding_ones(self) -> None:
@@ -331,9 +325,7 @@ class TestMechanism:
             (r"x must have shape \(3, 6\)", lambda made: made.simulate(np.ones(18), BOTH)),
         ],
     )
-    def test_bad_input_is_refused_by_name(
-        self, message: str, call: Callable[[dm.ProductMechanism], object]
-    ) -> None:
+    def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[dm.ProductMechanism], object]) -> None:
         problem = dm.FitnessForUse(BOTH, TARGETS)
         made = problem.mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
         with pytest.raises(dm.errors.DualmechError, match=message):
@@ -394,9 +386,7 @@ class TestWorkload:
             ),
             (
                 r"^factors\[1\]: weights",
-                lambda: dm.TotalVariance(
-                    TWICE, dm.ByFactor(1.0, None), geometry=dm.TotalVariance(TWICE).geometry
-                ),
+                lambda: dm.TotalVariance(TWICE, dm.ByFactor(1.0, None), geometry=dm.TotalVariance(TWICE).geometry),
             ),
             ("^targets must be positive", lambda: dm.FitnessForUse(TWICE, -1.0)),
             (

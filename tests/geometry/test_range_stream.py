@@ -33,10 +33,7 @@ class TestWorkloads:
         np.testing.assert_allclose(asked.row_norms(), written.row_norms())
         np.testing.assert_allclose(asked.column_squares(), written.column_squares())
         chosen = [len(asked) - 1, 0]
-        assert (
-            asked.select(chosen).same_as(written.select(chosen))
-            and asked[chosen].names == written[chosen].names
-        )
+        assert asked.select(chosen).same_as(written.select(chosen)) and asked[chosen].names == written[chosen].names
 
     def test_ends_of_many_ranges(self) -> None:
         asked = dm.workloads.all_range(2**22)
@@ -66,9 +63,7 @@ class TestJudge:
     def test_says_what_a_matrix_says(self, cells: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
         problem, dense = stated(cells, weights=2.0), stated(cells, "dense", 2.0)
-        point = dm.duals.StreamPoint(
-            10.0 ** rng.uniform(-1, 1, cells), 10.0 ** rng.uniform(-1, 1, cells), 1.5
-        )
+        point = dm.duals.StreamPoint(10.0 ** rng.uniform(-1, 1, cells), 10.0 ** rng.uniform(-1, 1, cells), 1.5)
         point, dual = problem.feasible(point), rng.uniform(0, 1, cells) + 1e-3
         ours = problem.certify(point, dual)
         theirs = dense.certify(problem.geometry.covariance(point), dual)
@@ -143,9 +138,7 @@ class TestFilesAndRefusals:
         answer = fast.solve(stated(300), tol=1e-4)
         answer.save(tmp_path / "found.npz")
         again = dm.load(tmp_path / "found.npz")
-        assert (
-            again == answer and again.problem.geometry.name == "stream" and again.certificate.certifies(1e-4)
-        )
+        assert again == answer and again.problem.geometry.name == "stream" and again.certificate.certifies(1e-4)
 
     def test_what_a_stream_of_ranges_cannot_hold(self) -> None:
         ranges = dm.workloads.all_range(4)

@@ -18,9 +18,7 @@ from dualmech import fast, reference
 quick = settings(max_examples=8)
 seeds = st.integers(0, 10_000)
 
-PREFIXES = dm.workloads.query_tables(
-    {"age": 6, "sex": 2, "race": 3}, {"age": dm.workloads.prefix(6)}, ways=(1, 2)
-)
+PREFIXES = dm.workloads.query_tables({"age": 6, "sex": 2, "race": 3}, {"age": dm.workloads.prefix(6)}, ways=(1, 2))
 
 
 def random_workload(seed: int) -> dm.workloads.TableWorkload:
@@ -83,9 +81,7 @@ class TestJudge:
         mechanism = problem.mechanism(point)
         dense = mechanism.dense()
         assert dense.squared_privacy_cost == pytest.approx(mechanism.squared_privacy_cost, rel=1e-8)
-        variances = np.concatenate(
-            [mechanism.variances(names).ravel() for names in problem.workload.tables.sets]
-        )
+        variances = np.concatenate([mechanism.variances(names).ravel() for names in problem.workload.tables.sets])
         np.testing.assert_allclose(dense.variances(problem.workload), variances, rtol=1e-7, atol=1e-9)
         judged = problem.certify(point, random_dual(problem.workload, rng))
         assert judged.objective == pytest.approx(dense.squared_privacy_cost, rel=1e-8)
@@ -111,9 +107,7 @@ class TestJudge:
             best = fast.solve(written_out(problem), tol=1e-5)
             ours = fast.solve(problem, tol=0.1)
         assert judged.lower_bound <= best.objective * (1 + 1e-9)
-        assert ours.lower_bound <= best.objective * (1 + 1e-9) and ours.objective >= best.lower_bound * (
-            1 - 1e-9
-        )
+        assert ours.lower_bound <= best.objective * (1 + 1e-9) and ours.objective >= best.lower_bound * (1 - 1e-9)
         assert ours.prices.sum() == pytest.approx(1)
 
     @quick
@@ -125,9 +119,7 @@ class TestJudge:
             best = fast.solve(written_out(problem), tol=1e-5).objective
             ours = fast.solve(problem, tol=1e-6)
         for _ in range(5):
-            bound = problem.certify(
-                random_point(problem.workload, rng), random_dual(problem.workload, rng)
-            ).lower_bound
+            bound = problem.certify(random_point(problem.workload, rng), random_dual(problem.workload, rng)).lower_bound
             assert bound <= best * (1 + 1e-9)
         assert ours.lower_bound <= best * (1 + 1e-9) and ours.certificate.feasible
         assert ours.objective >= best * (1 - 2e-5)
@@ -143,9 +135,7 @@ class TestJudge:
         )
         first, second = problem.certify(point, dual), problem.certify(point, scaled)
         assert first.lower_bound == pytest.approx(second.lower_bound, rel=1e-9)
-        larger = problem.feasible(
-            dm.duals.SplitPoint(tuple(1e6 * shape for shape in point.shapes), point.levels)
-        )
+        larger = problem.feasible(dm.duals.SplitPoint(tuple(1e6 * shape for shape in point.shapes), point.levels))
         assert problem.certify(larger, dual).feasible
 
     def test_lies_are_not_certified(self) -> None:
@@ -168,9 +158,7 @@ class TestJudge:
             (dual.neighbour_weights, (-asked.queries[0], asked.queries[1]), asked.tables),
             ((np.nan * np.ones(4), np.ones(3)), asked.queries, asked.tables),
         ):
-            judged = problem.certify(
-                point, dm.duals.FitnessDual(neighbours, dm.duals.SplitWeights(queries, tables))
-            )
+            judged = problem.certify(point, dm.duals.FitnessDual(neighbours, dm.duals.SplitWeights(queries, tables)))
             assert not judged.certifies(1e-6) and judged.lower_bound <= answer.objective
 
     @pytest.mark.parametrize(
@@ -272,9 +260,7 @@ class TestMechanism:
     def test_the_budgets_of_too_many_cells_are_not_written_out(self) -> None:
         asked = dm.workloads.query_tables([10] * 30, {"a0": dm.workloads.prefix(10)}, ways=1)
         made = fast.solve(split(asked), tol=0.01).mechanism
-        with pytest.raises(
-            dm.errors.InvalidInputError, match=r"costs of 1e\+30 cells are too many to write out"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"costs of 1e\+30 cells are too many to write out"):
             made.free_budget()
 
     def test_answers_are_unbiased_consistent_and_as_noisy_as_stated(self) -> None:
@@ -316,9 +302,7 @@ class TestMechanism:
             ),
         ],
     )
-    def test_bad_input_is_refused_by_name(
-        self, message: str, call: Callable[[dm.SplitMechanism], object]
-    ) -> None:
+    def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[dm.SplitMechanism], object]) -> None:
         problem = split(PREFIXES)
         with pytest.raises(dm.errors.DualmechError, match=message):
             call(problem.mechanism(dm.duals.SplitPoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7))))
@@ -326,9 +310,7 @@ class TestMechanism:
 
 class TestWorkload:
     def test_is_what_it_says(self) -> None:
-        asked = dm.workloads.query_tables(
-            {"age": 3, "sex": 2}, {"age": dm.workloads.prefix(3)}, ways=(0, 1, 2)
-        )
+        asked = dm.workloads.query_tables({"age": 3, "sex": 2}, {"age": dm.workloads.prefix(3)}, ways=(0, 1, 2))
         prefix, both = np.tril(np.ones((3, 3))), np.eye(2)
         expected = [
             np.ones((1, 6)),

@@ -76,10 +76,7 @@ class TestDiagonals:
                     rows[j, i] = mpmath.sqrt(mpmath.mpf(sums[j]) * mpmath.mpf(cells[i]))
             for mine, gram in zip(found, (rows.T * rows, rows * rows.T), strict=True):
                 values, vectors = mpmath.eigsy(gram)
-                true = [
-                    float(sum(vectors[i, k] ** 2 * mpmath.sqrt(values[k]) for k in range(6)))
-                    for i in range(6)
-                ]
+                true = [float(sum(vectors[i, k] ** 2 * mpmath.sqrt(values[k]) for k in range(6))) for i in range(6)]
                 np.testing.assert_allclose(mine, true, rtol=1e-12)
 
 
@@ -136,9 +133,7 @@ class TestCurvature:
         slope = (ahead.weights * ahead.gains - behind.weights * behind.gains) / (2 * step)
         fine = here.smoothed(1e-13 * here.fidelity)
         expected = here.weights * here.gains * change - slope
-        np.testing.assert_allclose(
-            fine.curvature_product(change), expected, atol=1e-6 * np.abs(expected).max()
-        )
+        np.testing.assert_allclose(fine.curvature_product(change), expected, atol=1e-6 * np.abs(expected).max())
 
     def test_it_is_symmetric_and_nowhere_negative(self, decay: float, fixed: bool) -> None:
         here = self.spectrum(decay, fixed)
@@ -214,9 +209,7 @@ class TestMany:
         some = np.r_[0.0, np.ones(255)]
         for options in ({"weights": some}, {"neighbours": "replace"}, {"basis": np.eye(256)}):
             assert dm.TotalVariance(dm.workloads.prefix(256), **options).geometry.name == "dense"
-        with pytest.raises(
-            dm.errors.InvalidInputError, match=r"weights must be positive, got 0 at weights\[0\]"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"weights must be positive, got 0 at weights\[0\]"):
             dm.TotalVariance(dm.workloads.prefix(5000), np.r_[0.0, np.ones(4999)])
 
     @pytest.mark.slow
@@ -229,9 +222,7 @@ class TestMany:
         first = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2000)), tol=1e-6)
         again = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2000), 1.001), tol=1e-6, start=first)
         assert again.iterations < first.iterations / 2
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="start must be a solution over 2001 running sums"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="start must be a solution over 2001 running sums"):
             fast.solve(dm.FitnessForUse(dm.workloads.prefix(2001)), start=first)
 
 
@@ -265,9 +256,7 @@ class TestByTheMatrix:
         for problem in (stream, privacy) if method == "newton" else (stream,):
             answer = fast.solve(problem, method=method, tol=1e-6 if method == "newton" else 1e-2)
             assert answer.status.name == "CERTIFIED" and answer.problem.same_as(problem)
-        mirrored = fast.solve(
-            dm.TotalVariance(dm.workloads.all_range(5), geometry="stream"), orbits=[[4, 3, 2, 1, 0]]
-        )
+        mirrored = fast.solve(dm.TotalVariance(dm.workloads.all_range(5), geometry="stream"), orbits=[[4, 3, 2, 1, 0]])
         assert mirrored.status.name == "CERTIFIED"
 
     def test_refined_and_compared(self, pair: Any) -> None:
@@ -287,43 +276,29 @@ class TestByTheMatrix:
         dense, total = mine.dense(), dm.LinearGaussianMechanism(np.ones((1, 6)), [[1e3]])
         assert mine.dense() is dense
         np.testing.assert_array_equal(mine.cost_matrix, dense.cost_matrix)
-        np.testing.assert_array_equal(
-            mine.covariance(dm.workloads.total(6)), dense.covariance(dm.workloads.total(6))
-        )
+        np.testing.assert_array_equal(mine.covariance(dm.workloads.total(6)), dense.covariance(dm.workloads.total(6)))
         assert total.is_answerable_from(mine) and not mine.is_answerable_from(total)
         assert mine.is_equivalent_to(dense) and dense.is_equivalent_to(mine)
-        assert mine.rebase(np.eye(6)[::-1]).is_equivalent_to(mine) and mine.standardize().is_equivalent_to(
-            mine
-        )
+        assert mine.rebase(np.eye(6)[::-1]).is_equivalent_to(mine) and mine.standardize().is_equivalent_to(mine)
         both, added = mine.stack(total), total.compose(mine)
         assert both.is_equivalent_to(added) and mine.compose(total).is_equivalent_to(added)
         answers = np.arange(6.0)
         np.testing.assert_array_equal(
             mine.estimates(dm.workloads.total(6), answers), dense.estimates(dm.workloads.total(6), answers)
         )
-        common = fast.solve(
-            dm.CommonMechanism([mine, dm.LinearGaussianMechanism(np.eye(6), 9 * np.eye(6))])
-        ).mechanism
-        assert common.is_answerable_from(mine) and dm.residual(mine, common).stack(common).is_equivalent_to(
-            mine
-        )
+        common = fast.solve(dm.CommonMechanism([mine, dm.LinearGaussianMechanism(np.eye(6), 9 * np.eye(6))])).mechanism
+        assert common.is_answerable_from(mine) and dm.residual(mine, common).stack(common).is_equivalent_to(mine)
         assert fast.solve(dm.ReuseFitness(dm.workloads.total(6), 1.0, mine)).status.name == "CERTIFIED"
-        extra = fast.solve(
-            dm.extra_for_free(mine, dm.workloads.prefix(6), alpha=9 * mine.squared_privacy_cost)
-        )
+        extra = fast.solve(dm.extra_for_free(mine, dm.workloads.prefix(6), alpha=9 * mine.squared_privacy_cost))
         assert extra.status.name == "CERTIFIED"
         region = dm.sampling.ConfidenceRegion(mine, answers)
         assert region.mechanism is dense
         for problem in (pair[0], pair[2].problem, dm.FitnessForUse(dm.workloads.identity(6))):
-            assert problem.certify(
-                problem.feasible(problem.as_primal(mine)), fast.solve(problem).dual
-            ).feasible
+            assert problem.certify(problem.feasible(problem.as_primal(mine)), fast.solve(problem).dual).feasible
 
 
 def _of_ranges() -> list[tuple[Any, Any]]:
-    problems = [
-        dm.TotalVariance(dm.workloads.all_range(5), 2.0, geometry=name) for name in ("stream", "dense")
-    ]
+    problems = [dm.TotalVariance(dm.workloads.all_range(5), 2.0, geometry=name) for name in ("stream", "dense")]
     return [(problems[0], problems[1])]
 
 
@@ -335,9 +310,7 @@ class TestMechanism:
         dense = mechanism.dense()
         np.testing.assert_allclose(mechanism.profile, dense.profile, rtol=1e-10)
         np.testing.assert_allclose(mechanism.variances(), dense.variances(asked), rtol=1e-10)
-        np.testing.assert_allclose(
-            mechanism.variances(dm.workloads.total(12)), dense.variances(dm.workloads.total(12))
-        )
+        np.testing.assert_allclose(mechanism.variances(dm.workloads.total(12)), dense.variances(dm.workloads.total(12)))
         assert mechanism.scaled(3.0).rho == pytest.approx(mechanism.rho / 3)
         strategy = mechanism.causal_strategy()
         assert np.allclose(strategy, np.tril(strategy))

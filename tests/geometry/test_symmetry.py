@@ -68,9 +68,7 @@ class TestOrbits:
             for index, row in enumerate(rows):
                 image = row[order]
                 places = [j for j, each in enumerate(rows) if np.array_equal(np.abs(each), np.abs(image))]
-                alike = [
-                    j for j in places if np.array_equal(rows[j], image) or np.array_equal(rows[j], -image)
-                ]
+                alike = [j for j in places if np.array_equal(rows[j], image) or np.array_equal(rows[j], -image)]
                 assert any(found.queries[j] == found.queries[index] for j in alike)
 
     def test_an_unsymmetric_workload_is_refused_with_its_first_query(self) -> None:
@@ -162,9 +160,7 @@ class TestOrbits:
 
 class TestSolving:
     @given(symmetric())
-    def test_fitness_and_variance_meet_the_plain_solver(
-        self, drawn: tuple[dm.Workload, list[np.ndarray]]
-    ) -> None:
+    def test_fitness_and_variance_meet_the_plain_solver(self, drawn: tuple[dm.Workload, list[np.ndarray]]) -> None:
         workload, permutations = drawn
         for problem in (dm.FitnessForUse(workload, 2.0), dm.TotalVariance(workload)):
             plain, told = fast.solve(problem, tol=1e-7), fast.solve(problem, tol=1e-7, orbits=permutations)
@@ -202,9 +198,7 @@ class TestSolving:
         problem = dm.FitnessForUse(dm.workloads.all_range(8), 1.0)
         mirrored = [np.arange(8)[::-1]]
         first = fast.solve(problem, orbits=mirrored)
-        fresh, begun = (
-            fast.solve(problem, orbits=mirrored, start=start, max_iterations=1) for start in (None, first)
-        )
+        fresh, begun = (fast.solve(problem, orbits=mirrored, start=start, max_iterations=1) for start in (None, first))
         assert begun.gap < 0.1 * fresh.gap
 
     def test_methods_without_orbits_say_so(self) -> None:

@@ -11,9 +11,7 @@ import dualmech as dm
 SMALL = dm.workloads.prefix(4)
 TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
 MONTHS = dm.workloads.marginals({"month": 4, "age": 3}, ways=(1, 2))
-UNION = dm.workloads.union(
-    {"age": 4, "sex": 2}, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]}
-)
+UNION = dm.workloads.union({"age": 4, "sex": 2}, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]})
 CIRCLE = dm.workloads.circular_ranges(5)
 PRODUCT = dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.marginals([2, 3], ways=1))
 QUERIES = dm.workloads.query_tables({"age": 4, "sex": 2}, {"age": dm.workloads.prefix(4)}, ways=(1, 2))
@@ -61,10 +59,7 @@ def mechanisms(scale: float = 1.0) -> list[dm.LinearGaussianMechanism]:
 
 def of_tables(*workloads: dm.Workload, scale: float = 1.0) -> list[dm.BlockMechanism]:
     """Plain noise on the queries of some tables, that of the first as a case asks."""
-    return [
-        dm.BlockMechanism.of_tables(each, scale if place == 0 else 1.0)
-        for place, each in enumerate(workloads)
-    ]
+    return [dm.BlockMechanism.of_tables(each, scale if place == 0 else 1.0) for place, each in enumerate(workloads)]
 
 
 def released(variance: float = 2.0) -> dm.LinearGaussianMechanism:
@@ -106,9 +101,7 @@ CASES = [
         lambda: dm.ReuseFitness(SMALL, 1.0, released()),
         lambda: dm.ReuseFitness(SMALL, 1.0, released(4.0)),
     ),
-    ConformanceCase(
-        "local", lambda: dm.LocalStrategy(SMALL, 1.0), lambda: dm.LocalStrategy(SMALL, 1.0, "worst")
-    ),
+    ConformanceCase("local", lambda: dm.LocalStrategy(SMALL, 1.0), lambda: dm.LocalStrategy(SMALL, 1.0, "worst")),
     ConformanceCase(
         "local, worst",
         lambda: dm.LocalStrategy(SMALL, 1.0, "worst"),

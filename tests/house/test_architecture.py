@@ -101,10 +101,7 @@ def test_every_module_and_function_stays_readable() -> None:
 
 def test_the_heart_is_read_in_an_hour() -> None:
     chapter = (
-        (ROOT / "CONTRIBUTING.md")
-        .read_text(encoding="utf-8")
-        .split("## The heart in ten files")[1]
-        .split("\n## ")[0]
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## The heart in ten files")[1].split("\n## ")[0]
     )
     files = re.findall(r"^\d+\. `([a-z_/.]+)`", chapter, re.MULTILINE)
     lines = [len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in files]
@@ -193,11 +190,7 @@ def test_every_loaded_module_is_dualmechs_and_loaded_once() -> None:
     for found in pkgutil.walk_packages(dualmech.__path__, "dualmech."):
         if not found.name.endswith("__main__"):
             __import__(found.name)
-    files = [
-        module.__file__
-        for name, module in sys.modules.items()
-        if name.startswith("dualmech") and module.__file__
-    ]
+    files = [module.__file__ for name, module in sys.modules.items() if name.startswith("dualmech") and module.__file__]
     assert len(files) == len(set(files))
     assert not set(FOLDERS) & set(sys.modules)
 
@@ -220,9 +213,7 @@ class TestPackaging:
                 assert any(imports.search(text) for text in texts), f"{extra}: nothing imports {name}"
 
     def test_every_package_is_listed(self) -> None:
-        assert set(SETUPTOOLS["packages"]) == {
-            module_name(path) for path in SOURCES if path.name == "__init__.py"
-        }
+        assert set(SETUPTOOLS["packages"]) == {module_name(path) for path in SOURCES if path.name == "__init__.py"}
 
     def test_a_wheel_holds_exactly_the_repositorys_modules(self) -> None:
         installed = importlib.metadata.files("dualmech") or []
@@ -240,9 +231,7 @@ class TestPackaging:
         """So that the tests run from an sdist as well, where this one is skipped."""
         if not (ROOT / ".git").exists() or shutil.which("git") is None:
             pytest.skip("not a checkout, which alone knows its files")
-        listed = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
         tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
         for name in tracked:
             (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -266,9 +255,6 @@ def test_no_public_name_is_that_of_the_module_it_comes_from(folder: str) -> None
     tree = ast.parse((ROOT / folder / "__init__.pyi").read_text(encoding="utf-8"))
     modules = {path.stem for path in (ROOT / folder).iterdir()}
     offered = {
-        alias.name
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
+        alias.name for node in tree.body if isinstance(node, ast.ImportFrom) and node.module for alias in node.names
     }
     assert not offered & modules

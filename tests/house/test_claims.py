@@ -40,9 +40,7 @@ PLACES = re.compile(
 
 PARAMETERS = re.compile(r"(?<=\w) = [\d.,]+")  # numbers that a sentence gives to a letter
 
-MEASURES = re.compile(
-    r"\d[\d.,]*(?:\s+to\s+[\d.,]+)?\s+(?:s|ms|min|MiB|GiB|MB|processor-seconds|seconds|minutes)\b"
-)
+MEASURES = re.compile(r"\d[\d.,]*(?:\s+to\s+[\d.,]+)?\s+(?:s|ms|min|MiB|GiB|MB|processor-seconds|seconds|minutes)\b")
 """Numbers of seconds or bytes, which differ from run to run."""
 
 MEASURED_COLUMNS = re.compile(r"seconds|speed|MiB|gap|steps", re.IGNORECASE)
@@ -132,9 +130,7 @@ def test_a_number_is_printed_on_its_page_or_has_a_source(page: Path) -> None:
 def test_a_number_that_nobody_prints_is_missed() -> None:
     assert missing(["1.25", "12.5", "3.14"], {1.2468, 0.125, 3.1}) == ["3.14"]
     assert not missing(["3.14"], {3.1}, within=0.04)
-    section = Section(
-        Path("page"), "heading", lines=["Section 6.1 took 2.5 s and found 0.31.", "", "| d | gap |"]
-    )
+    section = Section(Path("page"), "heading", lines=["Section 6.1 took 2.5 s and found 0.31.", "", "| d | gap |"])
     section.lines += ["|---|---|", "| 1.5 | 2.5e-3 |"]
     assert section.claimed() == ["0.31", "1.5"]
 

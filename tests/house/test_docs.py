@@ -39,9 +39,7 @@ def test_python_examples_run_as_they_stand(page: Path) -> None:
 def test_commands_print_what_the_page_shows(page: Path) -> None:
     for command, shown in CONSOLE.findall(page.read_text(encoding="utf-8")):
         printed = CliRunner().invoke(app, shlex.split(command)).output
-        assert [line.rstrip() for line in printed.splitlines()] == [
-            line.rstrip() for line in shown.splitlines()
-        ]
+        assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in shown.splitlines()]
 
 
 def test_commands_of_the_readme_run_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,9 +47,7 @@ EXEMPT = {
     *("files.workload_arrays", "files.workload_from_arrays"),
 }
 
-ASKED_IN_JSON = (
-    '{"attributes": {"age": {"size": 4}}, "tables": [{"name": "ages", "ask": ["age"], "variance": 4}]}'
-)
+ASKED_IN_JSON = '{"attributes": {"age": {"size": 4}}, "tables": [{"name": "ages", "ask": ["age"], "variance": 4}]}'
 
 NOISE = ("covariance", "levels", "shapes", "strategy", "weights", "estimate", "mechanism", "query_matrix")
 CALLED = {
@@ -92,9 +90,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.prefix = prefix = dm.workloads.prefix(4)
         self.tables = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
-        self.union = dm.workloads.union(
-            {"age": 4, "sex": 2}, {"ages": {"age": prefix}, "cells": ["age", "sex"]}
-        )
+        self.union = dm.workloads.union({"age": 4, "sex": 2}, {"ages": {"age": prefix}, "cells": ["age", "sex"]})
         self.asked = dm.workloads.query_tables({"age": 4, "sex": 2}, {"age": prefix}, ways=(1, 2))
         self.rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))
         self.cells = dm.LinearGaussianMechanism(np.eye(4), np.eye(4))
@@ -122,9 +118,7 @@ class World:
         (folder / "matrix.csv").write_text("1,2\n2,3\n")
         (folder / "named.csv").write_text("name,value\na,1\nb,2\n")
         (folder / "schema.toml").write_text("[age]\nsize = 4\n")
-        (folder / "asked.toml").write_text(
-            "[attributes.age]\nsize = 4\n[[tables]]\nask = ['age']\nvariance = 1\n"
-        )
+        (folder / "asked.toml").write_text("[attributes.age]\nsize = 4\n[[tables]]\nask = ['age']\nvariance = 1\n")
         self.proof = dm.prove(self.solution)
         self.proof.save(folder / "proof.json")
         self.good, self.own = self.by_name(), self.by_place()
@@ -177,9 +171,7 @@ class World:
         """Return what a release would publish, without any noise."""
         drawn, asked = plan(self.blocks, self.tables) if tables else plan(self.cells, self.prefix)
         data: Any = self.counted if tables else np.ones(4)
-        return dm.Publication(
-            drawn, drawn.draw(data, lambda deviation, count: np.zeros(count, dtype=object)), asked
-        )
+        return dm.Publication(drawn, drawn.draw(data, lambda deviation, count: np.zeros(count, dtype=object)), asked)
 
     def by_name(self) -> dict[str, Any]:
         """Return arguments that most functions with a parameter of a name take."""
@@ -273,9 +265,7 @@ class World:
             "Schema": {"axis": 0, "attributes": {"age": 4, "sex": ["f", "m"]}, "domains": [union.domain]},
             "Schema.of_json": {"text": '{"age": {"size": 4}}'},
             "Schema.axes": {"attributes": ["age"]},
-            "Specification.of": {
-                "given": {"attributes": {"age": 4}, "tables": [{"ask": ["age"], "variance": 1.0}]}
-            },
+            "Specification.of": {"given": {"attributes": {"age": 4}, "tables": [{"ask": ["age"], "variance": 1.0}]}},
             "Specification.of_json": {"text": ASKED_IN_JSON},
             "accounting.normal_quantile": {"level": 0.9},
             "PrivacyFirst": {"cost": 0.5, "rho": None},
@@ -403,11 +393,7 @@ class World:
             places += hostile.public_functions(getattr(dm, name), f"{name}.")
         for label, instance in self.objects().items():
             places += hostile.public_methods(label, instance)
-        return [
-            Call(place, function, self.arguments(place, function))
-            for place, function in places
-            if asked(place)
-        ]
+        return [Call(place, function, self.arguments(place, function)) for place, function in places if asked(place)]
 
 
 def asked(place: str) -> bool:
@@ -428,8 +414,7 @@ def of_problem(case: ConformanceCase) -> list[Call]:
     }
     methods = [each for each in hostile.public_methods(label, problem) if asked(each[0])]
     found = [
-        Call(place, method, {name: taken[name] for name in hostile.parameters_of(method)})
-        for place, method in methods
+        Call(place, method, {name: taken[name] for name in hostile.parameters_of(method)}) for place, method in methods
     ]
     tol = {"tol": case.tol}
     own = hostile.parameters_of(dm.fast.SOLVERS[type(problem)]).values()
@@ -469,18 +454,13 @@ def sampled(call: Call, arguments: list[str], count: int) -> Iterator[dict[str, 
     labels = [*VALUES]
     start = crc32(f"{call.place}{arguments}".encode())
     for turn in range(count):
-        yield {
-            name: VALUES[labels[(start + 29 * turn + 7 * at) % len(labels)]]()
-            for at, name in enumerate(arguments)
-        }
+        yield {name: VALUES[labels[(start + 29 * turn + 7 * at) % len(labels)]]() for at, name in enumerate(arguments)}
 
 
 def faults(calls: list[Call], count: int) -> list[str]:
     found = []
     for call in calls:
-        spoilt = [[name] for name in call.arguments] + (
-            [[*call.arguments][:2]] if len(call.arguments) > 1 else []
-        )
+        spoilt = [[name] for name in call.arguments] + ([[*call.arguments][:2]] if len(call.arguments) > 1 else [])
         for names in spoilt:
             for values in sampled(call, names, count):
                 if any(name in FUNCTIONS and inspect.isclass(value) for name, value in values.items()):

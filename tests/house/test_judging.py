@@ -41,9 +41,7 @@ class TestQueryWeights:
         assert verdict.certifies(1e-7)
         assert set(verdict.binding) <= set(range(4)) and not len(verdict.loose)
 
-    @pytest.mark.parametrize(
-        "weights", [[1.0] * 4, [1, 1, -1, 1, 1], [1, 1, np.nan, 1, 1], np.eye(5), "many"]
-    )
+    @pytest.mark.parametrize("weights", [[1.0] * 4, [1, 1, -1, 1, 1], [1, 1, np.nan, 1, 1], np.eye(5), "many"])
     def test_what_is_none_is_refused(self, weights: object) -> None:
         with pytest.raises(dm.errors.DualmechError, match="weights"):
             crosscheck.judge(WEIGHTINGS["approximate"], weights)
@@ -97,9 +95,7 @@ class TestCommonMechanisms:
 
     def test_what_is_none_is_told(self) -> None:
         problem = dm.CommonMechanism(self.CELLS)
-        lie = crosscheck.judge(
-            problem, np.diag([1.0, 4.0]) if np.allclose(problem.basis, np.eye(2)) else np.eye(2)
-        )
+        lie = crosscheck.judge(problem, np.diag([1.0, 4.0]) if np.allclose(problem.basis, np.eye(2)) else np.eye(2))
         assert not lie.feasible and lie.maximality is None and lie.scaled.feasible
         with pytest.raises(dm.errors.InvalidInputError, match="the rival must answer all 2 queries"):
             crosscheck.judge(problem, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
@@ -116,9 +112,7 @@ def test_a_mechanism_is_as_good_as_its_covariance() -> None:
 class TestInWords:
     """What an answer exceeds is said by name, and what it looks like."""
 
-    @given(
-        factors=st.lists(st.floats(0.1, 100), min_size=5, max_size=5, unique_by=lambda each: round(each, 3))
-    )
+    @given(factors=st.lists(st.floats(0.1, 100), min_size=5, max_size=5, unique_by=lambda each: round(each, 3)))
     @settings(max_examples=20)
     def test_the_worst_queries_are_named_by_how_much(self, factors: list[float]) -> None:
         asked = dm.Workload(np.eye(5), names=[*"abcde"])
@@ -139,14 +133,8 @@ class TestInWords:
             verdict = crosscheck.judge(problem, noise)
             assert "table 'age' has 2 times its target" in verdict.exceeded
         product = fast.solve(dm.FitnessForUse(PRODUCT))
-        (words,) = crosscheck.judge(
-            product.problem, product.problem.geometry.divide(product.primal, 0.5)
-        ).exceeded
-        assert (
-            words.startswith("query 'cell")
-            and " & table '" in words
-            and words.endswith("has 2 times its target")
-        )
+        (words,) = crosscheck.judge(product.problem, product.problem.geometry.divide(product.primal, 0.5)).exceeded
+        assert words.startswith("query 'cell") and " & table '" in words and words.endswith("has 2 times its target")
 
     @pytest.mark.parametrize(
         ("asked", "neighbours", "words"),
@@ -167,9 +155,7 @@ class TestInWords:
             (dm.workloads.marginals([2], ways=1), None, "any two neighbours cost 2 times what is allowed"),
         ],
     )
-    def test_neighbours_are_named_where_privacy_is_fixed(
-        self, asked: dm.Workload, neighbours: Any, words: str
-    ) -> None:
+    def test_neighbours_are_named_where_privacy_is_fixed(self, asked: dm.Workload, neighbours: Any, words: str) -> None:
         for problem in (
             dm.PrivacyFirst(asked, 1.0, 1.0, neighbours=neighbours),
             dm.TotalVariance(asked, neighbours=neighbours),
@@ -234,9 +220,7 @@ class TestInWords:
         deficient = dm.FitnessForUse(dm.workloads.marginals([2, 2], ways=1), geometry="dense")
         with pytest.raises(dm.errors.InvalidInputError, match="the noise on the 4 cells"):
             crosscheck.judge(deficient, np.eye(4))
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="columns, one per cell, got 3; its transpose has 8"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="columns, one per cell, got 3; its transpose has 8"):
             crosscheck.covariance_of_strategy(problem, np.ones((8, 3)))
 
     def test_what_is_no_problem_and_no_answer(self) -> None:

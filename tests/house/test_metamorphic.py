@@ -206,9 +206,7 @@ def products(kind: str, rng: np.random.Generator) -> list[Pair]:
         (first, state(dm.workloads.kron(two, one), dm.ByFactor(*numbers[::-1]), geometry="product"), 1.0),
         (
             first,
-            state(
-                dm.workloads.kron(one, two), dm.ByFactor(unit * numbers[0], numbers[1]), geometry="product"
-            ),
+            state(dm.workloads.kron(one, two), dm.ByFactor(unit * numbers[0], numbers[1]), geometry="product"),
             factor_of(kind, unit),
         ),
     ]

@@ -75,9 +75,7 @@ class PlainNoise(Problem):
 def solve_fast(problem: PlainNoise, limits: Any) -> Solution:
     needs = problem.workload.row_norms() ** 2 / problem.targets
     point, dual = problem.feasible([1.0]), PlainDual(np.eye(len(needs))[np.argmax(needs)])
-    return judged_solution(
-        problem, point, dual, tol=limits.tol, otherwise=Status.ROUNDING, solver="fast:closed_form"
-    )
+    return judged_solution(problem, point, dual, tol=limits.tol, otherwise=Status.ROUNDING, solver="fast:closed_form")
 
 
 def formulate(problem: PlainNoise) -> cp.Problem:
@@ -94,9 +92,7 @@ def solve_reference(
     program.solve(solver=backend)
     dual = PlainDual(np.maximum(program.constraints[0].dual_value, 0.0))
     point = problem.feasible([program.var_dict["s"].value])
-    return judged_solution(
-        problem, point, dual, tol=request.tol, otherwise=Status.BACKEND, solver="reference:plain"
-    )
+    return judged_solution(problem, point, dual, tol=request.tol, otherwise=Status.BACKEND, solver="reference:plain")
 
 
 PLAIN = families.Family(
@@ -114,9 +110,7 @@ def plain_statement(problem: PlainNoise) -> Statement:
             Symbol("c", "the variance targets", (queries,), lambda: problem.targets),
         ),
         (Symbol("s", "the variance of the noise on every cell"),),
-        Program(
-            "minimise", "1 / s", "$s > 0$", (Line(r"s \lVert w_j \rVert^2 \le c_j", "for all queries j"),)
-        ),
+        Program("minimise", "1 / s", "$s > 0$", (Line(r"s \lVert w_j \rVert^2 \le c_j", "for all queries j"),)),
         (Symbol(r"\mu", "weights on queries, none negative", (queries,), part="query_weights"),),
         Program(
             "maximise",
@@ -138,9 +132,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     monkeypatch.setitem(codec.KINDS, "PlainDual", codec.of_fields(PlainDual))
     monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, PLAIN))
     workload, targets = dm.workloads.prefix(4), np.array([1.0, 2.0, 3.0, 5.0])
-    yield ConformanceCase(
-        "plain", lambda: PlainNoise(workload, targets), lambda: PlainNoise(workload, 2 * targets)
-    )
+    yield ConformanceCase("plain", lambda: PlainNoise(workload, targets), lambda: PlainNoise(workload, 2 * targets))
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=[*CHECKS])

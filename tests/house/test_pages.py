@@ -18,9 +18,7 @@ FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 EXERCISE = re.compile(r"^\*\*Exercise (\d+)\.\*\*(.*?)(?=^\*\*Exercise|\Z)", re.DOTALL | re.MULTILINE)
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-SOLUTION = re.compile(
-    r"^<details>\n<summary>Solution</summary>\n\n(.*?)\n\n</details>$", re.DOTALL | re.MULTILINE
-)
+SOLUTION = re.compile(r"^<details>\n<summary>Solution</summary>\n\n(.*?)\n\n</details>$", re.DOTALL | re.MULTILINE)
 
 
 def test_there_are_six_lessons_each_of_which_leads_to_the_next() -> None:

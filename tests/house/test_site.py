@@ -121,12 +121,7 @@ def broken(found: dict[Path, Page]) -> Iterator[str]:
             name, _, anchor = link.partition("#")
             name = unquote(name.partition("?")[0])
             target = Path(os.path.normpath(path.parent / name)) if name else path
-            if (
-                not target.is_file()
-                or anchor
-                and target in found
-                and unquote(anchor) not in found[target].anchors
-            ):
+            if not target.is_file() or anchor and target in found and unquote(anchor) not in found[target].anchors:
                 yield f"{path.name}: {link}"
 
 
@@ -142,9 +137,7 @@ def from_outside(site: Path, found: dict[Path, Page]) -> Iterator[str]:
 @pytest.mark.slow
 def test_the_site_holds_together(site: Path) -> None:
     found = pages(site)
-    assert {"index.html", "theorems.html", "readme.html", "contributing.html"} <= {
-        each.name for each in found
-    }
+    assert {"index.html", "theorems.html", "readme.html", "contributing.html"} <= {each.name for each in found}
     assert (site / "reference" / "names" / "dualmech.FitnessForUse.html") in found
     assert not list(broken(found))
     assert not list(from_outside(site, found))
@@ -155,9 +148,7 @@ def test_the_site_holds_together(site: Path) -> None:
 def test_cells_print_what_pages_show(site: Path) -> None:
     notebooks = extension("page_notebooks")
     for page, name in notebooks.PAGES.items():
-        groups = [
-            part for part in notebooks.cells(page.read_text(encoding="utf-8")) if isinstance(part, list)
-        ]
+        groups = [part for part in notebooks.cells(page.read_text(encoding="utf-8")) if isinstance(part, list)]
         made = json.loads((site / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
         code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]
         code = [cell for cell in code if "".join(cell["source"]) != notebooks.FIGURES]
@@ -210,9 +201,7 @@ def test_a_page_that_does_not_fit_is_seen(tmp_path: Path) -> None:
 def looked_at(folder: Path, names: list[str], profile: Path) -> str:
     """Return what is wrong with pages of a folder, in windows of several widths."""
     page = folder / "looked_at.html"
-    page.write_text(
-        f"<!doctype html><body><script>{LOOK % json.dumps(names)}</script></body>", encoding="utf-8"
-    )
+    page.write_text(f"<!doctype html><body><script>{LOOK % json.dumps(names)}</script></body>", encoding="utf-8")
     said, text = opened(page, profile)
     page.unlink()
     assert not said

@@ -114,12 +114,8 @@ def conclude(problem: Any, primal: Any, dual: Any, **account: Any) -> dm.Solutio
     return warn_if_uncertified(judged_solution(problem, primal, dual, **account))
 
 
-def concluded(
-    certificate: dm.Certificate, tol: float, otherwise: dm.Status = dm.Status.STALLED
-) -> dm.Solution:
-    return conclude(
-        Stub(certificate), np.eye(2), np.ones(2), tol=tol, otherwise=otherwise, solver="stub", iterations=3
-    )
+def concluded(certificate: dm.Certificate, tol: float, otherwise: dm.Status = dm.Status.STALLED) -> dm.Solution:
+    return conclude(Stub(certificate), np.eye(2), np.ones(2), tol=tol, otherwise=otherwise, solver="stub", iterations=3)
 
 
 class TestConclude:
@@ -133,9 +129,7 @@ class TestConclude:
 
     @pytest.mark.parametrize("otherwise", [each for each in dm.Status if each is not dm.Status.CERTIFIED])
     def test_else_it_warns_and_says_why(self, otherwise: dm.Status) -> None:
-        with pytest.warns(
-            dm.errors.UncertifiedWarning, match=f"stub: gap 1.0e-01 .*{otherwise.name}"
-        ) as caught:
+        with pytest.warns(dm.errors.UncertifiedWarning, match=f"stub: gap 1.0e-01 .*{otherwise.name}") as caught:
             answer = concluded(dm.Certificate.of(1.1, 1.0, 0.0, 1e-14), 1e-6, otherwise)
         assert answer.status is otherwise
         assert caught[0].filename != dm.solution.__file__
@@ -164,9 +158,7 @@ class TestConclude:
         problem = dm.FitnessForUse(dm.workloads.prefix(2), 1.0)
         dual = dm.duals.FitnessDual(np.array([2, 1]) / 3, np.array([1, 2]) / 3)
         with pytest.warns(dm.errors.UncertifiedWarning, match="ROUNDING"):
-            answer = conclude(
-                problem, np.array([[1, -0.5], [-0.5, 1]]), dual, tol=1e-15, otherwise=dm.Status.STALLED
-            )
+            answer = conclude(problem, np.array([[1, -0.5], [-0.5, 1]]), dual, tol=1e-15, otherwise=dm.Status.STALLED)
         assert answer.status is dm.Status.ROUNDING and answer.gap <= 1e-15 < answer.certificate.resolution
 
     @pytest.mark.parametrize("violation", [1e-8, NAN, INF])
@@ -174,9 +166,7 @@ class TestConclude:
         with pytest.warns(dm.errors.UncertifiedWarning):
             answer = concluded(dm.Certificate.of(1.0, 1.0, violation, 0.0), 1e300)
         assert answer.status is not dm.Status.CERTIFIED and answer.gap == INF
-        with pytest.raises(
-            dm.errors.InfeasibleAnswerError, match="STALLED.*: query 'all' has 2 times its target"
-        ):
+        with pytest.raises(dm.errors.InfeasibleAnswerError, match="STALLED.*: query 'all' has 2 times its target"):
             _ = answer.mechanism
 
     @pytest.mark.parametrize("objective", [NAN, INF])
@@ -186,9 +176,7 @@ class TestConclude:
         with pytest.raises(dm.errors.InfeasibleAnswerError):
             _ = answer.mechanism
 
-    @pytest.mark.parametrize(
-        "lie", [np.nan * np.eye(2), -np.eye(2), 2 * np.eye(2), np.zeros((2, 2))], ids=str
-    )
+    @pytest.mark.parametrize("lie", [np.nan * np.eye(2), -np.eye(2), 2 * np.eye(2), np.zeros((2, 2))], ids=str)
     def test_nor_does_a_lie_to_a_real_problem(self, lie: Array) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(2), 1.0)
         with pytest.warns(dm.errors.UncertifiedWarning):

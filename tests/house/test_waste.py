@@ -21,9 +21,7 @@ COUNTS = dm.workloads.marginals(DOMAIN, ways=(1, 2))
 MIXED = dm.workloads.union(
     DOMAIN, {"sums": {"age": dm.workloads.prefix(8)}, "both": {"age": dm.workloads.all_range(8), "sex": None}}
 )
-CIRCLE = dm.workloads.union(
-    {"age": 8, "sex": 2}, {"runs": {"age": dm.workloads.circular_ranges(8)}, "c": ["sex"]}
-)
+CIRCLE = dm.workloads.union({"age": 8, "sex": 2}, {"runs": {"age": dm.workloads.circular_ranges(8)}, "c": ["sex"]})
 CELLS = dm.BlockMechanism.of_tables(COUNTS)
 
 
@@ -36,17 +34,13 @@ class TestAsTargets:
     )
     def test_blocks_agree_with_the_matrix(self, made: Callable[[], Any], asked: dm.Workload) -> None:
         mechanism = made()
-        np.testing.assert_allclose(
-            mechanism.as_targets(asked), mechanism.dense().variances(asked), rtol=1e-11
-        )
+        np.testing.assert_allclose(mechanism.as_targets(asked), mechanism.dense().variances(asked), rtol=1e-11)
 
     def test_a_table_of_the_same_name_is_another_one(self) -> None:
         own = dm.workloads.union(DOMAIN, {"a": ["age"], "b": ["age", "sex"]})
         other = dm.workloads.union(DOMAIN, {"a": {"age": dm.workloads.prefix(8)}, "b": ["sex"]})
         mechanism = dm.BlockMechanism.of_tables(own)
-        np.testing.assert_allclose(
-            mechanism.as_targets(other), mechanism.dense().variances(other), rtol=1e-11
-        )
+        np.testing.assert_allclose(mechanism.as_targets(other), mechanism.dense().variances(other), rtol=1e-11)
 
     def test_what_is_not_answered_is_refused(self) -> None:
         ages = dm.BlockMechanism.of_tables(dm.workloads.marginals(DOMAIN, sets=[["age"]]))
@@ -116,9 +110,7 @@ class TestWaste:
 
     def test_a_large_domain_is_matched_table_by_table_and_says_so(self) -> None:
         sizes = [8] * 6
-        asked = dm.workloads.union(
-            sizes_domain(sizes), {"sums": {"a0": dm.workloads.prefix(8)}, "one": ["a1"]}
-        )
+        asked = dm.workloads.union(sizes_domain(sizes), {"sums": {"a0": dm.workloads.prefix(8)}, "one": ["a1"]})
         counts = dm.BlockMechanism.of_tables(dm.workloads.marginals(sizes_domain(sizes), ways=(0, 1)))
         found = crosscheck.waste(counts, asked)
         assert found.by_table and found.answer.problem.geometry.name == "blocks"
@@ -209,11 +201,7 @@ class TestPractice:
         )
         asked = ["waste", str(people), "--practice", "equal", "--rho", "1/10", *more]
         done = CliRunner().invoke(app, [*asked, "-o", str(path)])
-        assert (
-            done.exit_code == 0
-            and done.output.count("\n") == 1
-            and " of it (proven): noise of rho" in done.output
-        )
+        assert done.exit_code == 0 and done.output.count("\n") == 1 and " of it (proven): noise of rho" in done.output
         planned = dm.plan_release(dm.load(path))
         assert planned.rho < 0.06 and "asked" in "".join(planned.lines())
 

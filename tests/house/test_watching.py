@@ -176,9 +176,7 @@ def test_a_log_without_news_is_not_silent_for_long(
 
 
 @given(st.floats(1e-3, 10), st.integers(2, 60), st.floats(0.05, 0.95), st.floats(1e-12, 1e-3))
-def test_the_time_that_is_left_is_that_of_a_steady_pace(
-    second: float, steps: int, factor: float, goal: float
-) -> None:
+def test_the_time_that_is_left_is_that_of_a_steady_pace(second: float, steps: int, factor: float, goal: float) -> None:
     history = [Progress(step, 1.0, 1.0, factor**step, second * step) for step in range(steps)]
     gap, now = factor**steps, second * steps
     true = max(math.log(goal / gap) / math.log(factor), 0.0) * second

@@ -99,9 +99,7 @@ class TestBalleWang:
         with mp.workdps(DIGITS):
             for privacy_cost, epsilon in ((1e-8, 3e-7), (0.01, 0.3), (1, 1), (1, 37), (100, 5000), (1e3, 0)):
                 exact = mp.exp(exact_log_delta(privacy_cost, epsilon))
-                assert accounting.delta(privacy_cost, epsilon) == pytest.approx(
-                    float(exact), rel=ACCURACY, abs=0
-                )
+                assert accounting.delta(privacy_cost, epsilon) == pytest.approx(float(exact), rel=ACCURACY, abs=0)
 
     @quick
     @given(powers(-300, 300))
@@ -305,9 +303,7 @@ REFUSED = [
 
 class TestBadInput:
     @pytest.mark.parametrize(("function", "arguments", "name"), REFUSED)
-    def test_numbers_out_of_range(
-        self, function: Callable[..., float], arguments: dict[str, float], name: str
-    ) -> None:
+    def test_numbers_out_of_range(self, function: Callable[..., float], arguments: dict[str, float], name: str) -> None:
         with pytest.raises(InvalidInputError, match=f"^{name} must"):
             function(**arguments)
 
@@ -353,9 +349,7 @@ class TestTheLargestRho:
     @given(st.floats(1e-3, 1e3), st.floats(1e-12, 0.5))
     def test_is_safe_and_hardly_more_is_not(self, epsilon: float, delta: float) -> None:
         rho = accounting.zcdp_rho(epsilon, delta)
-        assert (
-            accounting.zcdp_epsilon(rho, delta) <= epsilon < accounting.zcdp_epsilon(rho * (1 + 1e-6), delta)
-        )
+        assert accounting.zcdp_epsilon(rho, delta) <= epsilon < accounting.zcdp_epsilon(rho * (1 + 1e-6), delta)
         assert rho <= accounting.privacy_cost(epsilon, delta) ** 2 / 2
 
     @given(st.fractions(min_value=1e-9, max_value=1e9))

@@ -59,9 +59,7 @@ class TestStandardForm:
         assert said_once.rank == len(said_once.query_matrix) == both.rank
         assert both.is_equivalent_to(said_once)
         scale = np.abs(both.cost_matrix).max()
-        np.testing.assert_allclose(
-            both.cost_matrix, first.cost_matrix + second.cost_matrix, atol=1e-9 * scale
-        )
+        np.testing.assert_allclose(both.cost_matrix, first.cost_matrix + second.cost_matrix, atol=1e-9 * scale)
 
     def test_consistent_singular_noise_is_no_exact_release(self) -> None:
         # What a mechanism says of a workload is a mechanism of its own, with dependent rows and a singular Σ.
@@ -73,9 +71,7 @@ class TestStandardForm:
 
     def test_dependent_rows_are_answered_from_the_best_of_them(self) -> None:
         both = dm.LinearGaussianMechanism([[1, 1], [1, 0], [0, 1]], 2 * np.eye(3))
-        np.testing.assert_allclose(
-            both.covariance(dm.workloads.identity(2)), [[4 / 3, -2 / 3], [-2 / 3, 4 / 3]]
-        )
+        np.testing.assert_allclose(both.covariance(dm.workloads.identity(2)), [[4 / 3, -2 / 3], [-2 / 3, 4 / 3]])
         answers = both.simulate(np.tile([3.0, 5.0], (20_000, 1)), rng=1, workload=dm.workloads.identity(2))
         assert answers.shape == (20_000, 2)
         # Five standard errors: σ/√n for the mean, √2 σ²/√n for a variance.

@@ -78,9 +78,7 @@ def silent(deviation: float, shape: tuple[int, ...]) -> Array:
     return np.zeros(shape)
 
 
-def product_query(
-    workload: dm.workloads.UnionWorkload, rng: np.random.Generator
-) -> tuple[dict[str, Array], Array]:
+def product_query(workload: dm.workloads.UnionWorkload, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
     """Return a random combination of a table's queries that is a product, by factors and over the cells."""
     assert workload.domain is not None
     table = workload.tables[rng.integers(len(workload.tables))]
@@ -108,9 +106,7 @@ def asked_of(mechanism: dm.BlockMechanism) -> UnionWorkload:
 
 
 def all_tables(mechanism: dm.BlockMechanism, coordinates: Any) -> Array:
-    return np.concatenate(
-        [mechanism.recombine(coordinates, name).ravel() for name in asked_of(mechanism).table_names]
-    )
+    return np.concatenate([mechanism.recombine(coordinates, name).ravel() for name in asked_of(mechanism).table_names])
 
 
 @pytest.mark.parametrize("name", UNIONS)
@@ -147,9 +143,7 @@ class TestAgainstTheCells:
     def test_plain_noise_on_every_query(self, name: str) -> None:
         workload = union(name)
         variances = np.random.default_rng(3).uniform(0.5, 3, len(workload.tables))
-        per_query = np.repeat(
-            variances, [math.prod(workload.table_shape(table)) for table in workload.tables]
-        )
+        per_query = np.repeat(variances, [math.prod(workload.table_shape(table)) for table in workload.tables])
         matrix = workload.matrix.toarray()
         asked = np.any(matrix, axis=1)
         plain = dm.LinearGaussianMechanism(matrix[asked], np.diag(per_query[asked]))
@@ -165,9 +159,7 @@ class TestAgainstTheCells:
         answers = all_tables(mechanism, mechanism.measure(tables, sampler=silent))
         np.testing.assert_allclose(answers, exact, rtol=0, atol=1e-10)
         slight = mechanism.scaled(1e-16).simulate(tables, 5)
-        np.testing.assert_allclose(
-            np.concatenate([each.ravel() for each in slight.values()]), exact, atol=1e-5
-        )
+        np.testing.assert_allclose(np.concatenate([each.ravel() for each in slight.values()]), exact, atol=1e-5)
 
 
 class TestNoisyTables:
@@ -263,13 +255,9 @@ class TestNoisyTables:
     def test_tables_too_large_to_count_are_named(self) -> None:
         high = dm.Workload(np.arange(1000)[None, :] >= 18)
         domain = {"age": 1000, "income": 1000, "hours": 1000}
-        mechanism = dm.BlockMechanism.of_tables(
-            dm.workloads.union(domain, {each: {each: high} for each in domain})
-        )
+        mechanism = dm.BlockMechanism.of_tables(dm.workloads.union(domain, {each: {each: high} for each in domain}))
         assert mechanism.squared_privacy_cost == pytest.approx(3)
-        with pytest.raises(
-            dm.errors.InvalidInputError, match=r"age 1000 x income 1000 x hours 1000 has 1e\+09 cells"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"age 1000 x income 1000 x hours 1000 has 1e\+09 cells"):
             mechanism.needed_tables  # noqa: B018
         cells = dm.BlockMechanism.of_tables(dm.workloads.union(domain, {"cells": [*domain]}))
         for call in (lambda: cells.variances("cells"), lambda: cells.recombine({}, "cells")):
@@ -383,9 +371,7 @@ class TestComponents:
     def symmetry(self, size: int, turning: bool) -> AttributeSymmetry:
         if turning:
             return AttributeSymmetry.of([dm.workloads.circular_ranges(size)], size)
-        return AttributeSymmetry.of(
-            [dm.Workload(np.arange(size)[None, :] < 2), dm.Workload(np.eye(1, size))], size
-        )
+        return AttributeSymmetry.of([dm.Workload(np.arange(size)[None, :] < 2), dm.Workload(np.eye(1, size))], size)
 
     def test_parts_are_those_that_directions_tell(self, size: int, turning: bool) -> None:
         symmetry, rng = self.symmetry(size, turning), np.random.default_rng(size)
@@ -418,9 +404,7 @@ class TestNeighbours:
     """A mechanism knows whom it protects: as it is made, scaled, composed, written out and kept."""
 
     @pytest.mark.parametrize("rule", ["replace", "replace:2", "add-remove:3"])
-    @pytest.mark.parametrize(
-        "asked", [dm.workloads.marginals([3, 2, 4], ways=(1, 2)), dm.workloads.circular_ranges(7)]
-    )
+    @pytest.mark.parametrize("asked", [dm.workloads.marginals([3, 2, 4], ways=(1, 2)), dm.workloads.circular_ranges(7)])
     def test_cost_is_that_of_the_matrix(self, asked: dm.Workload, rule: str) -> None:
         answer = fast.solve(dm.FitnessForUse(asked, 2.0, neighbours=rule))
         made = answer.mechanism

@@ -36,9 +36,7 @@ def exact_cost(covariance: Array, move: list[float]) -> Fraction | float:
 def exact_variance(covariance: Array, queries: Array, query: Array) -> Fraction | None:
     """Return ``l Σ l'`` for the l with ``l B = w``, of independent rows B; None where there is none."""
     columns = [[Fraction(entry) for entry in row] for row in queries.tolist()]
-    left = [
-        [column[cell] for column in columns] + [Fraction(value)] for cell, value in enumerate(query.tolist())
-    ]
+    left = [[column[cell] for column in columns] + [Fraction(value)] for cell, value in enumerate(query.tolist())]
     size = len(columns)
     for place in range(size):
         pivot = next((each for each in range(place, len(left)) if left[each][place]), None)
@@ -123,6 +121,4 @@ def test_a_covariance_in_many_units_costs_what_it_costs() -> None:
     noise = np.array([[1.0, 2.0**-30], [2.0**-30, 2.0**-59]])
     mechanism = dm.LinearGaussianMechanism(np.eye(2), noise)
     truth = [exact_cost(noise, move) for move in np.eye(2).tolist()]
-    assert all(
-        1 <= Fraction(own) / each < 1 + 1e-12 for own, each in zip(mechanism.profile, truth, strict=True)
-    )
+    assert all(1 <= Fraction(own) / each < 1 + 1e-12 for own, each in zip(mechanism.profile, truth, strict=True))

@@ -159,9 +159,7 @@ class TestSignalToNoise:
             SignalToNoise(ROWS, CELLS, common, 0.5, 0)
         with pytest.raises(dm.errors.InvalidInputError, match="confidence"):
             SignalToNoise(ROWS, CELLS, common, 0.5, 5, confidence=-1)
-        with pytest.raises(
-            dm.errors.InputTypeError, match="secondary must be a LinearGaussianMechanism of dualmech"
-        ):
+        with pytest.raises(dm.errors.InputTypeError, match="secondary must be a LinearGaussianMechanism of dualmech"):
             SignalToNoise(ROWS, np.eye(4), common, 0.5, 5)  # type: ignore[arg-type]
         with pytest.raises(dm.errors.InvalidInputError, match="secondary must have 4 cells"):
             SignalToNoise(ROWS, dm.LinearGaussianMechanism(np.eye(3), np.eye(3)), common, 0.5, 5)

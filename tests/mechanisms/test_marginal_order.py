@@ -99,9 +99,7 @@ class TestAgainstMatrices:
             assert (ours.attributes is None) is bool(ours)
 
     @pytest.mark.parametrize(("sizes", "ways"), [([2] * 4, 2), ([3, 2, 4], (1, 2)), ([5, 3], (0, 2))])
-    def test_noise_on_every_cell_is_the_gaussian_mechanism(
-        self, sizes: list[int], ways: int | tuple[int, ...]
-    ) -> None:
+    def test_noise_on_every_cell_is_the_gaussian_mechanism(self, sizes: list[int], ways: int | tuple[int, ...]) -> None:
         workload = dm.workloads.marginals(sizes, ways=ways)
         levels = np.arange(1.0, 1 + len(workload.axes))
         noise = np.diag(np.repeat(levels, workload.table_cells.astype(int)))
@@ -123,9 +121,7 @@ class TestAtScale:
         for each in (first, second):
             left = dm.residual(each, common)
             assert left.squared_privacy_cost == pytest.approx(1 - common.squared_privacy_cost)
-            assert each.is_answerable_from(common.compose(left)) and common.compose(left).is_answerable_from(
-                each
-            )
+            assert each.is_answerable_from(common.compose(left)) and common.compose(left).is_answerable_from(each)
 
     @pytest.mark.parametrize(
         ("sizes", "ways", "printed"), [([2] * 7, 7, 0.0625), ([2] * 7, 2, 0.75), ([101, 2], 2, 0.505)]
@@ -144,9 +140,7 @@ class TestParts:
     DOMAIN = dm.Domain({"a": 2, "b": 3, "c": 2})
 
     def mechanisms(self) -> tuple[dm.BlockMechanism, dm.BlockMechanism]:
-        one, two = (
-            dm.BlockMechanism.of_tables(dm.workloads.marginals(self.DOMAIN, ways=ways)) for ways in (1, 2)
-        )
+        one, two = (dm.BlockMechanism.of_tables(dm.workloads.marginals(self.DOMAIN, ways=ways)) for ways in (1, 2))
         return one, two
 
     def test_two_parts_recreate_the_whole(self) -> None:
@@ -186,9 +180,7 @@ class TestParts:
             ("exceeds its cost by inf, relative, on a x b", lambda one, two: dm.residual(one, two)),
             (
                 "measured must hold b, at",
-                lambda one, two: one.combine(
-                    silent(one), (two, {a: t for a, t in silent(two).items() if a != (1,)})
-                ),
+                lambda one, two: one.combine(silent(one), (two, {a: t for a, t in silent(two).items() if a != (1,)})),
             ),
             ("tol must be positive", lambda one, two: one.is_answerable_from(two, tol=-1)),
         ],
@@ -231,9 +223,7 @@ class TestFiles:
             ("domain size of 'a'", {"domain_sizes": np.array([0, 2])}),
         ],
     )
-    def test_broken_files_are_refused(
-        self, tmp_path: Path, message: str, changed: dict[str, np.ndarray]
-    ) -> None:
+    def test_broken_files_are_refused(self, tmp_path: Path, message: str, changed: dict[str, np.ndarray]) -> None:
         path = tmp_path / "broken.npz"
         arrays = {
             "domain_names": np.array(["a", "b"]),

@@ -160,9 +160,7 @@ class TestSimulate:
         assert np.any(mechanism.simulate(x) != mechanism.simulate(x))
         assert np.any(mechanism.simulate(x, 7) != mechanism.simulate(x, 8))
 
-    @pytest.mark.parametrize(
-        "x", [[1.0], [1, 2, 3], [[1, 2, 3]], [[[1, 2]]], 1.0, [np.nan, 1], "x", None], ids=str
-    )
+    @pytest.mark.parametrize("x", [[1.0], [1, 2, 3], [[1, 2, 3]], [[[1, 2]]], 1.0, [np.nan, 1], "x", None], ids=str)
     def test_bad_data(self, x: Any) -> None:
         with pytest.raises(dm.errors.DualmechError, match="x"):
             dm.LinearGaussianMechanism(np.eye(2), CORRELATED).simulate(x)

@@ -44,10 +44,7 @@ class TestFiles:
         # Before Python 3.13 the writer quotes of "\r" and "\n" only what its own lines end in, unless it quotes all.
         style=st.sampled_from(
             [
-                *(
-                    {"quoting": csv.QUOTE_ALL, "lineterminator": end}
-                    for end in ("\n", "\r\n", "\r", "\r\n\r\n")
-                ),
+                *({"quoting": csv.QUOTE_ALL, "lineterminator": end} for end in ("\n", "\r\n", "\r", "\r\n\r\n")),
                 *({"quoting": csv.QUOTE_MINIMAL, "lineterminator": end} for end in ("\r\n", "\r\n\r\n")),
             ]
         ),
@@ -63,14 +60,10 @@ class TestFiles:
         writer.writeheader()
         for record in records:
             spelt = [data.draw(st.sampled_from(SPELLINGS)).format(code) for code in record]
-            writer.writerow(
-                dict(zip(DOMAIN.names, spelt, strict=True)) | {"text": data.draw(texts), "a2": "x"}
-            )
+            writer.writerow(dict(zip(DOMAIN.names, spelt, strict=True)) | {"text": data.draw(texts), "a2": "x"})
         np.testing.assert_array_equal(count(path, buffer.getvalue(), encoding), counted(records))
 
-    @given(
-        fields=st.lists(st.lists(st.text("01 #.+-\u0663\0", max_size=2), min_size=2, max_size=4), max_size=4)
-    )
+    @given(fields=st.lists(st.lists(st.text("01 #.+-\u0663\0", max_size=2), min_size=2, max_size=4), max_size=4))
     def test_no_line_is_dropped_in_silence(self, path: Path, fields: list[list[str]]) -> None:
         text = 'a,"b, or\nso",c\n1,1,1\n' + "".join(f"{','.join(row)}\n" for row in fields)
         try:
@@ -142,9 +135,7 @@ class TestFiles:
         path.write_text("a\n1\n\n0\n1\n")
         assert dm.records.count(path, asked)[0,].tolist() == [1, 2]
         path.write_text('a\n1\n""\n0\n')
-        with pytest.raises(
-            dm.errors.FileFormatError, match="line 3: 'a' must be a whole number from 0 to 1, got ''"
-        ):
+        with pytest.raises(dm.errors.FileFormatError, match="line 3: 'a' must be a whole number from 0 to 1, got ''"):
             dm.records.count(path, asked)
 
     def test_attributes_of_many_values(self, path: Path) -> None:
@@ -154,9 +145,7 @@ class TestFiles:
         path.write_text("a,b\n9007199254740992,1\n")
         with pytest.raises(dm.errors.FileFormatError, match="from 0 to 9007199254740991, got"):
             dm.records.count(path, asked)
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="record 1: 'a' must be .* got 9007199254740992$"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="record 1: 'a' must be .* got 9007199254740992$"):
             dm.records.count([[2**53, 1]], asked)
 
 

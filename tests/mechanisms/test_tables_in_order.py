@@ -44,12 +44,8 @@ def random_tables(seed: int, neighbours: str | None = None) -> dm.BlockMechanism
     return made
 
 
-def assert_same(
-    first: dm.LinearGaussianMechanism, second: dm.LinearGaussianMechanism, rtol: float = 1e-7
-) -> None:
-    scale = max(
-        np.abs(first.cost_matrix).max(initial=0.0), np.abs(second.cost_matrix).max(initial=0.0), 1e-300
-    )
+def assert_same(first: dm.LinearGaussianMechanism, second: dm.LinearGaussianMechanism, rtol: float = 1e-7) -> None:
+    scale = max(np.abs(first.cost_matrix).max(initial=0.0), np.abs(second.cost_matrix).max(initial=0.0), 1e-300)
     np.testing.assert_allclose(first.cost_matrix / scale, second.cost_matrix / scale, atol=rtol)
 
 
@@ -81,9 +77,7 @@ def test_what_is_common_is_that_of_their_matrices(one: int, two: int, count: int
     assert covariance is not None
     verdict = written.certify(covariance, fast.solve(written).dual)
     assert verdict.feasible and verdict.gap < 1e-5
-    assert problem.maximality(answer.primal) and all(
-        answer.mechanism.is_answerable_from(each) for each in mechanisms
-    )
+    assert problem.maximality(answer.primal) and all(answer.mechanism.is_answerable_from(each) for each in mechanisms)
 
 
 @quick
@@ -127,9 +121,7 @@ def test_noise_between_blocks_counts_for_nothing() -> None:
 
 def test_circles_meet_whole_attributes_and_nothing_else() -> None:
     sizes = {"hour": 8, "day": 3}
-    circle = dm.BlockMechanism.of_tables(
-        dm.workloads.union(sizes, {"runs": {"hour": dm.workloads.circular_ranges(8)}})
-    )
+    circle = dm.BlockMechanism.of_tables(dm.workloads.union(sizes, {"runs": {"hour": dm.workloads.circular_ranges(8)}}))
     values = dm.BlockMechanism.of_tables(dm.workloads.marginals(sizes, ways=2))
     problem = dm.CommonMechanism([circle, values])
     written = dm.CommonMechanism([circle.dense(), values.dense()])
@@ -176,6 +168,4 @@ def test_replaced_records() -> None:
 )
 def test_bad_input_is_refused_by_name(message: str, call) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(dm.errors.DualmechError, match=message):
-        call(
-            dm.BlockMechanism.of_tables(dm.workloads.union({"age": 5, "sex": 2, "region": 3}, {"a": ["sex"]}))
-        )
+        call(dm.BlockMechanism.of_tables(dm.workloads.union({"age": 5, "sex": 2, "region": 3}, {"a": ["sex"]})))

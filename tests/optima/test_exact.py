@@ -199,7 +199,5 @@ class TestRefused:
     )
     def test_optima_of_other_fields(self, problem: Any) -> None:
         """Roots of cubics, and of an equation of degree eight."""
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="problem has no optimum in a field of square roots"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="problem has no optimum in a field of square roots"):
             dm.exact(problem)

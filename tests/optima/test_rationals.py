@@ -58,9 +58,7 @@ def test_the_judge_finds_the_same(kind: str, rows: list[list[int]], data: st.Dat
     assert low * (1 - 1e-9) <= float(proof.optimum) <= high * (1 + 1e-9)
 
 
-@given(
-    st.lists(st.lists(st.fractions(-2, 2, max_denominator=5), min_size=3, max_size=3), min_size=1, max_size=4)
-)
+@given(st.lists(st.lists(st.fractions(-2, 2, max_denominator=5), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_null_spaces_are_null_and_whole(rows: exact.Rows) -> None:
     found = exact.null_space(rows)
     _, pivots = exact.row_echelon(rows)

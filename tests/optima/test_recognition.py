@@ -22,9 +22,7 @@ def digits_of(number: Surd, wrong: int = 0) -> int:
 
 def of_field(field: list[int]) -> st.SearchStrategy[list[Surd]]:
     numbers = st.lists(FRACTIONS, min_size=len(field), max_size=len(field))
-    return st.lists(
-        numbers.map(lambda each: Surd(dict(zip(field, each, strict=True)))), min_size=1, max_size=4
-    )
+    return st.lists(numbers.map(lambda each: Surd(dict(zip(field, each, strict=True)))), min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("field", [[1], [1, 6], [1, 2, 3, 6], [1, 5, 7, 35]])

@@ -222,9 +222,7 @@ class TestCensus:
         rng = np.random.default_rng(seed)
         shares = 100 * rng.dirichlet([1.0] * 4)
         costs = np.sort(rng.random(3))
-        low, high = common_census.saved(
-            [f"{share:.2f}" for share in shares], [(cost, cost) for cost in costs]
-        )
+        low, high = common_census.saved([f"{share:.2f}" for share in shares], [(cost, cost) for cost in costs])
         value = shares @ [*costs, costs[-1]]
         assert low - 1e-12 <= value <= high + 1e-12
         assert high - low <= 0.02
@@ -313,10 +311,7 @@ class TestDecisions:
         for table in ACCURACY[:2]:
             found = decisions.solve(table, decisions.synthetic_blocks(table.choice))
             for row, (_, _, accuracy) in table.rows.items():
-                off = {
-                    margin: abs(each - float(accuracy))
-                    for margin, each in found.rows[row][SUMMED].accuracy.items()
-                }
+                off = {margin: abs(each - float(accuracy)) for margin, each in found.rows[row][SUMMED].accuracy.items()}
                 assert off[0.0] < 1.5
                 assert off[3.0] > off[0.0]
 
@@ -400,9 +395,7 @@ class TestThresholds:
             ([1, np.nan], [0, 0], 2, "finite"),
         ],
     )
-    def test_what_is_none_is_refused(
-        self, counts: list[float], choices: list[float], options: int, words: str
-    ) -> None:
+    def test_what_is_none_is_refused(self, counts: list[float], choices: list[float], options: int, words: str) -> None:
         for fit in (census.logistic_thresholds, census.best_thresholds):
             with pytest.raises(dm.errors.InvalidInputError, match=words):
                 fit(counts, choices, options)
@@ -458,9 +451,7 @@ class TestGrid:
 
     def test_a_printed_setting_gives_the_row_of_the_table(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, "rho,x,y", "0.125,0.5,5", "2,0.5,5")
-        drawn = {
-            half.table.choice: half for half in (task() for task in decisions.halves("HisRace", True)[:2])
-        }
+        drawn = {half.table.choice: half for half in (task() for task in decisions.halves("HisRace", True)[:2])}
         for task in decisions.halves("HisRace", True, grid=path):
             own = task()
             assert own.own and not own.judged
@@ -515,8 +506,7 @@ class TestGrid:
     def test_a_count_that_costs_next_to_nothing_says_nothing(self) -> None:
         drawn = decisions.synthetic_threshold_blocks(blocks=400)
         exact, noisy = (
-            decisions.solve_thresholds("own", drawn, instances.Setting(1 / 128, 0.5, 20, gamma))
-            for gamma in (1, 1e-9)
+            decisions.solve_thresholds("own", drawn, instances.Setting(1 / 128, 0.5, 20, gamma)) for gamma in (1, 1e-9)
         )
         assert exact.best == noisy.best
         assert noisy.noisy < exact.noisy <= 100
@@ -557,9 +547,7 @@ class TestCommand:
         ("name", "population"),
         [("hisrace", "HisRace"), ("brazil", "Brazil"), ("thresholds", "AgeGender")],
     )
-    def test_real_blocks_are_held_against_what_is_printed(
-        self, name: str, population: str, tmp_path: Path
-    ) -> None:
+    def test_real_blocks_are_held_against_what_is_printed(self, name: str, population: str, tmp_path: Path) -> None:
         path = str(tmp_path / "b.npy")
         np.save(path, POPULATIONS[population].draw(blocks=20, seed=1))
         result = run("crosscheck", f"common/{name}", "--data", path)

@@ -103,9 +103,7 @@ class TestInstances:
         }
         found = {instance.label: instance for instance in INSTANCES}
         for label, workload in queries.items():
-            np.testing.assert_allclose(
-                found[label].build().gram(), workload.gram(), atol=1e-9 * len(workload)
-            )
+            np.testing.assert_allclose(found[label].build().gram(), workload.gram(), atol=1e-9 * len(workload))
 
     def test_all_predicates_are_all_of_them(self) -> None:
         every = np.array([[float(k >> i & 1) for i in range(5)] for k in range(2**5)])
@@ -222,9 +220,7 @@ class TestVerdicts:
         assert not found.verdict.others
         assert report.sentence(found.verdict, found.design).startswith("AGREES: ")
 
-    def test_two_numbers_above_the_design_say_that_the_papers_is_worse(
-        self, solved: dict[str, SolvedInstance]
-    ) -> None:
+    def test_two_numbers_above_the_design_say_that_the_papers_is_worse(self, solved: dict[str, SolvedInstance]) -> None:
         reading = solved["prefixes"]
         worse = {name: f"{reading.factor(name)[0] / 1.1:.3f}" for name in (WAVELET, HIERARCHICAL, BOUND)}
         found = self.printed(reading, worse)
@@ -232,18 +228,14 @@ class TestVerdicts:
         assert found.verdict.excess[0] < 0.1 < found.verdict.excess[1]
         assert "WORSE" in report.sentence(found.verdict, found.design)
 
-    def test_numbers_below_the_design_leave_the_instance_open(
-        self, solved: dict[str, SolvedInstance]
-    ) -> None:
+    def test_numbers_below_the_design_leave_the_instance_open(self, solved: dict[str, SolvedInstance]) -> None:
         reading = solved["prefixes"]
         better = {name: f"{reading.factor(name)[0] * 1.1:.3f}" for name in (WAVELET, HIERARCHICAL, BOUND)}
         found = self.printed(reading, better)
         assert found.verdict.finding is Finding.DIFFERS
         assert "MAY DIFFER" in report.sentence(found.verdict, found.design)
 
-    def test_numbers_that_imply_different_designs_say_nothing(
-        self, solved: dict[str, SolvedInstance]
-    ) -> None:
+    def test_numbers_that_imply_different_designs_say_nothing(self, solved: dict[str, SolvedInstance]) -> None:
         found = self.printed(solved["prefixes"], {WAVELET: "3.00", HIERARCHICAL: "2.00"})
         assert report.sentence(found.verdict, found.design).endswith("no two columns imply one design")
 
@@ -273,9 +265,7 @@ class TestDesigns:
             one, two = rows[name].eigen_queries, rows[f"{name}, permuted"].eigen_queries
             assert one.program == pytest.approx(two.program, rel=1e-5)
 
-    def test_other_bases_fail_on_permuted_cells_and_are_optimal_on_marginals(
-        self, rows: dict[str, Row]
-    ) -> None:
+    def test_other_bases_fail_on_permuted_cells_and_are_optimal_on_marginals(self, rows: dict[str, Row]) -> None:
         entries = {entry.name: entry for entry in rows["all ranges, 128, permuted"].parts}
         assert entries[FOURIER].program[0] > 1.5
         assert entries[WAVELET].program[0] > 1.5
@@ -407,9 +397,7 @@ class TestRelativeErrors:
     def test_errors_are_over_those_of_the_design_for_them(self) -> None:
         workload = dm.workloads.marginals([2, 4], ways=(1, 2))
         sets = (("a0",), ("a1",), ("a0", "a1"))
-        instance = small(
-            partial(dm.workloads.marginals, [2, 4], ways=(1, 2)), (2, 4), (FOURIER, IDENTITY), tables=sets
-        )
+        instance = small(partial(dm.workloads.marginals, [2, 4], ways=(1, 2)), (2, 4), (FOURIER, IDENTITY), tables=sets)
         counts = np.arange(1.0, 9.0) * 100
         row = relative.solve(instance, counts)
         assert row.outcome is Agreement.AGREE
@@ -500,9 +488,7 @@ def run(*arguments: str) -> Result:
 
 
 class TestCommand:
-    def test_all_of_them_quickly(
-        self, solved: dict[str, SolvedInstance], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_all_of_them_quickly(self, solved: dict[str, SolvedInstance], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(eigen_instances, "solve", lambda instance: solved[instance.label])
         result = run("crosscheck", "eigen/all", "--quick")
         assert result.exit_code == 0

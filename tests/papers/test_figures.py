@@ -33,9 +33,7 @@ from dualmech.crosscheck.papers.sheets import SHEETS
 
 quick = settings(max_examples=24)
 
-drawn = pytest.mark.skipif(
-    importlib.util.find_spec("matplotlib") is None, reason="pictures need the extra `plots`"
-)
+drawn = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="pictures need the extra `plots`")
 
 
 class TestClosedForms:
@@ -170,15 +168,11 @@ class TestPictures:
         if name == "common/ellipses":
             curves = [np.array([curve.max() for curve in curves])]
         for expected in SHOWN[name](rows):
-            assert any(
-                len(curve) == len(expected) and np.allclose(curve, expected, rtol=1e-3) for curve in curves
-            )
+            assert any(len(curve) == len(expected) and np.allclose(curve, expected, rtol=1e-3) for curve in curves)
         other = Canvas()
         picture(other.subplots(ncols=SHEETS[name].panels), rows[:1])
         left = [line for axes in other.axes for line in axes.get_lines()]
-        assert len(left) < count or len(np.asarray(left[0].get_ydata())) < len(curves[0]), (
-            "rows alone are drawn"
-        )
+        assert len(left) < count or len(np.asarray(left[0].get_ydata())) < len(curves[0]), "rows alone are drawn"
 
     @drawn
     @pytest.mark.parametrize("name", PICTURED)
@@ -216,18 +210,14 @@ class TestPictures:
         picture = SHEETS[name].picture
         assert picture is not None
         one, two = (
-            printing.save_picture(
-                "picture", str(tmp_path / folder), picture, rows_of(name), SHEETS[name].panels
-            )
+            printing.save_picture("picture", str(tmp_path / folder), picture, rows_of(name), SHEETS[name].panels)
             for folder in ("one", "two")
         )
         assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
     @drawn
     def test_the_command_draws_where_it_is_told(self, tmp_path: Path) -> None:
-        result = CliRunner().invoke(
-            command.app, ["crosscheck", "fitness/figure2", "--quick", "-o", str(tmp_path)]
-        )
+        result = CliRunner().invoke(command.app, ["crosscheck", "fitness/figure2", "--quick", "-o", str(tmp_path)])
         assert result.exit_code == 0
         assert "fitness-figure2.svg" in result.output
         assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -235,9 +225,7 @@ class TestPictures:
             "fitness-figure2.svg",
         ]
 
-    def test_without_matplotlib_the_extra_is_named(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_without_matplotlib_the_extra_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         with pytest.raises(dm.errors.BackendError, match=r"dualmech\[plots\]"):
             printing.check_drawable(str(tmp_path))

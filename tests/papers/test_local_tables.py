@@ -130,10 +130,7 @@ class TestComparisons:
         assert found.rivals[RESPONSE] == pytest.approx(found.optimised, rel=1e-3)
 
     def test_growth_is_a_power_of_the_size(self) -> None:
-        rows = [
-            comparison.solve(LocalInstance(HISTOGRAM, size), 1.0, False, (SUBSETS, RESPONSE))
-            for size in (64, 128)
-        ]
+        rows = [comparison.solve(LocalInstance(HISTOGRAM, size), 1.0, False, (SUBSETS, RESPONSE)) for size in (64, 128)]
         bound = comparison.slope(rows, lambda row: row.bound)
         assert bound == pytest.approx(comparison.slope(rows, lambda row: row.rivals[SUBSETS]), abs=1e-9)
         assert 0 < bound < 0.1 and 0.9 < comparison.slope(rows, lambda row: row.rivals[RESPONSE]) < 1.1
@@ -195,8 +192,7 @@ class TestInitialisation:
 
     def test_rows_are_few_when_quick(self) -> None:
         assert (
-            len(local_descent.initialisation_rows(True)) == 3
-            and len(local_descent.initialisation_rows(False)) == 6 * 4
+            len(local_descent.initialisation_rows(True)) == 3 and len(local_descent.initialisation_rows(False)) == 6 * 4
         )
 
 
@@ -208,9 +204,7 @@ class TestConsistency:
         assert row.unbiased == pytest.approx(row.stated, rel=0.3)
 
     def test_the_optimised_mechanism_is_better_than_the_fixed_one(self) -> None:
-        fixed, best = (
-            local_descent.solve_consistency(PREFIX, 10, None, optimised, 1.0) for optimised in (False, True)
-        )
+        fixed, best = (local_descent.solve_consistency(PREFIX, 10, None, optimised, 1.0) for optimised in (False, True))
         assert best.mechanism == "optimised" and best.outcome is not Agreement.DISAGREE
         assert best.stated < 0.8 * fixed.stated and best.nonnegative <= best.unbiased
         assert best.unbiased == pytest.approx(best.stated, rel=0.4)
@@ -264,9 +258,7 @@ class TestTables:
         assert "theorem 5.1" in worst and "Nine in ten" in worst
         descent = printed("descent", [local_descent.solve(LocalInstance(PREFIX, 4), 1.0, 2)])
         assert "Over the certified optimum" in descent
-        steps = [
-            Row({"size": size, "seconds": each, "processor": each}) for size, each in ((16, 0.1), (32, 0.8))
-        ]
+        steps = [Row({"size": size, "seconds": each, "processor": each}) for size, each in ((16, 0.1), (32, 0.8))]
         assert "n^3.0" in printed("steps", steps)
         row = local_descent.solve_consistency(HISTOGRAM, 2)
         assert "1000 users, 64 types, synthetic" in printed("consistency", [row])

@@ -46,21 +46,16 @@ class TestPublished:
         assert row.paper.finding is Finding.AGREES and row.paper.fitting == tuple(scale.WAYS)
         assert all(entry.largest and entry.least[1] ** 2 <= entry.largest[0] for entry in row.parts)
 
-    def test_printed_errors_of_prefixes_are_the_papers_and_not_the_least(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_printed_errors_of_prefixes_are_the_papers_and_not_the_least(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(scale, "FEW", 0)  # to prove the least of one-way tables takes ten seconds
         row = scale.of_prefixes("CPS")
         assert row.outcome is Agreement.AGREE and row.paper.fitting == tuple(scale.WAYS)
-        assert row.better > 0.005 and all(
-            0.95 < low / high < 1 for low, high in (each.least for each in row.parts)
-        )
+        assert row.better > 0.005 and all(0.95 < low / high < 1 for low, high in (each.least for each in row.parts))
 
     def test_another_privacy_cost_would_be_found(self) -> None:
         row = scale.of_marginals("CPS")
         twice = (
-            replace(each, values={**each.values, "again": (2 * each.again[0], 2 * each.again[1])})
-            for each in row.parts
+            replace(each, values={**each.values, "again": (2 * each.again[0], 2 * each.again[1])}) for each in row.parts
         )
         assert scale.of_data_set("", [*twice]).paper.finding is not Finding.AGREES
 
@@ -81,11 +76,7 @@ def test_domains_are_of_the_stated_sizes() -> None:
     """The numbers of cells that the publications give, to their digits."""
     assert scale.CENSUS.cells == 1_227_744
     sizes = {name: math.prod(shape) for name, shape in scale.PUBLISHED.items()}
-    assert (
-        sizes["CPS"] == 280_000
-        and f"{sizes['Adult']:.2e}" == "6.41e+17"
-        and f"{sizes['Loans']:.1e}" == "8.3e+15"
-    )
+    assert sizes["CPS"] == 280_000 and f"{sizes['Adult']:.2e}" == "6.41e+17" and f"{sizes['Loans']:.1e}" == "8.3e+15"
     assert len(scale.growth(quick=False)) == 10 == len(scale.GROWTH)
 
 

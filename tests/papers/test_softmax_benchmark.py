@@ -32,16 +32,12 @@ def entries() -> list[Timing]:
 
 
 def test_every_contender_solves_every_size(entries: list[Timing]) -> None:
-    assert [(each.cells, each.solver) for each in entries] == [
-        (d, each.name) for d in (2, 4) for each in QUICK
-    ]
+    assert [(each.cells, each.solver) for each in entries] == [(d, each.name) for d in (2, 4) for each in QUICK]
     for entry in entries:
         assert entry.seconds > 0 and entry.steps > 0
         assert -1e-9 <= entry.above <= entry.gap + 1e-9 <= 1e-3
         assert entry.ratio == 1 or entry.solver != contest.DUAL
-    assert {each.status for each in entries if each.solver in (contest.DUAL, "Clarabel", "SCS")} == {
-        "CERTIFIED"
-    }
+    assert {each.status for each in entries if each.solver in (contest.DUAL, "Clarabel", "SCS")} == {"CERTIFIED"}
 
 
 def test_sizes_that_are_too_slow_are_left_out_and_said(entries: list[Timing]) -> None:
@@ -59,9 +55,7 @@ def test_the_picture(entries: list[Timing], tmp_path: Path) -> None:
 
 def test_program_1_is_certified_by_every_solver() -> None:
     entries = measured(contest.PROGRAM1_CONTEST, sizes=(8, 16))
-    assert [entry.cells for entry in entries] == [
-        d for d in (8, 16) for _ in contest.PROGRAM1_CONTEST.contenders
-    ]
+    assert [entry.cells for entry in entries] == [d for d in (8, 16) for _ in contest.PROGRAM1_CONTEST.contenders]
     assert {entry.status for entry in entries} == {"CERTIFIED"}
     assert all(entry.above <= entry.gap + 1e-9 for entry in entries)
     assert entries[0].gap <= contest.TOLERANCE and entries[0].ratio == 1

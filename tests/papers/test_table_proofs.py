@@ -19,9 +19,7 @@ from dualmech.watching import answers
 def test_a_tables_optima_are_proven(tmp_path: Path) -> None:
     folder = tmp_path / "proofs"
     for _ in range(2):  # what is there already is kept
-        done = CliRunner().invoke(
-            command.app, ["crosscheck", "fitness/table2", "--quick", "--prove", str(folder)]
-        )
+        done = CliRunner().invoke(command.app, ["crosscheck", "fitness/table2", "--quick", "--prove", str(folder)])
         assert done.exit_code == 0 and f"{folder}: 4 optima proven" in done.output.replace("\n", "")
     found = [dm.verify(path) for path in sorted(folder.iterdir())]
     assert any(proof.lower <= Fraction(4, 3) <= proof.upper for proof in found)

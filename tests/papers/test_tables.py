@@ -108,9 +108,7 @@ class TestVerdicts:
         st.floats(0.5, 50),
         st.floats(0.5, 1.0),
     )
-    def test_rounded_ratios_lead_back_to_their_cost(
-        self, ratios_there: list[float], cost: float, share: float
-    ) -> None:
+    def test_rounded_ratios_lead_back_to_their_cost(self, ratios_there: list[float], cost: float, share: float) -> None:
         """Print ratios at a cost, forget it, and hold them against an optimum that is lower or the same."""
         columns = [exact(f"m{j}", ratio * cost, f"{ratio:.2f}") for j, ratio in enumerate(ratios_there)]
         for column in columns:
@@ -242,9 +240,7 @@ class TestMechanisms:
                 assert high - low <= 1.01e-6 * low
                 assert all(reading.ratio(name)[1] >= 1 for name in ratios.RIVALS)
 
-    def test_nothing_beats_the_best_fit_and_ca_has_the_least_total(
-        self, solved: dict[tuple[int, int], Row]
-    ) -> None:
+    def test_nothing_beats_the_best_fit_and_ca_has_the_least_total(self, solved: dict[tuple[int, int], Row]) -> None:
         assert all(reading.total_error >= 1 - 1e-6 for row in solved.values() for reading in row.readings)
 
     def test_the_words_first_weighting_is_the_codes_second(self, solved: dict[tuple[int, int], Row]) -> None:
@@ -265,9 +261,7 @@ class TestTheTables:
         assert row.readings[0].ratio("IP") == pytest.approx((41.8128, 41.8128), abs=1e-4)
 
     @pytest.mark.parametrize(("t", "least"), [(2, 0.0044), (4, 0.0127)])
-    def test_table_10_is_above_the_optimum(
-        self, t: int, least: float, solved: dict[tuple[int, int], Row]
-    ) -> None:
+    def test_table_10_is_above_the_optimum(self, t: int, least: float, solved: dict[tuple[int, int], Row]) -> None:
         found = solved[10, t].verdicts[0]
         assert found.finding is Finding.ABOVE
         assert {"IP", "HM"} <= set(found.fitting)
@@ -293,9 +287,7 @@ class TestTheTables:
             assert found.excess[0] > least
         assert solved[7, 64].verdicts[0].finding is Finding.AGREES
 
-    def test_table_7_is_not_of_the_signs_that_the_text_describes(
-        self, solved: dict[tuple[int, int], Row]
-    ) -> None:
+    def test_table_7_is_not_of_the_signs_that_the_text_describes(self, solved: dict[tuple[int, int], Row]) -> None:
         row = solved[7, 64]
         assert not ratios.within_spread(row, "IP")
         assert ratios.spread(row, "IP")[0] > 1.4
@@ -353,9 +345,7 @@ class TestRace:
 
 
 class TestReport:
-    def test_a_row_shows_printed_beside_certified_with_a_verdict(
-        self, solved: dict[tuple[int, int], Row]
-    ) -> None:
+    def test_a_row_shows_printed_beside_certified_with_a_verdict(self, solved: dict[tuple[int, int], Row]) -> None:
         text = "\n".join(ratios.lines(solved[4, 252]))
         for words in (
             "36.56",
@@ -426,9 +416,7 @@ class TestCommand:
             ([Agreement.WIDE, Agreement.DISAGREE], 4),
         ],
     )
-    def test_exit_status(
-        self, outcomes: list[Agreement], status: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_exit_status(self, outcomes: list[Agreement], status: int, monkeypatch: pytest.MonkeyPatch) -> None:
         def show(out: object, title: str, rows: Iterator[object]) -> None:
             assert len(list(rows)) == len(outcomes)
 

@@ -39,9 +39,7 @@ def test_a_query_of_nothing_beside_a_release_of_one_cell(neighbours: Any) -> Non
 
 
 @pytest.mark.parametrize("geometry", ["blocks", "dense", "auto"])
-@pytest.mark.parametrize(
-    "family", [dm.TotalVariance, lambda asked, **named: dm.FitnessForUse(asked, 1.0, **named)]
-)
+@pytest.mark.parametrize("family", [dm.TotalVariance, lambda asked, **named: dm.FitnessForUse(asked, 1.0, **named)])
 def test_what_no_neighbour_moves_is_refused(geometry: str, family: Any) -> None:
     for asked in (W.marginals([3, 2], ways=0), W.union({"a": 3, "b": 2}, {"all": []})):
         with pytest.raises(dm.errors.InvalidInputError, match="neighbours must change at least one query"):

@@ -83,9 +83,7 @@ def holds(certificate: dm.Certificate, optimum: Fraction) -> bool:
         ([[1, 1e13]], [-8999], [1, -0.9e-9], [1]),
     ],
 )
-def test_what_no_multipliers_prove_is_not_certified(
-    matrix: Any, answers: Any, estimate: Any, multipliers: Any
-) -> None:
+def test_what_no_multipliers_prove_is_not_certified(matrix: Any, answers: Any, estimate: Any, multipliers: Any) -> None:
     problem = dm.NonnegativeEstimate(dm.Workload(matrix), answers)
     judged = problem.certify(estimate, dm.duals.EstimateDual(np.array(multipliers, dtype=float)))
     assert holds(judged, least_distance(problem))
@@ -104,9 +102,7 @@ SCALES = st.sampled_from([1e-12, 1e-6, 1.0, 1.0, 1.0, 1e6, 1e12])
 
 @given(st.integers(0, 2**32 - 1), SCALES, SCALES, st.booleans(), st.booleans())
 @example(17859136, 1.0, 1e-12, False, False)
-def test_intervals_hold_the_exact_optimum(
-    seed: int, unit: float, noise: float, known: bool, tied: bool
-) -> None:
+def test_intervals_hold_the_exact_optimum(seed: int, unit: float, noise: float, known: bool, tied: bool) -> None:
     """Nearly consistent answers among them, cells that are the same or cancel, and queries of other units."""
     rng = np.random.default_rng(seed)
     queries, cells = int(rng.integers(1, 4)), int(rng.integers(1, 4))
@@ -129,12 +125,8 @@ def test_intervals_hold_the_exact_optimum(
     assert holds(problem.certify(nudged, rough), optimum)
 
 
-@given(
-    st.integers(0, 2**32 - 1), st.sampled_from([1e-9, 1e-3, 1.0]), st.sampled_from([1e-6, 1e-2, 1.0, 60.0])
-)
-def test_projections_of_equal_columns_are_those_onto_a_simplex(
-    seed: int, noise: float, epsilon: float
-) -> None:
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-9, 1e-3, 1.0]), st.sampled_from([1e-6, 1e-2, 1.0, 60.0]))
+def test_projections_of_equal_columns_are_those_onto_a_simplex(seed: int, noise: float, epsilon: float) -> None:
     rng = np.random.default_rng(seed)
     outputs, size = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     column = rng.dirichlet(np.ones(outputs)) + noise * rng.standard_normal(outputs)
@@ -176,13 +168,8 @@ def exact_cost(covariance: Any, move: Any) -> Fraction | float:
 def exact_moves(rows: Any, neighbours: Any) -> list[list[Fraction]]:
     """Return the columns of ``B U``."""
     first = [[Fraction(entry) for entry in row] for row in np.asarray(rows, dtype=float).tolist()]
-    last = [
-        [Fraction(entry) for entry in column] for column in np.asarray(neighbours, dtype=float).T.tolist()
-    ]
-    return [
-        [sum(a * b for a, b in zip(row, column, strict=True)) or Fraction(0) for row in first]
-        for column in last
-    ]
+    last = [[Fraction(entry) for entry in column] for column in np.asarray(neighbours, dtype=float).T.tolist()]
+    return [[sum(a * b for a, b in zip(row, column, strict=True)) or Fraction(0) for row in first] for column in last]
 
 
 @pytest.mark.parametrize(
@@ -200,9 +187,7 @@ def exact_moves(rows: Any, neighbours: Any) -> list[list[Fraction]]:
         ),
     ],
 )
-def test_what_leaves_the_range_of_the_noise_costs_infinity(
-    rows: Any, covariance: Any, neighbours: Any
-) -> None:
+def test_what_leaves_the_range_of_the_noise_costs_infinity(rows: Any, covariance: Any, neighbours: Any) -> None:
     moves = exact_moves(rows, neighbours)
     assert max(exact_cost(covariance, move) for move in moves) == math.inf
     mechanism = dm.LinearGaussianMechanism(rows, covariance, neighbours)
@@ -291,9 +276,7 @@ def test_design_queries_that_may_be_needed_have_weights() -> None:
 
 
 @given(st.floats(0, 9e-10), st.sampled_from(["approximate", "pure"]), st.booleans())
-def test_weights_above_their_limit_are_charged_what_scaling_costs(
-    excess: float, privacy: str, second: bool
-) -> None:
+def test_weights_above_their_limit_are_charged_what_scaling_costs(excess: float, privacy: str, second: bool) -> None:
     """One design query: the optimum is 1 at weight 1."""
     design = [[1.0, 0.0], [0.0, 1.0]] if second else [[1.0, 0.0]]
     problem = dm.QueryWeighting(dm.Workload([[1.0, 0.0]]), design, privacy=privacy)
@@ -307,9 +290,7 @@ def test_weights_above_their_limit_are_charged_what_scaling_costs(
     st.sampled_from([0.0, 1e-16, 1e-15, 1e-13, 1e-10, 9e-10]),
     st.sampled_from([0.0, 1e-15, -5e-10]),
 )
-def test_ratios_above_their_limit_are_no_better_than_the_optimum(
-    epsilon: float, over: float, off: float
-) -> None:
+def test_ratios_above_their_limit_are_no_better_than_the_optimum(epsilon: float, over: float, off: float) -> None:
     """Of two cells asked one by one, randomised response is the best: ``1 + ((e^ε + 1) / (e^ε - 1))²``."""
     problem = dm.LocalStrategy(dm.workloads.identity(2), epsilon)
     ratio = np.exp(epsilon) * (1 + over)
@@ -344,11 +325,7 @@ def arrays_in(value: Any, seen: dict[int, Any]) -> list[Array]:
         parts = value
     elif type(value).__module__.startswith("dualmech"):
         names = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
-        parts = [
-            getattr(value, name)
-            for name in names | set(getattr(value, "__dict__", ()))
-            if hasattr(value, name)
-        ]
+        parts = [getattr(value, name) for name in names | set(getattr(value, "__dict__", ())) if hasattr(value, name)]
     else:
         parts = []
     return [array for each in parts for array in arrays_in(each, seen)]
@@ -432,9 +409,9 @@ def attacked(seed: int) -> tuple[Array, Array, Array, Array]:
     )
     matrix[0, 0] = 1.0
     if queries > 1:
-        matrix[-1] = matrix[0] * rng.choice([1.0, 3.0]) + rng.choice(
-            [0, 1e-14, 1e-10, 1e-5]
-        ) * rng.standard_normal(cells)
+        matrix[-1] = matrix[0] * rng.choice([1.0, 3.0]) + rng.choice([0, 1e-14, 1e-10, 1e-5]) * rng.standard_normal(
+            cells
+        )
     if cells > 1:
         matrix[:, -1] = rng.choice([0.0, 1.0, -1.0]) * matrix[:, 0] if rng.random() < 0.3 else matrix[:, -1]
     matrix = matrix * 10.0 ** rng.uniform(-12, 12, (queries, 1)) ** rng.integers(0, 2)
@@ -450,9 +427,7 @@ def exact_sides(matrix: Array, noise: Array) -> tuple[Fraction | float, list[Fra
     sigma = [[Fraction(entry) for entry in row] for row in noise.tolist()]
     cells = range(len(sigma))
     cost = max(exact_cost(noise, [float(cell == own) for own in cells]) for cell in cells)
-    return cost, [
-        sum(row[a] * sigma[a][b] * row[b] for a in cells for b in cells) or Fraction(0) for row in rows
-    ]
+    return cost, [sum(row[a] * sigma[a][b] * row[b] for a in cells for b in cells) or Fraction(0) for row in rows]
 
 
 def check_one(seed: int) -> None:
@@ -495,9 +470,7 @@ def test_no_bound_is_above_what_noise_reaches_exactly_in_many_cases() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), SCALES, SCALES, st.sampled_from(["approximate", "pure"]))
-def test_no_bound_is_above_what_weights_reach_exactly(
-    seed: int, unit: float, angle: float, privacy: str
-) -> None:
+def test_no_bound_is_above_what_weights_reach_exactly(seed: int, unit: float, angle: float, privacy: str) -> None:
     """Designs of two rows, nearly parallel among them, whose inverse is known exactly."""
     rng = np.random.default_rng(seed)
     design = rng.integers(-3, 4, (2, 2)) + np.diag([7.0, 7.0])
@@ -516,14 +489,8 @@ def test_no_bound_is_above_what_weights_reach_exactly(
     problem = dm.QueryWeighting(dm.Workload(matrix), design, privacy=privacy)
     weights = rng.random(2) / (design**2).max(axis=1) ** (1 / power)
     sizes = [[abs(each) ** (3 - power) for each in row] for row in ((a, b), (c, d))]
-    spent = max(
-        sum(Fraction(w) * row[cell] for w, row in zip(weights.tolist(), sizes, strict=True))
-        for cell in (0, 1)
-    )
-    reached = (
-        sum(cost / Fraction(w) ** power for cost, w in zip(costs, weights.tolist(), strict=True))
-        * spent**power
-    )
+    spent = max(sum(Fraction(w) * row[cell] for w, row in zip(weights.tolist(), sizes, strict=True)) for cell in (0, 1))
+    reached = sum(cost / Fraction(w) ** power for cost, w in zip(costs, weights.tolist(), strict=True)) * spent**power
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         answer = fast.solve(problem, tol=1e-3)

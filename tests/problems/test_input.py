@@ -134,10 +134,7 @@ STATED: list[tuple[str, tuple[str, ...], list[Any]]] = [
     ("cost", ("privacy first",), COSTS),
     ("design", ("weighting",), DESIGNS),
     ("privacy", ("weighting",), ["gaussian", "", None, 1]),
-    *(
-        (name, ("softmax",), [-1.0, NAN, INF, "5", None, [1, 2], 1e50])
-        for name in ("t1", "t2", "total_weight")
-    ),
+    *((name, ("softmax",), [-1.0, NAN, INF, "5", None, [1, 2], 1e50]) for name in ("t1", "t2", "total_weight")),
     ("t2", ("softmax",), [0]),
 ]
 """What a problem is stated with: the argument, the families, and what it may not be."""
@@ -177,12 +174,7 @@ def test_what_a_problem_cannot_be_stated_with(family: str, argument: str, value:
 
 @pytest.mark.parametrize(
     ("family", "name", "side", "value"),
-    [
-        (each, name, side, value)
-        for name, families, side, values in JUDGED
-        for each in families
-        for value in values
-    ],
+    [(each, name, side, value) for name, families, side, values in JUDGED for each in families for value in values],
     ids=lambda part: str(part)[:24].replace("\n", " "),
 )
 def test_what_cannot_be_judged(family: str, name: str, side: str, value: Any) -> None:
@@ -236,9 +228,7 @@ def test_what_lies_outside_is_named() -> None:
         dm.FitnessForUse(sides, 1.0, basis=[[1, 0]])
     pair = dm.Workload([[1, 1, 0], [0, 1, 1]], names=["left", "right"])
     for design in ([[1, 1, 0], [0, 0, 1]], [[1, 1, 0], [0, 0, 1], [1, 1, 1]]):
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="'right' lies outside the row space of the design"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="'right' lies outside the row space of the design"):
             dm.QueryWeighting(pair, design)
 
 

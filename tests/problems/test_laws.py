@@ -130,9 +130,7 @@ def points(draw: st.DrawFn, family: str, least_cells: int = 1, independent: bool
     else:
         numbers = draw(arrays(np.float64, queries, elements=st.sampled_from([0.0, 0.25, 1.0, 1.0, 5.0])))
     assume(np.any(matrix[numbers > 0]))
-    problem: Any = (dm.FitnessForUse if family == "fitness" else dm.TotalVariance)(
-        dm.Workload(matrix), numbers
-    )
+    problem: Any = (dm.FitnessForUse if family == "fitness" else dm.TotalVariance)(dm.Workload(matrix), numbers)
     factor = rng.standard_normal((problem.geometry.rank, problem.geometry.rank))
     covariance = problem.feasible(factor @ factor.T + 0.2 * np.eye(len(factor)))
     weights = rng.uniform(0, 1, queries) if family == "fitness" else None
@@ -167,9 +165,7 @@ class TestEveryFamily:
     def test_violation_is_the_largest_relative_excess(self, family: str, data: st.DataObject) -> None:
         """Of variance over target, of the privacy cost, and of the sensitivity."""
         point, factor = data.draw(points(family)), data.draw(st.floats(1.001, 100))
-        judged = point.certified(
-            primal=point.primal / factor if family == "variance" else factor * point.primal
-        )
+        judged = point.certified(primal=point.primal / factor if family == "variance" else factor * point.primal)
         assert judged.violation == pytest.approx(factor - 1, rel=1e-6)
         assert not judged.feasible and judged.gap == np.inf
 
@@ -239,9 +235,7 @@ class TestEveryFamily:
             point.cells / point.cells.sum(),
             draws(data.draw(seeds)).dirichlet(np.ones(len(point.cells))),
         )
-        middle, first, last = (
-            point.certified(cells=each).lower_bound ** power for each in ((one + two) / 2, one, two)
-        )
+        middle, first, last = (point.certified(cells=each).lower_bound ** power for each in ((one + two) / 2, one, two))
         assert middle >= (first + last) / 2 * (1 - ROUNDING)
 
 
@@ -281,9 +275,7 @@ class TestCovariances:
     @of(*COVARIANCES)
     def test_queries_that_ask_nothing_change_nothing(self, family: str, data: st.DataObject) -> None:
         point = data.draw(points(family))
-        other = point.restated(
-            np.vstack([point.matrix, 0 * point.matrix[:1]]), np.append(point.numbers, 1e-9)
-        )
+        other = point.restated(np.vstack([point.matrix, 0 * point.matrix[:1]]), np.append(point.numbers, 1e-9))
         if family == "fitness":
             return point.keeps(other, queries=np.append(np.asarray(point.queries), 0.0))
         assert other.prices(point.cells)[-1] == 0
@@ -365,9 +357,7 @@ class TestFitness:
         assume(np.any(point.matrix @ moves))
         weights = draws(data.draw(seeds)).uniform(0, 1, moves.shape[1])
         household = dm.neighbours.household(cells, members, replace=True)
-        single, more = (
-            point.certified(point.restated(neighbours=each), cells=weights) for each in (moves, household)
-        )
+        single, more = (point.certified(point.restated(neighbours=each), cells=weights) for each in (moves, household))
         agree(single, more, members**2)
         # e_u - e_v is twice the mean of e_u and -e_v.
         assert single.objective <= 4 * point.judged.objective * (1 + ROUNDING)
@@ -377,9 +367,7 @@ class TestFitness:
         point = data.draw(points(family))
         moves = invertible(len(point.cells), draws(data.draw(seeds)))
         judged = point.certified(point.restated(neighbours=moves))
-        agree(
-            judged, point.certified(point.restated(point.matrix @ moves, basis=point.problem.basis @ moves))
-        )
+        agree(judged, point.certified(point.restated(point.matrix @ moves, basis=point.problem.basis @ moves)))
         agree(judged, point.certified(point.restated(neighbours=sp.csr_array(moves))))
 
     @of("fitness")
@@ -414,9 +402,7 @@ class TestRedundantBasis:
 
     def test_less_noise_where_nothing_is_asked_costs_more(self) -> None:
         problem = dm.FitnessForUse(dm.Workload([[1, 1]]), 1.0, basis=np.eye(2))
-        costs = [
-            crosscheck.judge(problem, [[n, 0.5 - n], [0.5 - n, n]]).objective for n in (0.5, 5, 50, 5000)
-        ]
+        costs = [crosscheck.judge(problem, [[n, 0.5 - n], [0.5 - n, n]]).objective for n in (0.5, 5, 50, 5000)]
         assert costs == sorted(costs, reverse=True) and costs[-1] == pytest.approx(1, rel=1e-3)
 
     def test_what_needs_a_minimum_refuses_it(self) -> None:
@@ -486,9 +472,7 @@ class TestVariance:
         meet(point.problem, dm.TotalVariance(dm.Workload(mixed)))
 
     @of("variance")
-    def test_queries_of_weight_zero_might_as_well_not_be_there(
-        self, family: str, data: st.DataObject
-    ) -> None:
+    def test_queries_of_weight_zero_might_as_well_not_be_there(self, family: str, data: st.DataObject) -> None:
         point = data.draw(points(family))
         extra = draws(data.draw(seeds)).standard_normal((2, len(point.cells)))
         matrix, weights = np.vstack([extra, point.matrix]), np.append([0.0, 0.0], point.numbers)
@@ -523,9 +507,7 @@ class TestVariance:
         assert total * fit.objective >= fast.solve(point.problem).lower_bound * (1 - ROUNDING)
 
     @of("variance")
-    def test_at_the_weights_of_the_queries_the_optima_coincide(
-        self, family: str, data: st.DataObject
-    ) -> None:
+    def test_at_the_weights_of_the_queries_the_optima_coincide(self, family: str, data: st.DataObject) -> None:
         """Fitness for use is the hardest total variance whose weights spend ``Σ w_j c_j = 1``."""
         point = data.draw(points(family))
         workload, targets = point.problem.workload, np.linspace(1, 2, len(point.numbers))

@@ -36,11 +36,8 @@ NEARBY: dict[str, Any] = {
     "variance": dm.TotalVariance(RANGES, np.linspace(1, 3, 25) * np.linspace(1, 1.01, 25)),
     "softmax": dm.SoftmaxFitness(PREFIX, 1.0, 18, 18),
 }
-RUNS = [
-    (family, name) for family in ("fitness", "variance") for name in ("auto", "newton", "fixed_point")
-] + [
-    (family, "auto")
-    for family in ("weighting", "softmax", "common", "reuse", "local", "estimate", "projection")
+RUNS = [(family, name) for family in ("fitness", "variance") for name in ("auto", "newton", "fixed_point")] + [
+    (family, "auto") for family in ("weighting", "softmax", "common", "reuse", "local", "estimate", "projection")
 ]
 
 TAKEN = {"local": "exact", "estimate": "active_set", "projection": "newton"}

@@ -54,9 +54,7 @@ PROOFS: dict[str, bytes] = {
 def test_a_proof_that_is_none_is_refused_in_a_line(label: str, tmp_path: Path) -> None:
     path = tmp_path / "proof.json"
     path.write_bytes(PROOFS[label])
-    with pytest.raises(
-        (dm.errors.CertificateError, dm.errors.FileFormatError), match=r"proof\.json"
-    ) as raised:
+    with pytest.raises((dm.errors.CertificateError, dm.errors.FileFormatError), match=r"proof\.json") as raised:
         dm.verify(path)
     assert len(str(raised.value)) < 500
     result = CliRunner().invoke(app, ["verify", str(path)])
@@ -121,9 +119,7 @@ PROGRAM = sdpa.sparse_program(library.problems()[NAME]()).text().encode()
 
 
 @given(st.data())
-def test_a_damaged_program_is_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_a_damaged_program_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     damaged = bytearray(PROGRAM)
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(damaged) - 1))

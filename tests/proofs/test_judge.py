@@ -26,9 +26,7 @@ def workload(rng: np.random.Generator) -> np.ndarray[Any, Any]:
     elif kind == 1:
         matrix = np.where(rng.random(matrix.shape) < 0.5, 0.0, matrix)
     elif kind == 2:
-        matrix = np.vstack(
-            [matrix, matrix[:1] + 10.0 ** rng.uniform(-12, -1) * rng.standard_normal((1, cells))]
-        )
+        matrix = np.vstack([matrix, matrix[:1] + 10.0 ** rng.uniform(-12, -1) * rng.standard_normal((1, cells))])
     elif kind == 3:
         matrix = np.hstack([matrix, matrix[:, :1], np.zeros((queries, 1))])
     elif kind == 4:
@@ -38,9 +36,7 @@ def workload(rng: np.random.Generator) -> np.ndarray[Any, Any]:
     if rng.random() < 0.4:
         matrix = matrix * 10.0 ** rng.uniform(-6, 6, (1, matrix.shape[1]))
     size = rng.uniform(-9, 9)
-    return matrix * 10.0 ** (
-        size if abs(size) < 8 else 3 * size
-    )  # some nearly as large, or small, as problems may be
+    return matrix * 10.0 ** (size if abs(size) < 8 else 3 * size)  # some nearly as large, or small, as problems may be
 
 
 def neighbours(rng: np.random.Generator, cells: int) -> Any:

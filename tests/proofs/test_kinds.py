@@ -246,9 +246,7 @@ class TestKnownOptima:
 
 class TestExactNumbers:
     @given(st.data(), st.tuples(*[st.integers(1, 4)] * 3), st.integers(0, 130), st.integers(0, 130))
-    def test_products(
-        self, data: st.DataObject, shape: tuple[int, int, int], first: int, second: int
-    ) -> None:
+    def test_products(self, data: st.DataObject, shape: tuple[int, int, int], first: int, second: int) -> None:
         """Products are those of the definition, whatever the numbers of digits and the signs."""
         sizes = (shape[0], shape[1], first), (shape[1], shape[2], second)
         one, two = (
@@ -261,8 +259,7 @@ class TestExactNumbers:
         found = exact.Matrix(one, 3).times(exact.Matrix(two, -5))
         assert found.exponent == -2
         assert found.rows == [
-            [sum(a * b for a, b in zip(row, column, strict=True)) for column in zip(*two, strict=True)]
-            for row in one
+            [sum(a * b for a, b in zip(row, column, strict=True)) for column in zip(*two, strict=True)] for row in one
         ]
 
     @given(st.fractions(min_value=0, max_value=10**30), st.sampled_from([2, 3]))

@@ -90,9 +90,7 @@ def test_answers_of_other_families_are_held_against_proven_optima(tmp_path: Path
     for name, of in ANSWERS.items():
         np.save(tmp_path / f"{name}.npy", of(fast.solve(library.problems()[name](), tol=1e-9)))
     for scaled in (False, True):
-        found = {
-            each.name: each for each in leaderboard.entries(tmp_path / "library", [tmp_path], scaled=scaled)
-        }
+        found = {each.name: each for each in leaderboard.entries(tmp_path / "library", [tmp_path], scaled=scaled)}
         assert found.keys() == ANSWERS.keys()
         for each in found.values():
             wrong = each.name.startswith("weighting") and not scaled
@@ -142,16 +140,9 @@ def test_answers_are_held_against_proven_optima(folder: Path, tmp_path: Path) ->
     assert found["fitness-prefix-4"].objective == pytest.approx(4)
     assert found["fitness-prefix-4"].most == pytest.approx(4 / 1.7586013265 - 1)
     assert -1e-12 <= found["variance-prefix-4"].most < 3e-9
-    result = CliRunner().invoke(
-        app, ["leaderboard", str(folder), str(tmp_path), "--scaled"], env={"COLUMNS": "160"}
-    )
+    result = CliRunner().invoke(app, ["leaderboard", str(folder), str(tmp_path), "--scaled"], env={"COLUMNS": "160"})
     assert result.exit_code == 3 and "127.5 % above" in result.output and "optimal within" in result.output
-    assert (
-        CliRunner()
-        .invoke(app, ["leaderboard", str(folder), str(tmp_path), "--scaled", "--tol", "2"])
-        .exit_code
-        == 0
-    )
+    assert CliRunner().invoke(app, ["leaderboard", str(folder), str(tmp_path), "--scaled", "--tol", "2"]).exit_code == 0
 
 
 def test_solvers_are_ranked_and_no_file_ends_it(folder: Path, tmp_path: Path) -> None:
@@ -173,9 +164,7 @@ def test_solvers_are_ranked_and_no_file_ends_it(folder: Path, tmp_path: Path) ->
     assert "another answer" in faults["fitness-prefix-4.npz"] and "4 columns" in faults["fitness-prefix-4"]
     assert "did you mean fitness-prefix-4?" in faults["fitnes-prefix-4.csv"]
     assert "finite" in faults["variance-prefix-4"]
-    result = CliRunner().invoke(
-        app, ["leaderboard", str(folder), str(bad), str(good)], env={"COLUMNS": "200"}
-    )
+    result = CliRunner().invoke(app, ["leaderboard", str(folder), str(bad), str(good)], env={"COLUMNS": "200"})
     assert result.exit_code == 3 and "4 of 5 answers are not within 1e-06" in result.output
     assert CliRunner().invoke(app, ["leaderboard", str(folder), str(good)]).exit_code == 0
     with pytest.raises(dm.errors.FileFormatError, match="no folder of answers"):

@@ -136,12 +136,8 @@ class TestEveryKind:
             with pytest.raises(Refused):
                 check.check(document)
 
-    @pytest.mark.parametrize(
-        "family", [*check.FAMILIES, "Fitness", "", "fitnessforuse", None, ["FitnessForUse"], {}]
-    )
-    def test_another_family_is_refused_or_changes_no_word(
-        self, name: str, family: Any, tmp_path: Path
-    ) -> None:
+    @pytest.mark.parametrize("family", [*check.FAMILIES, "Fitness", "", "fitnessforuse", None, ["FitnessForUse"], {}])
+    def test_another_family_is_refused_or_changes_no_word(self, name: str, family: Any, tmp_path: Path) -> None:
         said = spoken(document_of(name), tmp_path)
         document = document_of(name)
         document["problem"]["family"] = family

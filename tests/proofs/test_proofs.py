@@ -54,9 +54,7 @@ def matrices(rows: int, columns: int) -> st.SearchStrategy[list[list[int]]]:
     return st.lists(st.lists(whole, min_size=columns, max_size=columns), min_size=rows, max_size=rows)
 
 
-def document(
-    kind: str, workload: Any, numbers: Any, upper: Any, lower: Any, neighbours: Any = None
-) -> dict[str, Any]:
+def document(kind: str, workload: Any, numbers: Any, upper: Any, lower: Any, neighbours: Any = None) -> dict[str, Any]:
     """Return a file of whole numbers as they are given."""
     stated = {
         "kind": kind,
@@ -74,9 +72,7 @@ def document(
 
 class TestWeakDuality:
     @given(st.data(), st.sampled_from(["targets", "weights"]), st.booleans())
-    def test_whatever_a_file_holds_its_lower_bound_is_below_its_upper(
-        self, data: Any, kind: str, moved: bool
-    ) -> None:
+    def test_whatever_a_file_holds_its_lower_bound_is_below_its_upper(self, data: Any, kind: str, moved: bool) -> None:
         """A strategy is a product of elementary matrices, so that its inverse is whole; all else is arbitrary."""
         queries, cells, pairs = (data.draw(st.integers(1, 3)) for _ in range(3))
         pairs = pairs if moved else cells
@@ -99,9 +95,7 @@ class TestWeakDuality:
         isometry = data.draw(matrices(queries, pairs))
         asked = any(p) or kind == "weights"
         assume(asked and any(q) and any(map(any, isometry)))
-        lower, upper = check.shown(
-            document(kind, workload, numbers, (strategy, inverse), (p, q, isometry), neighbours)
-        )
+        lower, upper = check.shown(document(kind, workload, numbers, (strategy, inverse), (p, q, isometry), neighbours))
         assert 0 <= lower <= upper
 
     def test_an_inverse_that_is_none_shows_nothing(self) -> None:
@@ -180,16 +174,12 @@ class TestProofs:
             dm.prove(fast.solve(dm.CommonMechanism([one, other])))
         with pytest.raises(dm.errors.InvalidInputError, match="of 20 at most, got 21"):
             dm.prove(fast.solve(dm.LocalStrategy(dm.workloads.identity(21), 1.0), tol=0.5))
-        with pytest.raises(
-            dm.errors.InputTypeError, match=r"answer must be a Solution of dualmech or a Judgement"
-        ):
+        with pytest.raises(dm.errors.InputTypeError, match=r"answer must be a Solution of dualmech or a Judgement"):
             dm.prove(3)
 
     def test_what_is_too_large_is_refused_before_any_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(noise, "LARGEST", 1000)
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="8 queries on 8 cells takes 1.5e[+]03 multiplications"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="8 queries on 8 cells takes 1.5e[+]03 multiplications"):
             provable(dm.FitnessForUse(dm.workloads.prefix(8)))
 
     def test_noise_that_is_none_shows_nothing(self) -> None:
@@ -370,16 +360,12 @@ class TestCommand:
         assert "need a WORKLOAD" in str(alone.exception)
 
 
-@pytest.mark.parametrize(
-    "weight", [Fraction(1, 10**400), Fraction(3, 10**323), Fraction(2), 2.0, 5e-324, 0.0]
-)
+@pytest.mark.parametrize("weight", [Fraction(1, 10**400), Fraction(3, 10**323), Fraction(2), 2.0, 5e-324, 0.0])
 def test_roots_are_below_and_near(weight: Fraction | float) -> None:
     """Of fractions below the smallest doubles too, whose nearest double is far above; there any bound will do."""
     root = root_below(weight)
     assert Fraction(root) ** 2 <= weight
-    assert weight < 1e-300 or weight < Fraction(math.nextafter(root, math.inf)) ** 2 * (
-        1 + Fraction(1, 10**9)
-    )
+    assert weight < 1e-300 or weight < Fraction(math.nextafter(root, math.inf)) ** 2 * (1 + Fraction(1, 10**9))
 
 
 def test_a_file_that_is_no_text_is_called_so(tmp_path: Path) -> None:

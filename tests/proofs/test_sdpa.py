@@ -40,9 +40,7 @@ def program_of_file(program: sdpa.SparseProgram) -> tuple[cp.Problem, cp.Variabl
         matrices, values = np.array([entry[0] for entry in own]), np.array([entry[4] for entry in own])
         side = abs(size)
         places = rows if size < 0 else rows * side + columns
-        whole = sp.coo_array(
-            (values, (places, matrices)), shape=(side if size < 0 else side**2, x.size + 1)
-        ).tocsc()
+        whole = sp.coo_array((values, (places, matrices)), shape=(side if size < 0 else side**2, x.size + 1)).tocsc()
         slack = whole[:, 1:] @ x - whole[:, [0]].toarray()[:, 0]
         if size < 0:
             constraints.append(slack >= 0)
@@ -70,9 +68,7 @@ def test_who_solves_the_file_finds_the_optimum(name: str, tmp_path: Path) -> Non
     assert float(proof.lower) * (1 - 1e-5) <= value <= float(proof.upper) * (1 + 1e-5)
     assert x.value is not None
     noise = sdpa.covariance(problem, x.value)
-    noise = problem.feasible(
-        noise + 1e-6 * np.trace(noise) * np.eye(len(noise))
-    )  # solvers leave the cone a little
+    noise = problem.feasible(noise + 1e-6 * np.trace(noise) * np.eye(len(noise)))  # solvers leave the cone a little
     multipliers = np.maximum(program.constraints[1].dual_value, 0)
     pairs = problem.geometry.moves.shape[1]
     weights = dm.duals.FitnessDual(multipliers[:pairs], multipliers[pairs:])
@@ -140,9 +136,7 @@ def test_the_weighted_sum_is_rounded_once() -> None:
     """Where products cancel, a sum in doubles would lose what is left."""
     workload = dm.Workload([[1e8, 1e8 + 1], [1.0, 1.0], [1e8, -1e8]])
     program = sdpa.sparse_program(dm.TotalVariance(workload, geometry="dense"))
-    (mixed,) = (
-        value for matrix, block, row, _, value in program.entries if (matrix, block, row) == (3, 2, 3)
-    )
+    (mixed,) = (value for matrix, block, row, _, value in program.entries if (matrix, block, row) == (3, 2, 3))
     assert mixed == -2.0 * (1e8 + 1)
 
 

@@ -52,9 +52,7 @@ WORKLOADS: dict[str, Any] = {
     "real numbers": W.union(
         {"a": 3, "b": 3}, {"1": {"a": dm.Workload([[0.1, 0.1, -0.3], [0.2, 0.7, 0.1]])}, "2": ["a", "b"]}
     ),
-    "rows twice": W.union(
-        {"a": 4, "b": 2}, {"1": {"a": dm.Workload(np.ones((3, 4)))}, "2": ["b"], "3": ["b"]}
-    ),
+    "rows twice": W.union({"a": 4, "b": 2}, {"1": {"a": dm.Workload(np.ones((3, 4)))}, "2": ["b"], "3": ["b"]}),
 }
 
 QUERIES = {"a": W.prefix(4), "b": W.all_range(3)}
@@ -91,9 +89,7 @@ class TestAgreement:
         assert proof.width <= answers[0].gap + 1e-9
         for each in answers:
             assert proof.is_of(each.problem) and dense.is_of(each.problem)
-        assert not proof.is_of(
-            FAMILIES[family](WORKLOADS["marginals" if name != "marginals" else "a circle"])
-        )
+        assert not proof.is_of(FAMILIES[family](WORKLOADS["marginals" if name != "marginals" else "a circle"]))
 
     @pytest.mark.parametrize("family", FAMILIES)
     @pytest.mark.parametrize("name", SPLIT)
@@ -129,8 +125,7 @@ class TestAgreement:
     def test_several_records(self) -> None:
         tables = W.marginals([3, 2], ways=(1, 2))
         one, three = (
-            dm.prove(fast.solve(dm.FitnessForUse(tables, neighbours=each), tol=1e-9))
-            for each in (None, "add-remove:3")
+            dm.prove(fast.solve(dm.FitnessForUse(tables, neighbours=each), tol=1e-9)) for each in (None, "add-remove:3")
         )
         assert 9 * one.lower <= three.upper and three.lower <= 9 * one.upper and three.width < 1e-8
         dense = dm.FitnessForUse(tables, neighbours="add-remove:3", geometry="dense")
@@ -170,9 +165,7 @@ class TestKnownOptima:
         assert proof.lower <= 10**6 <= proof.upper and proof.width < 1e-12
 
     def test_a_product_of_closed_forms(self) -> None:
-        proof = dm.prove(
-            fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(2), W.prefix(2))), tol=1e-10)
-        )
+        proof = dm.prove(fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(2), W.prefix(2))), tol=1e-10))
         assert proof.lower <= Fraction(64, 27) <= proof.upper
 
 
@@ -361,9 +354,7 @@ class TestBlocks:
 
     def test_rounding_that_hides_a_part_of_a_query_is_paid_for(self) -> None:
         sums = dm.Workload([[0.1, 0.2, -0.3], [0.2, 0.1, -0.3]])
-        problem = dm.FitnessForUse(
-            W.union({"a": 3, "b": 2}, {"1": {"a": sums}, "2": {"b": None}}), geometry="blocks"
-        )
+        problem = dm.FitnessForUse(W.union({"a": 3, "b": 2}, {"1": {"a": sums}, "2": {"b": None}}), geometry="blocks")
         proof = dm.prove(fast.solve(problem, tol=1e-9))
         assert proof.width < 1e-8
 
@@ -397,24 +388,17 @@ class TestSplit:
             if sets[axis]:
                 roots[str(axis)] = {"roots": q, **own}
             weights.append((np.square(q) / np.square(q).sum(), squares))
-        tables = data.draw(
-            st.lists(st.integers(0, 2), min_size=len(asked.tables), max_size=len(asked.tables))
-        )
+        tables = data.draw(st.lists(st.integers(0, 2), min_size=len(asked.tables), max_size=len(asked.tables)))
         assume(any(tables))
-        keys = [
-            key for count in range(len(sizes) + 1) for key in itertools.combinations(range(len(sizes)), count)
-        ]
+        keys = [key for count in range(len(sizes) + 1) for key in itertools.combinations(range(len(sizes)), count)]
         levels = {key: data.draw(st.sampled_from([1, 4, 0.25])) for key in keys}
         listed = [{"on": {str(axis): "0" for axis in key}, "level": own} for key, own in levels.items()]
         upper = {"form": "split", "attributes": noise, "blocks": listed}
         lower = {"form": "split", "attributes": roots, **({} if asked.weighs else {"weights": tables})}
-        low, high = check.shown(
-            written({"schema": check.SCHEMA, "problem": problem, "upper": upper, "lower": lower})
-        )
+        low, high = check.shown(written({"schema": check.SCHEMA, "problem": problem, "upper": upper, "lower": lower}))
         assert 0 <= low <= high
         measured = [
-            kronecker([own[1:] if axis in key else own[:1] for axis, own in enumerate(strategies)])
-            / level**0.5
+            kronecker([own[1:] if axis in key else own[:1] for axis, own in enumerate(strategies)]) / level**0.5
             for key, level in levels.items()
         ]
         worst = self.worst(strategies, levels) / np.square(np.vstack(measured)).sum(axis=0).max()
@@ -472,9 +456,7 @@ def proof() -> dm.Proof:
 class TestFiles:
     def test_a_file_states_the_problem_as_an_auditor_knows_it(self, proof: dm.Proof, tmp_path: Path) -> None:
         asked = proof.document["problem"]
-        assert [
-            int(size.partition("p")[0], 16) << int(size.partition("p")[2]) for size in asked["sizes"]
-        ] == [5, 3, 2]
+        assert [int(size.partition("p")[0], 16) << int(size.partition("p")[2]) for size in asked["sizes"]] == [5, 3, 2]
         assert asked["tables"] == [
             {"0": "set 1", "1": "values"},
             {"1": "values", "2": "values"},
@@ -488,9 +470,7 @@ class TestFiles:
         checker, path = tmp_path / "checker", tmp_path / "proof.json"
         shutil.copytree(Path(check.__file__).parent, checker, ignore=shutil.ignore_patterns("__pycache__"))
         product = dm.prove(fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(3)))))
-        split_noise = dm.prove(
-            fast.solve(dm.TotalVariance(SPLIT["two query sets"], geometry="split"), tol=0.5)
-        )
+        split_noise = dm.prove(fast.solve(dm.TotalVariance(SPLIT["two query sets"], geometry="split"), tol=0.5))
         for each in (proof, product, split_noise):
             each.save(path)
             command = [sys.executable, "-I", "-S", str(checker), str(path)]
@@ -571,9 +551,7 @@ class TestFiles:
             (("lower", "factors", 0, "isometry", 0, 0), "0x1p9", "the lower bound claimed"),
         ],
     )
-    def test_what_is_no_proof_of_a_product_is_refused_with_the_reason(
-        self, place: Any, value: Any, words: str
-    ) -> None:
+    def test_what_is_no_proof_of_a_product_is_refused_with_the_reason(self, place: Any, value: Any, words: str) -> None:
         both = W.kron(W.prefix(2), W.marginals([2, 3], ways=1))
         proof = dm.prove(fast.solve(dm.FitnessForUse(both), tol=1e-9))
         with pytest.raises(Refused, match=words):

@@ -203,9 +203,7 @@ def test_a_solvers_own_tests_fail_where_it_does(tmp_path: Path) -> None:
     variants = {"right": ({}, ""), **WRONG}
     for number, (changed, _) in enumerate(variants.values()):
         (tmp_path / f"solver_{number}.py").write_text(MY_SOLVER.format(**RIGHT | changed))
-        (tmp_path / f"test_{number}.py").write_text(
-            ITS_TESTS.replace("from my_solver", f"from solver_{number}")
-        )
+        (tmp_path / f"test_{number}.py").write_text(ITS_TESTS.replace("from my_solver", f"from solver_{number}"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line"],
         capture_output=True,

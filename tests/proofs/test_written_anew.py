@@ -11,9 +11,7 @@ from dualmech.crosscheck import testing
 from dualmech.validate import Array
 
 
-def evaluated(
-    moves: Array, rows: Array, weights: Array, tau: float
-) -> tuple[Array, Array, Array, Array, float]:
+def evaluated(moves: Array, rows: Array, weights: Array, tau: float) -> tuple[Array, Array, Array, Array, float]:
     """Return the gradient of G, the rows t_i and u_j, n, Σ, and F."""
     count = moves.shape[1]
     root = np.linalg.cholesky((moves * weights[:count]) @ moves.T)
@@ -62,9 +60,7 @@ def solve(moves: Array, rows: Array, tol: float) -> tuple[Array, Array, Array]:
         gradient, factors, n, noise, fidelity = evaluated(moves, rows, weights, tau)
         costs = np.einsum("ki,kl,li->i", moves, np.linalg.inv(noise), moves)
         variances = np.einsum("jk,kl,jl->j", rows, noise, rows)
-        best = min(
-            best, (float(costs.max() * variances.max()), noise / variances.max()), key=lambda each: each[0]
-        )
+        best = min(best, (float(costs.max() * variances.max()), noise / variances.max()), key=lambda each: each[0])
         proven = fidelity**2 / float(np.prod(weights @ sides))
         bound = max(bound, (proven, weights), key=lambda each: each[0])
         if best[0] <= bound[0] * (1 + tol):

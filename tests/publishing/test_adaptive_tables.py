@@ -25,9 +25,7 @@ ASKED = [
 
 
 def chain_of(neighbours: str | None = None) -> object:
-    return fast.chain(
-        [fast.solve(dm.FitnessForUse(each, 25.0, neighbours=neighbours)).mechanism for each in ASKED]
-    )
+    return fast.chain([fast.solve(dm.FitnessForUse(each, 25.0, neighbours=neighbours)).mechanism for each in ASKED])
 
 
 @pytest.fixture
@@ -91,9 +89,7 @@ def test_on_cells_common_parts_need_no_whole_rows(branch: int) -> None:
     """What is left of a mechanism beyond a maximal part of it lies on no whole rows; a little is kept back for it."""
     rng = np.random.default_rng(branch)
     asked = [dm.workloads.prefix(8), dm.workloads.all_range(8), dm.workloads.identity(8)]
-    mechanisms = [
-        fast.solve(dm.FitnessForUse(each, rng.uniform(50, 200, len(each)))).mechanism for each in asked
-    ]
+    mechanisms = [fast.solve(dm.FitnessForUse(each, rng.uniform(50, 200, len(each)))).mechanism for each in asked]
     chain = fast.chain(mechanisms)
     release = dm.release_chain(chain, np.arange(8.0), rho="1/4")
     for _ in range(min(branch + 1, 2)):
@@ -105,9 +101,7 @@ def test_on_cells_common_parts_need_no_whole_rows(branch: int) -> None:
     found = published.variances(published.tables[0])
     assert np.all(found <= mechanisms[branch].variances(asked[branch]) * (1 + 1e-5))
     rows = dm.Workload(mechanisms[branch].query_matrix)
-    np.testing.assert_allclose(
-        answer.values, release.publication(rows).estimates("queries"), rtol=1e-9, atol=1e-6
-    )
+    np.testing.assert_allclose(answer.values, release.publication(rows).estimates("queries"), rtol=1e-9, atol=1e-6)
     assert release.rho <= chain.guarantee.rho
 
 
@@ -138,8 +132,6 @@ def test_what_is_common_is_published_by_the_tables_that_it_answers(records: Path
     released = dm.release(answer, records, rho=answer.mechanism.rho)
     assert released.tables == ("age",) and "CommonMechanism" in released.statement()
     # A process that has loaded nothing else knows all kinds of parts that the file may have.
-    script = (
-        f"import dualmech as dm; print(*dm.plan_release(dm.load({str(tmp_path / 'common.npz')!r})).tables)"
-    )
+    script = f"import dualmech as dm; print(*dm.plan_release(dm.load({str(tmp_path / 'common.npz')!r})).tables)"
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert told.stdout.split() == ["age"]

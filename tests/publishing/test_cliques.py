@@ -60,9 +60,7 @@ class TestTrees:
             point, total = generator.standard_normal(7), generator.uniform(0, 5)
             found = project(point, total)
             assert found.min() >= 0 and found.sum() == pytest.approx(total)
-            slope = (
-                found - point
-            )  # of half the squared distance: least at a vertex, by no more than at the point
+            slope = found - point  # of half the squared distance: least at a vertex, by no more than at the point
             assert slope @ found - total * slope.min() <= 1e-9 * (1 + total)
 
     @settings(max_examples=60, deadline=None)
@@ -74,9 +72,7 @@ class TestTrees:
         assert sorted(number for part in parts for number in part) == [*range(len(sets))]
         for part in parts:
             largest = [sets[number] for number in part]
-            kept = [
-                own for place, own in enumerate(largest) if not any(own <= other for other in largest[:place])
-            ]
+            kept = [own for place, own in enumerate(largest) if not any(own <= other for other in largest[:place])]
             trees = {axis: {axis} for own in kept for axis in own}
             for own in kept:
                 assert len({id(trees[axis]) for axis in own}) == len(own)

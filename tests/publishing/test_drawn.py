@@ -70,9 +70,7 @@ class TestRows:
         drawn = DrawnRows(mechanism)
         assert Fraction(mechanism.squared_privacy_cost) >= drawn.squared_privacy_cost
         assert float(drawn.squared_privacy_cost) == pytest.approx(mechanism.squared_privacy_cost, rel=4e-6)
-        assert drawn.mechanism.squared_privacy_cost == pytest.approx(
-            float(drawn.squared_privacy_cost), rel=4e-6
-        )
+        assert drawn.mechanism.squared_privacy_cost == pytest.approx(float(drawn.squared_privacy_cost), rel=4e-6)
         planned, found = mechanism.variances(asked), drawn.mechanism.variances(asked)
         noisy = found > 1e-9 * found.max()  # what replacing does not change is released as it is
         assert np.all(found[noisy] >= planned[noisy] * (1 - 1e-9))
@@ -128,12 +126,8 @@ class TestRows:
 
 
 class TestTables:
-    @pytest.mark.parametrize(
-        "neighbours", [None, "replace", "add-remove:3", "replace:2", "contributions:age:2:2"]
-    )
-    @pytest.mark.parametrize(
-        "asked", [UNION, dm.workloads.marginals(DOMAIN, ways=(1, 2))], ids=["union", "ways"]
-    )
+    @pytest.mark.parametrize("neighbours", [None, "replace", "add-remove:3", "replace:2", "contributions:age:2:2"])
+    @pytest.mark.parametrize("asked", [UNION, dm.workloads.marginals(DOMAIN, ways=(1, 2))], ids=["union", "ways"])
     def test_blocks_against_the_matrix(self, asked: Any, neighbours: str | None) -> None:
         problem = dm.FitnessForUse(asked, 1.0, neighbours=neighbours, geometry="blocks")
         mechanism = solved(problem, 1e-4)
@@ -153,9 +147,7 @@ class TestTables:
     def test_noise_has_the_variances_that_are_said(self) -> None:
         mechanism = solved(dm.FitnessForUse(UNION, 1.0, geometry="blocks"), 1e-3)
         drawn, noise = DrawnTables(mechanism), seeded(2)
-        zero = {
-            axes: np.zeros([DOMAIN.shape[axis] for axis in axes]) for axes in mechanism.needed_tables.axes
-        }
+        zero = {axes: np.zeros([DOMAIN.shape[axis] for axis in axes]) for axes in mechanism.needed_tables.axes}
         draws = [drawn.draw(zero, noise) for _ in range(400)]
         for name in UNION.table_names:
             errors = np.array([drawn.estimate(each, name) for each in draws])
@@ -230,9 +222,7 @@ class TestSampler:
         weights = np.exp(-(support**2) / (2 * deviation**2))
         chances = weights / weights.sum()
         inner = np.abs(support) < edge
-        expected = np.concatenate(
-            [[chances[support <= -edge].sum()], chances[inner], [chances[support >= edge].sum()]]
-        )
+        expected = np.concatenate([[chances[support <= -edge].sum()], chances[inner], [chances[support >= edge].sum()]])
         seen = np.bincount(np.clip(draws, -edge, edge) + edge, minlength=2 * edge + 1)
         statistic = float(((seen - 20_000 * expected) ** 2 / (20_000 * expected)).sum())
         assert scipy.stats.chi2.sf(statistic, len(expected) - 1) > 1e-9

@@ -46,9 +46,7 @@ class TestDrawnStream:
         root = np.linalg.cholesky(given_mechanism.covariance())
         shares = np.linalg.eigvalsh(root.T @ precision(drawn) @ root)
         assert shares[0] >= 1 / LARGER and shares[-1] <= 1
-        assert drawn.mechanism.total_variance == pytest.approx(
-            LARGER * given_mechanism.total_variance, rel=1e-9
-        )
+        assert drawn.mechanism.total_variance == pytest.approx(LARGER * given_mechanism.total_variance, rel=1e-9)
 
     @settings(max_examples=30)
     @given(st.integers(0, 10_000))
@@ -83,12 +81,8 @@ class TestDrawnStream:
         found = planned.drawn.draw(np.arange(4096), none)
         assert planned.drawn.estimate(found, LONG)[-1] == pytest.approx(4095 * 2048, abs=1e-3)
 
-    def test_too_many_steps_and_weights_that_differ_too_much_are_refused(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        uneven = StreamMechanism(
-            dm.workloads.prefix(40), np.geomspace(1, 1e-24, 40), np.geomspace(1, 1e24, 40)
-        )
+    def test_too_many_steps_and_weights_that_differ_too_much_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        uneven = StreamMechanism(dm.workloads.prefix(40), np.geomspace(1, 1e-24, 40), np.geomspace(1, 1e24, 40))
         with pytest.raises(dm.errors.InvalidInputError, match="more even weights, or fewer steps"):
             dm.plan_release(uneven)
         monkeypatch.setattr(streams, "MOST_STEPS", 3)
@@ -101,9 +95,7 @@ class TestTableInOrder:
 
     def asked(self, days: int, **changed: object) -> dm.Specification:
         table = {"name": "by day", "ask": {"day": "prefixes"}, "variance": 25.0}
-        return dm.Specification.of(
-            {"attributes": {"day": {"from": 1, "to": days}}, "tables": [table], **changed}
-        )
+        return dm.Specification.of({"attributes": {"day": {"from": 1, "to": days}}, "tables": [table], **changed})
 
     @pytest.mark.parametrize("days", [300, 3000])
     def test_is_solved_and_published_as_a_stream(self, days: int) -> None:

@@ -90,9 +90,7 @@ def unions(draw: st.DrawFn) -> tuple[dm.FitnessForUse, np.ndarray, int]:
     for number in range(draw(st.integers(1, 4))):
         axes = draw(st.sets(st.integers(0, 4), max_size=3))
         sums = draw(st.booleans())
-        tables[f"t{number}"] = {
-            f"a{axis}": dm.workloads.prefix(shape[axis]) if sums else None for axis in sorted(axes)
-        }
+        tables[f"t{number}"] = {f"a{axis}": dm.workloads.prefix(shape[axis]) if sums else None for axis in sorted(axes)}
     seed = draw(st.integers(0, 2**16))
     records = np.random.default_rng(seed).integers(0, shape, (draw(st.sampled_from([0, 3, 60, 900])), 5))
     scale = draw(st.sampled_from([1e-2, 1.0, 25.0, 1e6]))

@@ -106,9 +106,7 @@ class TestCommand:
     def run(self, *arguments: object) -> Result:
         return CliRunner().invoke(app, ["release", *(str(each) for each in arguments)])
 
-    def test_it_is_charged_before_anything_is_published(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_is_charged_before_anything_is_published(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("opendp")
         folder = path.parent
         fast.solve(dm.FitnessForUse(ASKED, 50.0)).save(folder / "plan.npz")

@@ -67,9 +67,7 @@ def test_margins_hold_as_often_as_they_say() -> None:
     inside = []
     for _ in range(400):
         responses = mechanism.responses(x, generator)
-        inside.append(
-            np.abs(mechanism.estimate(responses) - truth) <= mechanism.margins(responses, 0.9) + 1e-9
-        )
+        inside.append(np.abs(mechanism.estimate(responses) - truth) <= mechanism.margins(responses, 0.9) + 1e-9)
     assert np.all(np.mean(inside, axis=0) > 0.86)
     assert np.all(mechanism.margins(responses, 0.99) >= mechanism.margins(responses, 0.9))
     with pytest.raises(dm.errors.InvalidInputError, match="responses"):

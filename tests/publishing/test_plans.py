@@ -46,9 +46,7 @@ class TestPlan:
                 planned = dm.plan_release(answer, rho=answer.mechanism.rho * 1.1)
             released = dm.release(answer, data)
             assert planned.rho == released.rho and planned.tables == released.tables
-            assert planned.epsilon(1e-9) == released.epsilon(1e-9) and planned.delta(1.0) == released.delta(
-                1.0
-            )
+            assert planned.epsilon(1e-9) == released.epsilon(1e-9) and planned.delta(1.0) == released.delta(1.0)
             for name in planned.tables:
                 assert np.array_equal(planned.margins(name, 0.9), released.margins(name, 0.9))
                 assert np.array_equal(
@@ -94,9 +92,7 @@ class TestCounts:
             dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.prefix(2)), 4.0),
         ],
     )
-    @pytest.mark.parametrize(
-        ("wrong", "told"), [(-1, "none of them negative, got -1"), (0.5, "whole numbers")]
-    )
+    @pytest.mark.parametrize(("wrong", "told"), [(-1, "none of them negative, got -1"), (0.5, "whole numbers")])
     def test_vectors_hold_counts(self, problem: Any, wrong: float, told: str) -> None:
         pytest.importorskip("opendp")
         with pytest.raises(dm.errors.InvalidInputError, match=told):
@@ -122,9 +118,7 @@ class TestCounts:
 class TestUnbounded:
     def test_a_large_rho_that_nobody_allowed_is_refused(self) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1e-4))
-        with pytest.raises(
-            dm.errors.InvalidInputError, match=r"costs rho = \d+.*no more than 100 .*rho=… \(--rho …\)"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"costs rho = \d+.*no more than 100 .*rho=… \(--rho …\)"):
             dm.plan_release(answer)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -133,13 +127,9 @@ class TestUnbounded:
 
     def test_releases_and_chains_are_refused_before_records_are_read(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(4), 1e-4 * np.eye(4))
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"):
             dm.release(cells, "no such file.csv", workload=dm.workloads.identity(4))
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"):
             dm.release_chain(fast.chain([cells, cells]), "no such file.csv")
 
     def test_they_run_where_the_limit_allows_it(self) -> None:
@@ -171,10 +161,7 @@ class TestDryRun:
         assert found.exit_code == 0 and not (folder / "out").exists()
         for words in (
             f"rho = {planned.rho}, which is at most {planned.rho_text} (zCDP)",
-            *(
-                f"epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}"
-                for delta in (1e-6, 1e-9, 1e-12)
-            ),
+            *(f"epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}" for delta in (1e-6, 1e-9, 1e-12)),
             "Neighbours: one record is added or removed.",
             f"ages: {planned.margins('ages').max():.6g} (6 rows)",
         ):
@@ -191,9 +178,7 @@ class TestDryRun:
             (("none.csv", "plan.npz", "--dry-run"), "none.csv"),
             (("records.csv", "plan.npz", "--dry-run", "-o", "out"), "--output is not for --dry-run"),
         ):
-            placed = [
-                str(folder / each) if each.endswith((".csv", ".npz", "out")) else each for each in arguments
-            ]
+            placed = [str(folder / each) if each.endswith((".csv", ".npz", "out")) else each for each in arguments]
             found = self.run(*placed)
             assert found.exit_code != 0 and told in str(found.exception or found.output), arguments
 

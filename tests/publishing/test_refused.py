@@ -51,9 +51,7 @@ class TestCopies:
             COPIES[copied](release)
         assert release.choose(1).values.shape == (4,)
 
-    def test_of_what_is_drawn_and_of_what_draws_it(
-        self, copied: str, on_cells: Chain, on_tables: Chain
-    ) -> None:
+    def test_of_what_is_drawn_and_of_what_draws_it(self, copied: str, on_cells: Chain, on_tables: Chain) -> None:
         pytest.importorskip("opendp")
         counts = dm.records.count([[0, 0, 1], [2, 1, 1]], W.marginals([3, 2, 3], ways=3))
         for chain, data in ((on_cells, [5, 3, 4, 2]), (on_tables, counts)):
@@ -109,9 +107,7 @@ CONTRADICTIONS = {
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 @pytest.mark.parametrize("geometry", ["blocks", "split"])
-def test_tables_that_no_records_have_are_refused(
-    name: str, geometry: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_that_no_records_have_are_refused(name: str, geometry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("opendp")
     given, words = CONTRADICTIONS[name]
     asked: Any = W.marginals(PEOPLE, sets=[("age",), ("sex",)])
@@ -144,9 +140,7 @@ def test_many_tables_of_the_same_records_agree() -> None:
     assert dm.release(mechanism, counts).tables
     wrong = counts[4, 5, 6].copy()
     wrong[0, 0, 0], wrong[1, 1, 1] = wrong[0, 0, 0] + 1, wrong[1, 1, 1] + 1
-    with pytest.raises(
-        dm.errors.InvalidInputError, match=r"records\[\(4, 5, 6\)\] must be of the same records"
-    ):
+    with pytest.raises(dm.errors.InvalidInputError, match=r"records\[\(4, 5, 6\)\] must be of the same records"):
         dm.release(mechanism, {**counts, (4, 5, 6): wrong})
 
 
@@ -156,9 +150,7 @@ class TestWeights:
         path = tmp_path / "records.csv"
         path.write_text(f"age,sex,region,{label}\n1,f,n,17\n")
         asked = W.marginals(PEOPLE, ways=1)
-        with pytest.raises(
-            dm.errors.FileFormatError, match=r"records\.csv: line 1: .*every record counts once"
-        ):
+        with pytest.raises(dm.errors.FileFormatError, match=r"records\.csv: line 1: .*every record counts once"):
             dm.records.count(path, asked)
         answer = fast.solve(dm.FitnessForUse(asked, 9.0))
         with pytest.raises(dm.errors.FileFormatError, match="every record counts once"):

@@ -97,9 +97,7 @@ ASKED_TABLES = dm.workloads.marginals(PEOPLE, ways=1)
 
 class TestSchema:
     def test_numbers_beyond_the_ends(self) -> None:
-        held = dm.Schema(
-            {"age": {"from": 0, "to": 9, "clamp": True}, "pay": {"bins": [0.5, 1, 2], "clamp": True}}
-        )
+        held = dm.Schema({"age": {"from": 0, "to": 9, "clamp": True}, "pay": {"bins": [0.5, 1, 2], "clamp": True}})
         age, pay = held.attribute(0), held.attribute(1)
         assert [age.code(text) for text in ("-3", "0", "12", "x", "nan")] == [0, 0, 9, None, None]
         assert [pay.code(text) for text in ("0", "0.99", "1", "2", "9")] == [0, 0, 1, 1, 1]
@@ -249,9 +247,7 @@ class TestPublication:
         noise = np.random.default_rng(0)
 
         def seeded(deviation: float, count: int) -> Any:
-            return np.array(
-                [round(each) for each in (deviation * noise.standard_normal(count)).tolist()], dtype=object
-            )
+            return np.array([round(each) for each in (deviation * noise.standard_normal(count)).tolist()], dtype=object)
 
         found = published(dm.FitnessForUse(ASKED, 1.0), path, seeded)
         fitted = found.fitted(integer=integer)
@@ -334,9 +330,7 @@ class TestChains:
         pytest.importorskip("opendp")
         chain, people = self.chain(), dm.Schema({"half": ["a", "b"], "cell": 2})
         found = dm.release_chain(chain, [50, 3, 40, 2], domain=people, rho="1/50")
-        assert (
-            Fraction(chain.guarantee.rho) >= found.rho > Fraction(chain.guarantee.rho) * Fraction(9999, 10000)
-        )
+        assert Fraction(chain.guarantee.rho) >= found.rho > Fraction(chain.guarantee.rho) * Fraction(9999, 10000)
         assert found.advance().shape == (1,) and found.advance().shape == (2,)
         assert found.choose(2).values.shape == (4,) and found.finished
         for decision in (0, -2):

@@ -21,9 +21,7 @@ MATRICES = SHAPES.flatmap(lambda shape: arrays(np.int64, shape, elements=LARGE))
 
 @given(MATRICES, st.data())
 def test_products_are_those_of_pythons_integers(whole: np.ndarray, data: st.DataObject) -> None:
-    column = data.draw(
-        st.lists(st.integers(-(2**60), 2**60), min_size=whole.shape[1], max_size=whole.shape[1])
-    )
+    column = data.draw(st.lists(st.integers(-(2**60), 2**60), min_size=whole.shape[1], max_size=whole.shape[1]))
     expected = [sum(int(a) * b for a, b in zip(row, column, strict=True)) for row in whole.tolist()]
     for vector in (np.array(column, dtype=object), np.array(column)):
         assert drawing.product(whole, vector).tolist() == expected

@@ -40,9 +40,7 @@ def test_it_proves_what_is_asked(backend: str) -> None:
             answer = reference.solve(problem, backend=backend, tol=tol)
             assert answer.status is dm.Status.CERTIFIED, (name, tol)
             assert answer.tol == (tol or backends.OTHER_TOLERANCE)
-            assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE, (
-                name
-            )
+            assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE, name
 
 
 def test_its_failure_leaves_nothing_behind() -> None:

@@ -176,9 +176,7 @@ def test_documents_compile(tmp_path: Path) -> None:
     parts += [section for each in solved for section in explanation.sections(dm.fast.solve(each))]
     name = writing.Words(writing.literal("a_1 & b%, $5 #1 {x} \\ ^~ <|> Münster ß ž 东京"))
     document = writing.latex_document([*parts, writing.Section("Names.", (name,))])
-    fragments = [
-        reference.latex(problem, each) for problem in problems for each in reference.formulations(problem)
-    ]
+    fragments = [reference.latex(problem, each) for problem in problems for each in reference.formulations(problem)]
     document = document.replace(r"\end{document}", "\n".join(fragments) + r"\end{document}")
     (tmp_path / "page.tex").write_text(document, encoding="utf-8")
     options = [] if engine == "tectonic" else ["-interaction=nonstopmode", "-halt-on-error"]

@@ -68,9 +68,7 @@ CASES = {
     "prefix 2": Case(prefix(2), exact(4 / 3)),
     "prefix 4": Case(prefix(4), printed(1.7586, 4)),
     "prefix 8": Case(prefix(8), printed(2.2816, 4)),
-    "prefix 16": Case(
-        prefix(16), printed(2.9053, 4), (*LONG_PATH, ("matrix_frac", "one block per cell is slow here"))
-    ),
+    "prefix 16": Case(prefix(16), printed(2.9053, 4), (*LONG_PATH, ("matrix_frac", "one block per cell is slow here"))),
     "identity and total 1": Case(identity_total(1), exact(1.0)),
     "identity and total 5": Case(identity_total(5), exact(10 / 6)),
     "marginals": Case(asked(MARGINALS), None, LONG_PATH),
@@ -97,9 +95,7 @@ CASES = {
     "basis": Case(asked(PREFIX, basis=MIXING)),
     "one replaced": Case(asked(PREFIX, neighbours=dm.neighbours.replace_one(6)), None, LONG_PATH),
     "one replaced, total asked": Case(identity_total(5, neighbours=dm.neighbours.replace_one(5))),
-    "one replaced, basis": Case(
-        asked(PREFIX, basis=MIXING, neighbours=dm.neighbours.replace_one(6)), None, LONG_PATH
-    ),
+    "one replaced, basis": Case(asked(PREFIX, basis=MIXING, neighbours=dm.neighbours.replace_one(6)), None, LONG_PATH),
     "all-zero query": Case(asked(np.insert(PREFIX, 2, 0.0, axis=0))),
     "all-zero cells": Case(asked(np.insert(PREFIX, [0, 6], 0.0, axis=1))),
     "households": Case(asked(PREFIX, neighbours=dm.neighbours.compositions(6, [(0, 0, 1), (2, 3, 4), (5,)]))),
@@ -168,9 +164,7 @@ class TestRandomProblems:
         st.sampled_from(FORMULATIONS[:2] + FORMULATIONS[3:]),
         st.sampled_from(BACKENDS),
     )
-    def test_weak_duality_and_agreement(
-        self, m: int, d: int, seed: int, formulation: str, backend: str
-    ) -> None:
+    def test_weak_duality_and_agreement(self, m: int, d: int, seed: int, formulation: str, backend: str) -> None:
         random = np.random.default_rng(seed)
         matrix = random.integers(-2, 3, (m, d)).astype(float)
         matrix[0, 0] = 1.0
@@ -313,9 +307,7 @@ class TestBackends:
         assert set(backends.installed(frozenset({"PSD", "ExpCone"}))) <= set(able)
         assert set(able) <= set(cp.installed_solvers())
 
-    @pytest.mark.parametrize(
-        ("name", "fault"), [("NOPE", "is not installed"), ("SCIPY", "cannot do the cone")]
-    )
+    @pytest.mark.parametrize(("name", "fault"), [("NOPE", "is not installed"), ("SCIPY", "cannot do the cone")])
     def test_one_that_will_not_do_is_refused_with_those_that_do(self, name: str, fault: str) -> None:
         with pytest.raises(dm.errors.BackendError, match=rf"'{name}' {fault}.*CLARABEL, .*SCS"):
             reference.solve(prefix(2)(), backend=name)
@@ -394,9 +386,7 @@ class TestHonesty:
             ("SCS", {"time_limit": 1e-9}),
         ],
     )
-    def test_a_limit_leaves_a_judged_answer_and_one_warning(
-        self, backend: str, limits: dict[str, Any]
-    ) -> None:
+    def test_a_limit_leaves_a_judged_answer_and_one_warning(self, backend: str, limits: dict[str, Any]) -> None:
         with pytest.warns(dm.errors.UncertifiedWarning) as caught:
             answer = reference.solve(prefix(4)(), backend=backend, **limits)
         assert len(caught) == 1 and answer.status is dm.Status.STEPS_EXHAUSTED
@@ -430,9 +420,7 @@ class TestHonesty:
         ],
         ids=["scaled", "turned", "indefinite", "lopsided"],
     )
-    def test_a_false_covariance(
-        self, monkeypatch: pytest.MonkeyPatch, transform: Callable[[Array], Array]
-    ) -> None:
+    def test_a_false_covariance(self, monkeypatch: pytest.MonkeyPatch, transform: Callable[[Array], Array]) -> None:
         def lie(program: cp.Problem) -> None:
             program.var_dict["Sigma"].save_value(transform(value(program, "Sigma")))
 
@@ -485,11 +473,7 @@ class TestHonesty:
         problem = VARIABLES["variance"][0]()
         with pytest.warns(dm.errors.UncertifiedWarning, match="BACKEND"):
             low, high = (found := reference.solve(problem).certificate).interval
-        assert (
-            found.feasible
-            and low <= fast.solve(problem).objective
-            and fast.solve(problem).lower_bound <= high
-        )
+        assert found.feasible and low <= fast.solve(problem).objective and fast.solve(problem).lower_bound <= high
 
     @pytest.mark.parametrize("answer", [None, np.full(4, math.nan), -np.ones(4)])
     def test_no_multipliers_at_all(self, monkeypatch: pytest.MonkeyPatch, answer: Array | None) -> None:

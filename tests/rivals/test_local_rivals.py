@@ -36,9 +36,7 @@ SETS: dict[str, Callable[[int, float], SetRival]] = {
     "subset selection": rivals.subset_selection,
     "RAPPOR": rivals.rappor,
     "unary encoding": rivals.unary_encoding,
-    "any sizes": lambda size, epsilon: SetRival(
-        size, epsilon, np.arange(1, size + 2) / math.comb(size + 2, 2)
-    ),
+    "any sizes": lambda size, epsilon: SetRival(size, epsilon, np.arange(1, size + 2) / math.comb(size + 2, 2)),
 }
 NOT_A_NUMBER: Any = "three"
 WRONG: Any = lambda *_: 3  # noqa: E731
@@ -79,9 +77,7 @@ class TestEveryFixedMechanism:
     @pytest.mark.parametrize("name", FIXED)
     @given(seeds, st.integers(2, 8), epsilons)
     @quick
-    def test_variances_are_those_of_its_listed_strategy(
-        self, name: str, seed: int, size: int, epsilon: float
-    ) -> None:
+    def test_variances_are_those_of_its_listed_strategy(self, name: str, seed: int, size: int, epsilon: float) -> None:
         rival, workload = FIXED[name](size, epsilon), random_workload(seed, size)
         listed = rival.with_listed_sets() if isinstance(rival, SetRival) else rival
         assert isinstance(listed, MatrixRival)
@@ -155,9 +151,7 @@ class TestSets:
         one, other = rivals.subset_selection(6, epsilon, size=1), rivals.randomised_response(6, epsilon)
         workload = dm.workloads.all_range(6)
         np.testing.assert_allclose(one.user_variances(workload), other.user_variances(workload), rtol=1e-9)
-        np.testing.assert_allclose(
-            np.sort(one.with_listed_sets().strategy), np.sort(other.strategy), rtol=1e-12
-        )
+        np.testing.assert_allclose(np.sort(one.with_listed_sets().strategy), np.sort(other.strategy), rtol=1e-12)
 
     @given(st.integers(1, 400), st.floats(1e-300, 1, exclude_max=True))  # SciPy overflows on smaller chances.
     @example(bits=4, chance=1e-300)
@@ -381,9 +375,7 @@ class TestMatrixMechanism:
         np.testing.assert_allclose(np.abs(strategy).sum(axis=0), 1, rtol=1e-12)
         assert value == pytest.approx(float(np.trace(np.linalg.inv(strategy.T @ strategy) @ gram)))
         ends = [local_noise.total_variance(weights + sign * change, gram)[0] for sign in (1, -1)]
-        assert (ends[0] - ends[1]) / 2 == pytest.approx(
-            float(slopes @ change.ravel()), rel=1e-3, abs=1e-9 * value
-        )
+        assert (ends[0] - ends[1]) / 2 == pytest.approx(float(slopes @ change.ravel()), rel=1e-3, abs=1e-9 * value)
 
     def test_an_optimised_strategy_is_better_than_all_fixed_ones(self) -> None:
         workload = dm.workloads.prefix(64)

@@ -50,9 +50,7 @@ class TestEveryRival:
     @given(workloads(), costs, st.sampled_from(sorted(RIVALS)))
     def test_variance_times_cost_is_its_own(self, workload: dm.Workload, cost: float, name: str) -> None:
         one, other = RIVALS[name](workload, 1.0), RIVALS[name](workload, cost)
-        np.testing.assert_allclose(
-            other.variances(workload) * cost, one.variances(workload), rtol=1e-8, atol=1e-20
-        )
+        np.testing.assert_allclose(other.variances(workload) * cost, one.variances(workload), rtol=1e-8, atol=1e-20)
 
     @pytest.mark.parametrize("name", sorted(RIVALS))
     @pytest.mark.parametrize(
@@ -137,9 +135,7 @@ class TestIntervalTree:
         queries = np.random.default_rng(seed).integers(-1, 2, (5, tree.cells)).astype(float)
         for workload in (dm.Workload(queries), dm.Workload(sp.csr_array(queries))):
             variances = np.einsum("jd,de,je->j", queries, expected, queries)
-            np.testing.assert_allclose(
-                tree.variances(workload, cost), variances, rtol=1e-9, atol=1e-11 / cost
-            )
+            np.testing.assert_allclose(tree.variances(workload, cost), variances, rtol=1e-9, atol=1e-11 / cost)
             np.testing.assert_allclose(mechanism.variances(workload), variances, rtol=1e-9, atol=1e-11 / cost)
 
     def test_structure_and_mechanism_agree_at_size(self) -> None:
@@ -231,9 +227,9 @@ class TestTotalVariance:
     def test_weights_move_variance_to_where_it_counts_less(self) -> None:
         workload, targets = dm.workloads.identity_total(6), np.array([1.0] * 6 + [9.0])
         totals = [
-            rivals.total_variance(workload, 1.0, rivals.target_weights(targets, variant, reading)).variances(
-                workload
-            )[-1]
+            rivals.total_variance(workload, 1.0, rivals.target_weights(targets, variant, reading)).variances(workload)[
+                -1
+            ]
             for variant, reading in (("wCA-II", "text"), ("wCA-II", "code"), ("wCA-I", "code"))
         ]
         assert totals == sorted(totals)
@@ -259,9 +255,7 @@ def rounded_from(printed: str) -> tuple[float, float]:
     return float(Decimal(printed) - half), float(Decimal(printed) + half)
 
 
-def assert_ratio(
-    tree: rivals.IntervalTree, workload: dm.Workload, targets: Array | float, hm: str, ip: str
-) -> None:
+def assert_ratio(tree: rivals.IntervalTree, workload: dm.Workload, targets: Array | float, hm: str, ip: str) -> None:
     """HM over IP at equal cost needs no optimum, so it identifies the tree, and the instance, by itself."""
     (low, high), (least, most) = rounded_from(hm), rounded_from(ip)
     hierarchical = (tree.variances(workload) / targets).max()
@@ -321,9 +315,7 @@ class TestPrintedTrees:
     @pytest.mark.parametrize(
         ("random_targets", "hm", "ip"), [(False, "3.48", "17.45"), (True, "5.87", "21.28")], ids=str
     )
-    def test_tables_5_and_6_at_128_have_intervals_of_four(
-        self, random_targets: bool, hm: str, ip: str
-    ) -> None:
+    def test_tables_5_and_6_at_128_have_intervals_of_four(self, random_targets: bool, hm: str, ip: str) -> None:
         tree = rivals.IntervalTree(128, [(0, 128), *((a, a + 4) for a in range(0, 128, 4))])
         assert_ratio(tree, *published_ranges(128, random_targets), hm, ip)
 

@@ -100,9 +100,7 @@ class TestDigests:
             },
         ),
     )
-    def test_a_problem_is_what_is_asked_and_a_run_all_of_it(
-        self, asked: dict[str, Any], how: dict[str, Any]
-    ) -> None:
+    def test_a_problem_is_what_is_asked_and_a_run_all_of_it(self, asked: dict[str, Any], how: dict[str, Any]) -> None:
         run = Run("fitness", "prefix:4", "prefix:4")
         other = replace(run, **asked, **how)
         assert (run.problem == other.problem) == (not asked)

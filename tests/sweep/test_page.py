@@ -21,9 +21,7 @@ from dualmech.command.sweep.page import page
 from dualmech.command.sweep.running import Row
 from dualmech.errors import printable
 
-drawn = pytest.mark.skipif(
-    not importlib.util.find_spec("matplotlib"), reason="figures need the extra `plots`"
-)
+drawn = pytest.mark.skipif(not importlib.util.find_spec("matplotlib"), reason="figures need the extra `plots`")
 
 
 class Reader(HTMLParser):
@@ -160,9 +158,7 @@ def test_the_command_writes_it_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not (tmp_path / "page.txt").exists()
 
 
-def test_without_matplotlib_there_are_tables_and_that_is_said(
-    rows: list[Row], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_matplotlib_there_are_tables_and_that_is_said(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "drawable", lambda: False)
     text = page(rows, "title", [])
     assert len(Reader(text).tables) == 2

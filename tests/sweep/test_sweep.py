@@ -103,9 +103,7 @@ class TestResume:
             next(sweeping.sweep(runs, results))
         first.close()  # type: ignore[attr-defined]
 
-    @pytest.mark.parametrize(
-        "held", ["notes of mine", "notes\n", "[]\n", '{"digest": "a"}\n', '{"digest": 1e999}\n']
-    )
+    @pytest.mark.parametrize("held", ["notes of mine", "notes\n", "[]\n", '{"digest": "a"}\n', '{"digest": 1e999}\n'])
     def test_a_file_of_something_else_is_left_as_it_is(self, grid: Path, results: Path, held: str) -> None:
         results.write_text(held)
         with pytest.raises(FileFormatError, match=r"results\.jsonl"):
@@ -190,9 +188,7 @@ class TestDisagreement:
         rows = read_rows(tmp_path / "again.jsonl")
         assert [(row["queries"], row["cells"]) for row in rows] == [(1, 4)] * 2
 
-    def test_of_many_cells_only_the_size_shrinks(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_many_cells_only_the_size_shrinks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("dualmech.command.sweep.grid.MOST_ENTRIES", 1)
         first = Run("fitness", "prefix:8", "prefix:{size}", 8)
         second = replace(first, layer="reference", backend="CLARABEL")
@@ -208,9 +204,7 @@ class TestDisagreement:
 
 
 class TestCluster:
-    def test_without_the_extra_it_is_named(
-        self, grid: Path, results: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_without_the_extra_it_is_named(self, grid: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(BackendError, match=r"dualmech\[dask\]"):
             processes.check_dask()
@@ -225,9 +219,7 @@ class TestCluster:
         with pytest.raises(BackendError, match="^the cluster is lost$"):
             list(sweeping.sweep(read_grid(grid), results))
 
-    def test_a_process_that_is_killed_is_said(
-        self, grid: Path, results: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_process_that_is_killed_is_said(self, grid: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def killed(*_: object, **__: object) -> Iterator[Row]:
             yield read_grid(grid)[0].row()
             raise BrokenExecutor
@@ -279,9 +271,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
     def start(what: str, *options: str) -> subprocess.Popen[bytes]:
         line = [sys.executable, "-m", f"distributed.cli.dask_{what}", *options]
         quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        started.append(
-            subprocess.Popen(line, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, **quiet)
-        )
+        started.append(subprocess.Popen(line, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, **quiet))
         return started[-1]
 
     try:

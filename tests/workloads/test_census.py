@@ -27,9 +27,7 @@ from dualmech.workloads.unions import UnionWorkload
 
 LETTERS = dict(zip("ABCDEF", (f"{race} alone" for race in RACES), strict=True))
 LETTERS |= {"G": "two or more races", "H": "Hispanic or Latino"}
-LETTERS |= {
-    other: f"not Hispanic or Latino, {LETTERS[one]}" for one, other in zip("ABCDEFG", "IJKLMNO", strict=True)
-}
+LETTERS |= {other: f"not Hispanic or Latino, {LETTERS[one]}" for one, other in zip("ABCDEFG", "IJKLMNO", strict=True)}
 """What the tables of each letter count."""
 
 PEOPLE = sorted(
@@ -89,9 +87,7 @@ def counted(workload: UnionWorkload, values: dict[str, list[Any]], x: Array) -> 
         if table == "P5":
             kept["quarters"] = np.array([float(each != "household") for each in values["quarters"]])
         for word in (each for each in words.split(", ") if each != "total"):
-            fits = {
-                attribute: reader for attribute in kept if (reader := readers[attribute](word)) is not None
-            }
+            fits = {attribute: reader for attribute in kept if (reader := readers[attribute](word)) is not None}
             ((attribute, counts),) = fits.items()
             kept[attribute] = np.array([float(counts(each)) for each in values[attribute]])
         found.append(reduce(lambda left, own: np.tensordot(own, left, (0, 0)), kept.values(), x))
@@ -174,9 +170,7 @@ class TestLines:
         for letter, whom in LETTERS.items():
             for table in (f"P12{letter}", f"PCT12{letter}")[letter > "I" :]:
                 own = [name for name in names if name.startswith((f"{table}: ", f"{table} by age: "))]
-                assert (
-                    own[0] == f"{table}: total, {whom}" and own[1] == f"{table} by age: male, total, {whom}"
-                )
+                assert own[0] == f"{table}: total, {whom}" and own[1] == f"{table} by age: male, total, {whom}"
                 assert all(name.endswith(f", {whom}") for name in own)
 
     def test_races_are_those_of_pl94(self) -> None:
@@ -233,9 +227,7 @@ class TestOptima:
         ],
         ids=repr,
     )
-    def test_do_not_depend_on_cells_that_no_line_tells_apart(
-        self, pair: tuple[UnionWorkload, UnionWorkload]
-    ) -> None:
+    def test_do_not_depend_on_cells_that_no_line_tells_apart(self, pair: tuple[UnionWorkload, UnionWorkload]) -> None:
         answers = [fast.solve(dm.FitnessForUse(each, 2.0), tol=1e-8) for each in pair]
         assert meet(answers).outcome is Agreement.AGREE and all(each.gap <= 1e-8 for each in answers)
 
@@ -261,9 +253,7 @@ def test_the_command_prints_them() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", scale_census.LARGE, ids=lambda case: f"{case.label} {[*case.targets.values()]}"
-)
+@pytest.mark.parametrize("case", scale_census.LARGE, ids=lambda case: f"{case.label} {[*case.targets.values()]}")
 def test_long_lists_are_certified_too(case: scale_census.TablesCase) -> None:
     row = scale_census.solve_census(case)
     assert row.outcome is Agreement.AGREE and row.gap <= scale_census.CENSUS_TOLERANCE

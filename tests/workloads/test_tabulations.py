@@ -70,9 +70,7 @@ class TestMarginals:
 
     @quick
     @given(shapes, st.data())
-    def test_order_of_attributes_permutes_cells_and_queries(
-        self, shape: list[int], data: st.DataObject
-    ) -> None:
+    def test_order_of_attributes_permutes_cells_and_queries(self, shape: list[int], data: st.DataObject) -> None:
         sizes = {f"v{axis}": size for axis, size in enumerate(shape)}
         order = data.draw(st.permutations(range(len(shape))))
         turned = {f"v{axis}": shape[axis] for axis in order}
@@ -128,9 +126,7 @@ class TestMarginals:
         with pytest.raises(InvalidInputError, match="at most 1048576 tables"):
             workloads.marginals([2] * 60, ways=30)
         large = workloads.marginals([10**9, 10**9], sets=["a0"])
-        with pytest.raises(
-            InvalidInputError, match="too large to write out.*geometry='blocks' needs no matrix"
-        ):
+        with pytest.raises(InvalidInputError, match="too large to write out.*geometry='blocks' needs no matrix"):
             large.matrix  # noqa: B018
         with pytest.raises(InvalidInputError, match="names of 1000000000 queries are too many"):
             large.names  # noqa: B018
@@ -168,9 +164,7 @@ class TestCensus:
         sets = [("voting-age",), ("ethnicity",), ("race",), ("voting-age", "ethnicity", "race")]
         check(workloads.pl94(), workloads.marginals(domain, sets=sets).dense())
 
-    @pytest.mark.parametrize(
-        ("ages", "adults"), [(116, True), (116, False), (19, True), (5, False), (1, False)]
-    )
+    @pytest.mark.parametrize(("ages", "adults"), [(116, True), (116, False), (19, True), (5, False), (1, False)])
     def test_age_pyramid_from_the_papers_text(self, ages: int, adults: bool) -> None:
         cells = list(itertools.product((0, 1), range(ages)))
         queries: list[Any] = []
@@ -187,9 +181,7 @@ class TestCensus:
         assert workloads.age_pyramid().shape == (351, 232)
         assert workloads.age_pyramid(adults=False).shape == (348, 232)
 
-    @pytest.mark.parametrize(
-        ("ages", "adults"), [(18, True), (0, False), (-1, False), (10**6, True), (2.5, True)]
-    )
+    @pytest.mark.parametrize(("ages", "adults"), [(18, True), (0, False), (-1, False), (10**6, True), (2.5, True)])
     def test_age_pyramid_refuses(self, ages: int, adults: bool) -> None:
         with pytest.raises((InvalidInputError, InputTypeError), match="ages"):
             workloads.age_pyramid(ages, adults)

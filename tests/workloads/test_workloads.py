@@ -128,9 +128,7 @@ class TestRandomEntries:
 
 class TestStack:
     @quick
-    @given(
-        st.lists(st.sampled_from(["identity", "total", "prefix", "all_range"]), min_size=1, max_size=4), sizes
-    )
+    @given(st.lists(st.sampled_from(["identity", "total", "prefix", "all_range"]), min_size=1, max_size=4), sizes)
     def test_rows_names_and_groups_follow_the_pieces(self, kinds: list[str], d: int) -> None:
         pieces = [names.builtin_workload(f"{kind}:{d}") for kind in kinds]
         workload = workloads.stack(*pieces)

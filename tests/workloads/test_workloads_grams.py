@@ -51,9 +51,7 @@ class TestClosedForms:
     def test_all_range_inverts_the_second_difference(self) -> None:
         d = 200
         difference = 2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)
-        np.testing.assert_allclose(
-            workloads.all_range_gram(d) @ difference, (d + 1) * np.eye(d), atol=1e-9 * d
-        )
+        np.testing.assert_allclose(workloads.all_range_gram(d) @ difference, (d + 1) * np.eye(d), atol=1e-9 * d)
         waves = (d + 1) / (4 * np.sin(np.arange(1, d + 1) * np.pi / (2 * (d + 1))) ** 2)
         np.testing.assert_allclose(np.linalg.eigvalsh(workloads.all_range_gram(d)), np.sort(waves), rtol=1e-9)
 

@@ -67,9 +67,7 @@ def test_refuses(attributes: int, order: object, said: str) -> None:
         workloads.parity(attributes, order)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("attributes", "order"), [(True, None), (2.0, None), (3, 1.5), (3, "1"), (3, [True])]
-)
+@pytest.mark.parametrize(("attributes", "order"), [(True, None), (2.0, None), (3, 1.5), (3, "1"), (3, [True])])
 def test_refuses_what_is_no_number(attributes: object, order: object) -> None:
     with pytest.raises(InputTypeError, match="attributes" if order is None else "order"):
         workloads.parity(attributes, order)  # type: ignore[arg-type]

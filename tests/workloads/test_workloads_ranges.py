@@ -62,9 +62,7 @@ class TestRangeMarginals:
             assert len(asked) == len(set(asked)) == math.prod(n * (n + 1) // 2 for n in sizes)
 
     def test_one_attribute_is_all_range(self) -> None:
-        np.testing.assert_array_equal(
-            workloads.range_marginals([7], ways=1).dense(), workloads.all_range(7).dense()
-        )
+        np.testing.assert_array_equal(workloads.range_marginals([7], ways=1).dense(), workloads.all_range(7).dense())
 
     def test_ways_and_sets_agree(self) -> None:
         by_ways = workloads.range_marginals({"a": 3, "b": 2}, ways=(1, 2))
@@ -201,8 +199,7 @@ class TestPermuted:
     def test_optimum_does_not_move(self) -> None:
         workload = workloads.random_range(12, 20, 1)
         one, other = (
-            fast.solve(dm.TotalVariance(asked), tol=1e-9)
-            for asked in (workload, workloads.permuted(workload, 5))
+            fast.solve(dm.TotalVariance(asked), tol=1e-9) for asked in (workload, workloads.permuted(workload, 5))
         )
         assert max(one.lower_bound, other.lower_bound) <= min(one.objective, other.objective) * (1 + 1e-12)
 

@@ -93,9 +93,7 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
             raise InvalidInputError("workload must hold a query that is not all zero")
         given = validate.finite(1, answers=answers)
         if given.shape != (workload.shape[0],):
-            raise InvalidInputError(
-                f"answers must have {workload.shape[0]} entries, one per query, got {len(given)}"
-            )
+            raise InvalidInputError(f"answers must have {workload.shape[0]} entries, one per query, got {len(given)}")
         validate.moderate(answers=given)
         object.__setattr__(self, "workload", workload)
         object.__setattr__(self, "answers", given)
@@ -160,9 +158,7 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         held = validate.instance(EstimateDual, dual=dual)
         given = validate.numeric(1, **{"dual residual": held.residual})
         if given.shape != self.answers.shape:
-            raise InvalidInputError(
-                f"dual must hold {len(self.answers)} residuals, one per query, got {len(given)}"
-            )
+            raise InvalidInputError(f"dual must hold {len(self.answers)} residuals, one per query, got {len(given)}")
         if not np.all(np.isfinite(given)) or not given.any():
             return 0.0
         direction = given / np.abs(given).max()

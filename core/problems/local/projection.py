@@ -136,9 +136,7 @@ class LocalProjection(Problem[ProjectionDual, Never]):
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return a strategy close by that meets its constraints."""
         strategy = np.maximum(self._strategy(primal), 0.0)
-        return (
-            self._project_on_floor(strategy, self.floor) if self.floor is not None else self._repair(strategy)
-        )
+        return self._project_on_floor(strategy, self.floor) if self.floor is not None else self._repair(strategy)
 
     def mechanism(self, primal: npt.ArrayLike) -> NoReturn:
         """Refuse: a nearest strategy serves no workload in particular; `LocalMechanism` takes it for any."""

@@ -148,9 +148,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         object.__setattr__(self, "criterion", criterion)
         object.__setattr__(self, "prior", as_prior(prior, size))
         root = local.root_of(workload)
-        object.__setattr__(
-            self, "root", validate.read_only(local.centred(root) if criterion == "worst" else root)
-        )
+        object.__setattr__(self, "root", validate.read_only(local.centred(root) if criterion == "worst" else root))
 
     def statement(self) -> dict[str, Any]:
         """Return the arguments that make the same problem again; the worst case takes no prior."""
@@ -207,9 +205,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         matrix = np.asarray(np.linalg.lstsq(gram, self.root.T, rcond=None)[0], dtype=np.float64)
         values = np.einsum("ok,ok->o", rows @ matrix, rows @ matrix) / weight
         weighted = rows * np.sqrt(sizes)[:, None]
-        costs = np.asarray(
-            np.linalg.lstsq(weighted, values * np.sqrt(sizes), rcond=None)[0], dtype=np.float64
-        )
+        costs = np.asarray(np.linalg.lstsq(weighted, values * np.sqrt(sizes), rcond=None)[0], dtype=np.float64)
         return LocalDual(matrix, costs, point.prior if self.criterion == "worst" else None)
 
     def feasible(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
@@ -291,9 +287,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         if not (value > 0 and total > 0 and np.isfinite(total)):
             return 0.0, 0.0
         magnitude = float(np.einsum("ku,uk->", np.abs(self.root), np.abs(matrix)))
-        rounding = (
-            4 * self.root.size * EPS * magnitude / value + 4 * size * EPS * float(np.abs(costs).sum()) / total
-        )
+        rounding = 4 * self.root.size * EPS * magnitude / value + 4 * size * EPS * float(np.abs(costs).sum()) / total
         return value**2 / total, rounding
 
     def _weights(self, dual: LocalDual) -> tuple[Array, Array]:

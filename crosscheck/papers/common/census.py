@@ -177,9 +177,7 @@ OWN, BASIS, PRIMARY = (
 """What a reading of %PLB saved takes the cost of."""
 
 
-def held(
-    values: Mapping[str, object], gap: float, certified: bool, layers: Agreement | None, maximal: bool
-) -> Row:
+def held(values: Mapping[str, object], gap: float, certified: bool, layers: Agreement | None, maximal: bool) -> Row:
     """Return a row of certified costs; which reading the paper's number fits does not enter.
 
     - `certified`: whether all were proven to their tolerance;
@@ -234,9 +232,7 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Row:
     values = {
         "choice": choice.name,
         "printed": SAVED[choice.name],
-        "readings": {
-            name: (100 * low / budget, 100 * high / budget) for name, (low, high) in readings.items()
-        },
+        "readings": {name: (100 * low / budget, 100 * high / budget) for name, (low, high) in readings.items()},
     }
     return held(
         values,
@@ -352,9 +348,7 @@ def solve() -> Row:
     """Compute Table 7's last column by each reading of the costs: each row with its shares before rounding."""
     found = [stages(by_gender)[1] for by_gender in (True, False)]
     costs: dict[str, Sequence[Interval]] = {each.name: each.costs for each in found}
-    costs |= {
-        each.name + UNSHARED: [with_allowance(cost, ROUNDING) for cost in each.unshared] for each in found
-    }
+    costs |= {each.name + UNSHARED: [with_allowance(cost, ROUNDING) for cost in each.unshared] for each in found}
     rows = []
     for rho, row in TABLE_7.items():
         readings = {name: saved(row.shares, of) for name, of in costs.items()}

@@ -216,9 +216,7 @@ def half_fits(half: Row, row: str) -> bool:
     """
     first, _, accuracy = half.table.printed(row)
     found = half.rows[row][SUMMED]
-    return is_rounding(first, (found.first,) * 2) and near(
-        found.accuracy[PLAIN], float(accuracy), half.number
-    )
+    return is_rounding(first, (found.first,) * 2) and near(found.accuracy[PLAIN], float(accuracy), half.number)
 
 
 def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
@@ -295,9 +293,7 @@ def read_blocks(choice: str, path: str) -> CensusBlocks:
     return CensusBlocks(path, common_population.read_counts(path, CHOICES[choice].domain.cells), real=True)
 
 
-def halves(
-    name: str, quick: bool, path: str | None = None, grid: str | None = None
-) -> list[Callable[[], Row]]:
+def halves(name: str, quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
     """Return what to compute for a data set: a half of a table each.
 
     - `name`: of the data set, ``HisRace`` or ``Brazil``;
@@ -305,9 +301,7 @@ def halves(
     - `path`: a file of blocks instead;
     - `grid`: a file of settings in place of the printed ones.
     """
-    tables: Sequence[AccuracyTable | OwnTable] = [
-        table for table in ACCURACY if POPULATION[table.choice] == name
-    ]
+    tables: Sequence[AccuracyTable | OwnTable] = [table for table in ACCURACY if POPULATION[table.choice] == name]
     if grid is not None:
         usual = {table.choice: table.fixed for table in tables}
         tables = [
@@ -319,9 +313,7 @@ def halves(
         partial(
             _half,
             table,
-            partial(read_blocks, table.choice, path)
-            if path
-            else partial(synthetic_blocks, table.choice, number),
+            partial(read_blocks, table.choice, path) if path else partial(synthetic_blocks, table.choice, number),
         )
         for table in tables
     ]
@@ -383,9 +375,7 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
     people = blocks.counts.sum(axis=1)
     shares = tuple(percent(right == index) for index in range(len(BUCKETS)))
     own = [stage.known.squared_privacy_cost for stage in chain.stages]
-    thresholds = [
-        fit(people, right, len(BUCKETS)) for fit in (census.logistic_thresholds, census.best_thresholds)
-    ]
+    thresholds = [fit(people, right, len(BUCKETS)) for fit in (census.logistic_thresholds, census.best_thresholds)]
     tuned, best = (percent(each.choose(people) == right) for each in thresholds)
     counted = noisy_counts(people, setting)
     noisy = census.best_thresholds(counted, right, len(BUCKETS)).choose(counted)

@@ -66,15 +66,11 @@ def _equation_residual(
     return _lemma(wanted, given, verdict.transform, verdict.noise @ verdict.noise.T)
 
 
-def _lemma(
-    wanted: LinearGaussianMechanism, given: LinearGaussianMechanism, transform: Array, added: Array
-) -> float:
+def _lemma(wanted: LinearGaussianMechanism, given: LinearGaussianMechanism, transform: Array, added: Array) -> float:
     if transform.shape != (len(wanted.query_matrix), len(given.query_matrix)):
         return float("inf")
     spread = transform @ given.covariance() @ transform.T + added
-    return max(
-        _distance(transform @ given.query_matrix, wanted.query_matrix), _distance(spread, wanted.covariance())
-    )
+    return max(_distance(transform @ given.query_matrix, wanted.query_matrix), _distance(spread, wanted.covariance()))
 
 
 def personal_privacy() -> Row:
@@ -233,9 +229,7 @@ def two_copies() -> Row:
         fact(
             name,
             "M_1 and M_2 are worth M'_1, M'_2 and two runs of M_*",
-            _distance(
-                together.cost_matrix, left[0].cost_matrix + left[1].cost_matrix + 2 * common.cost_matrix
-            ),
+            _distance(together.cost_matrix, left[0].cost_matrix + left[1].cost_matrix + 2 * common.cost_matrix),
         ),
         fact(
             name,
@@ -248,9 +242,7 @@ def two_copies() -> Row:
 
 def examples(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute; a quick run computes all of it."""
-    return [
-        partial(example) for example in (personal_privacy, equivalence, maximal, decomposition, two_copies)
-    ]
+    return [partial(example) for example in (personal_privacy, equivalence, maximal, decomposition, two_copies)]
 
 
 # Ellipses of two and of three covariances and of their common mechanisms: what a minimal upper bound looks like.
@@ -311,9 +303,7 @@ def picture(axes: Axes, rows: Sequence[Row]) -> None:
         ours, theirs = ("common, least trace", "common, other basis") if place == 0 else (None, None)
         axes.plot(*_outline(found.covariance, centre), color=COLOURS[0], label=ours)
         axes.plot(*_outline(found.other, centre), color=COLOURS[0], lw=0.8, ls="--", label=theirs)
-    axes.set(
-        aspect="equal", xlabel="first query", ylabel="second query", xticks=[], yticks=[], ylim=(-2.2, 3.6)
-    )
+    axes.set(aspect="equal", xlabel="first query", ylabel="second query", xticks=[], yticks=[], ylim=(-2.2, 3.6))
     axes.set_title("Noise of two and of three mechanisms, one standard deviation", loc="left", fontsize=10)
     axes.legend(loc="upper center", ncols=2, fontsize=8)
 

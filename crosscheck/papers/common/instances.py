@@ -268,9 +268,7 @@ def histogram(name: str, by_gender: bool = True) -> Workload:
     """
     edges = BUCKETS[name]
     ages = np.arange(AGES)
-    buckets = np.array(
-        [(low <= ages) & (ages < high) for low, high in zip(edges[:-1], edges[1:], strict=True)]
-    )
+    buckets = np.array([(low <= ages) & (ages < high) for low, high in zip(edges[:-1], edges[1:], strict=True)])
     apart = np.eye(2) if by_gender or name != "Total" else np.ones((1, 2))
     return Workload(np.kron(apart, buckets.astype(np.float64)), domain=CENSUS_TABLE)
 

@@ -216,11 +216,7 @@ SHEETS = {
         ),
     ),
     "census": Sheet(f"{CMN}, Table 7", census.census, _show_census),
-    "hisrace": _of_blocks(
-        f"{CMN}, Tables 2 to 4", _show_halves, partial(decisions.halves, "HisRace"), HISRACE
-    ),
-    "brazil": _of_blocks(
-        f"{CMN}, Tables 5 and 6", _show_halves, partial(decisions.halves, "Brazil"), BRAZIL_TABLE
-    ),
+    "hisrace": _of_blocks(f"{CMN}, Tables 2 to 4", _show_halves, partial(decisions.halves, "HisRace"), HISRACE),
+    "brazil": _of_blocks(f"{CMN}, Tables 5 and 6", _show_halves, partial(decisions.halves, "Brazil"), BRAZIL_TABLE),
     "thresholds": _of_blocks(CMN, decisions.show, decisions.rows, CENSUS_TABLE, decisions.picture),
 }

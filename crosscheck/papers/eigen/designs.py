@@ -79,9 +79,7 @@ def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool 
         best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
         interval = best.certificate.interval
         makers = DESIGNS | (MORE_DESIGNS if every else {})
-        entries = tuple(
-            _weigh_design(each, workload, make(workload, shape), interval) for each, make in makers.items()
-        )
+        entries = tuple(_weigh_design(each, workload, make(workload, shape), interval) for each, make in makers.items())
     named = {
         "eigen_queries": next(each for each in entries if each.name == EIGEN_QUERIES),
         "best": min(entries, key=lambda each: each.completed),

@@ -62,9 +62,7 @@ def histogram(path: str) -> Array:
         check_separator(reader.fieldnames or ())
         missing = [name for name in FIELDS if name not in (reader.fieldnames or ())]
         if missing:
-            raise InvalidInputError(
-                f"data must have the columns {', '.join(FIELDS)}, {path} lacks {missing[0]!r}"
-            )
+            raise InvalidInputError(f"data must have the columns {', '.join(FIELDS)}, {path} lacks {missing[0]!r}")
         for record in reader:
             cell = (
                 _code(record[name], name, reader.line_num) * bins // codes
@@ -176,9 +174,7 @@ def alternatives_rows(counts: Array) -> list[Callable[[], Row]]:
         partial(line_ranges, counts),
         partial(line_ranges, counts, permuted=True),
         *(
-            partial(
-                solve, EigenInstance(f"{label}, {shape}", FOUR, build, rivals, sets, RELATIVE[name]), counts
-            )
+            partial(solve, EigenInstance(f"{label}, {shape}", FOUR, build, rivals, sets, RELATIVE[name]), counts)
             for name, label, build, rivals, sets in listed
         ),
     ]
@@ -232,9 +228,7 @@ def _unit_ranges(cells: int) -> Workload:
     """
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1.0, cells + 1))])
     starts, last = np.arange(cells)[:, None], np.arange(cells)[None, :]
-    from_start = np.where(
-        last >= starts, harmonic[cells - starts] - harmonic[np.maximum(last - starts, 0)], 0.0
-    )
+    from_start = np.where(last >= starts, harmonic[cells - starts] - harmonic[np.maximum(last - starts, 0)], 0.0)
     upper = np.triu(from_start.cumsum(axis=0))
     return workloads.from_gram(upper + np.triu(upper, 1).T)
 

@@ -76,9 +76,7 @@ def _instance_lines(reading: SolvedInstance, room: int) -> list[str]:
         f"{three_decimals(ratio((1.0, 1.0), reading.optimum))} of it, {reading.seconds:.2g} s"
         + uncertified_mark(reading.certified),
         _line("    computed", {name: three_decimals(value) for name, value in over.items()}, room=room),
-        _line(
-            "    implies", {name: three_decimals(value) for name, value in reading.implied.items()}, room=room
-        ),
+        _line("    implies", {name: three_decimals(value) for name, value in reading.implied.items()}, room=room),
         f"    {sentence(reading.verdict, reading.design) if instance.cells == CELLS else SMALLER}",
     ]
 
@@ -168,9 +166,7 @@ def _show_designs(out: Console, title: str, rows: Iterator[Row]) -> None:
 
     def errors(name: str, row: Row) -> str:
         entries = [entry for entry in row.parts if entry.name == name]
-        return "".join(
-            f"{three_decimals(each.program)}\n{three_decimals(each.completed)}" for each in entries
-        )
+        return "".join(f"{three_decimals(each.program)}\n{three_decimals(each.completed)}" for each in entries)
 
     columns: Columns = (
         ("workload", "{name}{mark}"),
@@ -216,9 +212,7 @@ def _show_reductions(out: Console, title: str, rows: Iterator[Row]) -> None:
 COMPLETION: Columns = (
     (
         "weights",
-        lambda row: row.text(
-            "Program 1 to {asked:.0e}" if math.isfinite(row.asked) else "Theorem 2's, nothing solved"
-        ),
+        lambda row: row.text("Program 1 to {asked:.0e}" if math.isfinite(row.asked) else "Theorem 2's, nothing solved"),
     ),
     ("gap of Program 1", "{proven:.0e}"),
     ("eigen-queries / bound", "{program:.4f}"),
@@ -257,9 +251,7 @@ def _show_relative(out: Console, title: str, rows: Iterator[Row]) -> None:
         title_of_row = f"{title}: {row.name}, means over that of the Eigen-Design for relative error"
         out.print(table(title_of_row, headings, lines))
     if found:
-        print_lines(
-            out, "The text has the best rival at 1.3 to 1.5 on ranges, and at 1.1 to 2.7 on marginals."
-        )
+        print_lines(out, "The text has the best rival at 1.3 to 1.5 on ranges, and at 1.1 to 2.7 on marginals.")
 
 
 SHEETS = {
@@ -267,14 +259,10 @@ SHEETS = {
     "ranges": _readings(f"{EIG}, ranges", instances.RANGES, instances.ranges),
     "marginals": _readings(f"{EIG}, marginals", instances.MARGINALS, instances.marginals),
     "designs": Sheet(f"{EIG}, design queries", designs.comparisons, _show_designs),
-    "completion": Sheet(
-        f"{EIG}, columns completed", designs.completion_rows, table_each(COMPLETION, "{name}")
-    ),
+    "completion": Sheet(f"{EIG}, columns completed", designs.completion_rows, table_each(COMPLETION, "{name}")),
     "reductions": Sheet(f"{EIG}, reductions", designs.reductions_rows, _show_reductions),
     "reductions8192": Sheet(f"{EIG}, reductions", designs.large_rows, _show_reductions, apart=True),
-    "pure": Sheet(
-        f"{EIG}, pure privacy", designs.pure_rows, table_each(PURE, "{name}, root errors, {seconds:.2g} s")
-    ),
+    "pure": Sheet(f"{EIG}, pure privacy", designs.pure_rows, table_each(PURE, "{name}, root errors, {seconds:.2g} s")),
     "relative": Sheet(
         f"{EIG}, relative errors on the Adult table",
         lambda quick: [],

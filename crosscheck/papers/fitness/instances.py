@@ -188,18 +188,14 @@ RATIO_TABLES = (
          512   71.51  7.35  1.80  1.46  1.52  1.00
         1024  109.34  7.68  1.69  1.43  1.49  1.00
     """),
-    RatioTable(
-        7, "2d queries of random signs over d cells, targets 1", "d", {None: "at most 1.005"}
-    ).with_rows("""
+    RatioTable(7, "2d queries of random signs over d cells, targets 1", "d", {None: "at most 1.005"}).with_rows("""
           64  1.14  2.29  1.14  1.14  1.14  1.00
          128  1.14  2.29  1.07  1.07  1.07  1.00
          256  1.14  3.39  1.06  1.06  1.06  1.00
          512  1.15  3.40  1.05  1.05  1.05  1.00
         1024  1.15  3.41  1.04  1.04  1.04  1.00
     """),
-    RatioTable(
-        8, "2d queries of random signs over d cells, random targets from 1 to 10", "d", {}
-    ).with_rows("""
+    RatioTable(8, "2d queries of random signs over d cells, random targets from 1 to 10", "d", {}).with_rows("""
           64  2.58  7.44  2.43  1.15  1.61  1.00
          128  2.82  8.28  2.58  1.18  1.72  1.00
          256  2.82  8.36  2.58  1.17  1.70  1.00

@@ -357,9 +357,7 @@ def ratio_row(
     """
     found = [verdict(evidence(reading, printed), reading.cost) for reading in readings]
     most = max(each.sources for each in found)
-    verdicts = tuple(
-        each if each.sources == most else replace(each, finding=Finding.DIFFERS) for each in found
-    )
+    verdicts = tuple(each if each.sources == most else replace(each, finding=Finding.DIFFERS) for each in found)
     values = {
         "table": table,
         "row": row,
@@ -397,9 +395,7 @@ def evidence(reading: SolvedRatios, printed: dict[str, str]) -> list[Evidence]:
     return found
 
 
-def solve_row(
-    table: RatioTable, row: int, seeds: int | None = None, runs: tuple[float, float] = (0, 0.0)
-) -> Row:
+def solve_row(table: RatioTable, row: int, seeds: int | None = None, runs: tuple[float, float] = (0, 0.0)) -> Row:
     """Solve a row of a ratio table on every reading of it, and on `seeds` random instances (by default `SEEDS`).
 
     SM-II is run on every reading of no more cells than the first of `runs`, for the seconds that are its second.
@@ -493,9 +489,7 @@ def _reading_lines(row: Row, reading: SolvedRatios, found: InstanceVerdict, room
         if values:
             shown.append(_line(f"    {name}", _agreed_digits_of(_ratios_at(values, reading.cost)), room=room))
     implied = {name: Evidence(name, name, reading.values[name], row.printed[name]).implied for name in RIVALS}
-    shown.append(
-        _line("    implies α", {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}, room=room)
-    )
+    shown.append(_line("    implies α", {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}, room=room))
     factors = {name: (low**0.5, high**0.5) for name, (low, high) in certified.items()}
     shown.append(_line("    times Δ", _agreed_digits_of(factors) | {"SM-II": "1"}, room=room))
     said = row.table.said_of_total_error(row.row)
@@ -521,9 +515,7 @@ def _sentence(found: InstanceVerdict) -> str:
         text += f" by {100 * found.excess[0]:.2f} % to {100 * found.excess[1]:.2f} %"
     # A mechanism that fits both as optimal and as coded is named once.
     fitting = [
-        name
-        for name in found.fitting
-        if name.removesuffix(AS_CODED) not in found.fitting or AS_CODED not in name
+        name for name in found.fitting if name.removesuffix(AS_CODED) not in found.fitting or AS_CODED not in name
     ]
     other = [name for name in found.others if AS_CODED not in name and name + AS_CODED not in found.fitting]
     low, high = found.implied

@@ -70,12 +70,8 @@ def _show_privacy_costs(out: Console, title: str, found: Iterator[Row]) -> None:
             lambda row: yes_or_no(all(row.case.confirms(name, row.optimum) for name in printed)),
         ),
     )
-    notes = [
-        "Proven interval, gap, seconds. The paper calls Δ the privacy cost (section 3.2), and prints its square."
-    ]
-    out.print(
-        drawn(f"{title} (squared privacy cost)", columns, solved, words=(), show_lines=True, notes=notes)
-    )
+    notes = ["Proven interval, gap, seconds. The paper calls Δ the privacy cost (section 3.2), and prints its square."]
+    out.print(drawn(f"{title} (squared privacy cost)", columns, solved, words=(), show_lines=True, notes=notes))
     headings = (
         "d",
         "B",
@@ -126,9 +122,7 @@ def _race(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
 
 def _raced(name: str, row: Row) -> str:
     answer = row.answers[name]
-    return str(
-        answer.text(f"{{seconds:.2g}} s, {{gap:.0e}}{', CAPPED' if answer.seconds >= row.limit else ''}")
-    )
+    return str(answer.text(f"{{seconds:.2g}} s, {{gap:.0e}}{', CAPPED' if answer.seconds >= row.limit else ''}"))
 
 
 RACE: Columns = (
@@ -180,9 +174,7 @@ def _show_points(figure: Figure) -> Show:
 def _certified(row: Row) -> str:
     if row.reading is None:
         return ""
-    return row.text(
-        f"{', '.join(agreed_digits(row.reading.ratio(name)) for name in CA_WEIGHTINGS)}: {{verdict}}"
-    )
+    return row.text(f"{', '.join(agreed_digits(row.reading.ratio(name)) for name in CA_WEIGHTINGS)}: {{verdict}}")
 
 
 SHEETS = {
@@ -199,9 +191,7 @@ SHEETS = {
         )
         for each in RATIO_TABLES
     },
-    "figure1": Sheet(
-        f"{FFU}, Figure 1", _curves, one_table(CURVES, heading=": δ by ε", words=()), figures.draw_curves
-    ),
+    "figure1": Sheet(f"{FFU}, Figure 1", _curves, one_table(CURVES, heading=": δ by ε", words=()), figures.draw_curves),
     **{
         f"figure{each.number}": Sheet(
             f"{FFU}, Figure {each.number}",

@@ -103,8 +103,7 @@ def solve(
     found = _search(problem, limit) if optimise else None
     bounds = [(trace - squares) / instance.size, *([] if found is None else [found.bound])]
     fixed = {
-        name: instance.rival(name, epsilon).sample_complexity(workload, queries=instance.queries)
-        for name in names
+        name: instance.rival(name, epsilon).sample_complexity(workload, queries=instance.queries) for name in names
     }
     values = {
         "name": instance.name,
@@ -161,9 +160,7 @@ def by_epsilon(quick: bool) -> list[Callable[[], Row]]:
     """Return what to compute for Figure 1 on few user types, where the optimum is known."""
     size, epsilons = (8, (1.0, 4.0)) if quick else (EXACT_SIZE, EPSILONS)
     names = [name for name in WORKLOADS if not quick or name not in ("All Marginals", "3-Way Marginals")]
-    return [
-        partial(solve, LocalInstance(name, size), epsilon, True) for name in names for epsilon in epsilons
-    ]
+    return [partial(solve, LocalInstance(name, size), epsilon, True) for name in names for epsilon in epsilons]
 
 
 def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:

@@ -70,10 +70,7 @@ def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
     squares = float((problem.root**2).sum())
     with without_warnings():
         best = fast.solve(problem, tol=TOLERANCE)
-        found = {
-            method: [fast.solve(problem, method=method, rng=seed) for seed in range(seeds)]
-            for method in METHODS
-        }
+        found = {method: [fast.solve(problem, method=method, rng=seed) for seed in range(seeds)] for method in METHODS}
     return descended(
         {method: tuple(each.objective / best.objective for each in runs) for method, runs in found.items()},
         best.gap,
@@ -94,9 +91,7 @@ def rows(quick: bool) -> list[Callable[[], Row]]:
     sizes, seeds = (QUICK_SIZES, QUICK_SEEDS) if quick else (SIZES, SEEDS)
     names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
     instances = [LocalInstance(name, size) for size in sizes for name in names]
-    return [
-        partial(solve, each, epsilon, seeds) for each in instances if each.queries for epsilon in EPSILONS
-    ]
+    return [partial(solve, each, epsilon, seeds) for each in instances if each.queries for epsilon in EPSILONS]
 
 
 def time_steps(size: int) -> Row:
@@ -113,9 +108,7 @@ def time_steps(size: int) -> Row:
 
     with without_warnings():
         fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
-    wall, processor = (
-        median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1)
-    )
+    wall, processor = (median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1))
     return Row({"size": size, "seconds": wall, "processor": processor})
 
 
@@ -309,9 +302,7 @@ def solve_consistency(
     return Row(values, gap, certified=gap <= TOLERANCE)
 
 
-def consistency_rows(
-    quick: bool, path: str | None = None, limit: float | None = None
-) -> list[Callable[[], Row]]:
+def consistency_rows(quick: bool, path: str | None = None, limit: float | None = None) -> list[Callable[[], Row]]:
     """Return what to compute."""
     runs, usual = (QUICK_RUNS, QUICK_SECONDS) if quick else (RUNS, SECONDS)
     seconds = limit or usual

@@ -110,9 +110,7 @@ RIVALS: dict[str, Callable[[int, float], LocalRival]] = {
     SUBSETS: rivals.subset_selection,
     RAPPOR: rivals.rappor,
     TREE: partial(rivals.hierarchical_response, branching=BRANCHING),
-    TREE_OF_SUBSETS: partial(
-        rivals.hierarchical_response, branching=BRANCHING, oracle=rivals.subset_selection
-    ),
+    TREE_OF_SUBSETS: partial(rivals.hierarchical_response, branching=BRANCHING, oracle=rivals.subset_selection),
 }
 """Mechanisms that depend on nothing but n and ε."""
 

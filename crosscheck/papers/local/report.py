@@ -92,8 +92,7 @@ def _proven(row: Row) -> str:
 def _summary(varied: str, rows: Sequence[Row]) -> str:
     """Return what the rows say on the claims of sections 6.2 and 6.3."""
     best, best_of_all = (
-        ", ".join(dict.fromkeys(comparison.best(row, names) for row in rows))
-        for names in (COMPARED, ALL_RIVALS)
+        ", ".join(dict.fromkeys(comparison.best(row, names) for row in rows)) for names in (COMPARED, ALL_RIVALS)
     )
     text = f"  Best of the paper's rivals: {best}; of all: {best_of_all}."
     solved = [row for row in rows if row.optimised is not None]
@@ -175,9 +174,7 @@ CONSISTENCY: Columns = (
     ("x ≥ 0, total", "{consistent:.3g}"),
     (
         "improvement",
-        lambda row: ", ".join(
-            f"{row.unbiased / getattr(row, name):.2f}" for name in ("nonnegative", "consistent")
-        ),
+        lambda row: ", ".join(f"{row.unbiased / getattr(row, name):.2f}" for name in ("nonnegative", "consistent")),
     ),
     ("certified", "{verdict}"),
 )
@@ -270,9 +267,7 @@ SHEETS = {
         ),
     ),
     "epsilon": Sheet(f"{LDP}, Figure 1, few user types", comparison.by_epsilon, _by_epsilon),
-    "epsilon512": Sheet(
-        f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon, apart=True, timed=True
-    ),
+    "epsilon512": Sheet(f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon, apart=True, timed=True),
     "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size, apart=True, timed=True),
     "worst": Sheet(
         f"{LDP}, Figure 3b",

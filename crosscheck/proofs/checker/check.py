@@ -98,11 +98,7 @@ def _newer(schema: object) -> bool:
     name, _, version = SCHEMA.partition("/")
     found = str(schema).removeprefix(f"{name}/")
     return (
-        found != str(schema)
-        and found.isascii()
-        and found.isdecimal()
-        and len(found) < 9
-        and int(found) > int(version)
+        found != str(schema) and found.isascii() and found.isdecimal() and len(found) < 9 and int(found) > int(version)
     )
 
 

@@ -44,15 +44,12 @@ class Matrix:
         half = 1 << (8 * width - 1)
         shift = int.from_bytes(half.to_bytes(width, "little") * other.shape[1], "little")
         long_rows = [
-            int.from_bytes(b"".join([(each + half).to_bytes(width, "little") for each in row]), "little")
-            - shift
+            int.from_bytes(b"".join([(each + half).to_bytes(width, "little") for each in row]), "little") - shift
             for row in other.rows
         ]
         rows = []
         for row in self.rows:
-            digits = (sum(map(int.__mul__, row, long_rows)) + shift).to_bytes(
-                width * other.shape[1], "little"
-            )
+            digits = (sum(map(int.__mul__, row, long_rows)) + shift).to_bytes(width * other.shape[1], "little")
             places = range(0, width * other.shape[1], width)
             rows.append([int.from_bytes(digits[at : at + width], "little") - half for at in places])
         return Matrix(rows, self.exponent + other.exponent)
@@ -74,9 +71,7 @@ class Matrix:
     def over(self, other: Matrix) -> Matrix:
         """Return these rows, then those of the other."""
         least = min(self.exponent, other.exponent)
-        rows = [
-            [entry << (each.exponent - least) for entry in row] for each in (self, other) for row in each.rows
-        ]
+        rows = [[entry << (each.exponent - least) for entry in row] for each in (self, other) for row in each.rows]
         return Matrix(rows, least)
 
     def transposed(self) -> Matrix:
@@ -94,9 +89,7 @@ class Matrix:
     def paired(self, other: Matrix) -> Fraction:
         """Return ``tr(A'B)``, the sum of products of entries."""
         pairs = zip(self.rows, other.rows, strict=True)
-        return power(
-            sum(sum(map(int.__mul__, one, two)) for one, two in pairs), self.exponent + other.exponent
-        )
+        return power(sum(sum(map(int.__mul__, one, two)) for one, two in pairs), self.exponent + other.exponent)
 
     def trace(self) -> Fraction:
         """Return the sum of the diagonal."""
@@ -238,9 +231,7 @@ class Given:
     def refuse_unread(self) -> None:
         """Refuse a name that was not read, here or in any part."""
         for name in self.unread:
-            raise Refused(
-                f"{self._place(name)} means nothing there: every name of a proof must be known, and used"
-            )
+            raise Refused(f"{self._place(name)} means nothing there: every name of a proof must be known, and used")
         for inner in self.within.values():
             for each in inner:
                 each.refuse_unread()

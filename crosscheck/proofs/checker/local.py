@@ -83,9 +83,7 @@ def strategy(given: Given, largest: Fraction, columns: int) -> Matrix:
     found = given.matrix("strategy", (None, columns))
     one = 1 << max(-found.exponent, 0)
     for column in zip(*found.rows, strict=True):
-        expect(
-            min(column) >= 0 and sum(column) << max(found.exponent, 0) == one, "probabilities must sum to 1"
-        )
+        expect(min(column) >= 0 and sum(column) << max(found.exponent, 0) == one, "probabilities must sum to 1")
     for index, row in enumerate(found.rows):
         expect(max(row) <= largest * min(row), f"row {index} of the strategy has a ratio above e^ε")
     return found
@@ -106,9 +104,7 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
         prior = problem.nonnegative("prior", types)
         achieved = sum((own * each for own, each in zip(prior, moments, strict=True)), Fraction(0))
         return moment_below(workload, prior, lower, most), achieved
-    achieved = max(
-        moment - length for moment, length in zip(moments, workload.transposed().squares(), strict=True)
-    )
+    achieved = max(moment - length for moment, length in zip(moments, workload.transposed().squares(), strict=True))
     prior = lower.nonnegative("prior", types)
     centres = lower.matrix("centres", (workload.shape[0], 1))
     moved = workload.plus(Matrix([row * types for row in centres.rows], centres.exponent), -1)
@@ -226,9 +222,7 @@ def joint(nearest_to: Matrix, ratios: Matrix, sums: list[Fraction], most: Fracti
     for row, own in zip(ratios.numbers(), nearest_to.numbers(), strict=True):
         raised = sum((max(each, Fraction(0)) for each in row), Fraction(0))
         lowered = raised - sum(row)
-        expect(
-            raised >= most * lowered, "multipliers of a row must sum to e^ε times the negative ones at least"
-        )
+        expect(raised >= most * lowered, "multipliers of a row must sum to e^ε times the negative ones at least")
         moves = [one + two for one, two in zip(sums, row, strict=True)]
         proven -= sum(move * (entry + move / 2) for move, entry in zip(moves, own, strict=True))
     return proven
@@ -239,7 +233,5 @@ def by_column(nearest_to: Matrix, floor: list[Fraction], sums: list[Fraction], m
     proven = Fraction(0)
     for multiplier, column in zip(sums, zip(*nearest_to.numbers(), strict=True), strict=True):
         chosen = [min(max(own + multiplier, low), most * low) for own, low in zip(column, floor, strict=True)]
-        proven += sum((q - r) ** 2 for q, r in zip(chosen, column, strict=True)) / 2 - multiplier * (
-            sum(chosen) - 1
-        )
+        proven += sum((q - r) ** 2 for q, r in zip(chosen, column, strict=True)) / 2 - multiplier * (sum(chosen) - 1)
     return proven

@@ -87,9 +87,7 @@ def trace_norm(given: Given, changed: Matrix) -> tuple[list[Fraction], Fraction]
     product = Fraction(0)
     for root, row, matching in zip(p, changed.rows, other.rows, strict=True):
         if root:
-            product += root * sum(
-                own * (a * b) for own, a, b in zip(q, row, matching, strict=True) if a and b
-            )
+            product += root * sum(own * (a * b) for own, a, b in zip(q, row, matching, strict=True) if a and b)
     product *= power(1, changed.exponent + other.exponent)
     divisor = other.norm_squared() * sum(root * root for root in q)
     expect(divisor > 0, "isometry and roots must not all be 0")
@@ -120,9 +118,7 @@ def common_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction,
     mechanisms = [each.matrix("covariance") for each in problem.parts("mechanisms")]
     size = mechanisms[0].shape[0]
     for each in mechanisms:
-        expect(
-            each.shape == (size, size) and symmetric(each), "covariances must be symmetric and of one size"
-        )
+        expect(each.shape == (size, size) and symmetric(each), "covariances must be symmetric and of one size")
     found, off = upper.matrix("covariance", (size, size)), Fraction(0)
     expect(symmetric(found), "the covariance must be symmetric")
     for own, given in zip(mechanisms, upper.parts("roots", len(mechanisms)), strict=True):
@@ -190,9 +186,7 @@ def largest_variance(release: Matrix, given: Given) -> Fraction:
     off = frame.transposed().times(frame).plus(identity(release.shape[0]), -1).largest_sum()
     expect(off < 1, "the columns of the frame must be next to orthonormal")
     turned = frame.transposed().times(known)
-    return (
-        turned.times(turned.transposed()).largest_sum() / (1 - off) / (1 - departed(strategy, inverse)) ** 2
-    )
+    return turned.times(turned.transposed()).largest_sum() / (1 - off) / (1 - departed(strategy, inverse)) ** 2
 
 
 # Gaussian noise whose largest cost and largest variance are replaced by soft maxima.
@@ -283,10 +277,7 @@ def weighting_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fracti
     expect(bool(rows), "the design must have a row that is not all 0")
     design = Matrix(rows, design.exponent)
     costs = costs_of(workload, design, upper)
-    reach = [
-        [each * each if power == 1 else abs(each) for each in row]
-        for row in moved(design, neighbours).numbers()
-    ]
+    reach = [[each * each if power == 1 else abs(each) for each in row] for row in moved(design, neighbours).numbers()]
     given, y = (
         upper.nonnegative("weights", len(rows)),
         lower.nonnegative("neighbour_weights", len(reach[0])),

@@ -33,9 +33,7 @@ class AskedTables:
 
     def __init__(self, problem: Given) -> None:
         self.sizes = [int(size) for size in problem.vector("sizes")]
-        expect(
-            min(self.sizes) > 0 and self.sizes == problem.vector("sizes"), "sizes must be positive and whole"
-        )
+        expect(min(self.sizes) > 0 and self.sizes == problem.vector("sizes"), "sizes must be positive and whole")
         expect(max(self.sizes) <= MOST, f"an attribute may have {MOST} values at most")
         self.named, self.sets = problem.part("queries"), dict[str, Matrix]()
         self.tables = [self._table(each) for each in problem.parts("tables")]
@@ -60,9 +58,7 @@ class AskedTables:
         """Return the largest variance over its target, or the weighted sum, from each table's, with their counts."""
         pairs = list(zip(variances, self.numbers, strict=True))
         if self.weighs:
-            return sum(
-                (weight * variance * count for own, weight in pairs for variance, count in own), Fraction(0)
-            )
+            return sum((weight * variance * count for own, weight in pairs for variance, count in own), Fraction(0))
         return max(variance / target for own, target in pairs for variance, _ in own)
 
     def _table(self, given: Given) -> dict[int, str]:
@@ -161,11 +157,7 @@ class Classes:
         """Return, for every orbit of a block, how many cells its sums go over."""
         chosen = dict(key)
         return [
-            prod(
-                self.sizes[axis][own]
-                for axis, own in zip(self.wide, orbit, strict=True)
-                if axis not in chosen
-            )
+            prod(self.sizes[axis][own] for axis, own in zip(self.wide, orbit, strict=True) if axis not in chosen)
             for orbit in self.orbits(key)
         ]
 
@@ -181,9 +173,7 @@ class Classes:
         changes nothing but the key: so what is found once is known of every table that is like it.
         """
         axes = tuple(table)
-        like = tuple(
-            (group, axis if axis in self.wide else -1) for axis, group in zip(axes, case, strict=True)
-        )
+        like = tuple((group, axis if axis in self.wide else -1) for axis, group in zip(axes, case, strict=True))
         if like not in self.known:
             self.known[like] = self._parts(dict(zip(axes, case, strict=True)))
         return [
@@ -273,9 +263,7 @@ class Classes:
             for value, label in enumerate(labels):
                 members[label].append(value)  # type: ignore[attr-defined]
         units = [tuple(int(one == two) for two in range(len(sizes))) for one in range(len(sizes))]
-        return [
-            Group(unit, 0, _rest(unit, unit, sizes, 0), own) for unit, own in zip(units, members, strict=True)
-        ]
+        return [Group(unit, 0, _rest(unit, unit, sizes, 0), own) for unit, own in zip(units, members, strict=True)]
 
 
 def _rest(sums: Row, squares: Row, sizes: list[int], exponent: int) -> list[Fraction]:
@@ -285,9 +273,7 @@ def _rest(sums: Row, squares: Row, sizes: list[int], exponent: int) -> list[Frac
 
 def _labels(given: Given, size: int) -> list[int]:
     labels = given.vector("classes", size)
-    expect(
-        all(label.denominator == 1 and 0 <= label < size for label in labels), "classes must be whole numbers"
-    )
+    expect(all(label.denominator == 1 and 0 <= label < size for label in labels), "classes must be whole numbers")
     return [int(label) for label in labels]
 
 
@@ -329,8 +315,7 @@ def blocks_upper(asked: AskedTables, given: Given) -> Fraction:
     """Return what noise in blocks achieves: the largest cost, times the largest variance or their sum."""
     classes = Classes(asked, given)
     blocks = {
-        key: _Noise(classes, key, each)
-        for key, each in by_key(given, [len(sizes) for sizes in classes.sizes]).items()
+        key: _Noise(classes, key, each) for key, each in by_key(given, [len(sizes) for sizes in classes.sizes]).items()
     }
     costs = dict.fromkeys(classes.orbits(), Fraction(0))
     for key, block in blocks.items():
@@ -387,9 +372,7 @@ def blocks_lower(asked: AskedTables, given: Given) -> Fraction:
     stated = by_key(given, [len(own) for own in classes.sizes])
     total = Fraction(0)
     for key, rows in by_block(classes, weights).items():
-        scales = [
-            roots[orbit] / cells for orbit, cells in zip(classes.orbits(key), classes.cells(key), strict=True)
-        ]
+        scales = [roots[orbit] / cells for orbit, cells in zip(classes.orbits(key), classes.cells(key), strict=True)]
         if len(scales) == 1:
             lengths = (share * power(row[0], exponent) ** 2 for (row, exponent), share in rows.items())
             total += root_below(scales[0] ** 2 * sum(lengths))
@@ -480,9 +463,7 @@ def split_upper(asked: AskedTables, given: Given) -> Fraction:
     levels = {key: level(each) for key, each in by_key(given, [1] * len(sizes)).items()}
     cost = Fraction(0)
     for key, own in levels.items():
-        worst = (
-            strategies[axis].cost if axis in strategies else 1 - Fraction(1, sizes[axis]) for axis, _ in key
-        )
+        worst = (strategies[axis].cost if axis in strategies else 1 - Fraction(1, sizes[axis]) for axis, _ in key)
         cost += prod(worst, start=1 / own)
     looks = {pair: _looks(asked, *pair, strategies.get(pair[0])) for pair in asked.used()}
     found = []
@@ -546,9 +527,7 @@ def _products(table: dict[int, str], pairs: tuple[Pair, ...]) -> list[tuple[Key,
     found: list[tuple[Key, Fraction]] = [((), Fraction(1))]
     for axis, (along, across) in zip(table, pairs, strict=True):
         found = [
-            each
-            for key, square in found
-            for each in ((key, square * along), ((*key, (axis, 0)), square * across))
+            each for key, square in found for each in ((key, square * along), ((*key, (axis, 0)), square * across))
         ]
     return found
 

@@ -49,9 +49,7 @@ def random_family(seed: int, count: int, size: int, unit: float = 1.0) -> list[A
     """Covariances at different scales, from nearly singular to well conditioned."""
     rng = np.random.default_rng(seed)
     degrees = int(rng.integers(size, 3 * size + 1))
-    return [
-        unit * rng.uniform(0.3, 3) * (wishart(size, rng, degrees) + 1e-6 * np.eye(size)) for _ in range(count)
-    ]
+    return [unit * rng.uniform(0.3, 3) * (wishart(size, rng, degrees) + 1e-6 * np.eye(size)) for _ in range(count)]
 
 
 def meet(first: dm.Solution, second: dm.Solution) -> bool:
@@ -91,9 +89,7 @@ class TestBothLayers:
             assert total == pytest.approx([4.5], rel=1e-5)
 
     def test_decisions_of_very_different_weight(self) -> None:
-        mechanisms = [
-            dm.LinearGaussianMechanism(np.eye(4), covariance) for covariance in random_family(1, 3, 4)
-        ]
+        mechanisms = [dm.LinearGaussianMechanism(np.eye(4), covariance) for covariance in random_family(1, 3, 4)]
         queries = dm.Workload(np.array([[1e4, 0, 0, 0], [0, 1, 1, 0]]))
         problem = dm.CommonMechanism(mechanisms, decisions=queries)
         answer, same = fast.solve(problem), reference.solve(problem)
@@ -249,9 +245,7 @@ class TestDegenerateFamilies:
         assert answer.objective == pytest.approx(min(count, 5), rel=1e-9)
 
     def test_nothing_in_common(self) -> None:
-        problem = dm.CommonMechanism(
-            [dm.LinearGaussianMechanism(row[None], [[1.0]]) for row in np.eye(3)[:, :3]]
-        )
+        problem = dm.CommonMechanism([dm.LinearGaussianMechanism(row[None], [[1.0]]) for row in np.eye(3)[:, :3]])
         for answer in (fast.solve(problem), reference.solve(problem)):
             assert answer.status is dm.Status.CERTIFIED and answer.iterations == 0
             assert "trivial" in answer.message and answer.mechanism.query_matrix.shape == (0, 3)
@@ -265,9 +259,7 @@ class TestLaws:
     def test_the_order_of_mechanisms_does_not_matter(self, seed: int, count: int, size: int) -> None:
         family = random_family(seed, count, size)
         order = np.random.default_rng(seed).permutation(count)
-        answer, other = (
-            fast.solve(on_cells(*each), tol=1e-9) for each in (family, [family[i] for i in order])
-        )
+        answer, other = (fast.solve(on_cells(*each), tol=1e-9) for each in (family, [family[i] for i in order]))
         assert answer.status is other.status is dm.Status.CERTIFIED and meet(answer, other)
         assert answer.objective == pytest.approx(other.objective, rel=2e-9)
 

@@ -54,9 +54,7 @@ def test_tables_by_name_whatever_the_scale(cap: float) -> None:
     assert found.mechanism.variance(["day"]) <= found.high * (1 + 1e-9)
 
 
-SPLIT = dm.workloads.query_tables(
-    {"a": 3, "b": 2}, {"a": dm.workloads.prefix(3), "b": dm.workloads.prefix(2)}, ways=1
-)
+SPLIT = dm.workloads.query_tables({"a": 3, "b": 2}, {"a": dm.workloads.prefix(3), "b": dm.workloads.prefix(2)}, ways=1)
 
 
 @pytest.mark.parametrize(

@@ -204,9 +204,7 @@ def eigenvalue_floor(problem: dm.FitnessForUse) -> float:
 class TestTheorem10:
     @quick
     @given(problems())
-    def test_optimal_covariances_keep_above_a_floor_that_their_cost_raises(
-        self, problem: dm.FitnessForUse
-    ) -> None:
+    def test_optimal_covariances_keep_above_a_floor_that_their_cost_raises(self, problem: dm.FitnessForUse) -> None:
         answer, basis = fast.solve(problem), problem.basis
         by_cost = np.linalg.eigvalsh(basis @ basis.T)[0] / basis.shape[1] / answer.objective
         assert by_cost >= eigenvalue_floor(problem) * (1 - 1e-9)

@@ -25,16 +25,13 @@ class TestWorkedExamplePrefix2:
         determinant = a * c - b * b
         costs = [c / determinant, a / determinant]
         variances = [
-            sum(row[i] * self.covariance[i][j] * row[j] for i in range(2) for j in range(2))
-            for row in self.workload
+            sum(row[i] * self.covariance[i][j] * row[j] for i in range(2) for j in range(2)) for row in self.workload
         ]
         assert costs == [Fraction(4, 3)] * 2 and variances == [1, 1]
         # For two singular values, the square of their sum is the sum of squares plus twice the product; here
         # the product is the square root of 4/81.
         squares = sum(
-            self.queries[j] * self.neighbours[i] * self.workload[j][i] ** 2
-            for i in range(2)
-            for j in range(2)
+            self.queries[j] * self.neighbours[i] * self.workload[j][i] ** 2 for i in range(2) for j in range(2)
         )
         product = self.neighbours[0] * self.neighbours[1] * self.queries[0] * self.queries[1]
         assert product == Fraction(2, 9) ** 2
@@ -91,9 +88,7 @@ class TestTheorem7IdentityAndTotal:
         judged = self.problem(d, 1, 2.0).certify(covariance, dual)
         assert judged.gap <= 1e-12 and judged.certifies(1e-10)
 
-    @pytest.mark.parametrize(
-        ("d", "k"), [(2, 1), (3, 1), (3, 2.5), (5, 1), (17, 4), (17, 17), (60, 1), (60, 70)]
-    )
+    @pytest.mark.parametrize(("d", "k"), [(2, 1), (3, 1), (3, 2.5), (5, 1), (17, 4), (17, 17), (60, 1), (60, 70)])
     def test_fast_solver_finds_it(self, d: int, k: float) -> None:
         answer = fast.solve(self.problem(d, k, 1.5), tol=1e-9)
         low, high = answer.certificate.interval

@@ -33,9 +33,7 @@ def problems() -> dict[str, Judged]:
         "variance": dm.TotalVariance(ranges, np.linspace(1, 4, 9)),
         "variance, deficient": dm.TotalVariance(deficient, 2.0),
         "variance, weights with zeros": dm.TotalVariance(ranges, [1, 0, 2, 0, 0, 1, 1, 3, 1]),
-        "variance, replace": dm.TotalVariance(
-            dm.workloads.prefix(5), neighbours=dm.neighbours.replace_one(5)
-        ),
+        "variance, replace": dm.TotalVariance(dm.workloads.prefix(5), neighbours=dm.neighbours.replace_one(5)),
     }
 
 
@@ -138,9 +136,7 @@ class TestLyingSolvers:
 
     @pytest.mark.parametrize("lie", ["raised", "raised beyond double precision", "tiny"])
     def test_the_scale_of_weights_neither_helps_nor_hurts(self, answer: dm.Solution, lie: str) -> None:
-        judged = answer.problem.certify(
-            answer.primal, as_dual([DUALS[lie](part) for part in parts_of(answer)])
-        )
+        judged = answer.problem.certify(answer.primal, as_dual([DUALS[lie](part) for part in parts_of(answer)]))
         assert judged.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12)
 
     def test_a_false_bound_is_an_error_and_no_certificate(
@@ -250,23 +246,17 @@ class TestReleasedExactly:
     """Under replacement the total is no secret: it costs nothing and is answered without noise."""
 
     def test_two_cells_by_hand(self) -> None:
-        problem = dm.FitnessForUse(
-            dm.workloads.identity_total(2), 1.0, neighbours=dm.neighbours.replace_one(2)
-        )
+        problem = dm.FitnessForUse(dm.workloads.identity_total(2), 1.0, neighbours=dm.neighbours.replace_one(2))
         np.testing.assert_array_equal(problem.geometry.free_queries, [2])
         np.testing.assert_allclose(np.abs(problem.geometry.unmoved), [[0.5**0.5] * 2])
         judged = problem.certify([[1, -1], [-1, 1]], ([1.0], [0.5, 0.5, 0.0]))
         assert judged.objective == pytest.approx(1, rel=1e-13) and judged.certifies(1e-12)
         noisy = problem.certify([[1, -0.5], [-0.5, 1]], ([1.0], [0.5, 0.5, 0.0]))
-        assert noisy.gap == pytest.approx(
-            1 / 3, rel=1e-12
-        )  # the cells need more noise when the total has some
+        assert noisy.gap == pytest.approx(1 / 3, rel=1e-12)  # the cells need more noise when the total has some
 
     @pytest.mark.parametrize("total", [-1e-3, -1.0])
     def test_noise_of_negative_variance_is_none(self, total: float) -> None:
-        problem = dm.FitnessForUse(
-            dm.workloads.identity_total(2), 1.0, neighbours=dm.neighbours.replace_one(2)
-        )
+        problem = dm.FitnessForUse(dm.workloads.identity_total(2), 1.0, neighbours=dm.neighbours.replace_one(2))
         judged = problem.certify(np.array([[1, -1], [-1, 1]]) + total / 4, ([1.0], [0.5, 0.5, 0.0]))
         assert judged.objective == np.inf
 

@@ -112,9 +112,7 @@ class TestExtraForFree:
 
     def test_layers_agree(self) -> None:
         mechanism = uneven(7)
-        problem = dm.extra_for_free(
-            mechanism, dm.workloads.prefix(4), [1, 2, 3, 4], 5.0 + mechanism.profile.max()
-        )
+        problem = dm.extra_for_free(mechanism, dm.workloads.prefix(4), [1, 2, 3, 4], 5.0 + mechanism.profile.max())
         one, two = fast.solve(problem).certificate.interval, reference.solve(problem).certificate.interval
         assert max(one[0], two[0]) <= min(one[1], two[1])
 
@@ -173,8 +171,7 @@ class TestFootnote4:
         squares = (strategy**2).sum(axis=0)
         completed = np.vstack([strategy, np.diag(np.sqrt(squares.max() - squares))])
         plain, full = (
-            dm.LinearGaussianMechanism(np.eye(4), np.linalg.inv(rows.T @ rows))
-            for rows in (strategy, completed)
+            dm.LinearGaussianMechanism(np.eye(4), np.linalg.inv(rows.T @ rows)) for rows in (strategy, completed)
         )
         workload = dm.workloads.all_range(4)
         assert full.squared_privacy_cost == pytest.approx(plain.squared_privacy_cost, rel=1e-9)

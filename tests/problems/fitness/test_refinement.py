@@ -69,25 +69,17 @@ INSTANCES = {
     "tall": dm.FitnessForUse(dm.workloads.all_range(4), np.linspace(1, 9, 10)),
     "rank-deficient": dm.FitnessForUse(dm.Workload([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]]), [1, 4, 9]),
     "duplicated rows": dm.FitnessForUse(dm.Workload(np.vstack([np.eye(3)] * 2)), [1, 2, 3, 3, 2, 1]),
-    "duplicated columns": dm.FitnessForUse(
-        dm.Workload(np.repeat(np.tril(np.ones((3, 3))), 2, axis=1)), [1, 5, 2]
-    ),
-    "zero row and column": dm.FitnessForUse(
-        dm.Workload([[1, 0, 0, 1], [0, 0, 0, 0], [1, 0, 1, 0]]), [1, 2, 3]
-    ),
+    "duplicated columns": dm.FitnessForUse(dm.Workload(np.repeat(np.tril(np.ones((3, 3))), 2, axis=1)), [1, 5, 2]),
+    "zero row and column": dm.FitnessForUse(dm.Workload([[1, 0, 0, 1], [0, 0, 0, 0], [1, 0, 1, 0]]), [1, 2, 3]),
     "cells in many units": dm.FitnessForUse(
         dm.Workload((np.eye(5) + np.tril(np.ones((5, 5)))) * 10.0 ** np.arange(-2, 3)), 1.0
     ),
-    "workload in millions": dm.FitnessForUse(
-        dm.Workload(1e6 * np.kron(np.eye(2), [[1, 0], [1, 1]])), [1, 1, 1, 7]
-    ),
+    "workload in millions": dm.FitnessForUse(dm.Workload(1e6 * np.kron(np.eye(2), [[1, 0], [1, 1]])), [1, 1, 1, 7]),
     "targets in millionths": dm.FitnessForUse(dm.workloads.identity_total(4), [1e-6, 2e-6, 3e-6, 4e-6, 9e-6]),
     "replace one": dm.FitnessForUse(
         dm.workloads.identity_total(4), [1, 2, 3, 4, 5], neighbours=dm.neighbours.replace_one(4)
     ),
-    "sparse": dm.FitnessForUse(
-        dm.workloads.marginals(dm.Domain({"a": 2, "b": 3}), ways=(1, 2)), 1.0, geometry="dense"
-    ),
+    "sparse": dm.FitnessForUse(dm.workloads.marginals(dm.Domain({"a": 2, "b": 3}), ways=(1, 2)), 1.0, geometry="dense"),
 }
 
 
@@ -113,14 +105,10 @@ class TestUniqueness:
             rng.permutation(problem.workload.shape[1]),
             rng.permutation(problem.workload.shape[0]),
         )
-        other = dm.FitnessForUse(
-            dm.Workload(problem.workload.dense()[queries][:, cells]), problem.targets[queries]
-        )
+        other = dm.FitnessForUse(dm.Workload(problem.workload.dense()[queries][:, cells]), problem.targets[queries])
         one, two = refined(seed, 4), fast.refine(other)
         assert distance(one.profile[cells], two.profile) <= PROFILE
-        assert (
-            distance(one.mechanism.cost_matrix[np.ix_(cells, cells)], two.mechanism.cost_matrix) <= COVARIANCE
-        )
+        assert distance(one.mechanism.cost_matrix[np.ix_(cells, cells)], two.mechanism.cost_matrix) <= COVARIANCE
 
     @pytest.mark.parametrize(
         ("seed", "backend"),
@@ -195,9 +183,7 @@ class TestMinimality:
             fast.refine(dm.FitnessForUse(dm.Workload(block), targets[3 * count : 3 * count + 3]))
             for count, block in enumerate(blocks)
         ]
-        np.testing.assert_allclose(
-            answer.profile, np.concatenate([each.profile for each in alone]), rtol=1e-7
-        )
+        np.testing.assert_allclose(answer.profile, np.concatenate([each.profile for each in alone]), rtol=1e-7)
         cross = answer.covariance[:3, 3:]
         assert np.abs(cross).max() <= COVARIANCE * np.abs(answer.covariance).max()
 
@@ -273,8 +259,7 @@ class TestCertificates:
             away = answer.covariance * 0.9  # less noise: feasible, but off the face that stage 2 stands on
             lies = {
                 "scaled up": answer.covariance * 1.1,
-                "indefinite": answer.covariance
-                - 2 * np.trace(answer.covariance) * np.eye(len(answer.covariance)),
+                "indefinite": answer.covariance - 2 * np.trace(answer.covariance) * np.eye(len(answer.covariance)),
                 "not a number": np.full_like(answer.covariance, np.nan),
                 "off the face": away if stage.fixed.shape[1] else answer.covariance * 1.01,
             }
@@ -297,9 +282,7 @@ class TestCertificates:
         problem = dm.FitnessForUse(dm.Workload(np.eye(3)), [2.0, 1.0, 1.0])
         for epsilon in (1e-3, 1e-5, 1e-7, 1e-9):
             open_direction = np.array([[1.0], [0.0], [epsilon]])
-            stage = dm.results.RefinementStage(
-                problem, np.eye(3)[:, :2], open_direction, neighbours=np.array([2])
-            )
+            stage = dm.results.RefinementStage(problem, np.eye(3)[:, :2], open_direction, neighbours=np.array([2]))
             lie = stage.covariance()
             lie[1, 1] = 0.5
             judged = stage.certify(lie, ([0, 0, 1.0], [1.0, 0, 0]))
@@ -422,9 +405,7 @@ def optimum_of_two(stage: RefinementStage, reach: float) -> Fraction:
     st.sampled_from([0.0, 0.3, 1.0, 2.0, 1e3]),
     st.sampled_from([0.0, 1e-3, 1.0, 1e12]),
 )
-def test_what_settled_noise_leaves_of_a_target_may_be_rounding(
-    left: float, reach: float, weight: float
-) -> None:
+def test_what_settled_noise_leaves_of_a_target_may_be_rounding(left: float, reach: float, weight: float) -> None:
     """Two cells with targets of 1: fixed noise spends all but `left` of the first, which open noise reaches."""
     problem, seen = dm.FitnessForUse(dm.workloads.identity(2), 1.0), reach * left**0.5
     root = np.nextafter(np.sqrt(1 - left), 0)

@@ -153,9 +153,7 @@ class TestJudge:
         rng = np.random.default_rng(seed)
         shape = (int(rng.integers(1, 6)), int(rng.integers(1, 6)))
         matrix = rng.standard_normal(shape) * (rng.random(shape) < 0.7) + 1e-3
-        problem = dm.NonnegativeEstimate(
-            dm.Workload(matrix), rng.standard_normal(shape[0]), 2.0 if known else None
-        )
+        problem = dm.NonnegativeEstimate(dm.Workload(matrix), rng.standard_normal(shape[0]), 2.0 if known else None)
         estimate = problem.feasible(rng.standard_normal(shape[1]))
         judged = problem.certify(estimate, dm.duals.EstimateDual(rng.standard_normal(shape[0])))
         best = fast.solve(problem)

@@ -31,9 +31,7 @@ def subset_selection(size: int, epsilon: float) -> tuple[Array, float]:
     excess, counts = local.gain(epsilon), np.arange(1, size)
     traces = counts * (size - counts) * (excess / (size + counts * excess)) ** 2
     best = int(counts[np.argmax(traces)])
-    sets = np.array(
-        [[u in chosen for u in range(size)] for chosen in itertools.combinations(range(size), best)]
-    )
+    sets = np.array([[u in chosen for u in range(size)] for chosen in itertools.combinations(range(size), best)])
     return local.rows(sets, epsilon) * (size / len(sets)), float(1 + (size - 1) ** 2 / traces.max())
 
 
@@ -101,9 +99,7 @@ class TestJudge:
         nothing = dm.duals.LocalDual(np.zeros((size, len(problem.root))), np.zeros(size))
         judged = problem.certify(randomised_response(size, epsilon), nothing)
         nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
-        assert (
-            nuclear**2 / np.exp(epsilon) * (1 - 1e-9) <= judged.lower_bound <= judged.objective * (1 + 1e-9)
-        )
+        assert nuclear**2 / np.exp(epsilon) * (1 - 1e-9) <= judged.lower_bound <= judged.objective * (1 + 1e-9)
 
     def test_a_singular_optimum_is_judged(self) -> None:
         # One-way marginals of three binary attributes: the six half-cubes, G of rank 4 of 8.
@@ -142,9 +138,7 @@ class TestJudge:
         rng = np.random.default_rng(seed)
         problem = dm.LocalStrategy(HISTOGRAM(4), epsilon)
         repaired = problem.feasible(rng.random((9, 4)) ** 4).strategy
-        dm.LocalMechanism(
-            np.vstack([repaired / 2, randomised_response(4, epsilon) / 2]), epsilon, HISTOGRAM(4)
-        )
+        dm.LocalMechanism(np.vstack([repaired / 2, randomised_response(4, epsilon) / 2]), epsilon, HISTOGRAM(4))
         exact = randomised_response(4, epsilon)
         np.testing.assert_allclose(problem.feasible(exact).strategy, exact, rtol=1e-12)
 

@@ -137,9 +137,7 @@ class TestMaster:
     def test_newton_steps_solve_the_linearised_equations(self, seed: int, adversary: bool) -> None:
         """Halving a short step quarters what it misses: first derivatives are right."""
         rng = np.random.default_rng(seed)
-        problem = dm.LocalStrategy(
-            dm.Workload(rng.standard_normal((4, 4))), 1.0, "worst" if adversary else "average"
-        )
+        problem = dm.LocalStrategy(dm.Workload(rng.standard_normal((4, 4))), 1.0, "worst" if adversary else "average")
         frame = points.Frame.of(problem.root, 1.0, problem.prior, adversary)
         point = points.start(frame, local.all_sets(4), rng.uniform(0.1, 1, 14))
         view, aim = points.View.of(frame, point), 0.1
@@ -187,8 +185,7 @@ class TestGradient:
         assume(first.objective < 1e6)  # differences say nothing where types are next to indistinguishable
         direction, step = rng.standard_normal((12, 4)), 1e-6
         ends = [
-            gradient.evaluate(task, first.strategy + sign * step * direction, first.floor).objective
-            for sign in (1, -1)
+            gradient.evaluate(task, first.strategy + sign * step * direction, first.floor).objective for sign in (1, -1)
         ]
         slope = float((first.gradient * direction).sum())
         assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(slope, rel=1e-4, abs=1e-4 * first.objective)
@@ -215,9 +212,7 @@ class TestGradient:
         problem = dm.LocalStrategy(dm.workloads.prefix(8), 1.0)
         best = fast.solve(problem).objective
         full = [uncertified(problem, method="gradient", rng=seed).objective for seed in range(3)]
-        published = [
-            uncertified(problem, method="published_gradient", rng=seed).objective for seed in range(3)
-        ]
+        published = [uncertified(problem, method="published_gradient", rng=seed).objective for seed in range(3)]
         assert best < min(full) and np.median(full) < 1.12 * best
         assert 1.14 * best < np.median(published) < 1.26 * best
 
@@ -315,8 +310,7 @@ class TestManyUserTypes:
         slopes = bound.multiplier_derivatives(half @ half.T)
         relaxation = Relaxation(*(rng.uniform(size=each.shape) for each in slopes))
         total = sum(
-            float((getattr(relaxation, name) * each).sum())
-            for name, each in zip(bound.NAMES, slopes, strict=True)
+            float((getattr(relaxation, name) * each).sum()) for name, each in zip(bound.NAMES, slopes, strict=True)
         )
         assert total == pytest.approx(float(np.vdot(relaxation.matrix(), half @ half.T)))
 
@@ -338,9 +332,7 @@ class TestManyUserTypes:
         answer = fast.solve(dm.LocalStrategy(dm.workloads.identity(64), epsilon, criterion))
         optimum = subset_selection(64, epsilon)
         assert answer.status is dm.Status.CERTIFIED and answer.solver == "fast:design"
-        assert answer.objective == pytest.approx(
-            optimum if criterion == "average" else (optimum - 64) / 64, rel=1e-9
-        )
+        assert answer.objective == pytest.approx(optimum if criterion == "average" else (optimum - 64) / 64, rel=1e-9)
 
     def test_only_workloads_that_treat_all_alike_get_one(self) -> None:
         assert search.treats_all_equally(dm.LocalStrategy(dm.workloads.identity_total(5), 1.0))

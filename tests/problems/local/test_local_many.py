@@ -25,9 +25,7 @@ epsilons = st.sampled_from([0.1, 1.0, 4.0])
 class TestThresholds:
     @quick
     @given(st.floats(0.02, 0.98), st.floats(0.05, 0.5))
-    def test_gaussian_correlations_are_those_of_what_is_above_a_threshold(
-        self, rho: float, share: float
-    ) -> None:
+    def test_gaussian_correlations_are_those_of_what_is_above_a_threshold(self, rho: float, share: float) -> None:
         # By the definition: the chance that both variables are above, from the conditional law of one.
         import scipy.integrate
         import scipy.special
@@ -35,9 +33,7 @@ class TestThresholds:
         level = scipy.special.ndtri(1 - share)
         deviation = (1 - rho**2) ** 0.5
         both = scipy.integrate.quad(
-            lambda x: (
-                np.exp(-x * x / 2) / (2 * np.pi) ** 0.5 * scipy.special.ndtr((rho * x - level) / deviation)
-            ),
+            lambda x: np.exp(-x * x / 2) / (2 * np.pi) ** 0.5 * scipy.special.ndtr((rho * x - level) / deviation),
             *(level, level + 12),
         )[0]
         wanted = (both - share**2) / (share * (1 - share))
@@ -155,8 +151,7 @@ def test_variances_are_those_of_their_definition(seed: int, size: int, epsilon: 
     strategy /= strategy.sum(axis=0)
     reconstruction = root @ np.linalg.inv(strategy)
     expected = [
-        sum(strategy[o, u] * ((reconstruction[:, o] - root[:, u]) ** 2).sum() for o in range(size))
-        for u in range(size)
+        sum(strategy[o, u] * ((reconstruction[:, o] - root[:, u]) ** 2).sum() for o in range(size)) for u in range(size)
     ]
     np.testing.assert_allclose(local.user_variances(root, strategy, reconstruction), expected, rtol=1e-12)
 

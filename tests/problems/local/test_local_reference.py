@@ -38,9 +38,7 @@ def agree(first: dm.Certificate, second: dm.Certificate) -> bool:
 def histogram_optimum(size: int, epsilon: float) -> float:
     """The objective of subset selection, the best over the sizes of its subsets."""
     k, growth = np.arange(1, size), np.exp(epsilon)
-    return float(
-        1 + ((size - 1) ** 2 * (k * growth + size - k) ** 2 / (k * (size - k) * (growth - 1) ** 2)).min()
-    )
+    return float(1 + ((size - 1) ** 2 * (k * growth + size - k) ** 2 / (k * (size - k) * (growth - 1) ** 2)).min())
 
 
 def parity(size: int) -> Array:

@@ -38,9 +38,7 @@ def random_mechanism(seed: int, size: int, epsilon: float) -> dm.LocalMechanism:
     inverse = np.linalg.pinv(strategy)
     outside = np.eye(len(strategy)) - strategy @ inverse
     noise = rng.standard_normal((workload.shape[0], len(strategy)))
-    return dm.LocalMechanism(
-        strategy, epsilon, workload, reconstruction=workload.dense() @ inverse + noise @ outside
-    )
+    return dm.LocalMechanism(strategy, epsilon, workload, reconstruction=workload.dense() @ inverse + noise @ outside)
 
 
 def objective(gram: Array, queries: Array) -> float:
@@ -180,8 +178,7 @@ class TestLemmas:
         rng = np.random.default_rng(seed)
         queries = rng.standard_normal((3, size))
         first, second = (
-            (rows.T / rows.sum(axis=1)) @ rows
-            for rows in (random_strategy(seed + k, size, epsilon) for k in (0, 1))
+            (rows.T / rows.sum(axis=1)) @ rows for rows in (random_strategy(seed + k, size, epsilon) for k in (0, 1))
         )
         middle = objective((first + second) / 2, queries)
         assert middle <= (objective(first, queries) + objective(second, queries)) / 2 * (1 + 1e-8)
@@ -211,17 +208,13 @@ class TestLemmas:
             weights, sets = local.split_into_patterns(row[None], epsilon)
             parts.append(weights[:, None] * local.rows(sets, epsilon))
             columns += [column] * len(weights)
-        split = dm.LocalMechanism(
-            np.vstack(parts), epsilon, mechanism.workload, reconstruction=np.array(columns).T
-        )
+        split = dm.LocalMechanism(np.vstack(parts), epsilon, mechanism.workload, reconstruction=np.array(columns).T)
         scale = mechanism.user_variances.max()
-        np.testing.assert_allclose(
-            split.user_variances, mechanism.user_variances, rtol=1e-7, atol=1e-7 * scale
-        )
+        np.testing.assert_allclose(split.user_variances, mechanism.user_variances, rtol=1e-7, atol=1e-7 * scale)
         best = dm.LocalMechanism(split.strategy, epsilon, mechanism.workload)
-        assert best.objective <= dm.LocalMechanism(
-            mechanism.strategy, epsilon, mechanism.workload
-        ).objective * (1 + 1e-8)
+        assert best.objective <= dm.LocalMechanism(mechanism.strategy, epsilon, mechanism.workload).objective * (
+            1 + 1e-8
+        )
 
     @given(seeds, st.integers(2, 6), epsilons)
     @quick
@@ -232,9 +225,7 @@ class TestLemmas:
         weights, rows = rng.random(len(sets)), local.rows(sets, epsilon)
         gram = (rows.T * weights) @ rows
         moments = (sets.T * (weights / (size + excess * sets.sum(axis=1)) ** 2)) @ sets.astype(float)
-        complement = np.linalg.qr(np.hstack([np.ones((size, 1)), rng.standard_normal((size, size - 1))]))[0][
-            :, 1:
-        ]
+        complement = np.linalg.qr(np.hstack([np.ones((size, 1)), rng.standard_normal((size, size - 1))]))[0][:, 1:]
         np.testing.assert_allclose(
             complement.T @ gram @ complement,
             excess**2 * complement.T @ moments @ complement,
@@ -245,9 +236,7 @@ class TestLemmas:
         scale = size / weights.sum()
         assert np.trace(complement.T @ gram @ complement) * scale <= traces.max() * (1 + 1e-9)
 
-    @pytest.mark.parametrize(
-        ("name", "value"), [("all_range:8", 1220.1840), ("marginals:2x2x2:0,1,2,3", 879.4881)]
-    )
+    @pytest.mark.parametrize(("name", "value"), [("all_range:8", 1220.1840), ("marginals:2x2x2:0,1,2,3", 879.4881)])
     def test_fixed_mechanisms_are_above_known_optima(self, name: str, value: float) -> None:
         workload = builtin_workload(name)
         fixed = [

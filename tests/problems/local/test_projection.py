@@ -211,9 +211,7 @@ class TestJudge:
         for given_matrix in (normal(*shape), np.zeros(shape), -np.ones(shape), 1e9 * normal(*shape)):
             for floor in (None, floor_for(shape[0], epsilon)):
                 problem = dm.LocalProjection(normal(*shape), epsilon, floor)
-                judged = problem.certify(
-                    problem.feasible(given_matrix), dm.duals.ProjectionDual(np.zeros(shape[1]))
-                )
+                judged = problem.certify(problem.feasible(given_matrix), dm.duals.ProjectionDual(np.zeros(shape[1])))
                 assert judged.violation <= 1e-12
 
     def test_outputs_at_their_ratio_bind(self) -> None:

@@ -33,14 +33,10 @@ def random_problem(seed: int, neighbours: bool = False) -> dm.ReuseFitness:
     rows = rng.standard_normal((rng.integers(1, cells + 1), cells))
     moves = rng.standard_normal((cells, rng.integers(2, 9))) if neighbours else None
     workload = dm.Workload(rng.standard_normal((queries, cells)))
-    return dm.ReuseFitness(
-        workload, rng.uniform(0.5, 4, queries), unit(rng.choice([0.2, 0.5, 1]) * rows, moves)
-    )
+    return dm.ReuseFitness(workload, rng.uniform(0.5, 4, queries), unit(rng.choice([0.2, 0.5, 1]) * rows, moves))
 
 
-def random_point(
-    problem: dm.ReuseFitness, rng: np.random.Generator
-) -> tuple[Array, tuple[Array, Array, Array]]:
+def random_point(problem: dm.ReuseFitness, rng: np.random.Generator) -> tuple[Array, tuple[Array, Array, Array]]:
     """Return a feasible covariance and any weights."""
     size, released = problem.geometry.rank, len(problem.release)
     factor, root = rng.standard_normal((size, 2 * size)), rng.standard_normal((released, released))
@@ -82,9 +78,7 @@ def instances() -> dict[str, dm.ReuseFitness]:
         "cells in other units": dm.ReuseFitness(dm.Workload(some * units), 1.0, unit(few * units / 4)),
         "one replaced": dm.ReuseFitness(dm.workloads.prefix(6), 1.0, unit(few, REPLACE)),
         "total exact": dm.ReuseFitness(dm.workloads.identity(6), 0.5, half),
-        "met": dm.ReuseFitness(
-            dm.workloads.prefix(6), 18.0, dm.LinearGaussianMechanism(np.eye(6), 3 * np.eye(6))
-        ),
+        "met": dm.ReuseFitness(dm.workloads.prefix(6), 18.0, dm.LinearGaussianMechanism(np.eye(6), 3 * np.eye(6))),
     }
 
 
@@ -108,9 +102,7 @@ class TestBothLayers:
         assert same.status is dm.Status.CERTIFIED
         assert crosscheck.compare([answer, same]).outcome is crosscheck.Agreement.AGREE
 
-    def test_release_and_further_make_up_the_total(
-        self, problem: dm.ReuseFitness, answer: dm.Solution
-    ) -> None:
+    def test_release_and_further_make_up_the_total(self, problem: dm.ReuseFitness, answer: dm.Solution) -> None:
         further = problem.new_mechanism(answer.primal)
         both = problem.released.profile + further.profile
         np.testing.assert_allclose(both, answer.mechanism.profile, rtol=1e-6, atol=1e-9 * both.max())
@@ -346,9 +338,7 @@ class TestInput:
         cells, other = unit(np.eye(3)), unit(np.eye(4))
         with pytest.raises(dm.errors.InputTypeError, match="released must be a LinearGaussianMechanism"):
             dm.ReuseFitness(self.WISH, 1.0, np.eye(3))  # type: ignore[arg-type]
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="released must have 3 cells, as the workload, got 4"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="released must have 3 cells, as the workload, got 4"):
             dm.ReuseFitness(self.WISH, 1.0, other)
         with pytest.raises(dm.errors.InvalidInputError, match="targets must be positive"):
             dm.ReuseFitness(self.WISH, 0.0, cells)

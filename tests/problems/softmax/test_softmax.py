@@ -93,10 +93,7 @@ class TestDefinition:
         variances = np.array([row @ point.covariance @ row for row in rows])
         exponents = problem.t1 * costs, problem.t2 * variances / problem.targets
         assume(max(each.max() for each in exponents) < 600)
-        value = (
-            math.log(np.exp(exponents[0]).sum()) / problem.t1
-            + math.log(np.exp(exponents[1]).sum()) / problem.t2
-        )
+        value = math.log(np.exp(exponents[0]).sum()) / problem.t1 + math.log(np.exp(exponents[1]).sum()) / problem.t2
         value += problem.total_weight * variances.sum()
         assert point.judged.objective == pytest.approx(value, rel=ROUNDING)
         first = point.neighbour_weights / point.neighbour_weights.sum()
@@ -136,9 +133,7 @@ class TestWeakDuality:
     @given(points())
     def test_soft_max_weights_bound_their_own_covariance(self, point: Point) -> None:
         dual = point.problem.dual_at(point.covariance)
-        assert dual.neighbour_weights.sum() == pytest.approx(1) and dual.query_weights.sum() == pytest.approx(
-            1
-        )
+        assert dual.neighbour_weights.sum() == pytest.approx(1) and dual.query_weights.sum() == pytest.approx(1)
         assert point.problem.certify(point.covariance, dual).gap >= 0
 
     @quick
@@ -297,9 +292,7 @@ class TestFastLayer:
         """The same sharpness is another problem; the sharpness that the units ask for is the same one."""
         one = fast.solve(dm.SoftmaxFitness(dm.Workload(TALL), 1.0, 10, 10, 0.1), tol=1e-8)
         root = math.sqrt(factor)
-        two = fast.solve(
-            dm.SoftmaxFitness(dm.Workload(TALL), factor, 10 * root, 10 * root, 0.1 / factor), tol=1e-8
-        )
+        two = fast.solve(dm.SoftmaxFitness(dm.Workload(TALL), factor, 10 * root, 10 * root, 0.1 / factor), tol=1e-8)
         low, high = (root * end for end in two.certificate.interval)
         assert max(low, one.lower_bound) <= min(high, one.objective) * (1 + 1e-12)
         check(fast.solve(dm.SoftmaxFitness(dm.Workload(factor * TALL), 1.0, 10, 10, 0.1)), 1e-6)

@@ -69,10 +69,7 @@ cases = st.builds(
 
 def differences(case: Case) -> tuple[float, Array]:
     """Central differences of F and of its gradient along the direction."""
-    ends = [
-        at_covariance(case.objective, case.point.covariance + side * STEP * case.direction)
-        for side in (1, -1)
-    ]
+    ends = [at_covariance(case.objective, case.point.covariance + side * STEP * case.direction) for side in (1, -1)]
     slope = (ends[0].value - ends[1].value) / (2 * STEP)
     bend = (ends[0].derivatives().gradient - ends[1].derivatives().gradient) / (2 * STEP)
     return slope, bend
@@ -159,9 +156,7 @@ class TestDerivatives:
         assert values[0] >= -1e-12 * values[-1]
 
     @pytest.mark.parametrize(("t", "least", "most"), [(1, 0.05, 0.5), (8, 0.4, 7.1)])
-    def test_equation_14_is_not_the_derivative_of_equation_13(
-        self, t: float, least: float, most: float
-    ) -> None:
+    def test_equation_14_is_not_the_derivative_of_equation_13(self, t: float, least: float, most: float) -> None:
         """At t = 1 only the products of the means differ; at t = 8 the second derivatives are 8 - 1 times too many."""
         errors = []
         for seed in range(10):
@@ -180,8 +175,7 @@ class TestDerivatives:
         )
         symmetric = units.reshape(len(pairs), 16) / np.linalg.norm(units, axis=(1, 2))[:, None]
         exact, printed = (
-            np.linalg.eigvalsh(symmetric @ dense(case) @ symmetric.T)
-            for dense in (dense_exact, dense_printed)
+            np.linalg.eigvalsh(symmetric @ dense(case) @ symmetric.T) for dense in (dense_exact, dense_printed)
         )
         assert exact[0] > 0 > -5e-4 * printed[-1] > printed[0]
 
@@ -242,9 +236,7 @@ class TestAlgorithm3:
         assert line_search(case.point, uphill, -float(np.vdot(uphill, uphill))) is None
 
 
-def run(
-    problem: Any, most: int = 5000, tol: float = 1e-6, method: str = "softmax_newton", **options: Any
-) -> Any:
+def run(problem: Any, most: int = 5000, tol: float = 1e-6, method: str = "softmax_newton", **options: Any) -> Any:
     chosen = fast.SoftmaxOptions(**options)
     return fast.solve(problem, tol=tol, method=method, options=chosen, max_iterations=most)
 
@@ -294,9 +286,7 @@ class TestTable2:
         answer = run(prefix(d), conjugate_gradients=50, path_tolerance=1e-5, newton_tolerance=1e-6)
         assert answer.status is dm.Status.CERTIFIED and answer.gap <= 1e-6
 
-    @pytest.mark.parametrize(
-        ("d", "hessian", "gap"), [(8, "exact", 1e-3), (8, "printed", 2e-3), (16, "exact", 0.01)]
-    )
+    @pytest.mark.parametrize(("d", "hessian", "gap"), [(8, "exact", 1e-3), (8, "printed", 2e-3), (16, "exact", 0.01)])
     def test_the_papers_five_conjugate_gradients(self, d: int, hessian: str, gap: float) -> None:
         answer = run(prefix(d), hessian=hessian)
         assert 1e-4 <= answer.gap <= gap
@@ -308,9 +298,7 @@ class TestTable2:
 
     @pytest.mark.parametrize("d", [2, 4])
     def test_gradient_descent_is_worse(self, d: int) -> None:
-        newton, descent = (
-            run(prefix(d), most=400, method=each) for each in ("softmax_newton", "softmax_gradient")
-        )
+        newton, descent = (run(prefix(d), most=400, method=each) for each in ("softmax_newton", "softmax_gradient"))
         assert newton.iterations < descent.iterations == 400
         assert descent.status is dm.Status.STEPS_EXHAUSTED and newton.gap < descent.gap
         assert descent.solver == "fast:softmax_gradient"
@@ -323,14 +311,9 @@ class TestAnswers:
         assert run(prefix(4), most=3).status is dm.Status.STEPS_EXHAUSTED
         answer = run(prefix(4))
         assert answer.status is dm.Status.STALLED and "proves nothing" in answer.message
-        again = answer.problem.certify(
-            answer.primal, answer.dual
-        )  # on other threads than the solver's, perhaps
+        again = answer.problem.certify(answer.primal, answer.dual)  # on other threads than the solver's, perhaps
         assert again.interval == pytest.approx(answer.certificate.interval, rel=1e-12)
-        assert (
-            answer.certificate.feasible
-            and answer.mechanism.variances(answer.problem.workload).max() <= 1 + 1e-9
-        )
+        assert answer.certificate.feasible and answer.mechanism.variances(answer.problem.workload).max() <= 1 + 1e-9
         assert answer.prices.sum() == pytest.approx(1)
 
     def test_news_come_where_a_sub_problem_ends(self) -> None:
@@ -377,9 +360,7 @@ class TestAnswers:
     @pytest.mark.parametrize("method", ["softmax_newton", "softmax_gradient"])
     def test_ends_whatever_the_units(self, target: float, hessian: str, method: str) -> None:
         """The paper's tolerances are absolute: units decide what it reaches, but it ends and the judge says where."""
-        answer = run(
-            dm.FitnessForUse(dm.workloads.prefix(4), target), most=150, hessian=hessian, method=method
-        )
+        answer = run(dm.FitnessForUse(dm.workloads.prefix(4), target), most=150, hessian=hessian, method=method)
         assert answer.certificate.feasible and 0 < answer.gap < np.inf
 
     def test_a_basis_too_ill_conditioned_to_begin_with(self) -> None:
@@ -454,9 +435,7 @@ class TestProblem4:
         assert answer.status is dm.Status.CERTIFIED
         assert compare([answer, fast.solve(problem, tol=1e-9)]).outcome.name == "AGREE"
         last = answer.history[-1]
-        assert last.objective == pytest.approx(answer.objective) and last.gap == pytest.approx(
-            answer.gap, abs=1e-9
-        )
+        assert last.objective == pytest.approx(answer.objective) and last.gap == pytest.approx(answer.gap, abs=1e-9)
 
     def test_gradient_descent_descends(self) -> None:
         problem = dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 2.0, 2.0)
@@ -464,17 +443,13 @@ class TestProblem4:
         assert answer.status is dm.Status.CERTIFIED
 
     def test_neighbours_who_leave_a_direction_alone(self) -> None:
-        problem = dm.SoftmaxFitness(
-            dm.workloads.identity(4), 1.0, 4.0, 4.0, neighbours=dm.neighbours.replace_one(4)
-        )
+        problem = dm.SoftmaxFitness(dm.workloads.identity(4), 1.0, 4.0, 4.0, neighbours=dm.neighbours.replace_one(4))
         answer = fast.solve(problem, tol=1e-3, method="softmax_newton")
         assert answer.status is dm.Status.CERTIFIED
 
     def test_options_are_for_these_methods(self) -> None:
         problem = dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 2.0, 2.0)
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="options are for softmax_newton, softmax_gradient"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="options are for softmax_newton, softmax_gradient"):
             fast.solve(problem, options=fast.SoftmaxOptions())
         with pytest.raises(dm.errors.InvalidInputError, match="start is not for method 'softmax_newton'"):
             fast.solve(problem, method="softmax_newton", start=fast.solve(problem))
@@ -484,9 +459,7 @@ class TestPublishedCode:
     """Settings that bring back what the published code prints: Table 10 was run with B = I, of too high a rank."""
 
     @pytest.mark.parametrize(("t", "implied"), [(2, (2.1923, 2.1995)), (4, (3.5162, 3.5196))])
-    def test_it_ends_at_the_cost_that_the_printed_ratios_imply(
-        self, t: int, implied: tuple[float, float]
-    ) -> None:
+    def test_it_ends_at_the_cost_that_the_printed_ratios_imply(self, t: int, implied: tuple[float, float]) -> None:
         workload, cells = dm.workloads.marginals((t,) * 3, ways=(1, 2)), np.eye(t**3)
         options = fast.SoftmaxOptions.of_published_code(cells)
         problem = dm.FitnessForUse(workload, basis=cells)

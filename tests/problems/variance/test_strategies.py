@@ -117,9 +117,7 @@ class TestRelativeWeights:
 
     def test_queries_where_few_records_are_count_more(self) -> None:
         workload = dm.Workload(sp.csr_array([[1.0, 0, 0], [0, 1, 0], [0, 1, 1]]))
-        np.testing.assert_allclose(
-            strategies.relative_weights(workload, [0.2, 0.6, 0.2]), [1 / 0.6, 1 / 1.8, 1 / 2.4]
-        )
+        np.testing.assert_allclose(strategies.relative_weights(workload, [0.2, 0.6, 0.2]), [1 / 0.6, 1 / 1.8, 1 / 2.4])
 
     @pytest.mark.parametrize("distribution", [[1, 1], [1, -1, 1], [0, 0, 0], [1, np.nan, 1], "even"], ids=str)
     def test_no_distribution(self, distribution: Any) -> None:
@@ -159,9 +157,7 @@ class TestCausal:
             np.testing.assert_allclose((strategy**2).sum(axis=0), mechanism.profile, rtol=1e-6)
 
     def test_fewer_queries_than_cells_have_none(self) -> None:
-        with pytest.raises(
-            dm.errors.InvalidInputError, match="as many independent queries as cells, got 1 for 2"
-        ):
+        with pytest.raises(dm.errors.InvalidInputError, match="as many independent queries as cells, got 1 for 2"):
             dm.LinearGaussianMechanism([[1, 1]], [[1]]).causal_strategy()
 
     def test_exact_answers_have_none(self) -> None:

@@ -135,8 +135,7 @@ CASES: dict[str, Nasty] = GENTLE | {
 }
 TOO_HARSH = ("Hilbert matrix, itself as basis", "few neighbours, basis in many units")
 HARSH: dict[str, Nasty] = {name: case for name, case in nasty.HARSH.items() if name not in TOO_HARSH} | {
-    f"rank-deficient, weight times {factor:g}": (DEFICIENT, changed(np.ones(9), 0, factor))
-    for factor in (1e-6, 1e6)
+    f"rank-deficient, weight times {factor:g}": (DEFICIENT, changed(np.ones(9), 0, factor)) for factor in (1e-6, 1e6)
 }
 
 
@@ -148,9 +147,7 @@ def stated(case: Nasty) -> dm.TotalVariance:
 def check(answer: dm.Solution, tol: float) -> None:
     assert answer.status is dm.Status.CERTIFIED, answer.certificate
     assert answer.certificate.feasible and answer.certificate.certifies(tol)
-    assert (
-        answer.dual.neighbour_weights.sum() == pytest.approx(1) and answer.dual.neighbour_weights.min() >= 0
-    )
+    assert answer.dual.neighbour_weights.sum() == pytest.approx(1) and answer.dual.neighbour_weights.min() >= 0
     assert answer.prices.sum() == pytest.approx(1) and answer.prices.min() >= 0
     mechanism = answer.mechanism
     assert mechanism.squared_privacy_cost == pytest.approx(1, abs=1e-6)
@@ -238,9 +235,7 @@ class TestFast:
         check(answer, tol)
         assert answer.iterations <= most
 
-    def test_derivatives_of_the_dual_function_where_queries_are_fixed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_derivatives_of_the_dual_function_where_queries_are_fixed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
         moves = normal(3, 6, seed=1)
         program = FidelityProgram(normal(3, 3), moves, fixed=True)
@@ -253,9 +248,7 @@ class TestFast:
         matrix = program.queries @ moves * np.sqrt(weights)
         assert decompose(program, weights).fidelity == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
         steps = h * np.eye(6)
-        values = [
-            decompose(program, weights + s).fidelity - decompose(program, weights - s).fidelity for s in steps
-        ]
+        values = [decompose(program, weights + s).fidelity - decompose(program, weights - s).fidelity for s in steps]
         np.testing.assert_allclose(gradient(weights), np.array(values) / h, rtol=1e-6)
         slopes = np.array([(gradient(weights + s) - gradient(weights - s)) / (2 * h) for s in steps])
         expected = np.tril(-weights * slopes * weights[:, None])

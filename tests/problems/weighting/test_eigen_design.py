@@ -213,8 +213,7 @@ class TestReductions:
     def test_finer_groups_and_fewer_principal_queries_are_no_better(self) -> None:
         workload, k = dm.workloads.all_range(16), 16
         by_group = [
-            fast.eigen_design(workload, method="separation", group_size=size).weighting.objective
-            for size in (k, 1)
+            fast.eigen_design(workload, method="separation", group_size=size).weighting.objective for size in (k, 1)
         ]
         by_share = [
             fast.eigen_design(workload, method="principal", share=share).weighting.objective
@@ -318,9 +317,7 @@ class TestInput:
         with pytest.raises(dm.errors.DualmechError, match=next(iter(option))):
             fast.eigen_design(self.workload, **option)
 
-    @pytest.mark.parametrize(
-        "option", [{"method": "fast"}, {"group_size": 0}, {"share": 2.0}, {"tol": 0}], ids=str
-    )
+    @pytest.mark.parametrize("option", [{"method": "fast"}, {"group_size": 0}, {"share": 2.0}, {"tol": 0}], ids=str)
     def test_options_for_eigen_queries_at_hand(self, option: dict[str, Any]) -> None:
         program = dm.QueryWeighting(self.workload, dm.designs.eigen_queries(self.workload))
         with pytest.raises(dm.errors.DualmechError, match=next(iter(option))):
@@ -330,9 +327,7 @@ class TestInput:
         ):
             fast.eigen_weights(self.workload)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize(
-        "workload", [np.eye(3), None, dm.Workload(np.zeros((2, 2)))], ids=["array", "None", "0"]
-    )
+    @pytest.mark.parametrize("workload", [np.eye(3), None, dm.Workload(np.zeros((2, 2)))], ids=["array", "None", "0"])
     def test_workload(self, workload: Any) -> None:
         for function in (fast.eigen_design, dm.designs.eigen_queries):
             with pytest.raises(dm.errors.DualmechError, match="workload"):

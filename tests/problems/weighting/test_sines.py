@@ -65,9 +65,7 @@ class TestSolver:
     def test_finds_what_a_matrix_finds(self, cells: int) -> None:
         one, other = fast.solve(by_sines(cells), tol=1e-9), fast.solve(written(cells), tol=1e-9)
         assert one.status.name == other.status.name == "CERTIFIED"
-        assert one.lower_bound <= other.objective * (1 + 1e-9) and other.lower_bound <= one.objective * (
-            1 + 1e-9
-        )
+        assert one.lower_bound <= other.objective * (1 + 1e-9) and other.lower_bound <= one.objective * (1 + 1e-9)
 
     @pytest.mark.parametrize(("cells", "tol"), [(1024, 1e-9), (8192, 1e-6), (65536, 1e-3)])
     def test_many_cells(self, cells: int, tol: float) -> None:
@@ -86,10 +84,7 @@ class TestAroundIt:
     def test_reductions_and_pure_privacy_write_the_matrix_out(self) -> None:
         ranges, sines = dm.workloads.all_range(32), dm.workloads.sines(32)
         program = dm.QueryWeighting(ranges, sines)
-        found = [
-            fast.eigen_weights(program, method=each).objective
-            for each in ("newton", "separation", "principal")
-        ]
+        found = [fast.eigen_weights(program, method=each).objective for each in ("newton", "separation", "principal")]
         assert [round(each) for each in found] == [2289, 2342, 2588]
         assert dm.QueryWeighting(ranges, sines, privacy="pure").geometry.name == "written"
         assert dm.QueryWeighting(ranges, sines, neighbours="replace").geometry.name == "written"

@@ -47,9 +47,7 @@ class TestKnownOptima:
 
     @pytest.mark.parametrize("privacy", KINDS)
     @pytest.mark.parametrize("d", [2, 4, 16, 64])
-    def test_a_tree_of_wavelets_is_symmetric_enough_for_uniform_dual_weights(
-        self, privacy: str, d: int
-    ) -> None:
+    def test_a_tree_of_wavelets_is_symmetric_enough_for_uniform_dual_weights(self, privacy: str, d: int) -> None:
         """Swapping the halves of a node changes no square of the design: y is uniform, u = (c/g)^(1/(p+1))."""
         problem = dm.QueryWeighting(dm.workloads.all_range(d), rivals.haar_matrix(d), privacy)
         answer = fast.solve(problem, tol=1e-12)
@@ -86,9 +84,7 @@ class TestKnownOptima:
     def test_a_total_that_no_neighbour_changes_is_free(self) -> None:
         """Where one record is replaced, n cells cost ``2 (n - 1)`` by least squares, ``2 n (1 - 1/n)``."""
         design = np.vstack([np.ones(5), np.eye(5)])
-        problem = dm.QueryWeighting(
-            dm.workloads.identity_total(5), design, neighbours=dm.neighbours.replace_one(5)
-        )
+        problem = dm.QueryWeighting(dm.workloads.identity_total(5), design, neighbours=dm.neighbours.replace_one(5))
         answer = fast.solve(problem, tol=1e-9)
         assert answer.primal[0] == np.inf and list(problem.geometry.unmoved) == [0]
         assert problem.strategy_error(answer.primal) == pytest.approx(8, rel=1e-9)

@@ -30,10 +30,7 @@ def transposed(rows: Rows) -> Rows:
 
 def times(one: Rows, two: Rows) -> Rows:
     columns = transposed(two)
-    return [
-        [sum((a * b for a, b in zip(row, column, strict=True)), Fraction(0)) for column in columns]
-        for row in one
-    ]
+    return [[sum((a * b for a, b in zip(row, column, strict=True)), Fraction(0)) for column in columns] for row in one]
 
 
 def reduced(rows: Rows) -> tuple[Rows, list[int]]:
@@ -112,9 +109,7 @@ def attacked(seed: int) -> tuple[Array, Array, str, Any]:
         workload = rng.integers(-3, 4, (len(workload), cells)).astype(float)
     if not np.any(workload):
         workload = whole[:1].copy() if np.any(whole[0]) else whole[np.any(whole, axis=1)][:1]
-    neighbours: Any = [None, None, "replace", rng.integers(-2, 3, (cells, 3)) + np.eye(cells, 3)][
-        rng.integers(4)
-    ]
+    neighbours: Any = [None, None, "replace", rng.integers(-2, 3, (cells, 3)) + np.eye(cells, 3)][rng.integers(4)]
     return workload, whole, ("approximate", "pure")[rng.integers(2)], neighbours
 
 
@@ -137,15 +132,11 @@ def wrong(seed: int) -> str:
     moved = (
         np.eye(design.shape[1])
         if problem.neighbours is None
-        else np.asarray(
-            problem.neighbours.todense() if hasattr(problem.neighbours, "todense") else problem.neighbours
-        )
+        else np.asarray(problem.neighbours.todense() if hasattr(problem.neighbours, "todense") else problem.neighbours)
     )
     sizes = [[abs(each) ** (3 - power) for each in row] for row in times(fractions(design), fractions(moved))]
     with mp.workdps(60):
-        for cost, root, off in zip(
-            costs, problem.geometry.roots, problem.geometry.root_rounding, strict=True
-        ):
+        for cost, root, off in zip(costs, problem.geometry.roots, problem.geometry.root_rounding, strict=True):
             if abs(mp.sqrt(rational(cost)) - mp.mpf(float(root))) > mp.mpf(float(off)):
                 return f"seed {seed}: cost {float(cost)} is not {root}² within {off}"
         guesses = [(answer.primal, answer.dual)]
@@ -181,9 +172,7 @@ def values(costs: list[Fraction], sizes: Rows, primal: Array, dual: Array, power
         sum((weight * row[place] for weight, row in zip(weights, sizes, strict=True) if weight), Fraction(0))
         for place in range(len(sizes[0]))
     )
-    needs = [
-        (cost, weight) for cost, weight in zip(costs, weights, strict=True) if weight is not None and cost
-    ]
+    needs = [(cost, weight) for cost, weight in zip(costs, weights, strict=True) if weight is not None and cost]
     if any(not weight for _, weight in needs):
         return bound, bound  # weights of nothing achieve nothing, the optimum is at least what is proven
     achieved = sum((cost / weight**power for cost, weight in needs if weight), Fraction(0)) * spent**power
