@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import FEASIBLE
-from dualmech.errors import GeometryError, InvalidInputError
+from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
 from dualmech.linalg import to_dense
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
@@ -41,7 +41,7 @@ def joined(parts: Iterable[Ranked]) -> Ranked:
     return [(tuple(index for index, _ in firsts), float(np.prod([value for _, value in firsts])))]
 
 
-def joined_words(words: Iterable[Callable[[Any], str]], index: tuple[Any, ...]) -> str:
+def joined_words(words: Iterable[Callable[[Any], str]], index: Iterable[object]) -> str:
     """Return what one of a product is called: what each factor calls its own."""
     return " & ".join(each(own) for each, own in zip(words, index, strict=True))
 
@@ -93,6 +93,11 @@ def _times(ratio: float, limit: str) -> str:
 
 
 T = TypeVar("T")
+Point = TypeVar("Point")
+Lambda = TypeVar("Lambda")  # dual weights λ on neighbours
+Mu = TypeVar("Mu")  # dual weights μ on queries
+Numbers = TypeVar("Numbers")  # targets or weights, one per item
+NumbersIn = TypeVar("NumbersIn", contravariant=True)
 Index = npt.NDArray[np.intp]
 Judged = tuple[float, float]  # a number and an allowance for its rounding, relative
 
@@ -134,7 +139,7 @@ class VarianceDual:
     neighbour_weights: Any
 
 
-class Forms(Protocol):
+class Forms(Protocol[NumbersIn]):
     """Both sides of noise: what it costs pairs of neighbours, and what variances it gives queries."""
 
     @property
@@ -145,19 +150,19 @@ class Forms(Protocol):
     def cost_rounding(self) -> float:
         """Allowance for the rounding of the cost, relative."""
 
-    def excess(self, targets: Any) -> Judged:
+    def excess(self, targets: NumbersIn) -> Judged:
         """Return the largest ratio of a variance to its target."""
 
-    def total(self, weights: Any) -> Judged:
+    def total(self, weights: NumbersIn) -> Judged:
         """Return the weighted sum of the variances of all queries."""
 
     def binding(self, slack: float) -> Index:
         """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
 
-    def loose(self, targets: Any, slack: float) -> Index:
+    def loose(self, targets: NumbersIn, slack: float) -> Index:
         """Return the queries, or tables, below their targets by more than `slack`, relative."""
 
-    def worst_items(self, targets: Any) -> Ranked:
+    def worst_items(self, targets: NumbersIn) -> Ranked:
         """Return the queries, or tables, of the largest variances over their targets, with these."""
 
     def worst_neighbours(self) -> Ranked:
@@ -173,7 +178,7 @@ def decompositions(rank: int, rows: int) -> float:
     return 180.0 * rank**3 + 16.0 * rows * rank**2
 
 
-DenseBuilder = Callable[[Workload, Array, Any], "Geometry"]
+DenseBuilder = Callable[[Workload, Array, Matrix | None], "Geometry"]
 """Makes the dense geometry of a workload, its numbers, one per query, and a matrix of neighbours."""
 
 
@@ -182,7 +187,7 @@ class Request:
     """A workload, its numbers and its neighbours, for which a geometry is looked for."""
 
     workload: Workload
-    given: Any  # targets or weights
+    given: object  # targets or weights
     name: str  # what they are called
     dense: DenseBuilder
     neighbours: Relation | Matrix | None  # a matrix of differences for dense geometries alone
@@ -210,8 +215,8 @@ def numbers_by_table(geometry: str, workload: Workload, tables: Any, given: obje
 
 
 @runtime_checkable
-class Geometry(Protocol):
-    """The structure of a workload, and how to evaluate noise on it.
+class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
+    """The structure of a workload, and how to evaluate noise on it: generic in its points, dual weights and numbers.
 
     Numbers that come with the queries, targets or weights, are one per *item*: a query of a dense geometry, a table of
     blocks and of split noise, and on a product a tuple of what each factor takes.
@@ -229,7 +234,7 @@ class Geometry(Protocol):
         nothing holds.
         """
 
-    def numbers(self, workload: Workload, given: Any, name: str) -> Any:
+    def numbers(self, workload: Workload, given: object, name: str) -> Numbers:
         """Return one number per item from what was given; refuse a workload that is not the geometry's own."""
 
     @property
@@ -240,43 +245,43 @@ class Geometry(Protocol):
     def rank(self) -> int:
         """Size of the largest matrix that is decomposed."""
 
-    def point(self, primal: Any) -> Any:
+    def point(self, primal: object) -> Point:
         """Return a primal point of the right form and shapes, its entries unseen; refuse any other."""
 
-    def checked(self, given: Any) -> Any:
+    def checked(self, given: object) -> Point:
         """Return a given answer as a point; refuse one that is no covariance."""
 
-    def divide(self, point: Any, divisor: float) -> Any:
+    def divide(self, point: Point, divisor: float) -> Point:
         """Return noise over a positive number; by nothing else: the judge refuses the rest."""
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, object]:
         """Return what fixes this geometry on any machine, beside the workload and its name."""
 
-    def in_numbers(self, workload: Workload, kind: str, numbers: Any) -> dict[str, Any]:
+    def in_numbers(self, workload: Workload, kind: str, numbers: Numbers) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it; `kind` is ``targets`` or ``weights``."""
 
-    def stored(self, point: Any) -> Any:
+    def stored(self, point: Point) -> object:
         """Return a point as a file holds it, so that it means the same on any machine; `restored` takes it back."""
 
-    def restored(self, point: Any) -> Any:
+    def restored(self, point: object) -> object:
         """Return a point from what a file holds."""
 
-    def forms(self, point: Any) -> Any:
+    def forms(self, point: Point) -> Forms[Numbers] | None:
         """Evaluate both sides of a checked point; None for what is no covariance, or that some neighbour leaves."""
 
-    def largest_ratio(self, point: Any, targets: Any) -> float:
+    def largest_ratio(self, point: Point, targets: Numbers) -> float:
         """Return the largest ratio of a variance to its target, however noise is at the neighbours."""
 
-    def weights(self, dual: Any, queries: bool = True) -> tuple[Any, Any]:
+    def weights(self, dual: object, queries: bool = True) -> tuple[Lambda, Mu]:
         """Return checked weights on neighbours and, if asked for, on queries; refuse other shapes."""
 
-    def bound(self, neighbour_weights: Any, query_weights: Any, targets: Any) -> Judged:
+    def bound(self, neighbour_weights: Lambda, query_weights: Mu, targets: Numbers) -> Judged:
         """Return ``‖diag(√μ) W U diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)``; 0 from weights that prove nothing."""
 
-    def total_bound(self, neighbour_weights: Any, weights: Any) -> Judged:
+    def total_bound(self, neighbour_weights: Lambda, weights: Numbers) -> Judged:
         """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i``; 0 from weights that prove nothing."""
 
-    def per_query(self, workload: Workload, numbers: Any) -> Array:
+    def per_query(self, workload: Workload, numbers: Numbers) -> Array:
         """Return one number per query of the workload asked, from one per item; refused for too many queries."""
 
     def item_words(self, index: Any) -> str:
@@ -285,10 +290,10 @@ class Geometry(Protocol):
     def neighbour_words(self, index: Any) -> str:
         """Return what neighbours of `Forms.worst_neighbours` are called."""
 
-    def prices(self, query_weights: Any, targets: Any) -> Array:
+    def prices(self, query_weights: Mu, targets: Numbers) -> Array:
         """Return each item's share of ``Σ μ_j c_j``."""
 
-    def total_prices(self, neighbour_weights: Any, weights: Any) -> Array:
+    def total_prices(self, neighbour_weights: Lambda, weights: Numbers) -> Array:
         """Return each item's share of the trace norm that `total_bound` squares."""
 
 
@@ -304,6 +309,18 @@ def scale_to_limit(
         with np.errstate(divide="ignore", invalid="ignore"):
             noise = divided(noise, np.float64(found * margin) ** power)
     return noise
+
+
+def given_weights(dual: Any, queries: bool) -> tuple[Any, Any]:
+    """Return what was given as weights on neighbours and, if asked for, on queries; anything but a pair is refused."""
+    if not queries:
+        return getattr(dual, "neighbour_weights", dual), None
+    try:
+        neighbours, asked = dual
+    except (TypeError, ValueError) as error:
+        given = type(dual).__name__
+        raise InputTypeError(f"dual must be a FitnessDual or a pair of weights as its, got {given}") from error
+    return neighbours, asked
 
 
 def read_weights(count: int, given: object, name: str, each: str) -> Array:

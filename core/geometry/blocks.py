@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,13 +27,13 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import (
     SET_UP,
-    FitnessDual,
     Index,
     Judged,
     Offer,
     Ranked,
     Request,
     decompositions,
+    given_weights,
     numbers_by_table,
     ranked,
     read_weights,
@@ -87,11 +87,11 @@ class BlockPoint:
 class BasedPoint:
     """Noise on blocks with the basis of each, so that it means the same to a machine that would choose another."""
 
-    levels: Any
-    covariances: tuple[Any, ...] = ()
-    bases: tuple[Any, ...] = ()
+    levels: Array
+    covariances: tuple[Array, ...] = ()
+    bases: tuple[Array, ...] = ()
 
-    def on(self, blocks: Sequence[Any]) -> BlockPoint:
+    def on(self, blocks: Sequence[Block]) -> BlockPoint:
         """Return the noise on the bases of blocks."""
         for name, own in (("covariances", self.covariances), ("bases", self.bases)):
             if not isinstance(own, tuple) or len(own) != len(blocks):
@@ -105,7 +105,7 @@ class BasedPoint:
 class BlockForms:
     """Cost of a pair of neighbours of each orbit, variance of a query of each orbit, and their rounding, absolute."""
 
-    blocks: Any
+    blocks: Blocks
     costs: Array
     variances: Array
     cost_allowance: Array
@@ -157,14 +157,14 @@ class BlockForms:
         return np.asarray(largest / targets)
 
 
-def as_block_point(blocks: Any, primal: Any) -> BlockPoint:
+def as_block_point(blocks: Blocks, primal: object) -> BlockPoint:
     """Return a primal point of the right shapes, its entries unseen; levels alone where no block has a covariance."""
     if not isinstance(primal, BlockPoint):
         if blocks.matrix_blocks or isinstance(primal, str):
             raise InputTypeError(
                 f"primal must be noise on blocks, a dualmech.duals.BlockPoint, got {type(primal).__name__}"
             )
-        primal = BlockPoint(primal)
+        primal = BlockPoint(cast(Array, primal))
     if not isinstance(primal.covariances, Sequence):
         raise InputTypeError(f"covariances must be a tuple, got {type(primal.covariances).__name__}")
     levels = np.zeros(0) if validate.is_empty(primal.levels) else validate.numeric(1, levels=primal.levels)
@@ -184,7 +184,7 @@ def as_block_point(blocks: Any, primal: Any) -> BlockPoint:
     return BlockPoint(levels, tuple(found))
 
 
-def evaluate(blocks: Any, point: BlockPoint) -> BlockForms | None:
+def evaluate(blocks: Blocks, point: BlockPoint) -> BlockForms | None:
     """Evaluate both sides; None for noise that is no covariance, or that some record leaves."""
     levels = point.levels
     if not (np.all(np.isfinite(levels)) and np.all(levels > 0)):
@@ -209,7 +209,7 @@ def evaluate(blocks: Any, point: BlockPoint) -> BlockForms | None:
     return BlockForms(blocks, costs, variances, cost_rounding, variance_rounding + hidden)
 
 
-def trace_norm(blocks: Any, neighbour_weights: Array, query_weights: Array) -> Judged:
+def trace_norm(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -> Judged:
     """Return ``Σ_b ‖diag(√μ) V_b diag(√λ)‖_*`` for weights of finite, not negative entries, and its rounding, absolute.
 
     What the entries of V_b may be off, by the rounding of means over classes, is part of the allowance.
@@ -234,7 +234,7 @@ def trace_norm(blocks: Any, neighbour_weights: Array, query_weights: Array) -> J
     return total, float(allowance + blocks.rounding_threshold * reach * copies)
 
 
-def block_shares(blocks: Any, neighbour_weights: Array, query_weights: Array) -> Array:
+def block_shares(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -> Array:
     """Return what each orbit of queries adds to `trace_norm`: the diagonals of ``X s X'``, X left singular vectors."""
     seen = np.asarray(blocks.scalar_blocks.T @ query_weights)
     moved = np.asarray(blocks.reach.T @ neighbour_weights)
@@ -248,7 +248,7 @@ def block_shares(blocks: Any, neighbour_weights: Array, query_weights: Array) ->
     return found
 
 
-def _all_noise(blocks: Any, point: BlockPoint) -> float:
+def _all_noise(blocks: Blocks, point: BlockPoint) -> float:
     """Return the variances of all coordinates of all copies of all blocks, added up."""
     several = zip(blocks.matrix_blocks, point.covariances, strict=True)
     return float(blocks.copies @ point.levels + sum(each.copies * np.trace(noise) for each, noise in several))
@@ -431,11 +431,11 @@ class Blocks:
         """Return a primal point of the right shapes, its entries unseen."""
         return as_block_point(self, primal)
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, object]:
         """Return the neighbours, where they are others than by default."""
         return {} if self.neighbours is None else {"neighbours": str(self.neighbours)}
 
-    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
         """Return what the tables ask; refused where neighbours differ in several cells."""
         return tables_in_numbers(self.workload, kind, numbers, self.neighbours)
 
@@ -444,7 +444,7 @@ class Blocks:
         bases = tuple(block.moves for block in self.matrix_blocks)
         return BasedPoint(point.levels, point.covariances, bases)
 
-    def restored(self, point: object) -> Any:
+    def restored(self, point: object) -> object:
         """Return noise on these blocks' bases; anything else is left to the judge."""
         return point.on(self.matrix_blocks) if isinstance(point, BasedPoint) else point
 
@@ -468,15 +468,12 @@ class Blocks:
         forms = self.forms(point)
         return np.inf if forms is None else forms.excess(targets)[0]
 
-    def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
+    def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         """Return weights of orbits of neighbours and, if asked for, of queries, their entries unseen."""
-        if queries and not isinstance(dual, FitnessDual):
-            raise InputTypeError(f"dual must be a FitnessDual of dualmech, got {type(dual).__name__}")
-        given = getattr(dual, "neighbour_weights", dual)
-        first = read_weights(self.reach.shape[0], given, "neighbour_weights", "orbit")
-        if not queries:
-            return first, np.zeros(0)
-        return first, read_weights(len(self.tables), dual.query_weights, "query_weights", "orbit")
+        first, last = given_weights(dual, queries)
+        checked = read_weights(self.reach.shape[0], first, "neighbour_weights", "orbit")
+        own = read_weights(len(self.tables), last, "query_weights", "orbit") if queries else np.zeros(0)
+        return checked, own
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
         """Return ``(Σ_b ‖diag(√μ) V_b diag(√λ)‖_*)² / (Σ λ_o Σ μ_j c_j)`` and its rounding, relative."""

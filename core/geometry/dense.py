@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -23,6 +23,7 @@ from dualmech.geometry.base import (
     Ranked,
     Request,
     decompositions,
+    given_weights,
     ranked,
     read_weights,
     shares,
@@ -135,7 +136,7 @@ class Sides:
         return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
 
 
-def quadratic_forms(geometry: Any, covariance: Array) -> DenseForms | None:
+def quadratic_forms(geometry: Dense, covariance: Array) -> DenseForms | None:
     """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
     judged = judged_covariance(covariance, geometry.moves, geometry.moves_rounding)
     if judged is None:
@@ -171,7 +172,7 @@ def evaluate(problem: HasTargets, primal: npt.ArrayLike) -> Sides:
         return Sides(forms.profile, ratios, forms.cost_rounding + forms.excess(problem.targets)[1])
 
 
-def trace_norm_bound(geometry: Any, neighbour_weights: Array, factors: Array) -> Judged:
+def trace_norm_bound(geometry: Dense, neighbour_weights: Array, factors: Array) -> Judged:
     """Return ``‖diag(factors) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where λ proves nothing.
 
     It bounds ``max_i (B u_i)'Σ⁻¹(B u_i) · Σ_j factors_j² v_j Σ v_j'`` from below, whatever the covariance.
@@ -304,11 +305,11 @@ class Dense:
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")
         return each
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, object]:
         """Return the basis and the neighbours."""
         return {"basis": self.basis, "neighbours": self.neighbours}
 
-    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
         """Return the matrices of a workload and of the neighbours, and the number of each query."""
         return {"kind": kind, "numbers": numbers} | self.matrices(workload)
 
@@ -316,16 +317,16 @@ class Dense:
         """Return rows that get noise, the basis, and its covariance."""
         return self.basis, np.asarray(point)
 
-    def matrices(self, workload: Workload) -> dict[str, Any]:
+    def matrices(self, workload: Workload) -> dict[str, object]:
         """Return the matrices of a workload and of the neighbours as proof files have them."""
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
         return {"workload": workload.dense(), "neighbours": moves}
 
-    def stored(self, point: object) -> Any:
+    def stored(self, point: object) -> object:
         """Return a point as a file holds it: as it is."""
         return point
 
-    def restored(self, point: object) -> Any:
+    def restored(self, point: object) -> object:
         """Return a point from what a file holds."""
         return point
 
@@ -380,7 +381,7 @@ class Dense:
         left += self.mismatch**2 * float(self.leverage @ sizes @ self.leverage)
         return values, 2 * size * linalg.EPS * magnitudes + left
 
-    def point(self, primal: npt.ArrayLike) -> Array:
+    def point(self, primal: object) -> Array:
         """Return a primal point as a matrix of the right shape, its entries unseen; text and the like are refused."""
         covariance = validate.numeric(2, covariance=primal)
         if covariance.shape != (self.rank, self.rank):
@@ -416,13 +417,9 @@ class Dense:
         spread = self.representation @ covariance
         return spread, np.einsum("jk,jk->j", spread, self.representation)
 
-    def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
+    def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         """Return weights on neighbours (s,) and, if asked for, on queries (m,), their entries unseen."""
-        counts = self.moves.shape[1], self.workload.shape[0]
-        if not queries:
-            given = getattr(dual, "neighbour_weights", dual)
-            return read_weights(counts[0], given, *ON_NEIGHBOURS), np.zeros(0)
-        return as_dual_weights(dual, *counts)
+        return as_dual_weights(dual, self.moves.shape[1], self.workload.shape[0] if queries else None)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
         """Return ``‖diag(√μ) W U diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its rounding, relative.
@@ -471,13 +468,11 @@ class Dense:
         return numbers
 
 
-def as_dual_weights(dual: Iterable[npt.ArrayLike], neighbours: int, queries: int) -> tuple[Array, Array]:
-    """Return weights on neighbours (s,) and on queries (m,), their entries unseen; other shapes are refused."""
-    try:
-        first, last = dual
-    except (TypeError, ValueError) as error:
-        raise InputTypeError("dual must be a pair of weights, on neighbours and on queries") from error
-    return read_weights(neighbours, first, *ON_NEIGHBOURS), read_weights(queries, last, *ON_QUERIES)
+def as_dual_weights(dual: object, neighbours: int, queries: int | None) -> tuple[Array, Array]:
+    """Return weights on neighbours (s,) and, if any, on queries (m,), their entries unseen; refuse other shapes."""
+    first, last = given_weights(dual, queries is not None)
+    checked = read_weights(neighbours, first, *ON_NEIGHBOURS)
+    return checked, np.zeros(0) if queries is None else read_weights(queries, last, *ON_QUERIES)
 
 
 def _alike_where_asked_alike(dense: Array, rows: Array) -> Array:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from dualmech.geometry.base import (
     Offer,
     Ranked,
     Request,
+    given_weights,
     joined,
     joined_words,
 )
@@ -35,6 +36,9 @@ from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.products import ProductWorkload
 
 T = TypeVar("T")
+
+PerFactor: TypeAlias = tuple[Any, ...]
+"""What a product has of points, weights or numbers: one item per factor, as its geometry has it."""
 
 PRODUCT_FROM = 512
 """Number of cells above which ``auto`` looks for a product: in numbers one by one, and in a single table."""
@@ -60,7 +64,7 @@ class ByFactor:
     (array([1., 2.]), array([4., 4., 4.]))
     """
 
-    numbers: tuple[Any, ...]
+    numbers: PerFactor
 
     def __init__(self, *numbers: object) -> None:
         object.__setattr__(self, "numbers", numbers)
@@ -83,11 +87,11 @@ class ProductForms:
         """Allowance for the rounding of the cost, relative."""
         return _product_rounding(each.cost_rounding for each in self.factors)
 
-    def excess(self, targets: Sequence[Any]) -> Judged:
+    def excess(self, targets: PerFactor) -> Judged:
         """Return the largest ratio of a variance to its target, the product of the factors'."""
         return _product_judged(each.excess(own) for each, own in zip(self.factors, targets, strict=True))
 
-    def total(self, weights: Sequence[Any]) -> Judged:
+    def total(self, weights: PerFactor) -> Judged:
         """Return the weighted sum of the variances, the product of the factors'."""
         return _product_judged(each.total(own) for each, own in zip(self.factors, weights, strict=True))
 
@@ -108,11 +112,11 @@ class ProductForms:
             found = np.add.outer(size * found, own).ravel()
         return found
 
-    def loose(self, targets: Sequence[Any], slack: float) -> Index:
+    def loose(self, targets: PerFactor, slack: float) -> Index:
         """Refuse: of a product, queries are too many to tell apart one by one."""
         raise InvalidInputError("loose queries of a product are those of its factors; take the factors' own")
 
-    def worst_items(self, targets: Sequence[Any]) -> Ranked:
+    def worst_items(self, targets: PerFactor) -> Ranked:
         """Return the query that is worst in every factor, the factors' numbers of it."""
         return joined(each.worst_items(own) for each, own in zip(self.factors, targets, strict=True))
 
@@ -152,7 +156,7 @@ class Product:
         shares = _shares(workload, given, request.name)
         offers = _each_once(given, zip(workload.factors, shares, strict=True), partial(_factor_offer, request))
 
-        def take() -> tuple[Geometry, tuple[Any, ...]]:
+        def take() -> tuple[Product, PerFactor]:
             taken = _each_once(given, ((each,) for each in offers), lambda each: each.take())
             made, held = cls(workload, tuple(one for one, _ in taken)), tuple(two for _, two in taken)
             made.representable(request.name, held)
@@ -161,69 +165,69 @@ class Product:
         distinct = {id(each): each.operations - SET_UP for each in offers}
         return Offer(SET_UP + sum(distinct.values()), take)
 
-    def numbers(self, workload: Workload, given: object, name: str) -> tuple[Any, ...]:
+    def numbers(self, workload: Workload, given: object, name: str) -> PerFactor:
         """Return the numbers of each factor; those of one that comes again are read once."""
         found = _multiplied(workload, given, name, True)
         if found is None or not found[0].same_as(self.workload):
             raise InvalidInputError("geometry must be of this workload")
         pairs = zip(found[0].factors, self.factors, _shares(*found, name), strict=True)
-        held = _each_once(found[1], pairs, lambda own, factor, share: factor.numbers(own, share, name))
+        held = tuple(_each_once(found[1], pairs, lambda own, factor, share: factor.numbers(own, share, name)))
         self.representable(name, held)
-        return tuple(held)
+        return held
 
     @property
     def rank(self) -> int:
         """Size of the largest matrix of a factor."""
         return max(each.rank for each in self.factors)
 
-    def point(self, primal: object) -> tuple[Any, ...]:
+    def point(self, primal: object) -> PerFactor:
         """Return the factors' points, checked by their own geometries."""
         return self._per_factor("primal", primal, lambda factor, own: factor.point(own))
 
-    def checked(self, given: object) -> tuple[Any, ...]:
+    def checked(self, given: object) -> PerFactor:
         """Return the factors' answers as points; what is no covariance is refused."""
         return self._per_factor("primal", given, lambda factor, own: factor.checked(own))
 
-    def divide(self, point: tuple[Any, ...], divisor: float) -> tuple[Any, ...]:
+    def divide(self, point: PerFactor, divisor: float) -> PerFactor:
         """Return noise over a positive number: every factor takes its share of it."""
         share = np.float64(divisor) ** (1 / len(self.factors)) if divisor > 0 else np.float64(np.nan)
         return tuple(factor.divide(own, share) for factor, own in zip(self.factors, point, strict=True))
 
-    def forms(self, point: tuple[Any, ...]) -> ProductForms | None:
+    def forms(self, point: PerFactor) -> ProductForms | None:
         """Evaluate both sides; None where a factor's point is no covariance."""
         found = [factor.forms(own) for factor, own in zip(self.factors, point, strict=True)]
-        return None if any(each is None for each in found) else ProductForms(self, tuple(found))
+        held = tuple(each for each in found if each is not None)
+        return ProductForms(self, held) if len(held) == len(found) else None
 
-    def largest_ratio(self, point: tuple[Any, ...], targets: Sequence[Any]) -> float:
+    def largest_ratio(self, point: PerFactor, targets: PerFactor) -> float:
         """Return the largest ratio of a variance to its target."""
         return products.product(
             max(factor.largest_ratio(own, limits), 0.0)
             for factor, own, limits in zip(self.factors, point, targets, strict=True)
         )
 
-    def weights(self, dual: Any, queries: bool = True) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def weights(self, dual: object, queries: bool = True) -> tuple[PerFactor, PerFactor]:
         """Return the factors' weights, checked by their own geometries."""
-        if queries and not isinstance(dual, FitnessDual):
-            raise InputTypeError(f"dual must be a FitnessDual of dualmech, got {type(dual).__name__}")
-        first = self._per_factor("neighbour_weights", getattr(dual, "neighbour_weights", dual), lambda _, own: own)
-        last = self._per_factor("query_weights", dual.query_weights, lambda _, own: own) if queries else first
+        neighbours, asked = given_weights(dual, queries)
+        first = self._per_factor("neighbour_weights", neighbours, lambda _, own: own)
+        last = self._per_factor("query_weights", asked, lambda _, own: own) if queries else first
         pairs = [
             factor.weights(FitnessDual(one, two) if queries else one, queries)
             for factor, one, two in zip(self.factors, first, last, strict=True)
         ]
         return tuple(one for one, _ in pairs), tuple(two for _, two in pairs)
 
-    def bound(self, neighbour_weights: Any, query_weights: Any, targets: Any) -> Judged:
+    def bound(self, neighbour_weights: PerFactor, query_weights: PerFactor, targets: PerFactor) -> Judged:
         """Return the product of the factors' bounds."""
         given = zip(self.factors, neighbour_weights, query_weights, targets, strict=True)
         return _product_judged(factor.bound(*own) for factor, *own in given)
 
-    def total_bound(self, neighbour_weights: Any, weights: Any) -> Judged:
+    def total_bound(self, neighbour_weights: PerFactor, weights: PerFactor) -> Judged:
         """Return the product of the factors' bounds."""
         given = zip(self.factors, neighbour_weights, weights, strict=True)
         return _product_judged(factor.total_bound(*own) for factor, *own in given)
 
-    def prices(self, query_weights: Any, targets: Any) -> Array:
+    def prices(self, query_weights: PerFactor, targets: PerFactor) -> Array:
         """Return each query's share of the cost (m,), refused where they are too many to write out.
 
         It is the product of the factors' shares, in which a table's share is spread evenly over its queries.
@@ -231,24 +235,24 @@ class Product:
         given = zip(self.factors, query_weights, targets, strict=True)
         return self.outer([factor.prices(*own) for factor, *own in given])
 
-    def total_prices(self, neighbour_weights: Any, weights: Any) -> Array:
+    def total_prices(self, neighbour_weights: PerFactor, weights: PerFactor) -> Array:
         """Return each query's share of the total (m,), as `prices`."""
         given = zip(self.factors, neighbour_weights, weights, strict=True)
         return self.outer([factor.total_prices(*own) for factor, *own in given])
 
-    def item_words(self, index: tuple[Any, ...]) -> str:
+    def item_words(self, index: PerFactor) -> str:
         """Return what a query is called, by factor."""
         return joined_words([each.item_words for each in self.factors], index)
 
-    def neighbour_words(self, index: tuple[Any, ...]) -> str:
+    def neighbour_words(self, index: PerFactor) -> str:
         """Return where neighbours differ, by factor."""
         return joined_words([each.neighbour_words for each in self.factors], index)
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, object]:
         """Return the basis of each factor, None for one that has none."""
         return {"bases": tuple(factor.statement().get("basis") for factor in self.factors)}
 
-    def in_numbers(self, workload: Workload, kind: str, numbers: Sequence[Any]) -> dict[str, Any]:
+    def in_numbers(self, workload: Workload, kind: str, numbers: PerFactor) -> dict[str, object]:
         """Return what each factor asks."""
         given = zip(self.factors, self.workload.factors, numbers, strict=True)
         return {
@@ -256,22 +260,22 @@ class Product:
             "factors": [{**factor.in_numbers(own, kind, each), "allowed": 1.0} for factor, own, each in given],
         }
 
-    def stored(self, point: Sequence[Any]) -> tuple[Any, ...]:
+    def stored(self, point: PerFactor) -> PerFactor:
         """Return a point as a file holds it: each factor's own."""
         return tuple(factor.stored(own) for factor, own in zip(self.factors, point, strict=True))
 
-    def restored(self, point: object) -> Any:
+    def restored(self, point: object) -> object:
         """Return a point from what a file holds; anything else is left to the judge."""
         if not isinstance(point, tuple) or len(point) != len(self.factors):
             return point
         return tuple(factor.restored(own) for factor, own in zip(self.factors, point, strict=True))
 
-    def per_query(self, workload: Workload, numbers: Sequence[Any]) -> Array:
+    def per_query(self, workload: Workload, numbers: PerFactor) -> Array:
         """Return one number per query (m,), refused where they are too many to write out."""
         given = zip(self.workload.factors, self.factors, numbers, strict=True)
         return products.outer([factor.per_query(asked, own) for asked, factor, own in given])
 
-    def representable(self, name: str, numbers: Sequence[Any]) -> None:
+    def representable(self, name: str, numbers: PerFactor) -> None:
         """Refuse numbers of the factors whose products no double can hold."""
         held = [np.asarray(each, dtype=np.float64) for each in numbers]
         for end in ([each.max() for each in held], [each[each > 0].min() for each in held]):
@@ -289,7 +293,7 @@ class Product:
             found.append(own)
         return products.outer(found)
 
-    def _per_factor(self, name: str, given: object, checked: Callable[[Geometry, Any], Any]) -> tuple[Any, ...]:
+    def _per_factor(self, name: str, given: object, checked: Callable[[Geometry, Any], Any]) -> PerFactor:
         """Return one item per factor."""
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise InputTypeError(f"{name} must be a sequence, one item per factor, got {type(given).__name__}")
@@ -298,7 +302,7 @@ class Product:
         return tuple(checked(factor, own) for factor, own in zip(self.factors, given, strict=True))
 
 
-def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple[ProductWorkload, Any] | None:
+def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple[ProductWorkload, object] | None:
     """Return what is asked as a product with one number, or numbers by factor; None where it is none.
 
     Numbers of all queries one by one are factored, and a single table is taken as a product, where that is asked for
@@ -319,7 +323,7 @@ def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple
     return None
 
 
-def _shares(workload: ProductWorkload, given: object, name: str) -> tuple[Any, ...]:
+def _shares(workload: ProductWorkload, given: object, name: str) -> PerFactor:
     """Return the numbers of each factor."""
     count = len(workload.factors)
     if not isinstance(given, ByFactor):
@@ -337,7 +341,7 @@ def _factor_offer(request: Request, factor: Workload, own: object) -> Offer:
     return found
 
 
-def _each_once(given: object, items: Iterable[tuple[Any, ...]], found: Callable[..., T]) -> list[T]:
+def _each_once(given: object, items: Iterable[PerFactor], found: Callable[..., T]) -> list[T]:
     """Return what is found for each factor, of one that comes again once; an error of several numbers says of which."""
     known: dict[tuple[object, ...], T] = {}
     keys = []
@@ -354,12 +358,12 @@ def _each_once(given: object, items: Iterable[tuple[Any, ...]], found: Callable[
     return [known[key] for key in keys]
 
 
-def _product_judged(judged: Any) -> Judged:
+def _product_judged(judged: Iterable[Judged]) -> Judged:
     values, roundings = zip(*judged, strict=True)
     return products.product([max(each, 0.0) for each in values]), _product_rounding(roundings)
 
 
-def _product_rounding(roundings: Any) -> float:
+def _product_rounding(roundings: Iterable[float]) -> float:
     with np.errstate(over="ignore"):
         return float(np.expm1(math.fsum(math.log1p(each) for each in roundings)))
 

@@ -15,13 +15,13 @@ from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import (
     SET_UP,
-    FitnessDual,
     Index,
     Judged,
     Offer,
     Ranked,
     Request,
     decompositions,
+    given_weights,
     numbers_by_table,
     ranked,
     read_weights,
@@ -283,21 +283,20 @@ class Split:
         forms = self.forms(point)
         return np.inf if forms is None else forms.excess(targets)[0]
 
-    def weights(self, dual: Any, queries: bool = True) -> tuple[list[Array], SplitWeights]:
+    def weights(self, dual: object, queries: bool = True) -> tuple[list[Array], SplitWeights]:
         """Return weights of every attribute's values and, if asked for, queries and of tables, their entries unseen."""
-        if queries and not (isinstance(dual, FitnessDual) and isinstance(dual.query_weights, SplitWeights)):
-            raise InputTypeError(
-                f"dual must be a FitnessDual of dualmech with dualmech.duals.SplitWeights, got {type(dual).__name__}"
-            )
+        first, last = given_weights(dual, queries)
+        if queries and not isinstance(last, SplitWeights):
+            raise InputTypeError(f"query weights must be dualmech.duals.SplitWeights, got {type(last).__name__}")
         sizes, count = self.workload.sizes, len(self.workload.tables.axes)
-        given = self._as_attribute_arrays("neighbour_weights", getattr(dual, "neighbour_weights", dual), 1)
+        given = self._as_attribute_arrays("neighbour_weights", first, 1)
         users = self._read_all(sizes, given, "neighbour_weights", "value")
         counts = self.workload.table_shape(range(len(sizes)))
         if not queries:
             return users, SplitWeights(tuple(np.ones(each) for each in counts), np.ones(count))
-        asked = self._as_attribute_arrays("query_weights", dual.query_weights.queries, 1)
+        asked = self._as_attribute_arrays("query_weights", last.queries, 1)
         asked = self._read_all(counts, asked, "query_weights", "query")
-        tables = read_weights(count, dual.query_weights.tables, "table_weights", "table")
+        tables = read_weights(count, last.tables, "table_weights", "table")
         return users, SplitWeights(tuple(asked), tables)
 
     def _read_all(self, counts: Sequence[int], given: list[Array], name: str, each: str) -> list[Array]:
@@ -331,19 +330,19 @@ class Split:
         """Return where the worst neighbours differ."""
         return "neighbours at the record that is worst in every attribute"
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, object]:
         """Return nothing: the workload says all."""
         return {}
 
-    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
         """Return what the tables ask."""
         return tables_in_numbers(self.workload, kind, numbers, None)
 
-    def stored(self, point: object) -> Any:
+    def stored(self, point: object) -> object:
         """Return a point as a file holds it: as it is."""
         return point
 
-    def restored(self, point: object) -> Any:
+    def restored(self, point: object) -> object:
         """Return a point from what a file holds."""
         return point
 

@@ -39,7 +39,7 @@ class Sets:
         return self._names[id(asked)]
 
 
-def tables_in_numbers(workload: Any, kind: str, numbers: Any, relation: Relation | None) -> dict[str, Any]:
+def tables_in_numbers(workload: Any, kind: str, numbers: Any, relation: Relation | None) -> dict[str, object]:
     """Return what tables ask: sizes of attributes, sets of queries by name, what each table asks of which attribute.
 
     Raises `InvalidInputError` for neighbours that differ in several cells.

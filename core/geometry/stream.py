@@ -19,7 +19,6 @@ from dualmech.geometry.base import (
     Offer,
     Ranked,
     Request,
-    read_weights,
     shares,
     valid_weights,
 )
@@ -426,13 +425,10 @@ class Stream:
         forms = self.forms(point)
         return np.inf if forms is None else forms.excess(targets)[0]
 
-    def weights(self, dual: Any, queries: bool = True) -> tuple[Array, Array]:
+    def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         """Return weights on cells and, if asked for, on sums (d,), their entries unseen."""
         count = self.workload.shape[1]
-        if queries:
-            return as_dual_weights(dual, count, count)
-        given = getattr(dual, "neighbour_weights", dual)
-        return read_weights(count, given, "dual weights on neighbours", "cell"), np.zeros(0)
+        return as_dual_weights(dual, count, count if queries else None)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
         """Return ``‖diag(√μ) W diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its rounding, relative; 0 if nothing is proven.
@@ -476,11 +472,11 @@ class Stream:
         cells = np.maximum(neighbour_weights / neighbour_weights.max(), FLOOR)
         return shares(self.diagonals(cells, weights / weights.max())[1])
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, object]:
         """Return nothing: the workload says all."""
         return {}
 
-    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
         """Return the matrix of the sums, where it can be written out, and the number of each."""
         return {"kind": kind, "numbers": numbers, "workload": workload.dense(), "neighbours": None}
 
@@ -488,11 +484,11 @@ class Stream:
         """Return rows that get noise, the cells, and its covariance; refused where a matrix would be too large."""
         return np.eye(self.workload.shape[1]), self.covariance(point)
 
-    def stored(self, point: object) -> Any:
+    def stored(self, point: object) -> object:
         """Return a point as a file holds it: as it is."""
         return point
 
-    def restored(self, point: object) -> Any:
+    def restored(self, point: object) -> object:
         """Return a point from what a file holds."""
         return point
 
@@ -638,7 +634,7 @@ class RangeStream(Stream):
             raise InvalidInputError(f"numbers of {count} ranges are too many to write out one by one")
         return np.full(count, numbers[0])
 
-    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, Any]:
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
         """Return the matrix of the ranges, where it can be written out, and the weight of each."""
         return Stream.in_numbers(self, workload, kind, self.per_query(workload, numbers))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from dualmech import linalg, validate
+from dualmech.certificate import Certificate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, Index
@@ -23,7 +24,7 @@ from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import in_few_digits
-from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import StreamMechanism
@@ -47,15 +48,21 @@ class Problem(Displayed, Generic[Dual, Made]):
     dual_type: ClassVar[Callable[..., Any]]
     """The class of its dual weights."""
 
-    def statement(self) -> dict[str, Any]:
+    certify: ClassVar[Callable[..., Certificate]]
+    """The judge: what a primal point and dual weights prove."""
+
+    feasible: ClassVar[Callable[..., Any]]
+    """Makes a point feasible: by scaling it to its limits."""
+
+    def statement(self) -> dict[str, object]:
         """Return the arguments that make the same problem again."""
         return {name: getattr(self, name) for name in self.arguments}
 
-    def stored(self, primal: object) -> Any:
+    def stored(self, primal: object) -> object:
         """Return a primal point as a file holds it; `restored` takes it back."""
         return primal
 
-    def restored(self, primal: object) -> Any:
+    def restored(self, primal: object) -> object:
         """Return a primal point from what a file holds."""
         return primal
 
@@ -89,7 +96,7 @@ class Problem(Displayed, Generic[Dual, Made]):
         """Say which constraints a point exceeds most, in words; none where it is feasible, or has no words for them."""
         return ()
 
-    def in_numbers(self) -> dict[str, Any]:
+    def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it; refused where no such proof is known."""
         raise InvalidInputError(f"no proof in whole numbers is known of a {type(self).__name__}")
 
@@ -130,7 +137,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
     __slots__ = ()
 
     workload: Workload
-    geometry: Any
+    geometry: Any  # a Geometry, of which a name says which one
     numbers: ClassVar[str]
 
     @property
@@ -155,17 +162,17 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
             )
         return self.geometry
 
-    def on_matrix(self) -> Any:
+    def on_matrix(self) -> Self:
         """Return the same problem on geometry 'dense': itself, or that of a stream; others are refused by name."""
         dense = self.dense
         return self if dense is self.geometry else self._on(self.workload, self.per_query(), dense)
 
     @property
-    def factors(self) -> tuple[Any, ...]:
+    def factors(self) -> tuple[Self, ...]:
         """Of a product, the same problem on each factor, those that come again once made."""
         if not isinstance(self.geometry, Product):
             raise InvalidInputError(f"factors are of geometry 'product', got {self.geometry.name!r}")
-        known: dict[Any, Any] = {}
+        known: dict[tuple[int, int], Self] = {}
         found = []
         held = getattr(self, self.numbers)
         for workload, factor, own in zip(self.geometry.workload.factors, self.geometry.factors, held, strict=True):
@@ -177,8 +184,6 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
 
     def mechanism(self, primal: object) -> Any:
         """Return the mechanism with this noise."""
-        # Imported here so that the judge rests on no module that it does not need.
-
         return mechanism_of(self.geometry, self.geometry.point(primal))
 
     def as_dual(self, dual: object) -> Any:
@@ -201,15 +206,15 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         """What is asked, in a few words: the problem, how many queries and cells, the geometry."""
         return f"{super().headline}, {self.geometry.name}"
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, object]:
         """Return the arguments that make the same problem on the same geometry, on any machine."""
         return super().statement() | {"geometry": self.geometry.name} | self.geometry.statement()
 
-    def stored(self, primal: object) -> Any:
+    def stored(self, primal: object) -> object:
         """Return a primal point as a file holds it."""
         return self.geometry.stored(primal)
 
-    def restored(self, primal: object) -> Any:
+    def restored(self, primal: object) -> object:
         """Return a primal point from what a file holds."""
         return self.geometry.restored(primal)
 
@@ -238,12 +243,12 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         found: Array = self.geometry.per_query(self.workload, getattr(self, self.numbers))
         return found
 
-    def in_numbers(self) -> dict[str, Any]:
+    def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it; refused where the geometry has no proof."""
-        stated: dict[str, Any] = self.geometry.in_numbers(self.workload, self.numbers, getattr(self, self.numbers))
+        stated: dict[str, object] = self.geometry.in_numbers(self.workload, self.numbers, getattr(self, self.numbers))
         return {**stated, "allowed": getattr(self, "cost", 1.0)}
 
-    def on_geometry(self, geometry: str) -> Any:
+    def on_geometry(self, geometry: str) -> Self:
         """Return the same problem on another geometry, named as its parameter is; itself where it stands there.
 
         Raises `InvalidInputError` where that does not hold it.
@@ -258,12 +263,12 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
             numbers = numbers[0]
         return self._on(self.workload, numbers, name, neighbours=moves)
 
-    def with_bases(self, bases: Sequence[Any]) -> Any:
+    def with_bases(self, bases: Sequence[object]) -> Self:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
         held, given = getattr(self, self.numbers), validate.sequence(bases=bases)
         if len(given) != len(held):
             raise InvalidInputError(f"bases must be {len(held)}, one per factor, got {len(given)}")
-        known: dict[Any, Geometry] = {}
+        known: dict[tuple[int, int], Geometry] = {}
         factors = []
         for each, basis, own in zip(self.factors, given, held, strict=True):
             key = id(each), id(basis)
@@ -285,7 +290,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         shown = "".join(f", {name}={brief(getattr(self, name))}" for name in options)
         return f"{type(self).__name__}({self.workload!r}, {self.geometry.name}{shown})"
 
-    def _on(self, workload: Workload, numbers: object, geometry: object, **options: object) -> Any:
+    def _on(self, workload: Workload, numbers: object, geometry: object, **options: object) -> Self:
         """Return the same problem of another workload, on its own geometry or as the options say."""
         for name in self.arguments:
             if name not in ("workload", self.numbers):
@@ -293,7 +298,7 @@ class OnGeometry(Problem[Dual, GaussianMechanism]):
         return type(self)(workload, numbers, geometry=geometry or "dense", **options)  # type: ignore[call-arg]
 
 
-def _moves(problem: OnGeometry) -> Any:
+def _moves(problem: OnGeometry) -> object:
     """Return the neighbours of a problem as a matrix where there is one, else by their rule."""
     given = problem.neighbours
     small = problem.workload.shape[1] <= LARGEST_DENSE
@@ -316,7 +321,7 @@ def share_of(problem: OnGeometry, tol: float) -> float:
 # Mechanisms from noise on a geometry.
 
 
-def mechanism_of(geometry: Any, point: Any) -> Any:
+def mechanism_of(geometry: Geometry, point: object) -> Any:
     """Return the mechanism with the noise that a checked point of a geometry describes."""
     return MECHANISMS[geometry.name](geometry, point)
 
@@ -343,7 +348,7 @@ def _split(geometry: Split, point: SplitPoint) -> SplitMechanism:
     return SplitMechanism(geometry.workload, point.shapes, point.levels)
 
 
-def _stream(geometry: Stream, point: AnyNoise) -> Any:
+def _stream(geometry: Stream, point: AnyNoise) -> GaussianPrivacy:
     if isinstance(point, np.ndarray):
         return _dense(geometry.written, point)
     if isinstance(point, CausalPoint):
@@ -351,7 +356,7 @@ def _stream(geometry: Stream, point: AnyNoise) -> Any:
     return StreamMechanism(geometry.workload, point.neighbour_weights, point.query_weights, point.level)
 
 
-MECHANISMS: dict[str, Any] = {
+MECHANISMS: dict[str, Callable[..., GaussianPrivacy]] = {
     "dense": _dense,
     "blocks": BlockMechanism,
     "product": _product,
