@@ -308,7 +308,7 @@ def moderate(**named: Matrix) -> None:
         )
 
 
-def _number(allowed: str, named: dict[str, Any]) -> tuple[str, float]:
+def _number(allowed: str, named: dict[str, object]) -> tuple[str, float]:
     """Return the name and one finite number; anything else is refused with what is allowed."""
     name, value = _one(named)
     try:
@@ -320,7 +320,7 @@ def _number(allowed: str, named: dict[str, Any]) -> tuple[str, float]:
     return name, float(finite(0, **named))
 
 
-def _integer(allowed: str, named: dict[str, Any]) -> tuple[str, int]:
+def _integer(allowed: str, named: dict[str, object]) -> tuple[str, int]:
     """Return the name and one integer; anything else is refused with what is allowed."""
     name, value = _one(named)
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -333,7 +333,7 @@ def _entry(name: str, array: Array, index: npt.NDArray[np.intp]) -> str:
     return f"{array[tuple(index)]:g}{where}"
 
 
-def _one(named: dict[str, Any]) -> tuple[str, Any]:
+def _one(named: dict[str, object]) -> tuple[str, Any]:
     ((name, value),) = named.items()
     return name, value
 

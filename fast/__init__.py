@@ -206,7 +206,7 @@ def _following(problem: Any, solver: Any, tol: float, follow: own.Method, name: 
     return following
 
 
-def _check_options(problem: Any, solver: Any, options: dict[str, Any]) -> None:
+def _check_options(problem: Any, solver: Any, options: dict[str, object]) -> None:
     """Refuse an option that a solver does not have, by its name and with the one that may be meant."""
     described = inspect.signature(solver).parameters.values()
     own = [each.name for each in described if each.kind is inspect.Parameter.KEYWORD_ONLY]

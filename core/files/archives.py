@@ -104,7 +104,7 @@ def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
     return arrays
 
 
-def _digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+def _digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
     """Return the SHA-256 of all arrays but the digest, by name."""
     found = hashlib.sha256()
     for key in sorted(arrays):
@@ -133,7 +133,7 @@ def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
     return arrays
 
 
-def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
+def read_array(stream: IO[bytes], size: int) -> npt.NDArray[np.generic]:
     """Read one array in NumPy's format from a file of a size, once its header asks for no more memory than that.
 
     Raises `ValueError` for any other size, and for Python objects, which are never loaded.
@@ -220,7 +220,7 @@ def domain_arrays(domain: Domain) -> Arrays:
     return found
 
 
-def domain_from_arrays(given: Mapping[str, npt.NDArray[Any]]) -> Domain | None:
+def domain_from_arrays(given: Mapping[str, npt.NDArray[np.generic]]) -> Domain | None:
     """Return the domain that `domain_arrays` described, None where there is none; half of one is refused."""
     found = [given[key] for key in DOMAIN_KEYS[:2] if key in given]
     if not found:
@@ -246,7 +246,7 @@ def sets_to_arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
     }
 
 
-def sets_from_arrays(given: Mapping[str, npt.NDArray[Any]], distinct: bool = True) -> tuple[Domain, list[Axes]]:
+def sets_from_arrays(given: Arrays, distinct: bool = True) -> tuple[Domain, list[Axes]]:
     """Return what `sets_to_arrays` described; `distinct` refuses a set that comes twice.
 
     Raises `InvalidInputError` or `InputTypeError` for arrays that do not fit together, sets with attributes that

@@ -305,7 +305,7 @@ def workload_arrays(workload: Workload) -> Arrays:
     return {f"workload_{key}": value for key, value in arrays.items()}
 
 
-def workload_from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Workload:
+def workload_from_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Workload:
     """Return the workload that `workload_arrays` described; other keys are ignored.
 
     Raises `InvalidInputError` or `InputTypeError` where a key is missing, or the arrays do not fit together.
@@ -356,7 +356,7 @@ def _unpack(path: FilePath) -> Workload:
         return Workload(_check_indices(sp.load_npz(handle)))
 
 
-def _read_npy(path: FilePath) -> npt.NDArray[Any]:
+def _read_npy(path: FilePath) -> npt.NDArray[np.generic]:
     with opened(path) as handle, decoding_errors(path, ".npy"):
         return read_array(handle, os.fstat(handle.fileno()).st_size)
 
@@ -366,7 +366,7 @@ def _read_mtx(path: FilePath) -> Array | sp.csr_array:
         return read_matrix_market(path)
 
 
-def _read_array(path: FilePath, name: str, suffix: str) -> npt.NDArray[Any]:
+def _read_array(path: FilePath, name: str, suffix: str) -> npt.NDArray[np.generic]:
     if suffix == ".csv":
         return csv.read_table(path).values
     if suffix == ".npz":

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from os import PathLike
-from typing import Any, BinaryIO, TextIO
+from typing import BinaryIO, TextIO
 
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 
@@ -108,7 +108,7 @@ def check_path(path: object) -> None:
 # Files in TOML.
 
 
-def read_toml(path: FilePath) -> dict[str, Any]:
+def read_toml(path: FilePath) -> dict[str, object]:
     """Return what a TOML file holds.
 
     Raises `FileFormatError` for a file that cannot be read or is no TOML, `InputTypeError` for no path.

@@ -208,7 +208,7 @@ def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iter
         yield _checked(validate.finite(2, records=given).T, domain)
 
 
-def _column(attribute: Attribute, values: npt.NDArray[Any]) -> Codes:
+def _column(attribute: Attribute, values: npt.NDArray[np.generic]) -> Codes:
     """Return the codes of a column of a frame; the first value that is not allowed is refused, with its record."""
     codes = codes_of(attribute, values)
     wrong = np.flatnonzero(codes < 0)

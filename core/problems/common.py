@@ -275,12 +275,12 @@ class CommonMechanism(Problem[CommonDual, Any]):
         for name, value in found.items():
             object.__setattr__(self, name, validate.read_only(value))
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; rows on blocks are found, not given."""
         stated = Problem.statement(self)
         return stated | {"basis": None} if self.frame.of_tables else stated
 
-    def in_numbers(self) -> dict[str, Any]:
+    def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it: the covariances ``P_i`` on the basis.
 
         Raises `InvalidInputError` where nothing is common.

@@ -284,7 +284,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         """Factors of the workload and, in the rows after it, of the release."""
         return self.row_by_row.geometry
 
-    def in_numbers(self) -> dict[str, Any]:
+    def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it."""
         release = self.release if len(self.release) else None
         asked = {"targets": self.targets, "release": release}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -138,7 +138,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         """Factors of the workload, shared with the problem that is smoothed."""
         return self.accuracy_first.geometry
 
-    def in_numbers(self) -> dict[str, Any]:
+    def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it."""
         stated = self.geometry.matrices(self.workload)
         numbers = {name: getattr(self, name) for name in ("targets", "t1", "t2", "total_weight")}

@@ -126,11 +126,11 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         object.__setattr__(self, "geometry", geometry)
         object.__setattr__(self, "loads", geometry.loads(POWERS[privacy]))
 
-    def in_numbers(self) -> dict[str, Any]:
+    def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it."""
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
         asked = {"workload": self.workload.dense(), "design": np.asarray(self.design), "neighbours": moves}
-        return {"kind": "weighting", "privacy": self.privacy} | asked
+        return {"kind": "weighting", "privacy": self.privacy, **asked}
 
     @property
     def costs(self) -> Array:

@@ -24,7 +24,7 @@ ABSENT = -1  # index that marks an absent item among those of a tuple
 class Kind:
     """A kind of object in a file: its parts by name, and how it is made of them."""
 
-    parts: Callable[[Any], Mapping[str, Any]]
+    parts: Callable[[Any], Mapping[str, object]]
     made: Callable[..., Any]
 
 
@@ -49,7 +49,7 @@ def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
     return arrays | pack("dual", dual)
 
 
-def parts_of(*names: str) -> Callable[[Any], Mapping[str, Any]]:
+def parts_of(*names: str) -> Callable[[Any], Mapping[str, object]]:
     """Return what takes an object to its attributes of these names."""
     return lambda value: {name: getattr(value, name) for name in names}
 
@@ -134,7 +134,7 @@ def _unpack_items(given: Given, key: str) -> tuple[Any, ...]:
     return tuple(made[number] for number in numbers.tolist())
 
 
-def required_array(given: Given, key: str) -> npt.NDArray[Any]:
+def required_array(given: Given, key: str) -> npt.NDArray[np.generic]:
     """Return an array that a file must hold."""
     if key not in given:
         raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(given)) or 'none'}")

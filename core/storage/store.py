@@ -127,7 +127,7 @@ def _rebuild_problem(kind: type[Problem], given: Given) -> Any:
     return kind(**stated)
 
 
-def _plain(workload: Workload) -> Mapping[str, Any]:
+def _plain(workload: Workload) -> Mapping[str, object]:
     arrays = files.workload_arrays(workload)
     return {key.removeprefix("workload_"): value for key, value in arrays.items()}
 
@@ -136,7 +136,7 @@ def _plain_made(**parts: object) -> Workload:
     return files.workload_from_arrays({f"workload_{key}": np.asarray(value) for key, value in parts.items()})
 
 
-def _sets_made(distinct: bool, parts: Mapping[str, Any]) -> Any:
+def _sets_made(distinct: bool, parts: Mapping[str, object]) -> Any:
     missing = [key for key in archives.DOMAIN_KEYS if key not in parts]
     if missing:
         raise InvalidInputError(f"needs the array {missing[0]!r}")
@@ -144,7 +144,7 @@ def _sets_made(distinct: bool, parts: Mapping[str, Any]) -> Any:
     return archives.sets_from_arrays({key: np.asarray(parts[key]) for key in known if key in parts}, distinct)
 
 
-def _union(workload: UnionWorkload) -> Mapping[str, Any]:
+def _union(workload: UnionWorkload) -> Mapping[str, object]:
     assert workload.domain is not None
     return {
         **archives.sets_to_arrays(workload.domain, [table.axes for table in workload.tables]),
@@ -182,7 +182,7 @@ def _tables_made(tables: Any = None, queries: Any = ()) -> TableWorkload:
     return TableWorkload(tables, queries)
 
 
-def _marginals(workload: MarginalWorkload) -> Mapping[str, Any]:
+def _marginals(workload: MarginalWorkload) -> Mapping[str, object]:
     assert workload.domain is not None
     return archives.sets_to_arrays(workload.domain, workload.axes)
 
@@ -231,7 +231,7 @@ CAUSAL: dict[str, Callable[..., CausalMechanism]] = {
 BLOCK_PARTS = ("key_sizes", "key_pairs", "shapes", "moves", "covariances")
 
 
-def _blocks(mechanism: BlockMechanism) -> Mapping[str, Any]:
+def _blocks(mechanism: BlockMechanism) -> Mapping[str, object]:
     """Return the levels of marginal tables; of other tables the noise on every block, one after another."""
     if mechanism.of_plain_tables:
         return mechanism._level_arrays()
@@ -264,7 +264,7 @@ def _blocks_made(workload: object = None, neighbours: object = None, **parts: ob
     return BlockMechanism._of_pieces(workload, own, _noise(given))
 
 
-def _require(given: Mapping[str, Any], names: tuple[str, ...]) -> None:
+def _require(given: Mapping[str, object], names: tuple[str, ...]) -> None:
     missing = [name for name in names if name not in given]
     if missing:
         raise InvalidInputError(f"needs the array {missing[0]!r}")
@@ -296,7 +296,7 @@ def _noise(given: Mapping[str, Array]) -> dict[Key, tuple[Array, Array]]:
     return found
 
 
-def _causal(mechanism: CausalMechanism) -> Mapping[str, Any]:
+def _causal(mechanism: CausalMechanism) -> Mapping[str, object]:
     strategy: Any = mechanism._strategy
     parts = {each.name: getattr(strategy, each.name) for each in fields(strategy)}
     return {"form": type(strategy).__name__, "level": mechanism.level, **parts}
@@ -308,12 +308,12 @@ def _causal_made(form: Any, level: Any, **parts: Any) -> CausalMechanism:
     return CAUSAL[form](**parts).scaled(level)
 
 
-def _split(mechanism: SplitMechanism) -> Mapping[str, Any]:
+def _split(mechanism: SplitMechanism) -> Mapping[str, object]:
     point = mechanism.point
     return {"workload": mechanism.workload, "shapes": tuple(point.shapes), "noise": point.levels}
 
 
-def _stream(mechanism: StreamMechanism) -> Mapping[str, Any]:
+def _stream(mechanism: StreamMechanism) -> Mapping[str, object]:
     point, names = mechanism.point, ("neighbour_weights", "query_weights", "level")
     return {"workload": mechanism.workload} | {name: getattr(point, name) for name in names}
 

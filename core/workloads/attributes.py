@@ -113,7 +113,7 @@ class Attribute:
             )
         return start[0], stop[1]
 
-    def as_spec(self) -> dict[str, Any]:
+    def as_spec(self) -> dict[str, object]:
         """Return the mapping that `attribute_of` makes this attribute of."""
         common = {"column": self.column, "missing": list(self.missing)}
         return self._spec() | {key: value for key, value in common.items() if value}
@@ -146,7 +146,7 @@ class Attribute:
             return f"{self.name} ≥ {self.label(first)}"
         return f"{self.label(first)} ≤ {self.name} ≤ {self.label(last)}"
 
-    def _spec(self) -> dict[str, Any]:
+    def _spec(self) -> dict[str, object]:
         return {"size": self.values}
 
 
@@ -186,7 +186,7 @@ class Labelled(Attribute):
     def _label(self, code: int) -> str:
         return self.labels[code]
 
-    def _spec(self) -> dict[str, Any]:
+    def _spec(self) -> dict[str, object]:
         return {"labels": dict(self.texts) if self.texts else list(self.labels)}
 
 
@@ -220,8 +220,8 @@ class WholeNumbers(Attribute):
     def _label(self, code: int) -> str:
         return str(self.first + code)
 
-    def _spec(self) -> dict[str, Any]:
-        return {"from": self.first, "to": self.last} | ({"clamp": True} if self.clamp else {})
+    def _spec(self) -> dict[str, object]:
+        return {"from": self.first, "to": self.last, **({"clamp": True} if self.clamp else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class Binned(Attribute):
             return f"{self.name} ≥ {low}" if first else f"{self.name} ≤ {high}"
         return f"{self.name} < {high}" if first == 0 else f"{low} ≤ {self.name} < {high}"
 
-    def _spec(self) -> dict[str, Any]:
+    def _spec(self) -> dict[str, object]:
         return {"bins": list(self.edges)} | ({"clamp": True} if self.clamp else {})
 
 
@@ -287,7 +287,7 @@ def text_of(value: object) -> str:
     return str(value)
 
 
-def codes_of(attribute: Attribute, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def codes_of(attribute: Attribute, values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
     """Return the codes of a column's values, -1 of those that are not allowed."""
     known: dict[Any, int] = {}
     found = np.empty(len(values), dtype=np.int64)

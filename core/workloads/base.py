@@ -197,7 +197,7 @@ class Workload(Displayed):
                 f"names of {count_text(self.shape[0], 12)} queries are too many to write out (limit {MAX_NAMES})"
             )
 
-    def _structure(self) -> Any:
+    def _structure(self) -> object:
         """What defines the workload, where that is not a matrix."""
         return None
 
@@ -208,12 +208,12 @@ class Workload(Displayed):
             return np.column_stack([self.apply(column) for column in data.T])
         return self.apply(data)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         """Return the matrix W (m, d) written out, as `numpy.asarray` asks for it."""
         written = self.dense()
         return np.array(written, dtype=dtype) if copy or dtype is not None else written
 
-    def __getitem__(self, queries: int | slice | Sequence[int] | npt.NDArray[Any]) -> Workload:
+    def __getitem__(self, queries: int | slice | Sequence[int] | npt.NDArray[np.generic]) -> Workload:
         """Return the workload of one query, by its number, or of several: by a slice, their numbers, or a mask."""
         numbers = np.arange(self.shape[0])
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -117,10 +116,10 @@ class CircularWorkload(Workload):
         own = (self.bases**2).sum(axis=1) @ (self.periods / self.shape[1])
         return np.full(self.shape[1], own)
 
-    def _structure(self) -> Any:
+    def _structure(self) -> object:
         return self.bases
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return CircularWorkload, (self.bases,)
 
     def __repr__(self) -> str:

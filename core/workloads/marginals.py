@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -167,10 +167,10 @@ class MarginalWorkload(Workload):
         """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
         return numbers.by_table(values, validate.text(name=name), self._domain, self.axes, self.table_names)
 
-    def _structure(self) -> Any:
+    def _structure(self) -> object:
         return self._domain, self.axes
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return MarginalWorkload, (self._domain, self.axes)
 
     def __repr__(self) -> str:

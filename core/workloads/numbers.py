@@ -110,7 +110,7 @@ def _of_each_query(workload: Workload, given: Mapping[Any, Any], name: str, posi
     """Return the number of each query, from those of queries and of groups by their names."""
     groups = {*workload.groups}
     known = groups.union(workload.names)
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in given.items():
         own = key if key in known else str(key)  # the numbers of an index are names of queries as texts
         if own not in known:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -129,10 +129,10 @@ class ProductWorkload(Workload):
         """The product of the factors'."""
         return math.prod(factor.sensitivity for factor in self.factors)
 
-    def _structure(self) -> Any:
+    def _structure(self) -> object:
         return self.factors
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return ProductWorkload, (self.factors,)
 
     def __repr__(self) -> str:

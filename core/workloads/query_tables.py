@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -140,10 +140,10 @@ class TableWorkload(Workload):
         worst = [1.0 if asked is None else asked.sensitivity**2 for asked in self.queries]
         return math.sqrt(sum(math.prod(worst[axis] for axis in axes) for axes in self.tables.axes))
 
-    def _structure(self) -> Any:
+    def _structure(self) -> object:
         return self.tables, self.queries
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return TableWorkload, (self.tables, self.queries)
 
     def __repr__(self) -> str:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
 
 import numpy as np
 
@@ -57,7 +56,7 @@ class Schema(Domain):
 
     attributes: tuple[Attribute, ...] = field(init=False, repr=False)
 
-    def __init__(self, attributes: Mapping[str, Any]) -> None:
+    def __init__(self, attributes: Mapping[str, object]) -> None:
         if not isinstance(attributes, Mapping):
             raise InputTypeError(f"attributes must map names to what their values are, got {type(attributes).__name__}")
         found = tuple(attribute_of(validate.text(name=name), spec) for name, spec in attributes.items())
@@ -158,7 +157,7 @@ def attribute_of(name: str, spec: object) -> Attribute:
     )
 
 
-def _of_options(name: str, options: Mapping[str, Any]) -> Attribute:
+def _of_options(name: str, options: Mapping[str, object]) -> Attribute:
     for key in options:
         if key not in OPTIONS:
             near = did_you_mean(str(key), OPTIONS)
@@ -175,7 +174,7 @@ def _of_options(name: str, options: Mapping[str, Any]) -> Attribute:
     return MAKERS[kinds[0]](name, options, column, tuple(str(each).strip() for each in texts))
 
 
-def _labelled(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:
+def _labelled(name: str, options: Mapping[str, object], column: str, missing: tuple[str, ...]) -> Attribute:
     given, texts = options["labels"], dict[str, str]()
     if isinstance(given, Mapping):
         texts = {str(text).strip(): str(label).strip() for text, label in given.items()}
@@ -194,7 +193,7 @@ def _labelled(name: str, options: Mapping[str, Any], column: str, missing: tuple
     return Labelled(name, len(labels) + bool(missing), column, missing, labels, tuple(texts.items()))
 
 
-def _whole_numbers(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:
+def _whole_numbers(name: str, options: Mapping[str, object], column: str, missing: tuple[str, ...]) -> Attribute:
     first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
     if last < first:
         raise InvalidInputError(f"to of {name!r} must be at least {first}, got {last}")
@@ -202,7 +201,7 @@ def _whole_numbers(name: str, options: Mapping[str, Any], column: str, missing: 
     return WholeNumbers(name, last - first + 1 + bool(missing), column, missing, first, clamp)
 
 
-def _binned(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:
+def _binned(name: str, options: Mapping[str, object], column: str, missing: tuple[str, ...]) -> Attribute:
     edges = validate.finite(1, **{f"bins of {name!r}": options["bins"]})
     if len(edges) < 2 or np.any(np.diff(edges) <= 0):
         raise InvalidInputError(f"bins of {name!r} must be two or more increasing edges")
@@ -210,7 +209,7 @@ def _binned(name: str, options: Mapping[str, Any], column: str, missing: tuple[s
     return Binned(name, len(edges) - 1 + bool(missing), column, missing, tuple(edges.tolist()), clamp)
 
 
-def _codes(name: str, options: Mapping[str, Any], column: str, missing: tuple[str, ...]) -> Attribute:
+def _codes(name: str, options: Mapping[str, object], column: str, missing: tuple[str, ...]) -> Attribute:
     size = validate.size(**{f"size of {name!r}": options["size"]})
     return WholeNumbers(name, size + bool(missing), column, missing)
 

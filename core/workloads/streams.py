@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.tabulations import DomainLike, as_domain, chosen_axes
+
+Index = npt.NDArray[np.integer]
 
 # Workloads by a rule: any of their rows is made when it is asked for, and the whole matrix on demand.
 
@@ -70,7 +72,7 @@ class RuleWorkload(Workload):
         """Never: too many of the entries are not zero."""
         return False
 
-    def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
+    def select(self, queries: Sequence[int] | Index) -> Workload:
         """Return the workload of the chosen queries, in the chosen order."""
         index = validate.indices(self.shape[0], queries=queries)
         if len(index) * self.shape[1] > MAX_DENSE_ENTRIES or not len(index):
@@ -81,10 +83,10 @@ class RuleWorkload(Workload):
     def _group(self) -> str:
         raise NotImplementedError
 
-    def _named(self, index: npt.NDArray[Any]) -> tuple[str, ...]:
+    def _named(self, index: Index) -> tuple[str, ...]:
         raise NotImplementedError
 
-    def _rows(self, index: npt.NDArray[Any]) -> Array:
+    def _rows(self, index: Index) -> Array:
         raise NotImplementedError
 
 
@@ -149,17 +151,17 @@ class StreamWorkload(RuleWorkload):
     def _group(self) -> str:
         return "prefixes" if self.decay == 1 else "decayed sums"
 
-    def _named(self, index: npt.NDArray[Any]) -> tuple[str, ...]:
+    def _named(self, index: Index) -> tuple[str, ...]:
         return tuple(f"cells 0..{last}" if last else "cell 0" for last in index)
 
-    def _rows(self, index: npt.NDArray[Any]) -> Array:
+    def _rows(self, index: Index) -> Array:
         since = index[:, None] - np.arange(self.shape[1])
         return np.where(since >= 0, self.decay ** np.maximum(since, 0), 0.0)
 
-    def _structure(self) -> Any:
+    def _structure(self) -> object:
         return (self.shape[0], self.decay)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return StreamWorkload, (self.shape[0], self.decay)
 
     def __repr__(self) -> str:
@@ -378,7 +380,7 @@ class RangeWorkload(RuleWorkload):
         count = _cells(cells)
         self._begin(count * (count + 1) // 2, count)
 
-    def ends(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def ends(self, queries: Sequence[int] | Index) -> tuple[Index, Index]:
         """Return the first and the last cells of ranges, given by their numbers."""
         index, cells = validate.indices(self.shape[0], queries=queries), self.shape[1]
         # Ranges that begin at cell a or later: (d - a) (d - a + 1) / 2, which counted from the last is a triangle.
@@ -413,11 +415,11 @@ class RangeWorkload(RuleWorkload):
     def _group(self) -> str:
         return "ranges"
 
-    def _named(self, index: npt.NDArray[Any]) -> tuple[str, ...]:
+    def _named(self, index: Index) -> tuple[str, ...]:
         ends = zip(*self.ends(index), strict=True)
         return tuple(f"cell {a}" if a == b else f"cells {a}..{b}" for a, b in ends)
 
-    def _rows(self, index: npt.NDArray[Any]) -> Array:
+    def _rows(self, index: Index) -> Array:
         first, last = self.ends(index)
         cell = np.arange(self.shape[1])
         return ((first[:, None] <= cell) & (cell <= last[:, None])).astype(np.float64)
@@ -429,10 +431,10 @@ class RangeWorkload(RuleWorkload):
                 f"(limit {MAX_ANSWERS}); select some"
             )
 
-    def _structure(self) -> Any:
+    def _structure(self) -> object:
         return self.shape
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return RangeWorkload, (self.shape[1],)
 
     def __repr__(self) -> str:
@@ -481,19 +483,19 @@ class SineWorkload(RuleWorkload):
     def _group(self) -> str:
         return "sines"
 
-    def _named(self, index: npt.NDArray[Any]) -> tuple[str, ...]:
+    def _named(self, index: Index) -> tuple[str, ...]:
         return tuple(f"sine {each + 1}" for each in index)
 
-    def _rows(self, index: npt.NDArray[Any]) -> Array:
+    def _rows(self, index: Index) -> Array:
         turns, period = self.shape[0] + 1, np.arange(1, self.shape[0] + 1)
         # Angles are reduced in whole numbers: a sine of a large one would lose digits.
         angles = np.multiply.outer(np.asarray(index, dtype=np.int64) + 1, period) % (2 * turns)
         return np.sqrt(2 / turns) * np.sin(np.pi / turns * np.arange(2 * turns))[angles]
 
-    def _structure(self) -> Any:
+    def _structure(self) -> object:
         return self.shape
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return SineWorkload, (self.shape[0],)
 
     def __repr__(self) -> str:

@@ -250,10 +250,10 @@ class UnionWorkload(Workload):
         axes = [table.axes for table in self.tables]
         return numbers.by_table(values, validate.text(name=name), self._domain, axes, self.table_names)
 
-    def _structure(self) -> Any:
+    def _structure(self) -> object:
         return self._domain, tuple(table.queries for table in self.tables)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return UnionWorkload, (self._domain, self.tables, self.pieces)
 
     def __repr__(self) -> str:
@@ -293,7 +293,7 @@ class UnionWorkload(Workload):
         return [f"{table.name}: {each}" if each else table.name for each in names]
 
 
-def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, Any] | Iterable[str]]) -> UnionWorkload:
+def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, object] | Iterable[str]]) -> UnionWorkload:
     """Ask named tables, each a product of one query set for each of its attributes, summed over all others.
 
     Raises `InvalidInputError` or `InputTypeError` for no tables, an unknown attribute or one named twice, queries

@@ -142,7 +142,7 @@ def factor_of(proof: Proof, problem: Any, held: Any) -> float | None:
 def provable(problem: Problem) -> Parts:
     """Return what a problem asks in numbers alone; refused where no proof is known, or it is too large for one."""
     stated = problem.in_numbers()
-    WITNESSES[stated["kind"]].refuse_large(problem, stated)
+    WITNESSES[str(stated["kind"])].refuse_large(problem, stated)
     return stated
 
 
@@ -183,7 +183,7 @@ def prove(answer: Any) -> Proof:
     with np.errstate(all="ignore"):
         if remarks := problem.certify(held.primal, dual).remarks:
             raise CertificateError(f"the answer shows nothing: {'; '.join(remarks)}")
-        upper_part, lower_part = WITNESSES[stated["kind"]].find(problem, held.primal, dual, stated)
+        upper_part, lower_part = WITNESSES[str(stated["kind"])].find(problem, held.primal, dual, stated)
     document = {
         "schema": check.SCHEMA,
         "problem": statement(problem, stated),

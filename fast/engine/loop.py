@@ -96,15 +96,11 @@ class Outcome(Generic[S]):
     seconds: float
     history: tuple[Progress, ...]
 
-    def solution(self, problem: object, primal: object, dual: object, limits: Limits, **more: object) -> Solution:
+    def solution(self, problem: object, primal: object, dual: object, limits: Limits, **more: Any) -> Solution:
         """Let the problem judge what the run found; `more` overrides fields of the solution."""
-        said: dict[str, Any] = {
-            "otherwise": self.reason or Status.STALLED,
-            "iterations": self.iterations,
-            "seconds": self.seconds,
-            "history": self.history,
-        }
-        return judged_solution(problem, primal, dual, tol=limits.tol, **(said | more))
+        said = dict(iterations=self.iterations, seconds=self.seconds, history=self.history)
+        otherwise = self.reason or Status.STALLED
+        return judged_solution(problem, primal, dual, tol=limits.tol, **{"otherwise": otherwise, **said, **more})
 
 
 def run(

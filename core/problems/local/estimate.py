@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Never, NoReturn
+from typing import ClassVar, Never, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -99,10 +99,10 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         object.__setattr__(self, "answers", given)
         object.__setattr__(self, "total", None if total is None else validate.nonnegative_number(total=total))
 
-    def in_numbers(self) -> dict[str, Any]:
+    def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it."""
         asked = {"workload": self.workload.dense(), "answers": self.answers, "total": self.total}
-        return {"kind": "estimate"} | asked
+        return {"kind": "estimate", **asked}
 
     @property
     def scale(self) -> float:

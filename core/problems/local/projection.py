@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Never, NoReturn
+from typing import ClassVar, Never, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +94,7 @@ class LocalProjection(Problem[ProjectionDual, Never]):
         object.__setattr__(self, "epsilon", as_epsilon(epsilon))
         object.__setattr__(self, "floor", None if floor is None else self._as_floor(floor))
 
-    def in_numbers(self) -> dict[str, Any]:
+    def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it."""
         asked = {"matrix": self.matrix, "epsilon": self.epsilon, "floor": self.floor}
         return {"kind": "projection"} | asked

@@ -150,12 +150,12 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         root = local.root_of(workload)
         object.__setattr__(self, "root", validate.read_only(local.centred(root) if criterion == "worst" else root))
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; the worst case takes no prior."""
         stated = Problem.statement(self)
         return stated | {"prior": None} if self.criterion == "worst" else stated
 
-    def in_numbers(self) -> dict[str, Any]:
+    def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it: n times the prior, none of the worst case."""
         even = np.all(self.prior == 1 / self.user_types)
         prior = np.ones(self.user_types) if even else self.user_types * self.prior
