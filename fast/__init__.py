@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Never, TypeAlias, Unpack, overload
 
@@ -30,6 +31,7 @@ from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.problems.base import Problem
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
@@ -55,7 +57,9 @@ __all__ = [
     "solve",
 ]
 
-SOLVERS: dict[type, Any] = {
+Solver = Callable[..., Solution]
+
+SOLVERS: dict[type, Solver] = {
     FitnessForUse: fitness.solve,
     PrivacyFirst: fitness.solve,
     TotalVariance: fitness.solve_variance,
@@ -68,7 +72,6 @@ SOLVERS: dict[type, Any] = {
     LocalStrategy: strategy.solve,
 }
 """By problem, what solves it: a function of the problem, the `Limits` and options of its own."""
-
 
 MATRIX_METHODS = METHODS
 """Methods of `FitnessForUse` that need a matrix of queries, whatever structure the workload has."""
@@ -194,19 +197,19 @@ def solve(
     return warn_if_uncertified(answer)
 
 
-def _following(problem: Any, solver: Any, tol: float, follow: own.Method, name: str) -> Any:
+def _following(problem: object, solver: Solver, tol: float, follow: own.Method, name: str) -> Solver:
     """Return the solver that follows a method of one's own, with dual weights of the library where it has none."""
 
-    def some_dual() -> Any:
+    def some_dual() -> object:
         return solver(problem, Limits.validated(tol)).dual
 
-    def following(problem: object, limits: Limits, *, method: object) -> Solution:
+    def following(problem: Problem, limits: Limits, *, method: object) -> Solution:
         return own.solve(problem, limits, follow, name, some_dual)
 
     return following
 
 
-def _check_options(problem: Any, solver: Any, options: dict[str, object]) -> None:
+def _check_options(problem: object, solver: Solver, options: dict[str, object]) -> None:
     """Refuse an option that a solver does not have, by its name and with the one that may be meant."""
     described = inspect.signature(solver).parameters.values()
     own = [each.name for each in described if each.kind is inspect.Parameter.KEYWORD_ONLY]

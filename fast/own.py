@@ -95,7 +95,7 @@ class Best:
         """Between the two, relative."""
         return (self.objective - self.bound) / self.bound if self.bound > 0 else np.inf
 
-    def take(self, problem: Any, given: Any, some_dual: Callable[[], Any]) -> None:
+    def take(self, problem: Problem, given: object, some_dual: Callable[[], object]) -> None:
         """Take what a step gave, the point made feasible, where it is better than what there is."""
         primal, dual = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
         point = problem.feasible(problem.as_primal(primal))
@@ -109,7 +109,7 @@ class Best:
             self.dual, self.bound = weights, found.lower_bound + found.offset
 
 
-def solve(problem: object, limits: Limits, method: Method, name: str, some_dual: Callable[[], Any]) -> Solution:
+def solve(problem: Problem, limits: Limits, method: Method, name: str, some_dual: Callable[[], object]) -> Solution:
     """Follow a method of one's own until its best is proven, or a limit is reached, and let the problem judge it.
 
     `some_dual` finds dual weights where the method gives none.

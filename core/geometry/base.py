@@ -319,7 +319,9 @@ def given_weights(dual: Any, queries: bool) -> tuple[Any, Any]:
         neighbours, asked = dual
     except (TypeError, ValueError) as error:
         given = type(dual).__name__
-        raise InputTypeError(f"dual must be a FitnessDual or a pair of weights as its, got {given}") from error
+        raise InputTypeError(
+            f"dual must be a FitnessDual of dualmech or a pair of weights as its, got {given}"
+        ) from error
     return neighbours, asked
 
 

@@ -93,7 +93,7 @@ def solve_split(
     )
 
 
-def solve(geometry: Any, problem: Any, limits: loop.Limits, **options: Any) -> Solution:
+def solve(geometry: Any, problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
     """Solve fitness for use or total variance on a geometry to a proven gap.
 
     Raises `InvalidInputError` for an option that the geometry has no use for.
@@ -107,7 +107,7 @@ def solve(geometry: Any, problem: Any, limits: loop.Limits, **options: Any) -> S
     return SOLVERS[geometry.name](problem, limits, **given)
 
 
-def _product(problem: Any, limits: loop.Limits, **options: Any) -> Solution:
+def _product(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
     return solve_product(problem, limits, solve, **options)
 
 

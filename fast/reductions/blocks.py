@@ -49,7 +49,7 @@ Ascend = Callable[..., Solution]
 """Solves a problem within limits by a method."""
 
 
-def solve_binding(problem: Any, ascend: Ascend, limits: loop.Limits) -> Solution:
+def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits: loop.Limits) -> Solution:
     """Solve a problem on blocks by those of its kinds of neighbours that bind."""
     began, geometry = time.perf_counter(), problem.geometry
     trial = replace(limits, max_iterations=min(TRIAL_STEPS, limits.max_iterations))
@@ -81,13 +81,20 @@ def solve_binding(problem: Any, ascend: Ascend, limits: loop.Limits) -> Solution
     return answer
 
 
-def _on_neighbours(problem: Any, kept: Any) -> Any:
+def _on_neighbours(problem: FitnessForUse | TotalVariance, kept: Any) -> Any:
     """Return the same problem under some of its neighbours."""
     numbers = getattr(problem, problem.numbers)
     return type(problem)(problem.workload, numbers, geometry=problem.geometry.restricted(kept))
 
 
-def _for_all(problem: Any, found: Solution, kept: Any, limits: loop.Limits, history: Any, seconds: float) -> Solution:
+def _for_all(
+    problem: FitnessForUse | TotalVariance,
+    found: Solution,
+    kept: Any,
+    limits: loop.Limits,
+    history: Any,
+    seconds: float,
+) -> Solution:
     """Return an answer under some neighbours as one under all, judged anew."""
     weights = np.zeros(len(kept))
     weights[kept] = found.dual.neighbour_weights
@@ -201,7 +208,7 @@ def solve(
     return _ascend(task, problem, limits, method=method, start=start)
 
 
-def _ascend(task: Any, problem: Any, limits: loop.Limits, **options: Any) -> Solution:
+def _ascend(task: Any, problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
     return ascent.solve(problem, task, limits, **options)
 
 

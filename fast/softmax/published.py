@@ -25,7 +25,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -255,6 +255,8 @@ def _inner(one: Array, two: Array) -> float:
     return float(np.vdot(one, two))
 
 
+Posed: TypeAlias = FitnessForUse | PrivacyFirst | SoftmaxFitness
+
 METHODS = ("softmax_newton", "softmax_gradient")
 
 HESSIANS = {"exact": Derivatives.exact_product, "printed": Derivatives.printed_product}
@@ -336,7 +338,7 @@ class Ending:
 
 
 def solve(
-    problem: FitnessForUse | PrivacyFirst | SoftmaxFitness,
+    problem: Posed,
     limits: Limits,
     *,
     method: str,
@@ -474,7 +476,7 @@ def _progress(point: ObjectivePoint, smooth: bool, iteration: int, seconds: floa
     return Progress(iteration, value, bound, (value - bound) / bound if bound > 0 else np.inf, seconds)
 
 
-def _objective(problem: Any, sharpness: float) -> tuple[Objective, Array | None]:
+def _objective(problem: Posed, sharpness: float) -> tuple[Objective, Array | None]:
     """Return F on the problem's own basis; on what neighbours move, with the way back, where that is less."""
     geometry, t1, t2, weight = problem.geometry, sharpness, sharpness, 0.0
     if isinstance(problem, SoftmaxFitness):
@@ -488,7 +490,7 @@ def _objective(problem: Any, sharpness: float) -> tuple[Objective, Array | None]
     return Objective(geometry.moves, queries, t1, t2, extra), None
 
 
-def _first_covariance(problem: Any, lift: Array | None, options: SoftmaxOptions) -> Array:
+def _first_covariance(problem: Posed, lift: Array | None, options: SoftmaxOptions) -> Array:
     """Return ``σ² B Q⁺(B Q⁺)'`` (section 6.3), in the coordinates of the program."""
     noise, strategy = np.asarray(problem.basis), options.strategy
     if strategy is not None:
@@ -509,7 +511,7 @@ def _first_covariance(problem: Any, lift: Array | None, options: SoftmaxOptions)
     return scale * (inner @ inner.T)
 
 
-def _dual(problem: Any, point: ObjectivePoint) -> FitnessDual | SoftmaxDual:
+def _dual(problem: Posed, point: ObjectivePoint) -> FitnessDual | SoftmaxDual:
     """Return the soft max weights: of Problem 4 as they are; of Problem 1 what constrains nothing gets none."""
     first, last = point.neighbour_shares.copy(), point.query_shares.copy()
     if isinstance(problem, SoftmaxFitness):

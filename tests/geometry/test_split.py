@@ -165,10 +165,10 @@ class TestJudge:
         ("message", "dual"),
         [
             (
-                "FitnessDual of dualmech with dualmech.duals.SplitWeights",
+                "FitnessDual of dualmech|must be dualmech.duals.SplitWeights",
                 dm.duals.FitnessDual((np.ones(6),) * 3, np.ones(6)),
             ),
-            ("FitnessDual of dualmech with dualmech.duals.SplitWeights", np.ones(3)),
+            ("FitnessDual of dualmech|must be dualmech.duals.SplitWeights", np.ones(3)),
             (
                 "neighbour_weights must be a sequence of 3 arrays",
                 dm.duals.FitnessDual(np.ones(11), dm.duals.SplitWeights((np.ones(6),) * 3, np.ones(6))),
