@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from dualmech.linalg import to_dense
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import MAX_NAMES, Workload
 
 # What an answer exceeds, in words: queries, tables and neighbours by their names.
 
@@ -142,6 +142,8 @@ class VarianceDual:
 class Forms(Protocol[NumbersIn]):
     """Both sides of noise: what it costs pairs of neighbours, and what variances it gives queries."""
 
+    __slots__ = ()
+
     @property
     def cost(self) -> float:
         """Squared privacy cost, the largest over all neighbours."""
@@ -222,9 +224,13 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
     blocks and of split noise, and on a product a tuple of what each factor takes.
     """
 
+    __slots__ = ()
+
     name: ClassVar[str]  # dense, blocks, product, split or stream
     takes: ClassVar[str]  # which workloads it is for, in words
     takes_relations: ClassVar[bool]  # or one record added or removed alone
+
+    workload: Workload
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
@@ -236,10 +242,6 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
 
     def numbers(self, workload: Workload, given: object, name: str) -> Numbers:
         """Return one number per item from what was given; refuse a workload that is not the geometry's own."""
-
-    @property
-    def workload(self) -> Workload:
-        """The queries."""
 
     @property
     def rank(self) -> int:
@@ -255,22 +257,27 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
         """Return noise over a positive number; by nothing else: the judge refuses the rest."""
 
     def statement(self) -> dict[str, object]:
-        """Return what fixes this geometry on any machine, beside the workload and its name."""
+        """Return what fixes this geometry on any machine, besides the workload and its name: by default nothing."""
+        return {}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Numbers) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it; `kind` is ``targets`` or ``weights``."""
 
     def stored(self, point: Point) -> object:
         """Return a point as a file holds it, so that it means the same on any machine; `restored` takes it back."""
+        return point
 
     def restored(self, point: object) -> object:
-        """Return a point from what a file holds."""
+        """Return a point from what a file holds; anything else is left to the judge."""
+        return point
 
     def forms(self, point: Point) -> Forms[Numbers] | None:
         """Evaluate both sides of a checked point; None for what is no covariance, or that some neighbour leaves."""
 
     def largest_ratio(self, point: Point, targets: Numbers) -> float:
         """Return the largest ratio of a variance to its target, however noise is at the neighbours."""
+        forms = self.forms(point)
+        return np.inf if forms is None else forms.excess(targets)[0]
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Lambda, Mu]:
         """Return checked weights on neighbours and, if asked for, on queries; refuse other shapes."""
@@ -295,6 +302,23 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
 
     def total_prices(self, neighbour_weights: Lambda, weights: Numbers) -> Array:
         """Return each item's share of the trace norm that `total_bound` squares."""
+
+
+class TableGeometry(Geometry[Point, Lambda, Mu, Array], Protocol[Point, Lambda, Mu]):
+    """A geometry whose items are the tables of a workload."""
+
+    __slots__ = ()
+
+    def per_query(self, workload: Workload, numbers: Array) -> Array:
+        """Return one number per query, that of its table; refused where they are too many to write out."""
+        if workload.shape[0] > MAX_NAMES:
+            raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
+        return np.asarray(numbers[workload.table_numbers()])
+
+    def item_words(self, index: int) -> str:
+        """Return what a table is called."""
+        names: Sequence[str] = cast(Any, self.workload).table_names
+        return f"table {names[index]!r}"
 
 
 def scale_to_limit(

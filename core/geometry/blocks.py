@@ -27,11 +27,13 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import (
     SET_UP,
+    Forms,
     Index,
     Judged,
     Offer,
     Ranked,
     Request,
+    TableGeometry,
     decompositions,
     given_weights,
     numbers_by_table,
@@ -42,7 +44,6 @@ from dualmech.geometry.base import (
 )
 from dualmech.geometry.block_neighbours import moved_by
 from dualmech.geometry.block_rows import (
-    MAX_CHOICES,
     Block,
     BlockRows,
     Key,
@@ -102,7 +103,7 @@ class BasedPoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockForms:
+class BlockForms(Forms[Array]):
     """Cost of a pair of neighbours of each orbit, variance of a query of each orbit, and their rounding, absolute."""
 
     blocks: Blocks
@@ -113,41 +114,33 @@ class BlockForms:
 
     @property
     def cost(self) -> float:
-        """Squared privacy cost, the largest."""
         return float(self.costs.max())
 
     @property
     def cost_rounding(self) -> float:
-        """Allowance for the rounding of the cost, relative."""
         return float((self.costs + self.cost_allowance).max() / self.cost - 1)
 
     def excess(self, targets: Array) -> Judged:
-        """Return the largest ratio of a variance to the target of its table."""
         limits = targets[self.blocks.tables]
         ratios = self.variances / limits
         highest = (ratios + self.variance_allowance / limits).max()
         return float(ratios.max()), float(highest / ratios.max() - 1)
 
     def total(self, weights: Array) -> Judged:
-        """Return the sum of the variances of all queries, weighted by table."""
         bill = weights[self.blocks.tables] * self.blocks.counts
         total = float(bill @ self.variances)
         return total, float(bill @ self.variance_allowance) / total
 
     def binding(self, slack: float) -> Index:
-        """Return the orbits of neighbours whose cost is within `slack`, relative, of the largest."""
         return np.flatnonzero((self.costs >= (1 - slack) * self.cost) & np.isfinite(self.cost))
 
     def loose(self, targets: Array, slack: float) -> Index:
-        """Return the tables all of whose variances are below their target by more than `slack`, relative."""
         return np.flatnonzero(self._by_table(targets) < 1 - slack)
 
     def worst_items(self, targets: Array) -> Ranked:
-        """Return the tables of the largest variances over their targets."""
         return ranked(self._by_table(targets))
 
     def worst_neighbours(self) -> Ranked:
-        """Return the orbits of neighbours of the largest costs."""
         return ranked(self.costs)
 
     def _by_table(self, targets: Array) -> Array:
@@ -255,7 +248,7 @@ def _all_noise(blocks: Blocks, point: BlockPoint) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class Blocks(TableGeometry[BlockPoint, Array, Array]):
     """All blocks of a union of tables, and the orbits that tie them."""
 
     workload: MarginalWorkload | UnionWorkload  # the tables
@@ -290,7 +283,6 @@ class Blocks:
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
-        """Say at how many operations the blocks of tables hold what is asked."""
         workload, relation = request.workload, request.neighbours
         tables = workload.tabular()
         if tables is None:
@@ -387,7 +379,6 @@ class Blocks:
         return replace(self, reach=sp.csr_array(self.reach[neighbours]), matrix_blocks=tuple(blocks))
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
-        """Return one number per table from what was given; refuse such as differ within a table."""
         tables, own = workload.tabular(), self.workload
         if tables is None or not any(own.same_as(each) for each in (workload, tables, union_of([tables]))):
             raise InvalidInputError("geometry must be of this workload")
@@ -406,7 +397,6 @@ class Blocks:
 
     @property
     def rank(self) -> int:
-        """Size of the largest block."""
         return max((len(block.moves) for block in self.matrix_blocks), default=1)
 
     @property
@@ -428,11 +418,9 @@ class Blocks:
         return 0.0 if self.exact else self.depth * EPS
 
     def point(self, primal: object) -> BlockPoint:
-        """Return a primal point of the right shapes, its entries unseen."""
         return as_block_point(self, primal)
 
     def statement(self) -> dict[str, object]:
-        """Return the neighbours, where they are others than by default."""
         return {} if self.neighbours is None else {"neighbours": str(self.neighbours)}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
@@ -449,27 +437,18 @@ class Blocks:
         return point.on(self.matrix_blocks) if isinstance(point, BasedPoint) else point
 
     def checked(self, given: object) -> BlockPoint:
-        """Return a given answer as a point; what is no covariance is refused."""
         point = self.point(given)
         check_noise(point.levels, covariances=point.covariances)
         return point
 
     def divide(self, point: BlockPoint, divisor: float) -> BlockPoint:
-        """Return noise over a positive number."""
         with np.errstate(all="ignore"):
             return point.scaled(1 / np.float64(divisor))
 
     def forms(self, point: BlockPoint) -> BlockForms | None:
-        """Evaluate both sides; None for noise that is no covariance, or that some record leaves."""
         return evaluate(self, point)
 
-    def largest_ratio(self, point: BlockPoint, targets: Array) -> float:
-        """Return the largest ratio of a variance to its target; inf for noise that is no covariance."""
-        forms = self.forms(point)
-        return np.inf if forms is None else forms.excess(targets)[0]
-
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
-        """Return weights of orbits of neighbours and, if asked for, of queries, their entries unseen."""
         first, last = given_weights(dual, queries)
         checked = read_weights(self.reach.shape[0], first, "neighbour_weights", "orbit")
         own = read_weights(len(self.tables), last, "query_weights", "orbit") if queries else np.zeros(0)
@@ -490,27 +469,14 @@ class Blocks:
         """Return what the variance of an orbit of queries counts, all its queries together, from weights of tables."""
         return np.asarray(weights[self.tables] * self.counts)
 
-    def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number per query, from one per table; refused where they are too many to write out."""
-        if workload.shape[0] > MAX_CHOICES:
-            raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
-        return np.asarray(numbers[workload.table_numbers()])
-
-    def item_words(self, index: int) -> str:
-        """Return what a table is called."""
-        return f"table {self.workload.table_names[index]!r}"
-
     def neighbour_words(self, index: int) -> str:
-        """Return which neighbours an orbit is of."""
         count = self.reach.shape[0]
         return "any two neighbours" if count == 1 else f"neighbours of kind {index} of {count}"
 
     def prices(self, query_weights: Array, targets: Array) -> Array:
-        """Return each table's share of ``Σ μ_j c_j`` (tables,)."""
         return self._by_table(query_weights * targets[self.tables], len(targets))
 
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
-        """Return each table's share of the trace norm (tables,)."""
         if not valid_weights(neighbour_weights):
             return np.zeros(len(weights))
         found = block_shares(self, neighbour_weights, self.orbit_weights(weights))

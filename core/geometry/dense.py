@@ -16,6 +16,7 @@ from dualmech.geometry.base import (
     ON_NEIGHBOURS,
     ON_QUERIES,
     SET_UP,
+    Forms,
     Geometry,
     Index,
     Judged,
@@ -64,7 +65,7 @@ class HasTargets(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DenseForms:
+class DenseForms(Forms[Array]):
     """Both quadratic forms of a covariance, with allowances for their rounding, absolute."""
 
     profile: Array  # profile, profile_rounding: (s,) cost ``(B u_i)' Σ⁻¹ (B u_i)`` of each pair of neighbours
@@ -74,16 +75,13 @@ class DenseForms:
 
     @property
     def cost(self) -> float:
-        """Squared privacy cost, the largest entry of the profile."""
         return float(self.profile.max())
 
     @property
     def cost_rounding(self) -> float:
-        """Allowance for the rounding of the cost, relative."""
         return float((self.profile + self.profile_rounding).max() / self.cost - 1)
 
     def excess(self, targets: Array) -> Judged:
-        """Return the largest ratio of a variance to its target."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             ratios = self.variances / targets
             higher = np.maximum(ratios, 0.0) + self.variance_rounding / targets
@@ -91,25 +89,20 @@ class DenseForms:
             return float(ratios.max()), float(higher.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf)
 
     def total(self, weights: Array) -> Judged:
-        """Return the weighted sum of the variances."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             total = float(weights @ self.variances)
             return total, float(weights @ self.variance_rounding / total)
 
     def binding(self, slack: float) -> Index:
-        """Return the neighbours whose cost is within `slack` of the largest; none where that is infinite."""
         return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
 
     def loose(self, targets: Array, slack: float) -> Index:
-        """Return the queries whose variance is below their target by more than `slack`, relative."""
         return np.flatnonzero(self.variances / targets < 1 - slack)
 
     def worst_items(self, targets: Array) -> Ranked:
-        """Return the queries of the largest variances over their targets."""
         return ranked(self.variances / targets)
 
     def worst_neighbours(self) -> Ranked:
-        """Return the neighbours of the largest costs."""
         return ranked(self.profile)
 
 
@@ -123,16 +116,13 @@ class Sides:
 
     @property
     def cost(self) -> float:
-        """Squared privacy cost, the largest entry of the profile."""
         return float(self.profile.max())
 
     @property
     def excess(self) -> float:
-        """Largest ratio of a variance to its target."""
         return float(self.ratios.max())
 
     def binding(self, slack: float) -> Index:
-        """Return the neighbours whose cost is within `slack` of the largest; none where that is infinite."""
         return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
 
 
@@ -217,7 +207,7 @@ def divided_covariance(covariance: Array, divisor: float) -> Array:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dense:
+class Dense(Geometry[Array, Array, Array, Array]):
     """A matrix: ``W = L B`` and the moves ``B U`` between neighbours, with the two quadratic forms of a covariance.
 
     A point is the covariance of the noise on B x (k, k); there is a target or a weight for every query.
@@ -279,7 +269,6 @@ class Dense:
 
     @classmethod
     def offer(cls, request: Request) -> Offer:
-        """Say at how many operations a matrix holds what is asked."""
         workload, relation = request.workload, request.neighbours
         queries, cells = workload.shape
         pairs = cells
@@ -306,7 +295,6 @@ class Dense:
         return each
 
     def statement(self) -> dict[str, object]:
-        """Return the basis and the neighbours."""
         return {"basis": self.basis, "neighbours": self.neighbours}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
@@ -322,17 +310,8 @@ class Dense:
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
         return {"workload": workload.dense(), "neighbours": moves}
 
-    def stored(self, point: object) -> object:
-        """Return a point as a file holds it: as it is."""
-        return point
-
-    def restored(self, point: object) -> object:
-        """Return a point from what a file holds."""
-        return point
-
     @property
     def rank(self) -> int:
-        """Number of rows k of the basis."""
         return int(self.basis.shape[0])
 
     @property
@@ -389,7 +368,6 @@ class Dense:
         return covariance
 
     def checked(self, given: object) -> Array:
-        """Return a given answer as a covariance of the basis' shape; what is none is refused."""
         covariance = as_covariance("covariance", given)
         if covariance.shape != (self.rank, self.rank):
             raise InvalidInputError(
@@ -398,15 +376,12 @@ class Dense:
         return covariance
 
     def divide(self, point: Array, divisor: float) -> Array:
-        """Return ``Σ / divisor``."""
         return divided_covariance(point, divisor)
 
     def forms(self, point: Array) -> DenseForms | None:
-        """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
         return quadratic_forms(self, point)
 
     def largest_ratio(self, point: Array, targets: Array) -> float:
-        """Return the largest ratio of a variance to its target."""
         with np.errstate(over="ignore", invalid="ignore"):
             regularised = linalg.regularised_covariance(point)
             _, variances = self._spread(point if regularised is None else regularised)
@@ -418,7 +393,6 @@ class Dense:
         return spread, np.einsum("jk,jk->j", spread, self.representation)
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
-        """Return weights on neighbours (s,) and, if asked for, on queries (m,), their entries unseen."""
         return as_dual_weights(dual, self.moves.shape[1], self.workload.shape[0] if queries else None)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
@@ -442,7 +416,6 @@ class Dense:
         return trace_norm_bound(self, neighbour_weights, np.sqrt(weights))
 
     def prices(self, query_weights: Array, targets: Array) -> Array:
-        """Return ``μ_j c_j / Σ μ_l c_l`` (m,)."""
         return shares(query_weights * targets)
 
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
@@ -456,15 +429,12 @@ class Dense:
         return shares(left**2 @ values)
 
     def item_words(self, index: int) -> str:
-        """Return what a query is called."""
         return base.query_words(self.workload, index)
 
     def neighbour_words(self, index: int) -> str:
-        """Return where neighbours differ."""
         return base.neighbour_words(self.workload, self.neighbours, index)
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number per query: they are."""
         return numbers
 
 

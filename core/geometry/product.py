@@ -71,7 +71,7 @@ class ByFactor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProductForms:
+class ProductForms(Forms[PerFactor]):
     """Both sides of a product of mechanisms: costs multiply, and so do variances."""
 
     product: Product
@@ -79,20 +79,16 @@ class ProductForms:
 
     @property
     def cost(self) -> float:
-        """Squared privacy cost, the product of the factors'."""
         return _representable_product("squared privacy cost of the product", [each.cost for each in self.factors])
 
     @property
     def cost_rounding(self) -> float:
-        """Allowance for the rounding of the cost, relative."""
         return _product_rounding(each.cost_rounding for each in self.factors)
 
     def excess(self, targets: PerFactor) -> Judged:
-        """Return the largest ratio of a variance to its target, the product of the factors'."""
         return _product_judged(each.excess(own) for each, own in zip(self.factors, targets, strict=True))
 
     def total(self, weights: PerFactor) -> Judged:
-        """Return the weighted sum of the variances, the product of the factors'."""
         return _product_judged(each.total(own) for each, own in zip(self.factors, weights, strict=True))
 
     def binding(self, slack: float) -> Index:
@@ -117,16 +113,14 @@ class ProductForms:
         raise InvalidInputError("loose queries of a product are those of its factors; take the factors' own")
 
     def worst_items(self, targets: PerFactor) -> Ranked:
-        """Return the query that is worst in every factor, the factors' numbers of it."""
         return joined(each.worst_items(own) for each, own in zip(self.factors, targets, strict=True))
 
     def worst_neighbours(self) -> Ranked:
-        """Return the neighbours that are worst in every factor, the factors' numbers of them."""
         return joined(each.worst_neighbours() for each in self.factors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Product:
+class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
     """Independent factors: certificates multiply, and nothing larger than a factor is ever formed.
 
     The least squared privacy cost is the square of a factorisation norm, which is multiplicative: it is ``Π α_i``, by
@@ -148,7 +142,6 @@ class Product:
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
-        """Say at how many operations the factors hold what is asked."""
         found = _multiplied(request.workload, request.given, request.name, request.named)
         if found is None:
             return None
@@ -177,15 +170,12 @@ class Product:
 
     @property
     def rank(self) -> int:
-        """Size of the largest matrix of a factor."""
         return max(each.rank for each in self.factors)
 
     def point(self, primal: object) -> PerFactor:
-        """Return the factors' points, checked by their own geometries."""
         return self._per_factor("primal", primal, lambda factor, own: factor.point(own))
 
     def checked(self, given: object) -> PerFactor:
-        """Return the factors' answers as points; what is no covariance is refused."""
         return self._per_factor("primal", given, lambda factor, own: factor.checked(own))
 
     def divide(self, point: PerFactor, divisor: float) -> PerFactor:
@@ -194,20 +184,17 @@ class Product:
         return tuple(factor.divide(own, share) for factor, own in zip(self.factors, point, strict=True))
 
     def forms(self, point: PerFactor) -> ProductForms | None:
-        """Evaluate both sides; None where a factor's point is no covariance."""
         found = [factor.forms(own) for factor, own in zip(self.factors, point, strict=True)]
         held = tuple(each for each in found if each is not None)
         return ProductForms(self, held) if len(held) == len(found) else None
 
     def largest_ratio(self, point: PerFactor, targets: PerFactor) -> float:
-        """Return the largest ratio of a variance to its target."""
         return products.product(
             max(factor.largest_ratio(own, limits), 0.0)
             for factor, own, limits in zip(self.factors, point, targets, strict=True)
         )
 
     def weights(self, dual: object, queries: bool = True) -> tuple[PerFactor, PerFactor]:
-        """Return the factors' weights, checked by their own geometries."""
         neighbours, asked = given_weights(dual, queries)
         first = self._per_factor("neighbour_weights", neighbours, lambda _, own: own)
         last = self._per_factor("query_weights", asked, lambda _, own: own) if queries else first
@@ -218,12 +205,10 @@ class Product:
         return tuple(one for one, _ in pairs), tuple(two for _, two in pairs)
 
     def bound(self, neighbour_weights: PerFactor, query_weights: PerFactor, targets: PerFactor) -> Judged:
-        """Return the product of the factors' bounds."""
         given = zip(self.factors, neighbour_weights, query_weights, targets, strict=True)
         return _product_judged(factor.bound(*own) for factor, *own in given)
 
     def total_bound(self, neighbour_weights: PerFactor, weights: PerFactor) -> Judged:
-        """Return the product of the factors' bounds."""
         given = zip(self.factors, neighbour_weights, weights, strict=True)
         return _product_judged(factor.total_bound(*own) for factor, *own in given)
 
@@ -241,19 +226,15 @@ class Product:
         return self.outer([factor.total_prices(*own) for factor, *own in given])
 
     def item_words(self, index: PerFactor) -> str:
-        """Return what a query is called, by factor."""
         return joined_words([each.item_words for each in self.factors], index)
 
     def neighbour_words(self, index: PerFactor) -> str:
-        """Return where neighbours differ, by factor."""
         return joined_words([each.neighbour_words for each in self.factors], index)
 
     def statement(self) -> dict[str, object]:
-        """Return the basis of each factor, None for one that has none."""
         return {"bases": tuple(factor.statement().get("basis") for factor in self.factors)}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: PerFactor) -> dict[str, object]:
-        """Return what each factor asks."""
         given = zip(self.factors, self.workload.factors, numbers, strict=True)
         return {
             "kind": f"product {kind}",
@@ -261,7 +242,6 @@ class Product:
         }
 
     def stored(self, point: PerFactor) -> PerFactor:
-        """Return a point as a file holds it: each factor's own."""
         return tuple(factor.stored(own) for factor, own in zip(self.factors, point, strict=True))
 
     def restored(self, point: object) -> object:
@@ -271,7 +251,6 @@ class Product:
         return tuple(factor.restored(own) for factor, own in zip(self.factors, point, strict=True))
 
     def per_query(self, workload: Workload, numbers: PerFactor) -> Array:
-        """Return one number per query (m,), refused where they are too many to write out."""
         given = zip(self.workload.factors, self.factors, numbers, strict=True)
         return products.outer([factor.per_query(asked, own) for asked, factor, own in given])
 

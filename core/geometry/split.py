@@ -15,11 +15,13 @@ from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import (
     SET_UP,
+    Forms,
     Index,
     Judged,
     Offer,
     Ranked,
     Request,
+    TableGeometry,
     decompositions,
     given_weights,
     numbers_by_table,
@@ -147,7 +149,7 @@ class SplitWeights:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SplitForms:
+class SplitForms(Forms[Array]):
     """Cost of the worst record, and the variances that split noise gives the tables."""
 
     split: Split
@@ -156,7 +158,6 @@ class SplitForms:
 
     @property
     def cost(self) -> float:
-        """Squared privacy cost of the record that is worst in every attribute."""
         return float((self.split.costs(self.parts) / self.levels).sum())
 
     @property
@@ -174,11 +175,9 @@ class SplitForms:
         return largest
 
     def excess(self, targets: Array) -> Judged:
-        """Return the largest ratio of a variance to the target of its table."""
         return float((self.variances / targets).max()), 0.0
 
     def total(self, weights: Array) -> Judged:
-        """Return the sum of the variances of all queries, weighted by table."""
         return float(self.split.totals(self.parts, weights) @ self.levels), 0.0
 
     def binding(self, slack: float) -> Index:
@@ -186,20 +185,17 @@ class SplitForms:
         return np.zeros(1, dtype=np.intp)
 
     def loose(self, targets: Array, slack: float) -> Index:
-        """Return the tables all of whose variances are below their target by more than `slack`, relative."""
         return np.flatnonzero(self.variances / targets < 1 - slack)
 
     def worst_items(self, targets: Array) -> Ranked:
-        """Return the tables of the largest variances over their targets."""
         return ranked(self.variances / targets)
 
     def worst_neighbours(self) -> Ranked:
-        """Return the one pair that stands for those that are worst in every attribute."""
         return [(0, self.cost)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Split:
+class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
     """Noise of the form ``Σ = Σ_T τ_T ⊗_{i in T} K_i ⊗_{i not in T} θ_i θ_i'``, with ``1'θ_i = 1`` and ``K_i 1 = 0``.
 
     There is a covariance on each attribute, split into its total and the rest, and a level for each set T of
@@ -236,18 +232,15 @@ class Split:
         return Offer(SET_UP + decompositions(SPLIT_FROM, SPLIT_FROM), lambda: (geometry, held))
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
-        """Return one positive number per table, from what was given."""
         if not self.workload.same_as(workload):
             raise InvalidInputError("geometry must be of this workload")
         return numbers_by_table(self.name, workload, self.workload.tables, given, name)
 
     @property
     def rank(self) -> int:
-        """Number of values of the largest attribute."""
         return max(self.workload.sizes)
 
     def point(self, primal: object) -> SplitPoint:
-        """Return a primal point of the right shapes, its entries unseen."""
         if not isinstance(primal, SplitPoint):
             raise InputTypeError(f"primal must be a SplitPoint of dualmech, got {type(primal).__name__}")
         shapes, sizes = self._as_attribute_arrays("shapes", primal.shapes, 2), self.workload.sizes
@@ -260,31 +253,22 @@ class Split:
         return SplitPoint(tuple(shapes), levels)
 
     def checked(self, given: object) -> SplitPoint:
-        """Return a given answer as a point; what is no covariance is refused."""
         point = self.point(given)
         check_noise(point.levels, shapes=point.shapes)
         return point
 
     def divide(self, point: SplitPoint, divisor: float) -> SplitPoint:
-        """Return noise over a positive number."""
         if not (np.isfinite(divisor) and divisor > 0):
             return point
         return SplitPoint(point.shapes, point.levels / divisor)
 
     def forms(self, point: SplitPoint) -> SplitForms | None:
-        """Evaluate both sides; None for shapes that are no covariances, or levels that are not positive."""
         parts = self.parts(point.shapes)
         if parts is None or not (np.all(np.isfinite(point.levels)) and np.all(point.levels > 0)):
             return None
         return SplitForms(self, parts, point.levels)
 
-    def largest_ratio(self, point: SplitPoint, targets: Array) -> float:
-        """Return the largest ratio of a variance to its target; inf for noise that is no covariance."""
-        forms = self.forms(point)
-        return np.inf if forms is None else forms.excess(targets)[0]
-
     def weights(self, dual: object, queries: bool = True) -> tuple[list[Array], SplitWeights]:
-        """Return weights of every attribute's values and, if asked for, queries and of tables, their entries unseen."""
         first, last = given_weights(dual, queries)
         if queries and not isinstance(last, SplitWeights):
             raise InputTypeError(f"query weights must be dualmech.duals.SplitWeights, got {type(last).__name__}")
@@ -322,35 +306,11 @@ class Split:
         even = [np.ones(count) for count in self.workload.table_shape(range(len(self.workload.sizes)))]
         return sp.csr_array(self.bound_products(neighbour_weights, even).multiply((weights * counts)[None, :]))
 
-    def item_words(self, index: int) -> str:
-        """Return what a table is called."""
-        return f"table {self.workload.table_names[index]!r}"
-
     def neighbour_words(self, index: int) -> str:
-        """Return where the worst neighbours differ."""
         return "neighbours at the record that is worst in every attribute"
 
-    def statement(self) -> dict[str, object]:
-        """Return nothing: the workload says all."""
-        return {}
-
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
-        """Return what the tables ask."""
         return tables_in_numbers(self.workload, kind, numbers, None)
-
-    def stored(self, point: object) -> object:
-        """Return a point as a file holds it: as it is."""
-        return point
-
-    def restored(self, point: object) -> object:
-        """Return a point from what a file holds."""
-        return point
-
-    def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number per query, from one per table; refused where they are too many to write out."""
-        if workload.shape[0] > MAX_CASES:
-            raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
-        return np.asarray(numbers[workload.table_numbers()])
 
     def prices(self, query_weights: SplitWeights, targets: Array) -> Array:
         """Return each table's share of the bound (tables,), ``m_S c_S`` over its sum."""

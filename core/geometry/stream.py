@@ -14,6 +14,7 @@ import scipy.special
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import (
+    Geometry,
     Index,
     Judged,
     Offer,
@@ -293,7 +294,7 @@ AnyNoise: TypeAlias = StreamPoint | CausalPoint | Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stream:
+class Stream(Geometry[AnyNoise, Array, Array, Array]):
     """Running sums: both sides of a certificate from diagonals of inverse square roots of tridiagonal matrices.
 
     `dualmech.geometry.stream` has the formulas, and what the sums of poles that stand for the square root are off
@@ -309,7 +310,6 @@ class Stream:
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
-        """Say at how many operations running sums, or all ranges, hold what is asked."""
         workload, name = stream_in(request.workload), request.name
         if workload is None:
             return None
@@ -353,7 +353,6 @@ class Stream:
         return self.workload.matrix
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
-        """Return one positive number per sum, targets or weights, from what was given."""
         return numbers.by_query(self.workload, self._own(workload, given, name), name, positive=True)
 
     def _own(self, workload: Workload, given: object, name: str) -> object:
@@ -372,7 +371,6 @@ class Stream:
 
     @property
     def rank(self) -> int:
-        """Size of the largest matrix that is decomposed: none is."""
         return 1
 
     @property
@@ -404,29 +402,20 @@ class Stream:
         return StreamPoint(found[0], found[1], float(validate.numeric(0, level=primal.level)))
 
     def checked(self, given: object) -> AnyNoise:
-        """Return a given answer as a point: weights and level positive, or a covariance."""
         if isinstance(given, np.ndarray | list | tuple):
             return self.written.checked(given)
         point = self.point(given)
         return point if isinstance(point, np.ndarray) else point.checked()
 
     def divide(self, point: AnyNoise, divisor: float) -> AnyNoise:
-        """Return noise over a positive number."""
         if isinstance(point, np.ndarray):
             return divided_covariance(point, divisor)
         return point.divided(divisor)
 
     def forms(self, point: AnyNoise) -> DenseForms | None:
-        """Evaluate both sides; None for noise that is no covariance."""
         return self.written.forms(point) if isinstance(point, np.ndarray) else point.forms(self)
 
-    def largest_ratio(self, point: AnyNoise, targets: Array) -> float:
-        """Return the largest ratio of a variance to its target; inf for noise that is no covariance."""
-        forms = self.forms(point)
-        return np.inf if forms is None else forms.excess(targets)[0]
-
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
-        """Return weights on cells and, if asked for, on sums (d,), their entries unseen."""
         count = self.workload.shape[1]
         return as_dual_weights(dual, count, count if queries else None)
 
@@ -450,19 +439,15 @@ class Stream:
         return float(found.sum() ** 2 * unit / cells.sum()), 2 * error
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number per sum: they are that already."""
         return numbers
 
     def item_words(self, index: int) -> str:
-        """Return what a sum is called."""
         return f"query 'cells 0..{index}'" if index else "query 'cell 0'"
 
     def neighbour_words(self, index: int) -> str:
-        """Return where neighbours differ."""
         return f"neighbours in cell {index}"
 
     def prices(self, query_weights: Array, targets: Array) -> Array:
-        """Return each sum's share of ``Σ μ_j c_j`` (d,)."""
         return shares(query_weights * targets)
 
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
@@ -472,25 +457,12 @@ class Stream:
         cells = np.maximum(neighbour_weights / neighbour_weights.max(), FLOOR)
         return shares(self.diagonals(cells, weights / weights.max())[1])
 
-    def statement(self) -> dict[str, object]:
-        """Return nothing: the workload says all."""
-        return {}
-
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
-        """Return the matrix of the sums, where it can be written out, and the number of each."""
         return {"kind": kind, "numbers": numbers, "workload": workload.dense(), "neighbours": None}
 
     def on_rows(self, point: AnyNoise) -> tuple[Array, Array]:
         """Return rows that get noise, the cells, and its covariance; refused where a matrix would be too large."""
         return np.eye(self.workload.shape[1]), self.covariance(point)
-
-    def stored(self, point: object) -> object:
-        """Return a point as a file holds it: as it is."""
-        return point
-
-    def restored(self, point: object) -> object:
-        """Return a point from what a file holds."""
-        return point
 
     def covariance(self, point: AnyNoise) -> Array:
         """Return the noise's covariance on the cells (d, d), as a matrix; refused beyond `LARGEST_DENSE` steps."""
@@ -532,12 +504,10 @@ class RangeForms:
 
     @property
     def cost(self) -> float:
-        """Squared privacy cost, the largest over all cells."""
         return self.sums.cost
 
     @property
     def cost_rounding(self) -> float:
-        """Allowance for the rounding of the cost, relative."""
         return self.sums.cost_rounding
 
     @property
@@ -551,15 +521,12 @@ class RangeForms:
         return self.sums.profile_rounding
 
     def total(self, weights: Array) -> Judged:
-        """Return the sum of the variances of all ranges, times their weight."""
         return self.sums.total(weights[0] * self.shares)
 
     def binding(self, slack: float) -> Index:
-        """Return the cells whose cost is within `slack`, relative, of the largest."""
         return self.sums.binding(slack)
 
     def worst_neighbours(self) -> Ranked:
-        """Return the cells of the largest costs, with these."""
         return self.sums.worst_neighbours()
 
 
@@ -611,7 +578,6 @@ class RangeStream(Stream):
         return np.asarray(given[0] * self.shares)
 
     def forms(self, point: AnyNoise) -> Any:
-        """Evaluate both sides; None for noise that is no covariance."""
         if (found := Stream.forms(self, point)) is None:
             return None
         of_ranges = isinstance(point, np.ndarray)
@@ -624,26 +590,21 @@ class RangeStream(Stream):
         return Stream.weights(self, dual, queries=False)
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
-        """Return ``‖diag(√w) W diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where nothing is proven."""
         return Stream.total_bound(self, neighbour_weights, self.on_sums(weights))
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number per range; refused where they are too many."""
         count = workload.shape[0]
         if count > MAX_DENSE_ENTRIES:
             raise InvalidInputError(f"numbers of {count} ranges are too many to write out one by one")
         return np.full(count, numbers[0])
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
-        """Return the matrix of the ranges, where it can be written out, and the weight of each."""
         return Stream.in_numbers(self, workload, kind, self.per_query(workload, numbers))
 
     def item_words(self, index: int) -> str:
-        """Return what the only item is called."""
         return "all ranges"
 
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
-        """Return the share of all ranges (1,): everything, where anything is proven."""
         return np.ones(1) if valid_weights(neighbour_weights) else np.zeros(1)
 
 
