@@ -261,9 +261,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
                 f"mechanisms have {size} queries in common, too many for one matrix (limit {LARGEST}); "
                 f"BlockMechanism.common_with does without where each block has one coordinate"
             )
-        object.__setattr__(self, "mechanisms", given)
-        object.__setattr__(self, "frame", frame)
-        object.__setattr__(self, "meetings", meetings)
+        self._set(mechanisms=given, frame=frame, meetings=meetings)
         found = {
             "basis": scipy.linalg.block_diag(*(each.rows for each in meetings)),
             "bounds": np.array(

@@ -108,9 +108,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
             return Dense.of(asked, basis, moves, redundant=True)
 
         chosen, numbers = choose(workload, targets, "targets", geometry, dense, basis, neighbours)
-        object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "targets", numbers)
-        object.__setattr__(self, "geometry", chosen)
+        self._set(workload=workload, targets=numbers, geometry=chosen)
 
     @with_reasons
     def certify(self, primal: object, dual: object) -> Certificate:
@@ -203,8 +201,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         plain = cost is not None and rho is None
         allowed = validate.positive_number(cost=cost) if plain else accounting.cost_or_rho(cost, rho)
         twin = FitnessForUse(workload, targets, basis, neighbours, geometry=geometry)
-        object.__setattr__(self, "cost", allowed)
-        object.__setattr__(self, "accuracy_first", twin)
+        self._set(cost=allowed, accuracy_first=twin)
 
     @property
     def workload(self) -> Workload:  # type: ignore[override]

@@ -268,16 +268,15 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
                 neighbours=wish.neighbours,
                 geometry="dense",
             )
-        for name, value in {
-            "workload": workload,
-            "targets": wish.targets,
-            "released": released,
-            "basis": together.basis,
-            "neighbours": wish.neighbours,
-            "release": validate.read_only(known),
-            "row_by_row": together,
-        }.items():
-            object.__setattr__(self, name, value)
+        self._set(
+            workload=workload,
+            targets=wish.targets,
+            released=released,
+            basis=together.basis,
+            neighbours=wish.neighbours,
+            release=validate.read_only(known),
+            row_by_row=together,
+        )
 
     @property
     def geometry(self) -> Dense:

@@ -124,14 +124,16 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         validate.moderate(t2=np.array([last]))
         validate.moderate(total_weight=np.array([weight]))
         twin = FitnessForUse(workload, targets, basis, neighbours, geometry="dense")
-        object.__setattr__(self, "workload", twin.workload)
-        object.__setattr__(self, "targets", twin.targets)
-        object.__setattr__(self, "t1", first)
-        object.__setattr__(self, "t2", last)
-        object.__setattr__(self, "total_weight", weight)
-        object.__setattr__(self, "basis", twin.basis)
-        object.__setattr__(self, "neighbours", twin.neighbours)
-        object.__setattr__(self, "accuracy_first", twin)
+        self._set(
+            workload=twin.workload,
+            targets=twin.targets,
+            t1=first,
+            t2=last,
+            total_weight=weight,
+            basis=twin.basis,
+            neighbours=twin.neighbours,
+            accuracy_first=twin,
+        )
 
     @property
     def geometry(self) -> Dense:

@@ -104,9 +104,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
 
         given = 1.0 if weights is None else weights
         chosen, numbers = choose(workload, given, "weights", geometry, dense, basis, neighbours)
-        object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "weights", numbers)
-        object.__setattr__(self, "geometry", chosen)
+        self._set(workload=workload, weights=numbers, geometry=chosen)
 
     @property
     def asked(self) -> Index:

@@ -119,12 +119,14 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         validate.choice([*POWERS], privacy=privacy)
         by_sines = SineDesign.of(workload, design, neighbours, privacy)
         geometry = by_sines or DesignGeometry.of(workload, design, neighbours)
-        object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "design", geometry.design)
-        object.__setattr__(self, "privacy", privacy)
-        object.__setattr__(self, "neighbours", geometry.neighbours)
-        object.__setattr__(self, "geometry", geometry)
-        object.__setattr__(self, "loads", geometry.loads(POWERS[privacy]))
+        self._set(
+            workload=workload,
+            design=geometry.design,
+            privacy=privacy,
+            neighbours=geometry.neighbours,
+            geometry=geometry,
+            loads=geometry.loads(POWERS[privacy]),
+        )
 
     def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it."""

@@ -88,14 +88,11 @@ class Workload(Displayed):
         queries, cells = int(values.shape[0]), int(values.shape[1])
         if domain is not None and validate.instance(Domain, domain=domain).cells != cells:
             raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {domain.cells}")
-        object.__setattr__(self, "matrix", values)
-        object.__setattr__(self, "shape", (queries, cells))
+        self._set(matrix=values, shape=(queries, cells))
         named = _labels("names", names, queries, "query") or tuple(f"q{j}" for j in range(queries))
-        object.__setattr__(self, "names", named)
+        self._set(names=named)
         grouped = _labels("groups", groups, queries, "query") or ("queries",) * queries
-        object.__setattr__(self, "groups", grouped)
-        object.__setattr__(self, "domain", domain)
-        object.__setattr__(self, "cell_names", _labels("cell_names", cell_names, cells, "cell"))
+        self._set(groups=grouped, domain=domain, cell_names=_labels("cell_names", cell_names, cells, "cell"))
 
     @property
     def has_matrix(self) -> bool:
@@ -249,6 +246,30 @@ class Workload(Displayed):
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, {kind})"
+
+
+class StructuredWorkload(Workload):
+    """A workload that its structure defines: the matrix is written out on demand, and cells have no names."""
+
+    __slots__ = ("_written",)
+
+    _written: Matrix | None  # the matrix, once it was asked for
+
+    def _begin(self, shape: tuple[int, int], domain: Domain | None = None) -> None:
+        """Set what every workload has; nothing is written out."""
+        self._set(shape=shape, domain=domain, cell_names=None, _written=None)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the matrix, where it is written out, is sparse."""
+        return True
+
+    def _structure(self) -> tuple[object, ...]:
+        """Return the arguments that make it again."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self._structure()
 
 
 def check_workload(workload: object) -> Workload:

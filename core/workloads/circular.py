@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload
 from dualmech.workloads.unions import UnionWorkload, union
 
 Index = npt.NDArray[np.intp]
@@ -21,7 +21,7 @@ FEW_MEMBERS = 8  # values of a set up to which its name lists them
 MAX_STEPS = 2**26  # largest number of steps that looking for translates among affine images may take
 
 
-class CircularWorkload(Workload):
+class CircularWorkload(StructuredWorkload):
     """All translates of some queries over the integers modulo n; the matrix on demand.
 
     Attributes
@@ -38,27 +38,20 @@ class CircularWorkload(Workload):
     ((6, 4), array([1., 0., 0., 1.]), [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]])
     """
 
-    __slots__ = ("_periods", "bases")
+    __slots__ = ("bases", "periods")
 
     bases: Array
-    _periods: Index
+    periods: Index  # number of distinct translates of each base (b,)
 
     def __init__(self, bases: npt.ArrayLike) -> None:
         given = validate.read_only(np.array(validate.finite(2, bases=bases)))
-        object.__setattr__(self, "bases", given)
-        object.__setattr__(self, "_periods", np.array([_period(base) for base in given], dtype=np.intp))
-        object.__setattr__(self, "domain", None)
-        object.__setattr__(self, "cell_names", None)
-        object.__setattr__(self, "shape", (int(self._periods.sum()), given.shape[1]))
+        periods = np.array([_period(base) for base in given], dtype=np.intp)
+        self._set(bases=given, periods=periods)
+        self._begin((int(periods.sum()), given.shape[1]))
 
     def tabular(self) -> UnionWorkload:
         """Return one table, over one attribute."""
         return union({"value": self.shape[1]}, {"translates": {"value": self}})
-
-    @property
-    def periods(self) -> Index:
-        """Number of distinct translates of each base (b,)."""
-        return self._periods
 
     @property
     def matrix(self) -> Array:
@@ -71,7 +64,7 @@ class CircularWorkload(Workload):
         cells = np.arange(self.shape[1])
         rows = [
             base[(cells - np.arange(period)[:, None]) % len(cells)]
-            for base, period in zip(self.bases, self._periods, strict=True)
+            for base, period in zip(self.bases, self.periods, strict=True)
         ]
         return validate.read_only(np.vstack(rows))
 
@@ -88,7 +81,7 @@ class CircularWorkload(Workload):
         waves = np.fft.rfft(np.moveaxis(array, axis, -1))
         found = [
             np.fft.irfft(waves * own.conj(), count)[..., :period]
-            for own, period in zip(np.fft.rfft(self.bases), self._periods, strict=True)
+            for own, period in zip(np.fft.rfft(self.bases), self.periods, strict=True)
         ]
         return np.moveaxis(np.concatenate(found, axis=-1), -1, axis)
 
@@ -97,14 +90,14 @@ class CircularWorkload(Workload):
         """One name per query, such as ``cells 22..3``, ``cell 0 - cell 4`` or ``cells 0, 1, 3``."""
         return tuple(
             name
-            for index, (base, period) in enumerate(zip(self.bases, self._periods, strict=True))
+            for index, (base, period) in enumerate(zip(self.bases, self.periods, strict=True))
             for name in _names_of(index, base, int(period))
         )
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The base of each query."""
-        return tuple(f"base {base}" for base, period in enumerate(self._periods) for _ in range(period))
+        return tuple(f"base {base}" for base, period in enumerate(self.periods) for _ in range(period))
 
     @property
     def is_sparse(self) -> bool:
@@ -116,11 +109,8 @@ class CircularWorkload(Workload):
         own = (self.bases**2).sum(axis=1) @ (self.periods / self.shape[1])
         return np.full(self.shape[1], own)
 
-    def _structure(self) -> object:
-        return self.bases
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return CircularWorkload, (self.bases,)
+    def _structure(self) -> tuple[object, ...]:
+        return (self.bases,)
 
     def __repr__(self) -> str:
         return f"CircularWorkload({self.shape[0]} queries x {self.shape[1]} cells, {len(self.bases)} families)"

@@ -13,14 +13,14 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import StructuredWorkload
 from dualmech.workloads.domain import Axes, Domain, Lattice, are_positions, count_text
 from dualmech.workloads.unions import Table
 
 MAX_TABLES = 2**20  # largest number of tables of a workload
 
 
-class MarginalWorkload(Workload):
+class MarginalWorkload(StructuredWorkload):
     """The cells of chosen marginal tables of a domain, however large: a `Workload` whose matrix is made on demand.
 
     `dualmech.workloads.marginals` builds it. What a few hundred tables need is computed without a matrix; the
@@ -41,14 +41,13 @@ class MarginalWorkload(Workload):
     (1830, 177600, True)
     """
 
-    __slots__ = ("_lattice", "_names", "_table_cells", "_table_names", "_written", "axes")
+    __slots__ = ("_lattice", "_names", "_table_cells", "_table_names", "axes")
 
     axes: tuple[Axes, ...]
     _lattice: Lattice | None
     _names: tuple[str, ...] | None
     _table_cells: Array | None
     _table_names: tuple[str, ...] | None
-    _written: Matrix | None
 
     def __init__(self, domain: Domain, axes: Iterable[Axes]) -> None:
         chosen = validate.sequence(axes=axes)
@@ -56,14 +55,8 @@ class MarginalWorkload(Workload):
         for each in chosen:
             if not are_positions(each, count):
                 raise InvalidInputError(f"axes must be tuples of increasing positions below {count}, got {each!r}")
-        object.__setattr__(self, "domain", domain)
-        object.__setattr__(self, "cell_names", None)
-        object.__setattr__(self, "axes", chosen)
-        sizes = domain.shape
-        queries = sum(math.prod(sizes[axis] for axis in each) for each in chosen)
-        object.__setattr__(self, "shape", (queries, domain.cells))
-        for cached in ("_lattice", "_names", "_table_cells", "_table_names", "_written"):
-            object.__setattr__(self, cached, None)
+        self._set(axes=chosen, _lattice=None, _names=None, _table_cells=None, _table_names=None)
+        self._begin((sum(cells_of(domain, each) for each in chosen), domain.cells), domain)
 
     @property
     def sets(self) -> tuple[tuple[str, ...], ...]:
@@ -76,7 +69,7 @@ class MarginalWorkload(Workload):
         """The name of each table, such as ``age x sex``."""
         if self._table_names is None:
             found = tuple(" x ".join(names) or "total" for names in self.sets)
-            object.__setattr__(self, "_table_names", found)
+            self._set(_table_names=found)
         return cast(tuple[str, ...], self._table_names)
 
     @property
@@ -100,14 +93,14 @@ class MarginalWorkload(Workload):
         if self._table_cells is None:
             sizes = np.array(self._domain.shape, dtype=np.float64)
             cells = np.array([sizes[list(axes)].prod() for axes in self.axes])
-            object.__setattr__(self, "_table_cells", validate.read_only(cells))
+            self._set(_table_cells=validate.read_only(cells))
         return cast(Array, self._table_cells)
 
     @property
     def lattice(self) -> Lattice:
         """The residual subspaces under the tables, listed once."""
         if self._lattice is None:
-            object.__setattr__(self, "_lattice", Lattice.under(self._domain, self.axes))
+            self._set(_lattice=Lattice.under(self._domain, self.axes))
         return cast(Lattice, self._lattice)
 
     @property
@@ -118,7 +111,7 @@ class MarginalWorkload(Workload):
                 matrix = tabulations.marginal_matrix(self._domain, self.axes)
             except InvalidInputError as error:
                 raise InvalidInputError(f"{error}; geometry='blocks' needs no matrix") from None
-            object.__setattr__(self, "_written", matrix)
+            self._set(_written=matrix)
         return self._written
 
     @property
@@ -127,7 +120,7 @@ class MarginalWorkload(Workload):
         if self._names is None:
             self._check_query_count()
             names = tuple(name for axes in self.axes for name in tabulations.cell_names(self._domain, axes))
-            object.__setattr__(self, "_names", names)
+            self._set(_names=names)
         return cast(tuple[str, ...], self._names)
 
     @property
@@ -136,11 +129,6 @@ class MarginalWorkload(Workload):
         self._check_query_count()
         tables = zip(self.table_names, self.axes, strict=True)
         return tuple(label for label, axes in tables for _ in range(cells_of(self._domain, axes)))
-
-    @property
-    def is_sparse(self) -> bool:
-        """Always: the matrix, where it is written out, is."""
-        return True
 
     @property
     def sensitivity(self) -> float:
@@ -167,11 +155,8 @@ class MarginalWorkload(Workload):
         """Return one positive number per table; see `dualmech.workloads.numbers.by_table`."""
         return numbers.by_table(values, validate.text(name=name), self._domain, self.axes, self.table_names)
 
-    def _structure(self) -> object:
+    def _structure(self) -> tuple[object, ...]:
         return self._domain, self.axes
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return MarginalWorkload, (self._domain, self.axes)
 
     def __repr__(self) -> str:
         queries, cells = self.shape

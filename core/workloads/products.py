@@ -15,13 +15,13 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, StructuredWorkload, Workload
 from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
 
-class ProductWorkload(Workload):
+class ProductWorkload(StructuredWorkload):
     """The Kronecker product ``W_1 ⊗ … ⊗ W_r`` of workloads, made by `dualmech.workloads.kron`; its matrix on demand.
 
     Its cells are the combinations of theirs, in row-major order, the last factor fastest; so are its queries.
@@ -34,11 +34,10 @@ class ProductWorkload(Workload):
         The factors' attributes one after another, where all have a domain and no name comes twice.
     """
 
-    __slots__ = ("_names", "_written", "factors")
+    __slots__ = ("_names", "factors")
 
     factors: tuple[Workload, ...]
     _names: tuple[str, ...] | None
-    _written: Matrix | None
 
     def __init__(self, factors: Sequence[Workload]) -> None:
         given = validate.sequence(factors=factors)
@@ -46,13 +45,9 @@ class ProductWorkload(Workload):
             validate.instance(Workload, **{f"factors[{index}]": factor})
         if len(given) < 2:
             raise InvalidInputError(f"factors must be two or more workloads, got {len(given)}")
-        object.__setattr__(self, "factors", given)
-        shapes = [factor.shape for factor in given]
-        object.__setattr__(self, "shape", (math.prod(m for m, _ in shapes), math.prod(d for _, d in shapes)))
-        object.__setattr__(self, "domain", _joint_domain([factor.domain for factor in given]))
-        object.__setattr__(self, "cell_names", None)
-        for cached in ("_names", "_written"):
-            object.__setattr__(self, cached, None)
+        self._set(factors=given, _names=None)
+        queries, cells = zip(*(factor.shape for factor in given), strict=True)
+        self._begin((math.prod(queries), math.prod(cells)), _joint_domain([factor.domain for factor in given]))
 
     def tabular(self) -> UnionWorkload | None:
         """Return the products of one table of each factor; None where a factor of several attributes has no tables."""
@@ -101,7 +96,7 @@ class ProductWorkload(Workload):
                 written = sp.csr_array(written)
             else:
                 written = linalg.kronecker([factor.dense() for factor in self.factors])
-            object.__setattr__(self, "_written", written)
+            self._set(_written=written)
         return self._written
 
     @property
@@ -110,7 +105,7 @@ class ProductWorkload(Workload):
         if self._names is None:
             self._check_query_count()
             names = itertools.product(*(factor.names for factor in self.factors))
-            object.__setattr__(self, "_names", tuple(" & ".join(each) for each in names))
+            self._set(_names=tuple(" & ".join(each) for each in names))
         return cast(tuple[str, ...], self._names)
 
     @property
@@ -129,11 +124,8 @@ class ProductWorkload(Workload):
         """The product of the factors'."""
         return math.prod(factor.sensitivity for factor in self.factors)
 
-    def _structure(self) -> object:
-        return self.factors
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return ProductWorkload, (self.factors,)
+    def _structure(self) -> tuple[object, ...]:
+        return (self.factors,)
 
     def __repr__(self) -> str:
         queries, cells = (count_text(count, 6) for count in self.shape)

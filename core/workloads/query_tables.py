@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workload
 from dualmech.workloads.domain import count_text
 from dualmech.workloads.marginals import MarginalWorkload, check_marginal, marginals
 from dualmech.workloads.tabulations import DomainLike
@@ -26,7 +26,7 @@ from dualmech.workloads.unions import Table, UnionWorkload, union_of
 # 14(10), 2021 ("FFU").
 
 
-class TableWorkload(Workload):
+class TableWorkload(StructuredWorkload):
     """Tables over attributes of a domain, however large, whose cells are queries such as prefixes or ranges.
 
     The table on attributes S asks every product of one query of each of them, ``⊗_{i in S} A_i``, summed over all
@@ -52,11 +52,9 @@ class TableWorkload(Workload):
         for index, (own, size) in enumerate(zip(given, sizes, strict=True)):
             if own is not None and validate.instance(Workload, **{f"queries[{index}]": own}).shape[1] != size:
                 raise InvalidInputError(f"queries[{index}] must have {size} cells, got {own.shape[1]}")
-        object.__setattr__(self, "tables", tables)
-        object.__setattr__(self, "queries", given)
-        object.__setattr__(self, "domain", tables.domain)
-        object.__setattr__(self, "cell_names", None)
-        object.__setattr__(self, "shape", (sum(self.table_counts), tables.shape[1]))
+        self._set(tables=tables, queries=given)
+        self._set(domain=tables.domain)
+        self._begin((sum(self.table_counts), tables.shape[1]), tables.domain)
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -130,21 +128,13 @@ class TableWorkload(Workload):
         return tuple(label for label, count in self._counts() for _ in range(count))
 
     @property
-    def is_sparse(self) -> bool:
-        """Always: the matrix, where it is written out, is."""
-        return True
-
-    @property
     def sensitivity(self) -> float:
         """The root of ``Σ_S Π_{i in S} s_i²``: what is worst for an attribute's queries is worst in all tables."""
         worst = [1.0 if asked is None else asked.sensitivity**2 for asked in self.queries]
         return math.sqrt(sum(math.prod(worst[axis] for axis in axes) for axes in self.tables.axes))
 
-    def _structure(self) -> object:
+    def _structure(self) -> tuple[object, ...]:
         return self.tables, self.queries
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return TableWorkload, (self.tables, self.queries)
 
     def __repr__(self) -> str:
         cells = count_text(self.shape[1], 6)

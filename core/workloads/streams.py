@@ -13,7 +13,7 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workload
 from dualmech.workloads.tabulations import DomainLike, as_domain, chosen_axes
 
 Index = npt.NDArray[np.integer]
@@ -21,25 +21,16 @@ Index = npt.NDArray[np.integer]
 # Workloads by a rule: any of their rows is made when it is asked for, and the whole matrix on demand.
 
 
-class RuleWorkload(Workload):
+class RuleWorkload(StructuredWorkload):
     """A workload whose rows follow from their numbers; subclasses have `_rows` and `_named`, and say what they are."""
 
-    __slots__ = ("_written",)
+    __slots__ = ()
 
     counted: ClassVar[str]
     """What the rows are over, such as ``sines over``, of a number of cells that is too large."""
 
     instead: ClassVar[str]
     """What needs no matrix."""
-
-    _written: Array | None
-
-    def _begin(self, queries: int, cells: int) -> None:
-        """Set what every workload has; nothing is written out."""
-        object.__setattr__(self, "domain", None)
-        object.__setattr__(self, "cell_names", None)
-        object.__setattr__(self, "shape", (queries, cells))
-        object.__setattr__(self, "_written", None)
 
     @property
     def matrix(self) -> Array:
@@ -51,7 +42,7 @@ class RuleWorkload(Workload):
                     f"{self.counted} {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries); "
                     f"{self.instead}"
                 )
-            object.__setattr__(self, "_written", validate.read_only(self._rows(np.arange(queries))))
+            self._set(_written=validate.read_only(self._rows(np.arange(queries))))
         assert self._written is not None
         return self._written
 
@@ -126,8 +117,8 @@ class StreamWorkload(RuleWorkload):
             raise InvalidInputError(f"steps must be at most {MAX_STEPS}, got {count}")
         if factor > 1:
             raise InvalidInputError(f"decay must be at most 1, got {factor:g}")
-        object.__setattr__(self, "decay", factor)
-        self._begin(count, count)
+        self._set(decay=factor)
+        self._begin((count, count))
 
     @property
     def has_matrix(self) -> bool:
@@ -158,11 +149,8 @@ class StreamWorkload(RuleWorkload):
         since = index[:, None] - np.arange(self.shape[1])
         return np.where(since >= 0, self.decay ** np.maximum(since, 0), 0.0)
 
-    def _structure(self) -> object:
-        return (self.shape[0], self.decay)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return StreamWorkload, (self.shape[0], self.decay)
+    def _structure(self) -> tuple[object, ...]:
+        return self.shape[0], self.decay
 
     def __repr__(self) -> str:
         kind = "running sums" if self.decay == 1 else "decayed sums"
@@ -378,7 +366,7 @@ class RangeWorkload(RuleWorkload):
 
     def __init__(self, cells: int) -> None:
         count = _cells(cells)
-        self._begin(count * (count + 1) // 2, count)
+        self._begin((count * (count + 1) // 2, count))
 
     def ends(self, queries: Sequence[int] | Index) -> tuple[Index, Index]:
         """Return the first and the last cells of ranges, given by their numbers."""
@@ -431,11 +419,8 @@ class RangeWorkload(RuleWorkload):
                 f"(limit {MAX_ANSWERS}); select some"
             )
 
-    def _structure(self) -> object:
-        return self.shape
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return RangeWorkload, (self.shape[1],)
+    def _structure(self) -> tuple[object, ...]:
+        return (self.shape[1],)
 
     def __repr__(self) -> str:
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, all ranges)"
@@ -465,7 +450,7 @@ class SineWorkload(RuleWorkload):
 
     def __init__(self, cells: int) -> None:
         count = _cells(cells)
-        self._begin(count, count)
+        self._begin((count, count))
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return ``Q x`` (d,), by a fast sine transform."""
@@ -492,11 +477,8 @@ class SineWorkload(RuleWorkload):
         angles = np.multiply.outer(np.asarray(index, dtype=np.int64) + 1, period) % (2 * turns)
         return np.sqrt(2 / turns) * np.sin(np.pi / turns * np.arange(2 * turns))[angles]
 
-    def _structure(self) -> object:
-        return self.shape
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return SineWorkload, (self.shape[0],)
+    def _structure(self) -> tuple[object, ...]:
+        return (self.shape[1],)
 
     def __repr__(self) -> str:
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, sines)"

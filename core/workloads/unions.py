@@ -16,7 +16,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.attributes import Attribute
-from dualmech.workloads.base import Workload, same_content
+from dualmech.workloads.base import StructuredWorkload, Workload, same_content
 from dualmech.workloads.domain import Domain, are_positions, count_text
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 
@@ -124,7 +124,7 @@ class Table:
         return Table(name, (*self.queries, *((start + axis, asked) for axis, asked in other.queries)))
 
 
-class UnionWorkload(Workload):
+class UnionWorkload(StructuredWorkload):
     """Named tables over a domain, each a product of one query set for each of its attributes; the matrix on demand.
 
     `dualmech.workloads.union` builds it, and `dualmech.workloads.stack` from marginals, products and query tables.
@@ -145,24 +145,20 @@ class UnionWorkload(Workload):
         The name of each table.
     """
 
-    __slots__ = ("_written", "pieces", "table_names", "tables")
+    __slots__ = ("pieces", "table_names", "tables")
 
     tables: tuple[Table, ...]
     table_names: tuple[str, ...]
     pieces: tuple[tuple[Workload, str | None], ...]
-    _written: Matrix | None
 
     def __init__(
         self, domain: Domain, tables: Iterable[Table], pieces: Iterable[tuple[Workload, str | None]] = ()
     ) -> None:
         validate.instance(Domain, domain=domain)
-        object.__setattr__(self, "domain", domain)
-        object.__setattr__(self, "cell_names", None)
-        object.__setattr__(self, "tables", _as_tables(domain, tables))
-        object.__setattr__(self, "pieces", _as_pieces(pieces))
-        object.__setattr__(self, "_written", None)
-        object.__setattr__(self, "table_names", tuple(table.name for table in self.tables))
-        object.__setattr__(self, "shape", (sum(self.table_counts), domain.cells))
+        given = _as_tables(domain, tables)
+        self._set(tables=given, table_names=tuple(table.name for table in given), domain=domain)
+        self._set(pieces=_as_pieces(pieces))
+        self._begin((sum(self.table_counts), domain.cells), domain)
 
     def tabular(self) -> UnionWorkload:
         """Return these tables."""
@@ -201,7 +197,7 @@ class UnionWorkload(Workload):
                     f"write out (limit {tabulations.MAX_ENTRIES} entries); geometry='blocks' needs no matrix"
                 )
             written = sp.vstack([self._rows(table) for table in self.tables], format="csr")
-            object.__setattr__(self, "_written", sp.csr_array(written))
+            self._set(_written=sp.csr_array(written))
         return cast(Matrix, self._written)
 
     @property
@@ -220,11 +216,6 @@ class UnionWorkload(Workload):
             given = (piece.groups if label is None else (label,) * piece.shape[0] for piece, label in self.pieces)
             return tuple(group for each in given for group in each)
         return tuple(table.name for table in self.tables for _ in range(math.prod(self.table_shape(table))))
-
-    @property
-    def is_sparse(self) -> bool:
-        """Always: the matrix, where it is written out, is."""
-        return True
 
     @property
     def sensitivity(self) -> float:
@@ -250,7 +241,7 @@ class UnionWorkload(Workload):
         axes = [table.axes for table in self.tables]
         return numbers.by_table(values, validate.text(name=name), self._domain, axes, self.table_names)
 
-    def _structure(self) -> object:
+    def _structure(self) -> tuple[object, ...]:
         return self._domain, tuple(table.queries for table in self.tables)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -95,9 +95,9 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         if given.shape != (workload.shape[0],):
             raise InvalidInputError(f"answers must have {workload.shape[0]} entries, one per query, got {len(given)}")
         validate.moderate(answers=given)
-        object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "answers", given)
-        object.__setattr__(self, "total", None if total is None else validate.nonnegative_number(total=total))
+        self._set(
+            workload=workload, answers=given, total=None if total is None else validate.nonnegative_number(total=total)
+        )
 
     def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it."""

@@ -90,9 +90,8 @@ class LocalProjection(Problem[ProjectionDual, Never]):
     def __init__(self, matrix: npt.ArrayLike, epsilon: float, floor: npt.ArrayLike | None = None) -> None:
         given = validate.finite(2, matrix=matrix)
         validate.moderate(matrix=given)
-        object.__setattr__(self, "matrix", given)
-        object.__setattr__(self, "epsilon", as_epsilon(epsilon))
-        object.__setattr__(self, "floor", None if floor is None else self._as_floor(floor))
+        self._set(matrix=given, epsilon=as_epsilon(epsilon))
+        self._set(floor=None if floor is None else self._as_floor(floor))
 
     def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it."""

@@ -143,12 +143,9 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         validate.choice(CRITERIA, criterion=criterion)
         if prior is not None and criterion == "worst":
             raise InvalidInputError("prior belongs to the average case; the worst case has none")
-        object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "epsilon", as_epsilon(epsilon))
-        object.__setattr__(self, "criterion", criterion)
-        object.__setattr__(self, "prior", as_prior(prior, size))
+        self._set(workload=workload, epsilon=as_epsilon(epsilon), criterion=criterion, prior=as_prior(prior, size))
         root = local.root_of(workload)
-        object.__setattr__(self, "root", validate.read_only(local.centred(root) if criterion == "worst" else root))
+        self._set(root=validate.read_only(local.centred(root) if criterion == "worst" else root))
 
     def statement(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; the worst case takes no prior."""
