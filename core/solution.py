@@ -24,8 +24,6 @@ from dualmech.storage import codec
 from dualmech.validate import Array
 from dualmech.workloads.base import same_content
 
-# What an answer was asked for beyond its problem: the specification, the level of margins, a budget, hard limits.
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HardLimits:

@@ -1,4 +1,4 @@
-"""Fitness for use: the dual of Problem 1 (and so of Problem 2), with a weight on every neighbour and query."""
+"""Fitness for use, privacy first and total variance: the doors of their solvers, and the options of all families."""
 
 from __future__ import annotations
 

@@ -246,8 +246,8 @@ class Chain:
 
     Stage 0 releases what is common to all p mechanisms, stage s what is common to mechanisms s, s + 1, … beyond
     that. After any stage, the residual of one of these turns what is known into exactly its answer; or the next
-    stage follows, after which mechanism s is out. There are p - 1 stages. Made by `dualmech.fast.common` or
-    `dualmech.reference.common`.
+    stage follows, after which mechanism s is out. There are p - 1 stages. Made by `dualmech.fast.chain` or
+    `dualmech.reference.chain`.
     Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023, whose common mechanisms are chosen one by
     one; those need not be answerable from one another. Here a mechanism of cost ``C + X`` is common to a set and keeps
     what was released, of cost C, if and only if X is common to the *residuals* of the set given C; and it is maximal if

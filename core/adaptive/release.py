@@ -74,7 +74,7 @@ class AdaptiveRelease(Uncopied):
     Parameters
     ----------
     chain : Chain
-        Made by `dualmech.fast.common` or `dualmech.reference.common`.
+        Made by `dualmech.fast.chain` or `dualmech.reference.chain`.
     x : (d,) array, or tables of counts
         The data; of mechanisms of tables what `dualmech.records.count` returns.
     rng : numpy.random.Generator or int, optional

@@ -1,7 +1,4 @@
-"""``.npz`` archives with a schema, a version and no pickle; what they hold is known before any of it is read.
-
-`dualmech.files` offers these functions beside the readers and writers that are built on them.
-"""
+"""``.npz`` archives with a schema, a version and no pickle, checked before they are read; domains as their arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What problems ask of a geometry: how noise is evaluated, and what dual weights prove, whatever the structure."""
+"""What problems ask of a geometry: how noise is evaluated, what dual weights prove, and what both say in words."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers
 from dualmech.workloads.base import MAX_NAMES, Workload
-
-# What an answer exceeds, in words: queries, tables and neighbours by their names.
-
 
 WORST = 3  # most constraints of a kind that are named
 

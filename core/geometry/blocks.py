@@ -62,13 +62,6 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload, union_of
 
-# One block of a union of tables, and the rows that tables have in each (see `dualmech.geometry.blocks`).
-
-
-# The judge's arithmetic on blocks whose coordinates and rows orbits tie together: both sides, and the bound.
-#
-# Throughout, `blocks` is a `dualmech.geometry.blocks.Blocks`.
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockPoint:

@@ -1,4 +1,4 @@
-"""Workload, basis and neighbours: the arrays that every problem about Gaussian noise on ``B x`` shares."""
+"""Workload, basis and neighbours as matrices: both sides of a covariance on ``B x``, and the bound of dual weights."""
 
 from __future__ import annotations
 
@@ -48,8 +48,6 @@ from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 
 ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
-
-# The judge's arithmetic for Gaussian noise: both sides of a covariance, and the bound that weights prove.
 
 
 class HasTargets(Protocol):

@@ -297,7 +297,7 @@ AnyNoise: TypeAlias = StreamPoint | CausalPoint | Array
 class Stream(Geometry[AnyNoise, Array, Array, Array]):
     """Running sums: both sides of a certificate from diagonals of inverse square roots of tridiagonal matrices.
 
-    `dualmech.geometry.stream` has the formulas, and what the sums of poles that stand for the square root are off
+    The head of this module has the formulas, and what the sums of poles that stand for the square root are off
     by. Rounding: every number of the recurrences is positive, an error of one is not enlarged by the next, and weights
     that are off by a share change no cost and no variance by more, since the geometric mean is monotone.
     """
@@ -492,7 +492,7 @@ def _over(level: float, divisor: float) -> float:
 # ``G = W'W`` of all ranges is ``N = d + 1`` times the inverse of the second difference. It is ``V' diag(μ) V`` with
 # ``V_ji = i / j`` for ``i ≤ j``, sums with a decay that changes, ``(V x)_j = x_j + (j - 1) / j (V x)_{j-1}``, and with
 # weights ``μ_j = N j / (j + 1)``. Total variance asks of a workload for its Gram matrix alone: costs, the sum of all
-# variances and the trace norm are those of the sums V x with the weights μ, on `dualmech.geometry.stream`.
+# variances and the trace norm are those of the sums V x with the weights μ.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

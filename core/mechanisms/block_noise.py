@@ -160,9 +160,6 @@ def factors_of(domain: Domain, query: Mapping[str, npt.ArrayLike], argument: str
     return factors
 
 
-# Noise on one block.
-
-
 EVEN = 1e-12
 """What rounding may make a basis differ over classes that it does not tell apart, relative to its largest entry."""
 

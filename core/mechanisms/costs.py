@@ -1,4 +1,4 @@
-"""Privacy costs and variances under Gaussian noise, proven from residuals or in fractions."""
+"""Privacy costs and variances under Gaussian noise, and pseudoinverses, proven from residuals or in fractions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ from dualmech.verified import (
     proves_span,
     sum_rounding,
 )
-
-# The pseudoinverse of design queries, with proven bounds of its error.
-
 
 ORTHONORMAL = 1e-12
 """Largest entry of ``Q Q' - I``, for rows Q of unit norm, at which Q' serves as the pseudoinverse."""

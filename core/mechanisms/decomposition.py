@@ -24,12 +24,6 @@ from dualmech.mechanisms.noise import as_matrix
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-# A mechanism in two parts, the one that is released first and what is left: how their answers make up its own.
-
-
-# Which mechanism can be answered from which: the order of mechanisms by what they reveal, with witnesses.
-
-
 NOTHING_LEFT = 1e-9  # share of a direction's information, left over, up to which it is not asked for again
 
 

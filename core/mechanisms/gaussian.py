@@ -1,4 +1,4 @@
-"""Linear Gaussian mechanisms: noise of a known covariance, added to a few linear queries."""
+"""Linear Gaussian mechanisms, noise of a known covariance on a few linear queries: which is answerable from which."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from dualmech.neighbours import participation
 from dualmech.validate import Array
 from dualmech.verified import UPWARDS, gram_defect, spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
-
-# Which mechanism can be answered from which: the order of mechanisms by what they reveal, with witnesses.
 
 TOLERANCE = 1e-8
 """Share of another mechanism's cost by which a cost may exceed it and still count as rounding."""

@@ -25,9 +25,6 @@ from dualmech.validate import Array
 from dualmech.verified import spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
-# The judge's arithmetic for upper bounds of several covariances in the Loewner order.
-
-
 IMPROVABLE = 1e-3
 """Improvement, in units of the mean variance, up to which a common mechanism counts as maximal."""
 

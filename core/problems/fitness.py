@@ -1,4 +1,4 @@
-"""Fitness for use: every query meets its own variance target at the least privacy cost, and the reverse."""
+"""Fitness for use: every query meets its variance target at the least privacy cost; the reverse; queries for free."""
 
 from __future__ import annotations
 

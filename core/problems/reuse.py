@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 
-# What a release is worth: rows with unit noise, the bound it proves, and what it leaves unknown of a mechanism.
-
-
 def unit_noise_rows(released: NoisyQueries, neighbours: Matrix | None) -> Array:
     """Return F (q, d), independent rows whose answers with unit noise are worth as much as the release.
 

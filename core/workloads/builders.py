@@ -5,7 +5,8 @@ Every builder returns a `Workload` whose queries and groups have names. Argument
 builders need their `rng`, a seed or a generator: the same seed gives the same workload.
 
 The experiments cited below are those of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
-differentially private linear queries", PVLDB 14(10), 2021 ("FFU"), unless another paper is named.
+differentially private linear queries", PVLDB 14(10), 2021 ("FFU"), or of Li and Miklau, "An adaptive mechanism for
+accurate query answering under differential privacy", PVLDB 5(6), 2012 ("EIG"), unless another paper is named.
 """
 
 from __future__ import annotations
@@ -40,12 +41,7 @@ from dualmech.workloads.streams import (
 from dualmech.workloads.tabulations import MAX_ENTRIES, DomainLike, age_pyramid, as_domain, chosen_axes, pl94
 from dualmech.workloads.unions import union, union_of
 
-# Workloads of ranges: intervals of ordered cells, and ranges of attributes over a domain of several.
-#
-# `dualmech.workloads` offers these builders beside all others. Cited below are Xiao, Ding, Wang, Zhang and
-# Kifer, "Optimizing fitness-for-use of differentially private linear queries", PVLDB 14(10), 2021 ("FFU"), and
-# Li and Miklau, "An adaptive mechanism for accurate query answering under differential privacy", PVLDB 5(6),
-# 2012 ("EIG").
+# Ranges: intervals of ordered cells, and ranges of attributes over a domain of several.
 
 
 Seed = np.random.Generator | int
@@ -252,8 +248,6 @@ def _span(attribute: str, first: int | np.integer, last: int | np.integer) -> st
 
 
 # Parities of binary attributes: how many more records have an even number of ones among some attributes than odd.
-#
-# `dualmech.workloads` offers this builder beside all others.
 
 
 MAX_ATTRIBUTES = 24  # largest number of attributes; there are 2^24 cells then

@@ -1,4 +1,4 @@
-"""The attributes of a table and how its cells are numbered."""
+"""The attributes of a table, how its cells are numbered, and the residual subspaces under its marginal tables."""
 
 from __future__ import annotations
 

@@ -14,9 +14,6 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload, counts_from_zero
 from dualmech.workloads.domain import Domain
 
-# Tables with names on their sides, as pandas has them: known by what they offer, so that pandas is never loaded.
-
-
 Axes = tuple[int, ...]
 
 MAX_NAMED = 2**20  # largest number of queries among whose names numbers are looked up

@@ -19,12 +19,6 @@ from dualmech.workloads.marginals import MarginalWorkload, check_marginal, margi
 from dualmech.workloads.tabulations import DomainLike
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
-# Workloads over attributes: the cells of tables, the PL-94 redistricting tables, age pyramids.
-#
-# `dualmech.workloads` offers these builders beside all others. The experiments cited below are those of Xiao,
-# Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear queries", PVLDB
-# 14(10), 2021 ("FFU").
-
 
 class TableWorkload(StructuredWorkload):
     """Tables over attributes of a domain, however large, whose cells are queries such as prefixes or ranges.

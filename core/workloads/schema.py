@@ -14,9 +14,6 @@ from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.workloads.attributes import MISSING, Attribute, Binned, Labelled, WholeNumbers
 from dualmech.workloads.domain import Domain
 
-# What an attribute's values are: labels, whole numbers, bins, or codes; how records hold and tables show them.
-
-
 OPTIONS = ("labels", "from", "to", "bins", "size", "column", "missing", "clamp")
 
 

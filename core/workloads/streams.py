@@ -1,4 +1,4 @@
-"""Running sums, with or without decay: a step a query, however many, and the matrix on demand."""
+"""Workloads by a rule, with a matrix on demand: running sums, all ranges, sines; and workloads by Gram matrices."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workl
 from dualmech.workloads.tabulations import DomainLike, as_domain, chosen_axes
 
 Index = npt.NDArray[np.integer]
-
-# Workloads by a rule: any of their rows is made when it is asked for, and the whole matrix on demand.
 
 
 class RuleWorkload(StructuredWorkload):

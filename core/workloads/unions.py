@@ -1,4 +1,4 @@
-"""Unions of product tables: each table asks its own queries along each of its attributes."""
+"""Unions of product tables: each asks its own queries along each of its attributes, given as workloads or in words."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ from dualmech.workloads.attributes import Attribute
 from dualmech.workloads.base import StructuredWorkload, Workload, same_content
 from dualmech.workloads.domain import Domain, are_positions, count_text
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
-
-# What is asked of an attribute in words: its values, prefixes, ranges, the total, or a list of values and ranges.
-
 
 KINDS = ("values", "prefixes", "ranges", "total")
 """What may be asked of an attribute, but for lists of values."""

@@ -57,7 +57,7 @@ class DiagonalProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiagonalSpectrum:
-    """Everything that is known at given weights, ``moved`` being p; see `dualmech.fast.fidelity.Spectrum`."""
+    """Everything that is known at given weights, ``moved`` being p; see `dualmech.fast.engine.spectrum.Spectrum`."""
 
     program: DiagonalProgram
     weights: Array
@@ -226,7 +226,7 @@ class OrbitProgram:
 
 @dataclass(frozen=True, eq=False)
 class OrbitSpectrum:
-    """Everything that one decomposition of each part tells; see `dualmech.fast.fidelity.Spectrum`."""
+    """Everything that one decomposition of each part tells; see `dualmech.fast.engine.spectrum.Spectrum`."""
 
     program: OrbitProgram
     weights: Array

@@ -1,4 +1,4 @@
-"""Non-negative estimates: an active-set method on orthogonal factors, with the total folded into plain least squares.
+"""Non-negative estimates by an active-set method on orthogonal factors; the nearest local strategy by Newton's method.
 
 The cells that are not 0 carry independent columns, whose factors are updated as cells enter and leave (Lawson and
 Hanson, "Solving least squares problems", 1974): a cell enters only where its column has a part in the residual, which

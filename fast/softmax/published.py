@@ -12,7 +12,7 @@ proof; the judge says afterwards how far above the optimum it stopped. Where the
 - Section 6.3 starts at ``σ² Q⁺(Q⁺)'`` and calls that noise on B x. It is noise on x; on B x it is
   ``σ² B Q⁺(B Q⁺)'``, which is what is used here, with σ² 0.99 times the largest that meets the targets, as printed.
   The two agree for B = I.
-- Equation 14 is not the Hessian of Equation 8 (`dualmech.fast.softmax.published`). ``hessian="printed"`` uses it all
+- Equation 14 is not the Hessian of Equation 8, as said below. ``hessian="printed"`` uses it all
   the same.
 
 The authors' published code differs from their text in two more points, which `SoftmaxOptions.of_published_code` brings

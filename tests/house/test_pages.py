@@ -1,12 +1,16 @@
-"""Pages that teach: lessons have exercises whose solutions run, and families' pages mathematics as mathematics."""
+"""Pages and docstrings: exercises' solutions run, mathematics is written as such, and what prose names exists."""
 
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import dualmech as dm
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LESSONS = sorted(DOCS.glob("lesson_*.md"))
@@ -45,3 +49,32 @@ def test_formulas_of_families_are_mathematics(family: str) -> None:
     text = FENCE.sub("", (DOCS / f"{family}.md").read_text(encoding="utf-8"))
     assert not re.findall(r"^ {4}\S.*$", text, re.MULTILINE), "an indented formula"
     assert not [code for code in re.findall(r"`([^`\n]+)`", text) if set(code) & set("Σλμ‖⪯⪰")]
+
+
+ROOT = DOCS.parent
+ROOMS = ("core", "reference", "fast", "crosscheck", "publishing", "command", "tests", "docs", "examples")
+PROSE = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(path for room in ROOMS[:6] for path in (ROOT / room).rglob("*.py"))]
+SCHEMAS = ("workload", "solution", "proof", "mechanism", "marginal_mechanism", "gaussian_mechanism", "local_mechanism")
+"""What files say of themselves, which is no name of Python's."""
+
+
+def exists(name: str) -> bool:
+    """Whether a name after `dualmech.` is that of a module, or of what one holds."""
+    found: Any = dm
+    for count, part in enumerate(parts := name.split("."), 1):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            if importlib.util.find_spec(f"dualmech.{'.'.join(parts[:count])}") is None:
+                return False
+            found = importlib.import_module(f"dualmech.{'.'.join(parts[:count])}")
+    return True
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_names_that_prose_quotes_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    files = re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w/.-]+)`", text)
+    names = {name.rstrip(".") for name in re.findall(r"`dualmech\.([A-Za-z_][\w.]*)`", text)} - {*SCHEMAS}
+    assert not [each for each in files if not (ROOT / each).exists()]
+    assert not [each for each in sorted(names) if not exists(each)]
