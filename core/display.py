@@ -15,11 +15,6 @@ class Displayed:
 
     __slots__ = ()
 
-    def _set(self, **values: object) -> None:
-        """Set attributes of an object that is frozen, while it is made."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
     def _facts(self) -> Mapping[str, object]:
         """Return what the table says, by what it is called."""
         raise NotImplementedError

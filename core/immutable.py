@@ -8,9 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from dualmech.workloads.base import Workload
-
 T = TypeVar("T")
+
+
+def set_parts(made: object, /, **parts: object) -> None:
+    """Set attributes of a frozen object, while it is made."""
+    for name, part in parts.items():
+        object.__setattr__(made, name, part)
 
 
 def freeze(value: T) -> T:
@@ -25,7 +29,7 @@ def freeze(value: T) -> T:
     elif isinstance(value, tuple):
         for each in value:
             freeze(each)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, Workload):  # their matrix may be too large
+    elif dataclasses.is_dataclass(value) and not hasattr(value, "has_matrix"):  # a workload's may be too large
         for field in dataclasses.fields(value):
             freeze(getattr(value, field.name, None))
     return value

@@ -222,9 +222,11 @@ class LocalMechanism(Displayed):
         shape, queries = (self.workload.shape[0], len(self.strategy)), self.workload.dense()
         if given.shape != shape:
             raise InvalidInputError(f"reconstruction must have shape {shape}, got {given.shape}")
-        bias = float(np.linalg.norm(given @ self.strategy - queries) / np.linalg.norm(queries))
-        if bias > RATIO_TOLERANCE:
-            raise InvalidInputError(f"reconstruction must satisfy V Q = W, but misses it by {bias:.3g}, relative")
+        bias, size = float(np.linalg.norm(given @ self.strategy - queries)), float(np.linalg.norm(queries))
+        if bias > RATIO_TOLERANCE * size:
+            raise InvalidInputError(
+                f"reconstruction must satisfy V Q = W, but misses it by {bias:.3g} where W has the norm {size:.3g}"
+            )
         return given
 
     def _data(self, x: npt.ArrayLike) -> Array:

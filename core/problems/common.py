@@ -14,6 +14,7 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.immutable import set_parts
 from dualmech.linalg import EPS
 from dualmech.mechanisms.decomposition import Meeting, decision_rows, given_rows
 from dualmech.mechanisms.frames import Frame, frame_of
@@ -258,7 +259,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
                 f"mechanisms have {size} queries in common, too many for one matrix (limit {LARGEST}); "
                 f"BlockMechanism.common_with does without where each block has one coordinate"
             )
-        self._set(mechanisms=given, frame=frame, meetings=meetings)
+        set_parts(self, mechanisms=given, frame=frame, meetings=meetings)
         found = {
             "basis": scipy.linalg.block_diag(*(each.rows for each in meetings)),
             "bounds": np.array(

@@ -18,6 +18,7 @@ from dualmech.geometry.base import FitnessDual, Geometry, Index, costs_over, sca
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import changes_between
+from dualmech.immutable import set_parts
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import as_matrix
 from dualmech.mechanisms.privacy import SPENT
@@ -108,7 +109,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
             return Dense.of(asked, basis, moves, redundant=True)
 
         chosen, numbers = choose(workload, targets, "targets", geometry, dense, basis, neighbours)
-        self._set(workload=workload, targets=numbers, geometry=chosen)
+        set_parts(self, workload=workload, targets=numbers, geometry=chosen)
 
     @with_reasons
     def certify(self, primal: object, dual: object) -> Certificate:
@@ -201,7 +202,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         plain = cost is not None and rho is None
         allowed = validate.positive_number(cost=cost) if plain else accounting.cost_or_rho(cost, rho)
         twin = FitnessForUse(workload, targets, basis, neighbours, geometry=geometry)
-        self._set(cost=allowed, accuracy_first=twin)
+        set_parts(self, cost=allowed, accuracy_first=twin)
 
     @property
     def workload(self) -> Workload:  # type: ignore[override]

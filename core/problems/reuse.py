@@ -17,6 +17,7 @@ from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputE
 from dualmech.geometry.base import MOST_PASSES, query_words, ranked, valid_weights, variances_over
 from dualmech.geometry.dense import Dense, Sides, as_dual_weights, divided_covariance, evaluate
 from dualmech.geometry.moves import moves_between
+from dualmech.immutable import set_parts
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import GaussianMechanism
 from dualmech.neighbours import NeighboursLike
@@ -265,7 +266,8 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
                 neighbours=wish.neighbours,
                 geometry="dense",
             )
-        self._set(
+        set_parts(
+            self,
             workload=workload,
             targets=wish.targets,
             released=released,

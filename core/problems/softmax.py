@@ -14,6 +14,7 @@ from dualmech import validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.geometry.base import valid_weights
 from dualmech.geometry.dense import Dense, DenseForms, divided_covariance, trace_norm_bound
+from dualmech.immutable import set_parts
 from dualmech.linalg import EPS
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem, point_on
@@ -124,7 +125,8 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         validate.moderate(t2=np.array([last]))
         validate.moderate(total_weight=np.array([weight]))
         twin = FitnessForUse(workload, targets, basis, neighbours, geometry="dense")
-        self._set(
+        set_parts(
+            self,
             workload=twin.workload,
             targets=twin.targets,
             t1=first,

@@ -15,6 +15,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index, VarianceDual
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
+from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import OnGeometry
 from dualmech.problems.fitness import costs_exceeding, scale_to_cost
@@ -104,7 +105,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
 
         given = 1.0 if weights is None else weights
         chosen, numbers = choose(workload, given, "weights", geometry, dense, basis, neighbours)
-        self._set(workload=workload, weights=numbers, geometry=chosen)
+        set_parts(self, workload=workload, weights=numbers, geometry=chosen)
 
     @property
     def asked(self) -> Index:

@@ -21,6 +21,7 @@ from dualmech.geometry.base import (
     read_weights,
     valid_weights,
 )
+from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem
 from dualmech.problems.design import DesignGeometry, Loads, SineDesign, answer_rows
@@ -119,7 +120,8 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         validate.choice([*POWERS], privacy=privacy)
         by_sines = SineDesign.of(workload, design, neighbours, privacy)
         geometry = by_sines or DesignGeometry.of(workload, design, neighbours)
-        self._set(
+        set_parts(
+            self,
             workload=workload,
             design=geometry.design,
             privacy=privacy,

@@ -15,6 +15,7 @@ import scipy.sparse.linalg as sparse_linalg
 from dualmech import validate
 from dualmech.display import Displayed
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.immutable import set_parts
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain, count_text
@@ -88,11 +89,11 @@ class Workload(Displayed):
         queries, cells = int(values.shape[0]), int(values.shape[1])
         if domain is not None and validate.instance(Domain, domain=domain).cells != cells:
             raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {domain.cells}")
-        self._set(matrix=values, shape=(queries, cells))
+        set_parts(self, matrix=values, shape=(queries, cells))
         named = _labels("names", names, queries, "query") or tuple(f"q{j}" for j in range(queries))
-        self._set(names=named)
+        set_parts(self, names=named)
         grouped = _labels("groups", groups, queries, "query") or ("queries",) * queries
-        self._set(groups=grouped, domain=domain, cell_names=_labels("cell_names", cell_names, cells, "cell"))
+        set_parts(self, groups=grouped, domain=domain, cell_names=_labels("cell_names", cell_names, cells, "cell"))
 
     @property
     def has_matrix(self) -> bool:
@@ -257,7 +258,7 @@ class StructuredWorkload(Workload):
 
     def _begin(self, shape: tuple[int, int], domain: Domain | None = None) -> None:
         """Set what every workload has; nothing is written out."""
-        self._set(shape=shape, domain=domain, cell_names=None, _written=None)
+        set_parts(self, shape=shape, domain=domain, cell_names=None, _written=None)
 
     @property
     def is_sparse(self) -> bool:

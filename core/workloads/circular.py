@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
+from dualmech.immutable import set_parts
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload
 from dualmech.workloads.unions import UnionWorkload, union
@@ -46,7 +47,7 @@ class CircularWorkload(StructuredWorkload):
     def __init__(self, bases: npt.ArrayLike) -> None:
         given = validate.read_only(np.array(validate.finite(2, bases=bases)))
         periods = np.array([_period(base) for base in given], dtype=np.intp)
-        self._set(bases=given, periods=periods)
+        set_parts(self, bases=given, periods=periods)
         self._begin((int(periods.sum()), given.shape[1]))
 
     def tabular(self) -> UnionWorkload:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import StructuredWorkload
@@ -55,7 +56,7 @@ class MarginalWorkload(StructuredWorkload):
         for each in chosen:
             if not are_positions(each, count):
                 raise InvalidInputError(f"axes must be tuples of increasing positions below {count}, got {each!r}")
-        self._set(axes=chosen, _lattice=None, _names=None, _table_cells=None, _table_names=None)
+        set_parts(self, axes=chosen, _lattice=None, _names=None, _table_cells=None, _table_names=None)
         self._begin((sum(cells_of(domain, each) for each in chosen), domain.cells), domain)
 
     @property
@@ -69,7 +70,7 @@ class MarginalWorkload(StructuredWorkload):
         """The name of each table, such as ``age x sex``."""
         if self._table_names is None:
             found = tuple(" x ".join(names) or "total" for names in self.sets)
-            self._set(_table_names=found)
+            set_parts(self, _table_names=found)
         return cast(tuple[str, ...], self._table_names)
 
     @property
@@ -93,14 +94,14 @@ class MarginalWorkload(StructuredWorkload):
         if self._table_cells is None:
             sizes = np.array(self._domain.shape, dtype=np.float64)
             cells = np.array([sizes[list(axes)].prod() for axes in self.axes])
-            self._set(_table_cells=validate.read_only(cells))
+            set_parts(self, _table_cells=validate.read_only(cells))
         return cast(Array, self._table_cells)
 
     @property
     def lattice(self) -> Lattice:
         """The residual subspaces under the tables, listed once."""
         if self._lattice is None:
-            self._set(_lattice=Lattice.under(self._domain, self.axes))
+            set_parts(self, _lattice=Lattice.under(self._domain, self.axes))
         return cast(Lattice, self._lattice)
 
     @property
@@ -111,7 +112,7 @@ class MarginalWorkload(StructuredWorkload):
                 matrix = tabulations.marginal_matrix(self._domain, self.axes)
             except InvalidInputError as error:
                 raise InvalidInputError(f"{error}; geometry='blocks' needs no matrix") from None
-            self._set(_written=matrix)
+            set_parts(self, _written=matrix)
         return self._written
 
     @property
@@ -120,7 +121,7 @@ class MarginalWorkload(StructuredWorkload):
         if self._names is None:
             self._check_query_count()
             names = tuple(name for axes in self.axes for name in tabulations.cell_names(self._domain, axes))
-            self._set(_names=names)
+            set_parts(self, _names=names)
         return cast(tuple[str, ...], self._names)
 
     @property

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
+from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, StructuredWorkload, Workload
 from dualmech.workloads.domain import Domain, count_text
@@ -45,7 +46,7 @@ class ProductWorkload(StructuredWorkload):
             validate.instance(Workload, **{f"factors[{index}]": factor})
         if len(given) < 2:
             raise InvalidInputError(f"factors must be two or more workloads, got {len(given)}")
-        self._set(factors=given, _names=None)
+        set_parts(self, factors=given, _names=None)
         queries, cells = zip(*(factor.shape for factor in given), strict=True)
         self._begin((math.prod(queries), math.prod(cells)), _joint_domain([factor.domain for factor in given]))
 
@@ -96,7 +97,7 @@ class ProductWorkload(StructuredWorkload):
                 written = sp.csr_array(written)
             else:
                 written = linalg.kronecker([factor.dense() for factor in self.factors])
-            self._set(_written=written)
+            set_parts(self, _written=written)
         return self._written
 
     @property
@@ -105,7 +106,7 @@ class ProductWorkload(StructuredWorkload):
         if self._names is None:
             self._check_query_count()
             names = itertools.product(*(factor.names for factor in self.factors))
-            self._set(_names=tuple(" & ".join(each) for each in names))
+            set_parts(self, _names=tuple(" & ".join(each) for each in names))
         return cast(tuple[str, ...], self._names)
 
     @property

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workload
 from dualmech.workloads.domain import count_text
@@ -46,8 +47,8 @@ class TableWorkload(StructuredWorkload):
         for index, (own, size) in enumerate(zip(given, sizes, strict=True)):
             if own is not None and validate.instance(Workload, **{f"queries[{index}]": own}).shape[1] != size:
                 raise InvalidInputError(f"queries[{index}] must have {size} cells, got {own.shape[1]}")
-        self._set(tables=tables, queries=given)
-        self._set(domain=tables.domain)
+        set_parts(self, tables=tables, queries=given)
+        set_parts(self, domain=tables.domain)
         self._begin((sum(self.table_counts), tables.shape[1]), tables.domain)
 
     @property

@@ -12,6 +12,7 @@ import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
+from dualmech.immutable import set_parts
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workload
 from dualmech.workloads.tabulations import DomainLike, as_domain, chosen_axes
@@ -40,7 +41,7 @@ class RuleWorkload(StructuredWorkload):
                     f"{self.counted} {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries); "
                     f"{self.instead}"
                 )
-            self._set(_written=validate.read_only(self._rows(np.arange(queries))))
+            set_parts(self, _written=validate.read_only(self._rows(np.arange(queries))))
         assert self._written is not None
         return self._written
 
@@ -115,7 +116,7 @@ class StreamWorkload(RuleWorkload):
             raise InvalidInputError(f"steps must be at most {MAX_STEPS}, got {count}")
         if factor > 1:
             raise InvalidInputError(f"decay must be at most 1, got {factor:g}")
-        self._set(decay=factor)
+        set_parts(self, decay=factor)
         self._begin((count, count))
 
     @property

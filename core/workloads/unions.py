@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.attributes import Attribute
@@ -153,8 +154,8 @@ class UnionWorkload(StructuredWorkload):
     ) -> None:
         validate.instance(Domain, domain=domain)
         given = _as_tables(domain, tables)
-        self._set(tables=given, table_names=tuple(table.name for table in given), domain=domain)
-        self._set(pieces=_as_pieces(pieces))
+        set_parts(self, tables=given, table_names=tuple(table.name for table in given), domain=domain)
+        set_parts(self, pieces=_as_pieces(pieces))
         self._begin((sum(self.table_counts), domain.cells), domain)
 
     def tabular(self) -> UnionWorkload:
@@ -194,7 +195,7 @@ class UnionWorkload(StructuredWorkload):
                     f"write out (limit {tabulations.MAX_ENTRIES} entries); geometry='blocks' needs no matrix"
                 )
             written = sp.vstack([self._rows(table) for table in self.tables], format="csr")
-            self._set(_written=sp.csr_array(written))
+            set_parts(self, _written=sp.csr_array(written))
         return cast(Matrix, self._written)
 
     @property

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InvalidInputError
+from dualmech.immutable import set_parts
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
@@ -95,8 +96,11 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         if given.shape != (workload.shape[0],):
             raise InvalidInputError(f"answers must have {workload.shape[0]} entries, one per query, got {len(given)}")
         validate.moderate(answers=given)
-        self._set(
-            workload=workload, answers=given, total=None if total is None else validate.nonnegative_number(total=total)
+        set_parts(
+            self,
+            workload=workload,
+            answers=given,
+            total=None if total is None else validate.nonnegative_number(total=total),
         )
 
     def in_numbers(self) -> dict[str, object]:

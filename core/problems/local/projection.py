@@ -13,6 +13,7 @@ from dualmech import validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import as_epsilon
+from dualmech.immutable import set_parts
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
@@ -90,8 +91,8 @@ class LocalProjection(Problem[ProjectionDual, Never]):
     def __init__(self, matrix: npt.ArrayLike, epsilon: float, floor: npt.ArrayLike | None = None) -> None:
         given = validate.finite(2, matrix=matrix)
         validate.moderate(matrix=given)
-        self._set(matrix=given, epsilon=as_epsilon(epsilon))
-        self._set(floor=None if floor is None else self._as_floor(floor))
+        set_parts(self, matrix=given, epsilon=as_epsilon(epsilon))
+        set_parts(self, floor=None if floor is None else self._as_floor(floor))
 
     def in_numbers(self) -> dict[str, object]:
         """Return what is asked in numbers alone, as proof files have it."""

@@ -15,6 +15,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry import local
 from dualmech.geometry.base import shares
 from dualmech.geometry.local import Relaxation, as_epsilon, as_prior
+from dualmech.immutable import set_parts
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
@@ -143,9 +144,11 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         validate.choice(CRITERIA, criterion=criterion)
         if prior is not None and criterion == "worst":
             raise InvalidInputError("prior belongs to the average case; the worst case has none")
-        self._set(workload=workload, epsilon=as_epsilon(epsilon), criterion=criterion, prior=as_prior(prior, size))
+        set_parts(
+            self, workload=workload, epsilon=as_epsilon(epsilon), criterion=criterion, prior=as_prior(prior, size)
+        )
         root = local.root_of(workload)
-        self._set(root=validate.read_only(local.centred(root) if criterion == "worst" else root))
+        set_parts(self, root=validate.read_only(local.centred(root) if criterion == "worst" else root))
 
     def statement(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; the worst case takes no prior."""
