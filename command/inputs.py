@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualmech import files, workloads
+from dualmech import files, validate, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.families import POSED
 from dualmech.crosscheck.judging import OfCovariance, by_shape, covariance_of_strategy
@@ -18,7 +18,6 @@ from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarni
 from dualmech.files import csv
 from dualmech.files.csv import Named, read_named
 from dualmech.linalg import is_identity
-from dualmech.mechanisms import block, gaussian
 from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.neighbours import Relation
 from dualmech.problems import designs, strategies
@@ -81,16 +80,19 @@ def read_neighbours(text: str) -> Relation | Array:
 
 def read_own_neighbours(path: str) -> Relation | Array | None:
     """Return the neighbours that a saved solution or mechanism was made for, None of a file that has no say in it."""
-    schema = _schema(path)
-    if schema not in (store.SCHEMA, block.SCHEMA, gaussian.SCHEMA):
+    schema, before = _schema(path), "mechanism."
+    if schema == store.SCHEMA:
+        before, posed = "", {kind for family in POSED for kind in family.problems}
+        if str(files.read_archive(path, {"problem"}).get("problem")) not in posed:
+            return None
+    elif schema != store.MECHANISM:
         return None
-    arrays = files.read_archive(path, {"neighbours", "problem"})
-    posed = {kind for family in POSED for kind in family.problems}
-    if schema == store.SCHEMA and str(arrays.get("problem")) not in posed:
-        return None
-    if (own := arrays.get("neighbours")) is None:
+    if (own := files.read_archive(path, {f"{before}neighbours"}).get(f"{before}neighbours")) is None:
         return Relation()
-    return Relation.of(str(own)) if own.ndim == 0 else read_neighbours(path)
+    if own.ndim == 0:
+        return Relation.of(str(own))
+    moves = validate.finite(2, neighbours=own)
+    return Relation.matching(moves) or moves
 
 
 def _eigen_queries(workload: Workload) -> Workload | Matrix:
@@ -134,10 +136,10 @@ def read_solution(text: str) -> Solution | None:
 
 
 def read_mechanism(path: str) -> Any:
-    """Return the mechanism of tables in a file, or that of a solution by table or factor; None of any other file."""
+    """Return the mechanism in a file, or that of a solution by table or factor; None of any other file."""
     schema = _schema(path)
-    if schema == block.SCHEMA:
-        return block.BlockMechanism.load(path)
+    if schema == store.MECHANISM:
+        return store.load_mechanism(path)
     if schema != store.SCHEMA or "basis" in files.read_archive(path, {"basis"}):
         return None
     solution = read_solution(path)

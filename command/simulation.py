@@ -11,7 +11,7 @@ from dualmech.command import answers
 from dualmech.command.request import REPORTED_DELTA
 from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms import records
-from dualmech.mechanisms.block import SCHEMA, BlockMechanism
+from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.statement import file_name, write_rows
@@ -70,14 +70,16 @@ def read_mechanism(path: str) -> tuple[Mechanism, AskedTables]:
     """
     head = files.read_archive(path, {"schema"})
     files.require(path, head, "schema")
-    if str(head["schema"]) == SCHEMA:
-        loaded = BlockMechanism.load(path)
+    if str(head["schema"]) == store.MECHANISM:
+        loaded = store.load_mechanism(path)
+        if not isinstance(loaded, BlockMechanism):
+            raise InvalidInputError(f"{path}: must hold a BlockMechanism, got a {type(loaded).__name__}")
         if not loaded.pieces:
             raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
-        return loaded, loaded.needed_tables
+        return loaded, loaded.workload or loaded.needed_tables
     if str(head["schema"]) != store.SCHEMA:
         raise FileFormatError(
-            f"{path}: must follow the schema {SCHEMA!r} or {store.SCHEMA!r}, got {str(head['schema'])!r}"
+            f"{path}: must follow the schema {store.MECHANISM!r} or {store.SCHEMA!r}, got {str(head['schema'])!r}"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)  # the promise is that of the mechanism, optimal or not

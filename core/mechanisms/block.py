@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import files, linalg, validate
+from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.files import archives
-from dualmech.files.archives import Arrays
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, check_key, key_of, symmetries_of
 from dualmech.geometry.blocks import BlockPoint, Blocks
@@ -60,7 +57,7 @@ class BlockTables(BlockNoise):
             written: Array = self.dense().variances(asked)
             return written
         few, union = asked.shape[0] <= MAX_NAMES, None
-        if isinstance(tables, UnionWorkload) or not self._plain:
+        if isinstance(tables, UnionWorkload) or not self.plain:
             union = tables if isinstance(tables, UnionWorkload) else union_of([tables])
         if union is None:
             by_table = self._by_table(tables)
@@ -397,11 +394,6 @@ def _pairs(name: str, given: object) -> list[tuple[Any, Tables]]:
     return found
 
 
-SCHEMA, VERSION = "dualmech.marginal_mechanism", 1
-
-WITH_NEIGHBOURS = 2  # version of a file with a rule of neighbours, which a reader of the first would overlook
-
-
 class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     """Noise on the blocks of tables, on a domain of any size.
 
@@ -589,58 +581,6 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             covariances += [piece.covariance] * round(piece.copies)
         moves = None if self.neighbours is None else self.neighbours.matrix(cells, self.domain)
         return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/schemas.md``).
-
-        Of marginal tables its levels are written, of others the noise on every block and what the tables ask.
-        Raises `FileFormatError` where the path cannot be written.
-        """
-        if self.of_plain_tables:
-            version = VERSION if self.neighbours is None else WITH_NEIGHBOURS
-            files.write_npz(path, SCHEMA, version, **self._level_arrays())
-        else:
-            super().save(path)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> BlockMechanism:
-        """Read a mechanism of marginal tables back; its privacy is computed anew from its noise.
-
-        Raises `FileFormatError` where the file cannot be read, follows another schema, or its arrays do not fit
-        together.
-        """
-        arrays = files.read_npz(path, SCHEMA, (VERSION, WITH_NEIGHBOURS))
-        files.require(path, arrays, "levels", *archives.DOMAIN_KEYS)
-        with files.errors_naming(path):
-            return cls._of_level_arrays(arrays)
-
-    @property
-    def of_plain_tables(self) -> bool:
-        """Whether its tables are marginals that are called by their attributes, so that levels say all about it."""
-        if not self._plain:
-            return False
-        tables = self.workload.tables if isinstance(self.workload, UnionWorkload) else ()
-        return all(
-            table.name == self._shown(table.axes) and all(asked is None for _, asked in table.queries)
-            for table in tables
-        )
-
-    def _level_arrays(self) -> Arrays:
-        """Return the levels of marginal tables, their sets, and the rule of neighbours, as arrays of a file."""
-        arrays = archives.sets_to_arrays(self.domain, self.noise)
-        arrays["levels"] = np.array(list(self.noise.values()), dtype=np.float64)
-        if self.neighbours is not None:
-            arrays["neighbours"] = np.array(str(self.neighbours))
-        return arrays
-
-    @classmethod
-    def _of_level_arrays(cls, arrays: Arrays) -> BlockMechanism:
-        domain, sets = archives.sets_from_arrays(arrays)
-        levels = arrays["levels"]
-        if levels.shape != (len(sets),):
-            raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")
-        relation = str(arrays["neighbours"]) if "neighbours" in arrays else None
-        return cls.of_levels(domain, dict(zip(sets, levels.tolist(), strict=True)), relation)
 
     @classmethod
     def _of_pieces(

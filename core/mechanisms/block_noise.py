@@ -346,7 +346,7 @@ class BlockNoise:
 
         With d cells, ``τ_T / d`` is the variance of the noise on the residual subspace of T.
         """
-        if not self._plain:
+        if not self.plain:
             raise InvalidInputError("noise is one level a set of attributes, which takes blocks of marginal tables")
         return {axes_of(key): float(piece.covariance[0, 0]) for key, piece in self.pieces.items()}
 
@@ -375,7 +375,7 @@ class BlockNoise:
         return np.asarray(own[np.ix_(*(each.orbits for each in parts))])
 
     @property
-    def _plain(self) -> bool:
+    def plain(self) -> bool:
         """Whether only marginal tables were asked for, so that all cells of a table have the same variance."""
         return not self.wide and not any(symmetry.turning for symmetry in self.symmetries)
 
@@ -383,7 +383,7 @@ class BlockNoise:
         """Return the largest variance of each table; those of marginal tables need only the levels under them."""
         if isinstance(workload, UnionWorkload):
             return np.array([self.variance(name) for name in workload.table_names])
-        if self._plain and workload.domain == self.domain:
+        if self.plain and workload.domain == self.domain:
             blocks = Blocks.of_marginals(workload)
             pieces = [self.pieces[key] for key in blocks.keys if key in self.pieces]
             if len(pieces) == len(blocks.keys):

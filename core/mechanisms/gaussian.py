@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os import PathLike
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import files, linalg, validate
+from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.dense import Dense
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
@@ -180,8 +179,6 @@ def _root(matrix: Array) -> Array:
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
-
-SCHEMA, VERSION = "dualmech.mechanism", 1
 
 MAX_WRITTEN = 2**24  # largest number of entries of a query matrix that is written out
 
@@ -378,21 +375,6 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         direction and is true in a condition where both are answerable.
         """
         return Equivalence(self.is_answerable_from(other, tol), other.is_answerable_from(self, tol))
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the mechanism to an ``.npz`` file, whole or not at all (schema in ``docs/schemas.md``)."""
-        arrays = {"query_matrix": self.query_matrix, "covariance": self._covariance}
-        if self.neighbours is not None:
-            arrays["neighbours"] = linalg.to_dense(self.neighbours)
-        files.write_npz(path, SCHEMA, VERSION, **arrays)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> LinearGaussianMechanism:
-        """Read a mechanism back; its privacy is computed anew from its matrices."""
-        arrays = files.read_npz(path, SCHEMA, (VERSION,))
-        files.require(path, arrays, "query_matrix", "covariance")
-        with files.errors_naming(path):
-            return cls(arrays["query_matrix"], arrays["covariance"], arrays.get("neighbours"))
 
     def __repr__(self) -> str:
         rows, cells = self.query_matrix.shape

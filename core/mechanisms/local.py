@@ -8,15 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.special
 
-from dualmech import files, validate
+from dualmech import validate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import as_epsilon, as_prior, best_reconstruction, user_variances
 from dualmech.linalg import EPS
+from dualmech.storage import codec
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
-
-SCHEMA, VERSION = "dualmech.local_mechanism", 1
 
 RATIO_TOLERANCE = 1e-9
 """Excess of a ratio's logarithm over ε and of a column's sum over 1, relative to ε where that is below 1, or of a
@@ -189,25 +188,8 @@ class LocalMechanism(Displayed):
         return self.estimate(self.responses(x, rng))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write strategy and reconstruction to an ``.npz`` file, whole or not at all (``docs/schemas.md``)."""
-        files.write_npz(
-            path,
-            SCHEMA,
-            VERSION,
-            strategy=self.strategy,
-            reconstruction=self.reconstruction,
-            workload=self.workload.dense(),
-            epsilon=np.array([self.epsilon]),
-        )
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> LocalMechanism:
-        """Read a mechanism back; its privacy and its variances are checked anew."""
-        arrays = files.read_npz(path, SCHEMA, (VERSION,))
-        files.require(path, arrays, "strategy", "reconstruction", "workload", "epsilon")
-        with files.errors_naming(path):
-            workload = Workload(arrays["workload"])
-            return cls(arrays["strategy"], float(arrays["epsilon"][0]), workload, arrays["reconstruction"])
+        """Write strategy and reconstruction to an ``.npz`` file, whole or not at all; `dualmech.load` reads it."""
+        codec.save_mechanism(self, path)
 
     def _facts(self) -> dict[str, object]:
         outputs, size = self.strategy.shape

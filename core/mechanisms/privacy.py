@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dualmech import accounting, files, validate
+from dualmech import accounting, validate
 from dualmech.display import Displayed
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.storage import codec
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
-
-SCHEMA, VERSION = "dualmech.gaussian_mechanism", 1
 
 SHOWN_DELTA = 1e-9  # δ at which ε is shown
 
@@ -154,10 +152,7 @@ class GaussianPrivacy(Displayed):
         ...     dm.load(path).rho == sums.rho
         True
         """
-        codec.known_problems()  # which also enters what a mechanism is made of
-        if (kind := type(self).__name__) not in codec.KINDS:
-            raise InputTypeError(f"a {kind} has no file: save the mechanisms that it is of")
-        files.write_npz(path, SCHEMA, VERSION, **codec.pack("mechanism", self))
+        codec.save_mechanism(self, path)
 
     @property
     def privacy_cost(self) -> float:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import files, linalg
-from dualmech.errors import DualmechError, InvalidInputError
-from dualmech.files.archives import Arrays
+from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
+from dualmech.files.archives import Arrays, FilePath
 
 Given: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -47,6 +47,17 @@ def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
     for name, part in (problem.statement() | {"primal": problem.stored(primal)}).items():
         arrays |= pack(name, part)
     return arrays | pack("dual", dual)
+
+
+MECHANISM, MECHANISM_VERSION = "dualmech.mechanism", 1
+
+
+def save_mechanism(mechanism: object, path: FilePath) -> None:
+    """Write a mechanism of any kind to an ``.npz`` file, whole or not at all; `InputTypeError` for what has no file."""
+    known_problems()  # which also enters what a mechanism is made of
+    if (kind := type(mechanism).__name__) not in KINDS:
+        raise InputTypeError(f"a {kind} has no file: save the mechanisms that it is of")
+    files.write_npz(path, MECHANISM, MECHANISM_VERSION, **pack("mechanism", mechanism))
 
 
 def parts_of(*names: str) -> Callable[[Any], Mapping[str, object]]:

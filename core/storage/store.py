@@ -21,10 +21,11 @@ from dualmech.geometry.local import Relaxation
 from dualmech.geometry.product import ByFactor
 from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.geometry.stream import StreamPoint
-from dualmech.mechanisms import block, gaussian, local, privacy
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.local import LocalMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import StreamMechanism
@@ -53,6 +54,8 @@ from dualmech.solution import (
 from dualmech.storage import codec
 from dualmech.storage.codec import (
     KINDS,
+    MECHANISM,
+    MECHANISM_VERSION,
     PROBLEMS,
     Given,
     Kind,
@@ -233,12 +236,13 @@ BLOCK_PARTS = ("key_sizes", "key_pairs", "shapes", "moves", "covariances")
 
 def _blocks(mechanism: BlockMechanism) -> Mapping[str, object]:
     """Return the levels of marginal tables; of other tables the noise on every block, one after another."""
-    if mechanism.of_plain_tables:
-        return mechanism._level_arrays()
-    pieces = mechanism.pieces
+    pieces, relation = mechanism.pieces, None if mechanism.neighbours is None else str(mechanism.neighbours)
+    if _of_plain_tables(mechanism):
+        levels = np.array([*mechanism.noise.values()], dtype=np.float64)
+        return {**archives.sets_to_arrays(mechanism.domain, mechanism.noise), "levels": levels, "neighbours": relation}
     return {
         "workload": mechanism.workload,
-        "neighbours": None if mechanism.neighbours is None else str(mechanism.neighbours),
+        "neighbours": relation,
         "key_sizes": np.array([len(key) for key in pieces], dtype=np.int64),
         "key_pairs": np.array([pair for key in pieces for pair in key], dtype=np.int64).reshape(-1, 2),
         "shapes": np.array([piece.moves.shape for piece in pieces.values()], dtype=np.int64).reshape(-1, 2),
@@ -247,20 +251,34 @@ def _blocks(mechanism: BlockMechanism) -> Mapping[str, object]:
     }
 
 
+def _of_plain_tables(mechanism: BlockMechanism) -> bool:
+    """Whether its tables are marginals that are called by their attributes, so that levels say all about it."""
+    asked, names = mechanism.workload, mechanism.domain.names
+    tables = asked.tables if isinstance(asked, UnionWorkload) else ()
+    return mechanism.plain and all(
+        table.name == (" x ".join(names[axis] for axis in table.axes) or "the total")
+        and all(own is None for _, own in table.queries)
+        for table in tables
+    )
+
+
 def _joined(matrices: list[Array]) -> Array:
     return np.concatenate([np.zeros(0), *(each.ravel() for each in matrices)])
 
 
 def _blocks_made(workload: object = None, neighbours: object = None, **parts: object) -> BlockMechanism:
-    relation = {} if neighbours is None else {"neighbours": np.array(str(neighbours))}
     given = {name: np.asarray(value) for name, value in parts.items()}
+    relation = None if neighbours is None else str(neighbours)
     if workload is None:
         _require(given, ("levels", *archives.DOMAIN_KEYS))
-        return BlockMechanism._of_level_arrays({**given, **relation})
+        (domain, sets), levels = archives.sets_from_arrays(given), given["levels"]
+        if levels.shape != (len(sets),):
+            raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")
+        return BlockMechanism.of_levels(domain, dict(zip(sets, levels.tolist(), strict=True)), relation)
     if not isinstance(workload, UnionWorkload):
         raise InvalidInputError("workload must be a union of tables")
     _require(given, BLOCK_PARTS)
-    own = None if neighbours is None else Relation.of(str(neighbours))
+    own = None if relation is None else Relation.of(relation)
     return BlockMechanism._of_pieces(workload, own, _noise(given))
 
 
@@ -328,6 +346,10 @@ KINDS |= {
     "SplitMechanism": Kind(_split, SplitMechanism),
     "StreamMechanism": Kind(_stream, _stream_made),
     "CausalMechanism": Kind(_causal, _causal_made),
+    "LocalMechanism": Kind(
+        parts_of("strategy", "reconstruction", "workload", "epsilon"),
+        lambda strategy, reconstruction, workload, epsilon: LocalMechanism(strategy, epsilon, workload, reconstruction),
+    ),
 }
 
 
@@ -404,16 +426,15 @@ def _asked(arrays: Arrays) -> Asked | None:
     return None if found is None else validate.instance(Asked, asked=found)
 
 
-def load_mechanism(path: FilePath) -> privacy.GaussianPrivacy:
+def load_mechanism(path: FilePath) -> GaussianPrivacy | LocalMechanism:
     """Read a mechanism of any structure back; its privacy is computed anew from its noise.
 
     Raises `FileFormatError` where the file cannot be read, follows another schema, or its parts do not fit together.
     """
-    codec.known_problems()
-    arrays = files.read_npz(path, privacy.SCHEMA, (privacy.VERSION,))
+    arrays = files.read_npz(path, MECHANISM, (MECHANISM_VERSION,))
     with files.errors_naming(path):
         made = codec.unpack(arrays, "mechanism")
-        if not isinstance(made, privacy.GaussianPrivacy):
+        if not isinstance(made, GaussianPrivacy | LocalMechanism):
             raise InputTypeError(f"mechanism must be of a kind of mechanism, got {type(made).__name__}")
         return made
 
@@ -424,14 +445,11 @@ def _reason(arrays: Arrays) -> Status:
     return Status.STALLED if claimed is Status.CERTIFIED else claimed
 
 
-KEPT = (Solution, privacy.GaussianPrivacy, local.LocalMechanism)
+KEPT = (Solution, GaussianPrivacy, LocalMechanism)
 """What has a file, beside workloads."""
 
 READERS: dict[str, Callable[[FilePath], Any]] = {
     SCHEMA: load_solution,
-    privacy.SCHEMA: load_mechanism,
-    gaussian.SCHEMA: gaussian.LinearGaussianMechanism.load,
-    block.SCHEMA: block.BlockMechanism.load,
-    local.SCHEMA: local.LocalMechanism.load,
+    MECHANISM: load_mechanism,
 }
 """By schema, what reads a file of it."""

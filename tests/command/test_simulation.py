@@ -189,7 +189,7 @@ class TestRefused:
         dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)), path)
         self.refused("a solution of marginal or query tables or of a union", records, path, "-o", folder)
         dm.LinearGaussianMechanism(np.eye(2), np.eye(2)).save(path)
-        self.refused("must follow the schema 'dualmech.marginal_mechanism' or", records, path, "-o", folder)
+        self.refused("must hold a BlockMechanism, got a LinearGaussianMechanism", records, path, "-o", folder)
         dm.BlockMechanism.of_levels(DOMAIN, {}).save(path)
         self.refused("measures nothing", records, path, "-o", folder)
         dm.BlockMechanism.of_levels(DOMAIN, {(0, 1): 1.0}).save(path)

@@ -12,7 +12,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast, files
-from dualmech.mechanisms import privacy
+from dualmech.storage import codec
 
 
 @functools.cache
@@ -81,7 +81,7 @@ def test_a_mechanism_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
     again.save(tmp_path / "two.npz")
     assert (tmp_path / "two.npz").read_bytes() == (tmp_path / "one.npz").read_bytes()
     arrays = files.read_archive(tmp_path / "one.npz", {"schema", "library"})
-    assert str(arrays["schema"]) == privacy.SCHEMA and str(arrays["library"]) == dm.__version__
+    assert str(arrays["schema"]) == codec.MECHANISM and str(arrays["library"]) == dm.__version__
 
 
 def test_names_of_values_survive(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_every_array_is_needed_and_none_is_believed(kind: str, tmp_path: Path) -
             continue
         others = {name: array for name, array in whole.items() if name != key}
         for changed in (others, whole | {key: np.array([[-3.5, np.nan]])}):
-            files.write_npz(path, privacy.SCHEMA, privacy.VERSION, **changed)
+            files.write_npz(path, codec.MECHANISM, codec.MECHANISM_VERSION, **changed)
             with pytest.raises(dm.errors.FileFormatError):
                 dm.load(path)
 
@@ -124,14 +124,14 @@ def test_impossible_blocks_are_refused(changes: dict[str, Any], words: str, tmp_
     del arrays["schema"], arrays["version"]
     for key, change in changes.items():
         arrays[f"mechanism.{key}"] = change(arrays[f"mechanism.{key}"])
-    files.write_npz(path, privacy.SCHEMA, privacy.VERSION, **arrays)
+    files.write_npz(path, codec.MECHANISM, codec.MECHANISM_VERSION, **arrays)
     with pytest.raises(dm.errors.FileFormatError, match=words):
         dm.load(path)
 
 
 def test_a_file_of_another_object_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
-    sums: dict[str, Any] = {"kind": np.array("StreamWorkload"), "steps": 4, "decay": 1.0}
-    files.write_npz(path, privacy.SCHEMA, privacy.VERSION, **{f"mechanism.{key}": part for key, part in sums.items()})
+    sums = codec.pack("mechanism", dm.workloads.prefix(4))
+    files.write_npz(path, codec.MECHANISM, codec.MECHANISM_VERSION, **sums)
     with pytest.raises(dm.errors.FileFormatError, match="mechanism must be of a kind of mechanism"):
         dm.load(path)

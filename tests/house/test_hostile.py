@@ -235,7 +235,6 @@ class World:
             "BlockMechanism<union>.as_targets": {"workload": union},
             "crosscheck.curve": {"answer": self.solution, "rhos": [0.5], "epsilons": None},
             "crosscheck.waste": {"mechanism": self.cells, "workload": self.prefix, "rho": None},
-            "BlockMechanism.load": {"path": self.folder / "blocks.npz"},
             "BlockMechanism.of_tables": {"workload": self.tables},
             "Chain": {"stages": self.chain.stages},
             "ChainStage": {"mechanism": 1},
@@ -281,7 +280,6 @@ class World:
                 "path": written,
             },
             "LocalMechanism.__init__": {"strategy": self.strategy, "workload": two},
-            "LocalMechanism.load": {"path": self.folder / "local.npz"},
             "LocalProjection": {"matrix": self.strategy, "epsilon": 1.0},
             "MarginalWorkload": chosen,
             "ProductMechanism": {

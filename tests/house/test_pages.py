@@ -54,7 +54,7 @@ def test_formulas_of_families_are_mathematics(family: str) -> None:
 ROOT = DOCS.parent
 ROOMS = ("core", "reference", "fast", "crosscheck", "publishing", "command", "tests", "docs", "examples")
 PROSE = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(path for room in ROOMS[:6] for path in (ROOT / room).rglob("*.py"))]
-SCHEMAS = ("workload", "solution", "proof", "mechanism", "marginal_mechanism", "gaussian_mechanism", "local_mechanism")
+SCHEMAS = ("workload", "solution", "proof", "mechanism")
 """What files say of themselves, which is no name of Python's."""
 
 

@@ -419,7 +419,7 @@ class TestNeighbours:
         tables = dm.workloads.marginals([3, 2], ways=(1, 2))
         made = fast.solve(dm.FitnessForUse(tables, 2.0, neighbours="replace")).mechanism
         made.save(tmp_path / "made.npz")
-        again = dm.BlockMechanism.load(tmp_path / "made.npz")
+        again = dm.load(tmp_path / "made.npz")
         assert again.neighbours == made.neighbours
         assert again.squared_privacy_cost == pytest.approx(made.squared_privacy_cost, rel=1e-12)
 

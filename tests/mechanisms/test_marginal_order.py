@@ -205,7 +205,7 @@ class TestFiles:
         empty = dm.BlockMechanism.of_levels(dm.Domain({"a": 2}), {})
         for mechanism in (answer.mechanism, empty):
             mechanism.save(path)
-            back = dm.BlockMechanism.load(path)
+            back = dm.load(path)
             assert back.domain == mechanism.domain and back.noise == mechanism.noise
 
     @pytest.mark.parametrize(
@@ -232,9 +232,10 @@ class TestFiles:
             "set_sizes": np.array([0, 1, 1, 2]),
             "levels": np.ones(4),
         }
-        dm.files.write_npz(path, "dualmech.marginal_mechanism", 1, **(arrays | changed))
+        parts = {f"mechanism.{name}": array for name, array in (arrays | changed).items()}
+        dm.files.write_npz(path, "dualmech.mechanism", 1, **{"mechanism.kind": "BlockMechanism"}, **parts)
         with pytest.raises(dm.errors.FileFormatError, match=message):
-            dm.BlockMechanism.load(path)
+            dm.load(path)
 
 
 def silent(mechanism: dm.BlockMechanism) -> dict[tuple[int, ...], Array]:

@@ -205,7 +205,7 @@ class TestMechanism:
     def test_survives_a_file(self, tmp_path: Path) -> None:
         mechanism = dm.LocalMechanism(randomised_response(3, 1.0), 1.0, dm.workloads.prefix(3))
         mechanism.save(tmp_path / "local.npz")
-        loaded = dm.LocalMechanism.load(tmp_path / "local.npz")
+        loaded = dm.load(tmp_path / "local.npz")
         np.testing.assert_array_equal(loaded.strategy, mechanism.strategy)
         np.testing.assert_array_equal(loaded.user_variances, mechanism.user_variances)
 
