@@ -12,7 +12,7 @@ import typer
 import dualmech as dm
 from dualmech import accounting, validate
 from dualmech.certificate import Certificate
-from dualmech.command import inputs, report
+from dualmech.command import answers, inputs
 from dualmech.command.answers import privacy_text
 from dualmech.command.options import Layer, UsageError, refuse_unused
 from dualmech.command.request import Request, Search
@@ -61,7 +61,7 @@ def solve_capped(
             answer.save(output)
         proofs = [] if prove is None else _proofs(answer, prove, line)
     out = printing.console()
-    certificate = report.solution_report(out, answer, request.terms, width)
+    certificate = answers.solution_report(out, answer, request.terms, width)
     for said in proofs:
         out.print(said, soft_wrap=True)
     return certificate, width

@@ -108,13 +108,13 @@ def solve(
             line.say("proving")
             proof = dm.prove(answer)
             proof.save(prove)
-        from dualmech.command import report
+        from dualmech.command import answers
         from dualmech.crosscheck import printing
     out = printing.console()
-    report.solution_report(out, answer, request.terms, answer.tol)
-    report.stage_lines(out, answer, stages)
+    answers.solution_report(out, answer, request.terms, answer.tol)
+    answers.stage_lines(out, answer, stages)
     if prove is not None:
-        report.proof_line(out, proof)
+        answers.proof_line(out, proof)
     leave(*((each.certificate, each.tol) for each in (answer, *stages)))
 
 
@@ -185,7 +185,7 @@ def judge(
     ] = None,
 ) -> None:
     """Say how far a given answer is from the optimum; of a solution's file, its own answer, judged anew."""
-    from dualmech.command import inputs, report
+    from dualmech.command import answers, inputs
     from dualmech.crosscheck import judging, printing
 
     given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
@@ -222,7 +222,7 @@ def judge(
         verdict = judging.judge(posed, answer, callback=line)
         if strategy is not None:
             verdict = judging.meeting(verdict)
-    report.verdict_report(printing.console(), posed, verdict, request.terms)
+    answers.verdict_report(printing.console(), posed, verdict, request.terms)
     _leave_judged(verdict, tol, found=strategy is not None)
 
 
@@ -251,7 +251,7 @@ def waste(
 
 def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> None:
     """Report a solution from a file, which was judged anew when it was read, and leave."""
-    from dualmech.command import report
+    from dualmech.command import answers
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.families import family_of
 
@@ -267,7 +267,7 @@ def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> Non
             told |= {"problem": family.name, "privacy": getattr(own.problem, "privacy", None)}
             told |= spent_on if kept else {}
         terms = request_of(context, None, **told).terms
-    leave((report.solution_report(printing.console(), own, terms, tol), tol))
+    leave((answers.solution_report(printing.console(), own, terms, tol), tol))
 
 
 def simulate(
@@ -354,11 +354,11 @@ def _leave_judged(certificate: Certificate, tol: float | None, found: bool) -> N
 
 def leave(*judged: tuple[Certificate, float]) -> NoReturn:
     """Leave with status 0 if every certificate is within its tolerance, else with 3 and a line that says why."""
-    from dualmech.command import report
+    from dualmech.command import answers
 
     for certificate, tol in judged:
         if not certificate.certifies(tol):
-            typer.echo(f"dualmech: {report.uncertified_line(certificate, tol)}", err=True)
+            typer.echo(f"dualmech: {answers.uncertified_line(certificate, tol)}", err=True)
             raise typer.Exit(3)
     raise typer.Exit(0)
 
@@ -385,7 +385,7 @@ def verify(
 ) -> None:
     """Check a proof in whole numbers, with nothing but Python's own arithmetic."""
     with passing("checking") as line:
-        from dualmech.command import report
+        from dualmech.command import answers
         from dualmech.crosscheck import printing
 
         try:
@@ -407,7 +407,7 @@ def verify(
             err=True,
         )
         raise typer.Exit(3)
-    report.proof_line(printing.console(), checked)
+    answers.proof_line(printing.console(), checked)
     if shown is not None:
         printing.console().print(shown)
 

@@ -32,8 +32,7 @@ from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.publishing.specification import Specification
 from dualmech.reference.formulas import statement
-from dualmech.reference.formulas.records import Statement
-from dualmech.reference.formulas.writing import Section, latex_document, terminal_lines
+from dualmech.reference.formulas.writing import Section, Statement, latex_document, terminal_lines
 from dualmech.solution import Solution, require_solution
 from dualmech.storage import store
 from dualmech.watching import passing

@@ -18,7 +18,7 @@ from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarni
 from dualmech.files import csv
 from dualmech.files.csv import Named, read_named
 from dualmech.linalg import is_identity
-from dualmech.mechanisms.causal import CausalMechanism
+from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Relation
 from dualmech.problems import designs, strategies
 from dualmech.problems.variance import TotalVariance

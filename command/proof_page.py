@@ -26,12 +26,13 @@ from dualmech.crosscheck.printing import free_lines, interval_text, neighbours_l
 from dualmech.errors import DualmechError
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference.formulas.records import Statement, Symbol
 from dualmech.reference.formulas.writing import (
     Aligned,
     Entries,
     Part,
     Section,
+    Statement,
+    Symbol,
     Words,
     dual_section,
     entries,

@@ -27,13 +27,13 @@ from .geometry.orbits import Orbits as Orbits
 from .geometry.product import ByFactor as ByFactor
 from .mechanisms import records as records
 from .mechanisms.block import BlockMechanism as BlockMechanism
-from .mechanisms.causal import CausalMechanism as CausalMechanism
 from .mechanisms.decomposition import decomposition as decomposition
 from .mechanisms.decomposition import residual as residual
 from .mechanisms.gaussian import LinearGaussianMechanism as LinearGaussianMechanism
 from .mechanisms.local import LocalMechanism as LocalMechanism
 from .mechanisms.product import ProductMechanism as ProductMechanism
 from .mechanisms.split import SplitMechanism as SplitMechanism
+from .mechanisms.stream import CausalMechanism as CausalMechanism
 from .mechanisms.stream import StreamMechanism as StreamMechanism
 from .problems import designs as designs
 from .problems import strategies as strategies

@@ -11,11 +11,10 @@ from dualmech.accounting import squared_cost_from_rho
 from dualmech.adaptive.chain import known_tables
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.block import BlockMechanism
-from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
-from dualmech.mechanisms.stream import StreamMechanism
+from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.publishing.dense import DrawnRows, require_small

@@ -1,9 +1,9 @@
-"""The mechanism of running sums and of all ranges: noise of two weights a cell, drawn and answered in linear time."""
+"""Mechanisms of many steps: running sums and all ranges with noise of two weights a cell, and causal strategies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,13 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.causal import Causal, summing, unit_forms
+from dualmech.geometry.dense import Dense, DenseForms
+from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import (
     ACCURACY,
     Bidiagonal,
+    CausalPoint,
     Poles,
     Stream,
     StreamPoint,
@@ -23,11 +27,87 @@ from dualmech.geometry.stream import (
 )
 from dualmech.immutable import freeze
 from dualmech.linalg import to_dense
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.stepped import SteppedMechanism
+from dualmech.mechanisms.gaussian import TOLERANCE, Answerability, Equivalence, LinearGaussianMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
+
+
+class SteppedMechanism(GaussianPrivacy):
+    """The base of `StreamMechanism` and `CausalMechanism`, which need no matrix for what steps alone decide.
+
+    All else is that of `dense`, with its errors, up to 4,096 steps; beyond, it is refused with their number.
+    """
+
+    __slots__ = ("_matrix",)
+
+    by_matrix: ClassVar[bool] = True
+    """Functions of matrices take it by `dense`."""
+
+    _matrix: LinearGaussianMechanism | None
+
+    @property
+    def cells(self) -> int:
+        """Number of cells, one a step."""
+        raise NotImplementedError
+
+    def dense(self) -> LinearGaussianMechanism:
+        """Return the mechanism written out on the cells, made once; refused beyond 4,096 steps."""
+        if (count := self.cells) > LARGEST_DENSE:
+            raise InvalidInputError(
+                f"a {type(self).__name__} of {count} steps is too large for a matrix (at most {LARGEST_DENSE}), which "
+                "this takes; privacy, variances and drawing need none"
+            )
+        if getattr(self, "_matrix", None) is None:
+            self._matrix = self._as_matrix()
+        assert self._matrix is not None
+        return self._matrix
+
+    def _as_matrix(self) -> LinearGaussianMechanism:
+        raise NotImplementedError
+
+    @property
+    def cost_matrix(self) -> Array:
+        """``C = Σ⁻¹`` of the noise on the cells (n, n)."""
+        return self.dense().cost_matrix
+
+    def covariance(self, workload: Workload | None = None) -> Array:
+        """Return the covariance of the answers to a workload (m, m), by default of the rows that get noise."""
+        return self.dense().covariance(workload)
+
+    def estimates(self, workload: Workload, answers: npt.ArrayLike) -> Array:
+        """Return estimates of a workload from noisy answers; see `LinearGaussianMechanism`."""
+        return self.dense().estimates(workload, answers)
+
+    def is_answerable_from(self, other: Any, tol: float = TOLERANCE) -> Answerability:
+        """Say whether this mechanism can be answered from another; see `LinearGaussianMechanism`."""
+        return self.dense().is_answerable_from(other, tol)
+
+    def is_equivalent_to(self, other: Any, tol: float = TOLERANCE) -> Equivalence:
+        """Say whether both mechanisms reveal the same; see `LinearGaussianMechanism`."""
+        return self.dense().is_equivalent_to(other, tol)
+
+    def stack(self, *others: Any) -> LinearGaussianMechanism:
+        """Return the mechanism that runs this one and others; see `LinearGaussianMechanism`."""
+        return self.dense().stack(*others)
+
+    def compose(self, *others: Any) -> LinearGaussianMechanism:
+        """Return what this mechanism and others reveal together; see `LinearGaussianMechanism`."""
+        return self.dense().compose(*others)
+
+    def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
+        """Return the same mechanism on other rows; see `LinearGaussianMechanism`."""
+        return self.dense().rebase(query_matrix)
+
+    def standardize(self) -> LinearGaussianMechanism:
+        """Return the equivalent mechanism with unit noise; see `LinearGaussianMechanism`."""
+        return self.dense().standardize()
+
+    def causal_strategy(self) -> Array:
+        """Return a lower-triangular strategy of the same noise (n, n); see `LinearGaussianMechanism`."""
+        return self.dense().causal_strategy()
+
 
 CHUNK = 64  # queries whose variances are found together: what bounds the memory
 
@@ -233,3 +313,129 @@ def inverse_root(mechanism: StreamMechanism, tol: float = ACCURACY) -> InverseRo
     cells, sums = cells / cells.max(), sums / sums.max()
     matrix = Bidiagonal.of(cells, sums, decay)
     return InverseRoot(matrix, poles_of(matrix, cells, sums, decay, tol), cells, level)
+
+
+class CausalMechanism(SteppedMechanism):
+    """The mechanism ``x ↦ C x + N(0, level · I)`` of a causal strategy C (n, n), lower triangular: step by step.
+
+    Made by `dualmech.strategies.toeplitz`, `sqrt_toeplitz`, `buffered`, `banded` and `tree`. A record in cell i costs
+    the squared norm of column i of C over the level, and running sums ``W x`` are answered with the noise ``W C⁻¹ z``:
+    both in time that grows as the number of steps, or but for a logarithm.
+
+    Attributes
+    ----------
+    steps : int
+        n.
+    level : float
+        Variance of the noise on each answer of C x.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> mechanism = dm.strategies.sqrt_toeplitz(100_000)
+    >>> sums = dm.workloads.prefix(100_000)
+    >>> round(mechanism.rho, 6), round(float(mechanism.variances(sums)[-1]), 6)
+    (2.365477, 4.730953)
+    """
+
+    __slots__ = ("_strategy", "_unit", "level")
+
+    judged_on = "stream"
+    """The geometry on which it is judged in linear time, where a problem can stand there."""
+
+    level: float
+    _strategy: Causal
+    _unit: dict[float, DenseForms]
+
+    def __init__(self, strategy: Causal, level: float = 1.0) -> None:
+        if not all(hasattr(strategy, name) for name in ("steps", "costs", "variances")):
+            raise InputTypeError(
+                f"strategy must be made by a function of dualmech.strategies, got {type(strategy).__name__}"
+            )
+        self._strategy, self._unit = freeze(strategy), {}
+        self.level = validate.positive_number(level=level)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps n."""
+        return self._strategy.steps
+
+    @property
+    def profile(self) -> Array:
+        """Squared privacy cost of a record in each cell (n,), what rounding may hide added."""
+        return validate.read_only(self._strategy.costs() * (1 + summing(self.steps)) / self.level)
+
+    def variances(self, workload: Workload) -> Array:
+        """Return the variance of each sum of a stream (n,) in linear time, or of another workload by the matrix."""
+        if self._asks_sums(workload):
+            return np.asarray(self._forms(workload.decay).variances * self.level)
+        return self.dense().variances(workload)
+
+    def as_targets(self, workload: Workload) -> Array:
+        """Return the variances of a workload's queries; see `GaussianPrivacy`."""
+        return self.variances(check_workload(workload))
+
+    def point_on(self, geometry: object) -> Any:
+        """Return the noise on a geometry of the same number of cells, `stream` or `dense`."""
+        if isinstance(geometry, Dense):
+            return self.dense().point_on(geometry)
+        if not isinstance(geometry, Stream) or not self._asks_sums(geometry.workload):
+            raise InvalidInputError(
+                f"a CausalMechanism of {self.steps} steps answers as many running sums, on geometry 'stream' or 'dense'"
+            )
+        return CausalPoint(self._strategy, self._forms(geometry.workload.decay), self.level)
+
+    def scaled(self, factor: float) -> CausalMechanism:
+        """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
+        return CausalMechanism(self._strategy, self.level * validate.positive_number(factor=factor))
+
+    def participation_cost(self, times: int, separation: int) -> ParticipationCost:
+        """Return what no person exceeds who takes part in several steps, without a matrix; see `GaussianPrivacy`."""
+        most, apart = validate.size(times=times), validate.size(separation=separation)
+        most = min(most, -(-self.steps // apart))
+        cost = self._strategy.participation(most, apart) * (1 + summing(self.steps)) / self.level
+        return ParticipationCost(cost, self._strategy.nonnegative)
+
+    @property
+    def matrix(self) -> Array:
+        """C (n, n); refused of a tree, and where it is too large to write out."""
+        if self.steps**2 > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(f"a strategy of {self.steps} steps is too large to write out as a matrix")
+        return self._strategy.matrix()
+
+    @property
+    def cells(self) -> int:
+        """Number of steps n."""
+        return self.steps
+
+    def _as_matrix(self) -> LinearGaussianMechanism:
+        matrix = self.matrix
+        return LinearGaussianMechanism(matrix, self.level * np.eye(len(matrix)))
+
+    def simulate(
+        self, x: npt.ArrayLike, workload: StreamWorkload, rng: np.random.Generator | int | None = None
+    ) -> Array:
+        """Draw noisy running sums (n,) of a data vector x (n,), for study. NOT a private release."""
+        if not self._asks_sums(workload):
+            raise InvalidInputError(f"workload must be running sums of {self.steps} cells, got {workload!r}")
+        self._forms(workload.decay)
+        data, generator = validate.vector(self.steps, "cell", x=x), validate.generator(rng=rng)
+        noise = self._strategy.noise(generator, workload.decay)
+        return np.asarray(workload.apply(data) + np.sqrt(self.level) * noise)
+
+    def _asks_sums(self, workload: object) -> TypeGuard[StreamWorkload]:
+        return isinstance(workload, StreamWorkload) and workload.shape[0] == self.steps
+
+    def _forms(self, decay: float) -> DenseForms:
+        """Return both sides of unit noise, evaluated once for each decay."""
+        if decay not in self._unit:
+            forms = unit_forms(self._strategy, decay)
+            if forms is None:
+                raise InvalidInputError(
+                    "strategy must have an inverse whose entries stay small enough for its noise to be known"
+                )
+            self._unit[decay] = freeze(forms)
+        return self._unit[decay]
+
+    def __repr__(self) -> str:
+        return f"CausalMechanism({type(self._strategy).__name__}, {self.steps} steps, rho={self.rho:.6g})"

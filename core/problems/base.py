@@ -21,13 +21,12 @@ from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split, SplitPoint
 from dualmech.geometry.stream import AnyNoise, CausalPoint, Stream
 from dualmech.mechanisms.block import BlockMechanism
-from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import in_few_digits
 from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
-from dualmech.mechanisms.stream import StreamMechanism
+from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, same_content

@@ -22,7 +22,7 @@ from dualmech.geometry.dense import evaluate
 from dualmech.immutable import frozen_copy
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianMechanism
-from dualmech.mechanisms.stepped import SteppedMechanism
+from dualmech.mechanisms.stream import SteppedMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.progress import NEVER, Deadline, Status
 from dualmech.solution import Solution, judged_solution, retold

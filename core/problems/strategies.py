@@ -16,7 +16,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.causal import Banded, Toeplitz, Tree
 from dualmech.linalg import to_dense
-from dualmech.mechanisms.causal import CausalMechanism
+from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.problems.design import answer_rows, least_squares
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload

@@ -22,13 +22,12 @@ from dualmech.geometry.product import ByFactor
 from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.geometry.stream import StreamPoint
 from dualmech.mechanisms.block import BlockMechanism
-from dualmech.mechanisms.causal import CausalMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
-from dualmech.mechanisms.stream import StreamMechanism
+from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.neighbours import Relation
 from dualmech.problems import strategies
 from dualmech.problems.base import OnGeometry, Problem

@@ -13,7 +13,7 @@ from dualmech import fast
 from dualmech.crosscheck.judging import judge
 from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, drawn
 from dualmech.crosscheck.printing import without_warnings
-from dualmech.mechanisms.causal import CausalMechanism
+from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.problems import strategies
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance

@@ -49,7 +49,7 @@ def conjugate_gradients(
 
 
 class Evaluated(Protocol):
-    """A dual function and its primal point at given weights; `dualmech.fast.engine.spectrum.Spectrum` has the formulas."""
+    """A dual function and its primal point at given weights; for its formulas see `dualmech.fast.engine.spectrum`."""
 
     @property
     def weights(self) -> Array:

@@ -17,7 +17,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.reference.formulas import local, mechanisms, noise
-from dualmech.reference.formulas.records import Statement
+from dualmech.reference.formulas.writing import Statement
 
 STATED: dict[type, Callable[[Any], Statement]] = {
     FitnessForUse: noise.fitness,

@@ -7,7 +7,7 @@ import numpy as np
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection
 from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
 
 SQUARED = Line(
     r"(\operatorname{tr} R Z)^2"

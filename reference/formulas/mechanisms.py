@@ -13,7 +13,7 @@ from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
 
 
 def weighting(problem: QueryWeighting) -> Statement:

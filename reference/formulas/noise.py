@@ -12,7 +12,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
 from dualmech.validate import Array
 
 COST = r"(B u_i)^{\top} \Sigma^{-1} (B u_i)"

@@ -12,7 +12,7 @@ from dualmech.reference import formulas
 from dualmech.reference.attempts import Statement as Formulations
 from dualmech.reference.formulas import writing
 from dualmech.reference.formulas.noise import COST, VARIANCE
-from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
 
 Form = tuple[tuple[Symbol, ...], Program]
 """What a formulation seeks beside what the problem does, and its program."""

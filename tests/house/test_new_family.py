@@ -20,7 +20,7 @@ from dualmech.geometry.base import shares, valid_weights
 from dualmech.problems.base import Problem
 from dualmech.progress import Status
 from dualmech.reference import attempts, formulas
-from dualmech.reference.formulas.records import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
 from dualmech.solution import Solution, judged_solution
 from dualmech.storage import codec, store
 from dualmech.validate import Array

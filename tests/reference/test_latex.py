@@ -19,7 +19,7 @@ from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.reference import formulas
 from dualmech.reference.blocks import Stated
 from dualmech.reference.formulas import writing
-from dualmech.reference.formulas.records import Statement
+from dualmech.reference.formulas.writing import Statement
 from dualmech.validate import Array
 
 SMALL = dm.workloads.prefix(4)
