@@ -78,12 +78,12 @@ class Use(NamedTuple):
     """When a command reads some of its options: what must hold of all of them, and what to say where it does not."""
 
     options: tuple[str, ...]
-    when: Callable[[Mapping[str, Any]], bool]
+    when: Callable[[Mapping[str, object]], bool]
     words: str  # after the name of the option
     commands: tuple[str, ...] = ()  # all that have the options, if none is named
 
 
-def _judges_a_file(given: Mapping[str, Any]) -> bool:
+def _judges_a_file(given: Mapping[str, object]) -> bool:
     return not any(given[name] for name in ("covariance", "strategy", "query_weights"))
 
 
@@ -218,7 +218,7 @@ class Checked(TyperCommand):
                 with formatter.section(own):
                     formatter.write_dl(records)
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         """Refuse such options, then run the command."""
         own = given(ctx)
         for use in USES:

@@ -24,6 +24,7 @@ from dualmech.crosscheck.optima.surds import (
 )
 from dualmech.crosscheck.printing import free_lines, interval_text, neighbours_lines
 from dualmech.errors import DualmechError
+from dualmech.problems.base import Problem
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference.formulas.writing import (
@@ -167,7 +168,7 @@ def _price(prices: Array, j: int, answer: Solution, proven: ExactProof | None) -
     return f"${latex(proven.query_weights[j] * target)}$"
 
 
-def _name(problem: Any, count: int, j: int) -> str:
+def _name(problem: Problem, count: int, j: int) -> str:
     """Return what the item of a price is called: a table, a query, a user type, or a number."""
     if hasattr(problem, "user_types"):
         return f"user type {j}"

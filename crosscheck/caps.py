@@ -6,7 +6,7 @@ import contextlib
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -165,9 +165,9 @@ def posed(
 ) -> tuple[FitnessForUse, Any]:
     """Return the problem at a factor of 1, and which of its numbers are caps; refused as `capped` says."""
     check_workload(workload)
-    held: dict[Any, float] = {**validate.mapping("names to positive numbers", caps=caps)}
+    held: dict[Hashable, float] = {**validate.mapping("names to positive numbers", caps=caps)}
     others = _others(workload, held)
-    own: dict[Any, float]
+    own: dict[Hashable, float]
     if not isinstance(targets, Mapping) and numbers.is_number(targets):
         own = dict.fromkeys(others, validate.positive_number(targets=np.asarray(targets)[()]))
     else:
@@ -180,7 +180,7 @@ def posed(
     return _stated(workload, own, held, others, neighbours, geometry)
 
 
-def _others(workload: Workload, held: dict[Any, float]) -> list[Any]:
+def _others(workload: Workload, held: dict[Hashable, float]) -> list[Any]:
     """Return the least names that, beside those of caps, stand for all tables or queries: of ways, or of groups."""
     tables = workload.tabular()
     if tables is not None:
@@ -193,8 +193,8 @@ def _others(workload: Workload, held: dict[Any, float]) -> list[Any]:
 
 def _stated(
     workload: Workload,
-    own: dict[Any, float],
-    held: dict[Any, float],
+    own: dict[Hashable, float],
+    held: dict[Hashable, float],
     others: list[Any],
     neighbours: NeighboursLike,
     geometry: str,

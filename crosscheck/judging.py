@@ -343,7 +343,7 @@ def _dual(problem: Any, given: Any, tol: float | None, callback: Callback | None
     return solved.dual
 
 
-def _dual_of(problem: Problem, bound: Any) -> Any:
+def _dual_of(problem: Problem, bound: Any) -> object:
     """Return the dual weights of a solution of the same problem."""
     found = validate.instance(Solution, bound=bound)
     if not found.problem.same_as(problem):

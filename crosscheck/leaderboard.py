@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from dualmech.crosscheck import library
 from dualmech.crosscheck.library import Proven
 from dualmech.errors import CertificateError, DualmechError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives
+from dualmech.problems.base import Problem
 from dualmech.validate import Array
 
 SUFFIXES = (".csv", ".npy", ".npz", ".mtx")
@@ -180,7 +180,7 @@ def _read(path: Path) -> tuple[str, Array, float]:
     return kinds[0], validate.finite(**{kinds[0]: held[kinds[0]]}), seconds
 
 
-def _judged(problem: Any, kind: str, given: Array, known: Proven, scaled: bool) -> tuple[Certificate, str]:
+def _judged(problem: Problem, kind: str, given: Array, known: Proven, scaled: bool) -> tuple[Certificate, str]:
     """Return the certificate of an answer, and why it is not feasible, if so."""
     point, dual = library.as_point(problem, given, kind), library.some_answer(known.name).dual
     with np.errstate(all="ignore"):

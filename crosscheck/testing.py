@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, library
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.problems.base import Problem
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
 
@@ -36,7 +36,7 @@ class KnownProblem:
     """
 
     name: str
-    problem: Any
+    problem: Problem
 
     @property
     def family(self) -> str:
@@ -131,8 +131,8 @@ def problems(
 
 def check(
     known: KnownProblem,
-    primal: Any = None,
-    dual: Any = None,
+    primal: object = None,
+    dual: object = None,
     value: float | None = None,
     *,
     tol: float = WITHIN,
@@ -189,7 +189,7 @@ def check(
     return _check_point(chosen, _point(chosen, primal), validate.boolean(scaled=scaled), allowed)
 
 
-def _point(known: KnownProblem, primal: Any) -> Any:
+def _point(known: KnownProblem, primal: object) -> object:
     """Return an answer as a point of the problem: of noise on the cells that on the basis."""
     try:
         if isinstance(primal, np.ndarray | list):
@@ -199,7 +199,7 @@ def _point(known: KnownProblem, primal: Any) -> Any:
         raise type(error)(f"primal is no answer to {known.name}: {error}") from error
 
 
-def _check_point(known: KnownProblem, point: Any, scaled: bool, allowed: float) -> Certificate:
+def _check_point(known: KnownProblem, point: object, scaled: bool, allowed: float) -> Certificate:
     __tracebackhide__ = True
     problem, dual = known.problem, library.some_answer(known.name).dual
     with np.errstate(all="ignore"):
@@ -216,7 +216,7 @@ def _check_point(known: KnownProblem, point: Any, scaled: bool, allowed: float) 
     raise AssertionError(f"{known.name}: the answer is infeasible: {most}; scaled it would be {near}")
 
 
-def _check_dual(known: KnownProblem, dual: Any, allowed: float) -> None:
+def _check_dual(known: KnownProblem, dual: object, allowed: float) -> None:
     """Fail where multipliers prove too little, and say why if they prove nothing."""
     __tracebackhide__ = True
     point = library.some_answer(known.name).primal

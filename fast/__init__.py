@@ -30,7 +30,7 @@ from dualmech.fast.softmax.published import METHODS, SoftmaxOptions
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
-from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.base import Problem
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -77,7 +77,7 @@ MATRIX_METHODS = METHODS
 """Methods of `FitnessForUse` that need a matrix of queries, whatever structure the workload has."""
 
 Linear: TypeAlias = LinearGaussianMechanism
-Noise: TypeAlias = GaussianMechanism
+Noise: TypeAlias = GaussianPrivacy
 
 
 @overload

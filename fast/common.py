@@ -16,7 +16,7 @@ from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
 from dualmech.linalg import EPS
-from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution, require_solution
@@ -315,7 +315,7 @@ STAGE_GAP = 1e-10
 
 
 @blas_threads()
-def chain(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism], *, tol: float = 1e-6) -> Chain:
+def chain(mechanisms: Sequence[GaussianPrivacy], *, tol: float = 1e-6) -> Chain:
     """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
 
     Stage s releases what is common to mechanisms s, s + 1, … beyond what is released already, so that the choice

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -86,7 +85,7 @@ class DrawnRows:
 
     by_table = False
 
-    def read(self, source: object, domain: Domain | None, allow_empty: bool) -> Any:
+    def read(self, source: object, domain: Domain | None, allow_empty: bool) -> object:
         """Return the data vector (d,) of records, or of the counts that were given."""
         return counted_vector(source, domain, allow_empty)
 

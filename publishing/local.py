@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import secrets
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +117,6 @@ def _whole_chances(strategy: Array, epsilon: float) -> npt.NDArray[np.int64]:
     )
 
 
-def _largest_ratio(chances: npt.NDArray[Any]) -> Fraction:
+def _largest_ratio(chances: npt.NDArray[np.generic]) -> Fraction:
     pairs = zip(chances.max(axis=1).tolist(), chances.min(axis=1).tolist(), strict=True)
     return max(Fraction(most, least) for most, least in pairs)

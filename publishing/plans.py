@@ -35,7 +35,7 @@ UNBOUNDED = 100  # the ρ above which a release is refused unless a limit was gi
 GRID = 1e-5  # how much more the grid may make noise cost once it is scaled, relative
 
 
-def require_no_seed(refused: Mapping[str, Any]) -> None:
+def require_no_seed(refused: Mapping[str, object]) -> None:
     """Refuse a seed, and all else that a release takes no argument for."""
     shown = ", ".join(refused)
     if any(name in SEEDS for name in refused):

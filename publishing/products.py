@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -121,7 +120,7 @@ class DrawnProduct:
 
     by_table = False
 
-    def read(self, source: object, domain: Domain | None, allow_empty: bool) -> Any:
+    def read(self, source: object, domain: Domain | None, allow_empty: bool) -> object:
         """Return the data by the factors' cells, of records or of the counts that were given."""
         return counted_vector(source, domain, allow_empty)
 

@@ -162,7 +162,7 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
     return drawn, check_workload(asked)
 
 
-def _as_spent(answer: Solution) -> Any:
+def _as_spent(answer: Solution) -> object:
     """Return the mechanism of an answer; what is solved at a cost of 1, whatever is spent, at the ρ that was asked."""
     mechanism, rho = answer.mechanism, None if answer.asked is None else answer.asked.rho
     if rho is None or not isinstance(answer.problem, TotalVariance | QueryWeighting):
@@ -195,7 +195,7 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
         mechanism.variances(tabular)  # of all tables at once
 
 
-def _named(mechanism: object) -> Any:
+def _named(mechanism: object) -> object:
     """Return a mechanism with the tables that it answers by name; what several have in common lacks some of theirs."""
     own = getattr(mechanism, "workload", None)
     if not isinstance(own, UnionWorkload) or not isinstance(mechanism, BlockMechanism):

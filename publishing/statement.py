@@ -333,7 +333,7 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object
         text.detach()
 
 
-def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
+def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> object:
     """Return rows as a pandas DataFrame.
 
     Raises `BackendError` where pandas is not installed.

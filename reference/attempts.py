@@ -36,7 +36,7 @@ class BackendRequest:
     backend: str
     tol: float
     deadline: Deadline
-    options: dict[str, Any]
+    options: dict[str, object]
     began: float
 
     @classmethod
@@ -67,8 +67,8 @@ class BackendRequest:
 class Answer:
     """Both sides of an answer in the problem's own units, what the judge proves, and how the run ended."""
 
-    primal: Any
-    dual: Any
+    primal: object
+    dual: object
     gap: float
     outcome: backends.BackendRun
     message: str
@@ -89,7 +89,7 @@ class Units(Protocol):
     def objective_unit(self) -> float:
         """The problem's objective that is 1 in scaled units."""
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Any:
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> object:
         """Return the problem's primal point for a backend's, feasible; the identity stands for where it began."""
 
 
@@ -152,7 +152,7 @@ class Statement:
         known = self.cones(problem)
         return next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
 
-    def _with_orbits(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _with_orbits(self, options: dict[str, object]) -> dict[str, object]:
         if options.get("orbits") is not None and not self.symmetries:
             raise InvalidInputError("the reference layer takes orbits of FitnessForUse and PrivacyFirst alone")
         return options

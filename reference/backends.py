@@ -142,7 +142,7 @@ def run(
     *,
     tol: float | None = None,
     deadline: Deadline = NEVER,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> BackendRun:
     """Solve a program, whatever the outcome; the answer is left in its variables.
 

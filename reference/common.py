@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.progress import Status
 from dualmech.reference import attempts, backends
@@ -148,7 +148,7 @@ STATEMENT = attempts.Statement(lambda _: dict.fromkeys(STATEMENTS, backends.SEMI
 
 
 def chain(
-    mechanisms: Sequence[GaussianPrivacy | GaussianMechanism],
+    mechanisms: Sequence[GaussianPrivacy],
     *,
     backend: Any = "CLARABEL",
     tol: float | None = None,

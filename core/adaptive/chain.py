@@ -19,7 +19,7 @@ from dualmech.mechanisms.block import OrderedBlocks
 from dualmech.mechanisms.decomposition import SHARED_TOLERANCE, decomposition
 from dualmech.mechanisms.frames import Decomposition, frame_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, coordinates, without_tiny_entries
-from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.common import CommonMechanism, Maximality
 from dualmech.progress import Status
 from dualmech.solution import Solution, retold
@@ -385,9 +385,7 @@ WORTH_ASKING = 1e-5
 """Largest share of a direction's information that a stage may leave to the residuals because of a solver's gap."""
 
 
-def build(
-    mechanisms: Sequence[GaussianPrivacy | GaussianMechanism], solve: StageSolver, *, tol: float, solver: str
-) -> Chain:
+def build(mechanisms: Sequence[GaussianPrivacy], solve: StageSolver, *, tol: float, solver: str) -> Chain:
     """Build the chain of two or more mechanisms, stage by stage; the caller supplies the solver.
 
     A solver's gap leaves tiny shares of what is exactly common in the residuals, all but parallel to one another.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,51 +28,14 @@ class ParticipationCost(NamedTuple):
     exact: bool  # whether some person costs as much: no steps of one person are answered with opposite signs
 
 
-class GaussianMechanism(Protocol):
-    """What every Gaussian mechanism offers, whatever its noise lies on; a class of its own may offer more."""
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    @property
-    def squared_privacy_cost(self) -> float:
-        """Δ², the largest squared distance between neighbours in units of the noise."""
-
-    @property
-    def rho(self) -> float:
-        """The ρ of zero-concentrated differential privacy."""
-
-    def epsilon(self, delta: float) -> float:
-        """Return the least ε at a δ."""
-
-    def delta(self, epsilon: float) -> float:
-        """Return the least δ at an ε."""
-
-    @property
-    def profile(self) -> Array:
-        """Squared privacy cost of each kind of neighbours."""
-
-    def free_budget(self, cost: float | None = None) -> Array:
-        """Return what each kind of neighbours may still spend."""
-
-    def variances(self, workload: Any, /) -> Any:
-        """Return variances of what a workload asks."""
-
-    def scaled(self, factor: float) -> GaussianMechanism:
-        """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
-
-    def dense(self) -> Any:
-        """Return the mechanism written out, on the cells; refused where that is too large."""
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the mechanism to a file."""
-
-
 class GaussianPrivacy(Displayed):
-    """The privacy of a mechanism with Gaussian noise, all of it decided by its `profile`."""
+    """The privacy of a mechanism with Gaussian noise, all of it decided by its `profile`; the base of all of them."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # what else a mechanism offers is up to what its noise lies on
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def squared_privacy_cost(self) -> float:

@@ -15,14 +15,14 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
-from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.domain import count_text
 from dualmech.workloads.products import ProductWorkload
 
-FactorMechanism: TypeAlias = LinearGaussianMechanism | BlockMechanism | GaussianMechanism
+FactorMechanism: TypeAlias = LinearGaussianMechanism | BlockMechanism | GaussianPrivacy
 
 
 class ProductMechanism(GaussianPrivacy):

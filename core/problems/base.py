@@ -23,7 +23,7 @@ from dualmech.geometry.stream import AnyNoise, CausalPoint, Stream
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import in_few_digits
-from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
@@ -130,7 +130,7 @@ class Problem(Displayed, Generic[Dual, Made]):
         return f"{type(self).__name__}({', '.join([*asked, *shown])})"
 
 
-class OnGeometry(Problem[Dual, GaussianMechanism]):
+class OnGeometry(Problem[Dual, GaussianPrivacy]):
     """A workload with numbers, on a geometry; `numbers` names the attribute that holds them."""
 
     __slots__ = ()

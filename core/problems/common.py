@@ -20,7 +20,7 @@ from dualmech.mechanisms.decomposition import Meeting, decision_rows, given_rows
 from dualmech.mechanisms.frames import Frame, frame_of
 from dualmech.mechanisms.gaussian import TOLERANCE, LinearGaussianMechanism
 from dualmech.mechanisms.noise import as_matrix
-from dualmech.mechanisms.privacy import GaussianMechanism, GaussianPrivacy
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
 from dualmech.verified import spectral_norm, sum_rounding
@@ -238,7 +238,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
 
     def __init__(
         self,
-        mechanisms: Sequence[GaussianPrivacy | GaussianMechanism],
+        mechanisms: Sequence[GaussianPrivacy],
         basis: npt.ArrayLike | None = None,
         decisions: Workload | None = None,
     ) -> None:
@@ -428,7 +428,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         return (weights + np.swapaxes(weights, 1, 2)) / 2
 
 
-def _in_frame(mechanisms: Sequence[GaussianPrivacy | GaussianMechanism]) -> tuple[tuple[Any, ...], Frame]:
+def _in_frame(mechanisms: Sequence[GaussianPrivacy]) -> tuple[tuple[Any, ...], Frame]:
     """Return the mechanisms, and what they are compared on."""
     if isinstance(mechanisms, GaussianPrivacy) or not isinstance(mechanisms, Sequence):
         raise InputTypeError(

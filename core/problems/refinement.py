@@ -21,7 +21,7 @@ from dualmech.geometry.base import FitnessDual, shares, valid_weights
 from dualmech.geometry.dense import evaluate
 from dualmech.immutable import frozen_copy
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.stream import SteppedMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.progress import NEVER, Deadline, Status
@@ -514,7 +514,7 @@ def accuracy_first(problem: FitnessForUse | PrivacyFirst) -> FitnessForUse:
 # The refined privacy ordering: which of two mechanisms of equal privacy cost leaves more privacy budget.
 
 
-Profiled: TypeAlias = LinearGaussianMechanism | GaussianMechanism | Solution | Refinement | npt.ArrayLike
+Profiled: TypeAlias = GaussianPrivacy | Solution | Refinement | npt.ArrayLike
 """A mechanism, a solution or refinement that has one, or a privacy profile itself (s,)."""
 
 

@@ -19,7 +19,7 @@ from dualmech.geometry.dense import Dense, Sides, as_dual_weights, divided_covar
 from dualmech.geometry.moves import moves_between
 from dualmech.immutable import set_parts
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
-from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
@@ -239,7 +239,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         self,
         workload: Workload,
         targets: npt.ArrayLike,
-        released: LinearGaussianMechanism | GaussianMechanism,
+        released: GaussianPrivacy,
         neighbours: NeighboursLike = None,
     ) -> None:
         released = as_matrix(released)

@@ -21,6 +21,7 @@ from dualmech.crosscheck.judging import covariance_of_strategy, judge
 from dualmech.crosscheck.printing import TextTable, table, without_warnings
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs
+from dualmech.problems.base import Problem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -70,7 +71,7 @@ class Answer(Protocol):
         """How it ended; its `name` is shown."""
 
 
-def by_reference(problem: Any, **options: Any) -> Solution:
+def by_reference(problem: Problem, **options: Any) -> Solution:
     """Solve by the reference layer, which is loaded only then."""
     from dualmech import reference
 
@@ -118,7 +119,7 @@ class Contest:
     repeats: int = REPEATS  # How often a solve that is not long is measured
     long: float = LONG
 
-    def measure(self) -> list[dict[str, Any]]:
+    def measure(self) -> list[dict[str, object]]:
         """Solve every size with every contender that is not too slow for it; seconds include the certificate."""
         entries: list[Timing] = []
         with without_warnings():

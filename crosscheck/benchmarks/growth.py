@@ -22,7 +22,7 @@ from dualmech.crosscheck.papers import scale
 from dualmech.crosscheck.printing import TextTable, table, without_warnings
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.mechanisms import records
-from dualmech.mechanisms.privacy import GaussianMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.publishing.fitting.released import layouts_of
 from dualmech.publishing.release import plan_release, release
@@ -215,7 +215,7 @@ def measure_way(attributes: int) -> dict[str, float]:
     return found
 
 
-def _no_records(mechanism: GaussianMechanism) -> dict[object, object]:
+def _no_records(mechanism: GaussianPrivacy) -> dict[object, object]:
     asked = mechanism.needed_tables
     return {axes: np.zeros([asked.domain.shape[axis] for axis in axes]) for axes in asked.axes}
 

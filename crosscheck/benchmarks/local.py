@@ -81,7 +81,7 @@ def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> LocalTiming
     )
 
 
-def measure() -> dict[str, Any]:
+def measure() -> dict[str, object]:
     """Measure every instance, and one step of gradient descent."""
     entries = []
     with without_warnings():

@@ -104,7 +104,7 @@ def one_table(
     *,
     heading: str = "",
     titled: bool = False,
-    **style: Any,
+    **style: object,
 ) -> Show:
     """Return how to show all rows in one table, with a text below.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +47,7 @@ class LocalRival(ABC):
         """Return ``T_u`` (n,): total variance over all queries that one user of each type adds."""
 
     @abstractmethod
-    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> Any:
+    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> object:
         """Draw the report of one user of a type, for study: whoever knows the seed knows the user."""
 
     @abstractmethod

@@ -265,7 +265,7 @@ class FittedTables:
             raise InvalidInputError("only a fit of whole numbers has records: fitted(integer=True)")
         return self._data.records()
 
-    def frame(self) -> Any:
+    def frame(self) -> object:
         """Return `records` as a pandas DataFrame, with labels in place of codes."""
         return as_frame(self.attributes, self._labelled())
 

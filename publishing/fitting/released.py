@@ -164,7 +164,7 @@ def _total(released: Any) -> float:
         return float(np.asarray(released.drawn.estimate(released.measured, asked)).item())
 
 
-def _of_all_records(drawn: Any, workload: Workload) -> Any:
+def _of_all_records(drawn: Any, workload: Workload) -> object:
     """Return what asks for the number of records: the table of no attributes, or a workload of one row."""
     if drawn.by_table:
         return ()
