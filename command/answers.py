@@ -42,7 +42,7 @@ from dualmech.geometry.product import Product
 from dualmech.geometry.stream import RangeStream, Stream
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.problems.base import mechanism_of
+from dualmech.problems.base import AnyProblem, mechanism_of
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
@@ -116,7 +116,7 @@ def _on_geometry(
     out.print(f"{kinds}; {count} blocks are measured, of rank {blocks.rank} at most.")
 
 
-def _all_ranges(problem: Any, out: Console, solution: Solution, terms: Terms) -> None:
+def _all_ranges(problem: AnyProblem, out: Console, solution: Solution, terms: Terms) -> None:
     """Print what the variances of all ranges come to, and those of some."""
     mechanism, (count, cells) = problem.mechanism(solution.primal, terms.cost), problem.workload.shape
     lengths = [2**power for power in range(cells.bit_length())]
@@ -207,7 +207,7 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
     out.print(_binding(solution, len(noise.profile)))
 
 
-def _by_table(out: Console, problem: Any, prices: Array, forms: Any, terms: Terms) -> None:
+def _by_table(out: Console, problem: AnyProblem, prices: Array, forms: Any, terms: Terms) -> None:
     """Print what tables get: the largest variance of each, or what all have."""
     fitness = problem.numbers == "targets"
     asked, given = ("target variance", problem.targets) if fitness else ("weight", problem.weights)
@@ -425,7 +425,7 @@ def _listed(out: Console, sentences: Sequence[str]) -> None:
         out.print(f"    {escape(each)}")
 
 
-def verdict_report(out: Console, problem: Any, verdict: Judgement, terms: Terms) -> None:
+def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms: Terms) -> None:
     """Print the judge's verdict on an outsider's answer."""
     told, divisor = in_rho(problem, terms)
     for line in neighbours_lines(problem):

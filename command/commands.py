@@ -15,6 +15,7 @@ import dualmech as dm
 from dualmech.command import options
 from dualmech.command.options import Layer, UsageError
 from dualmech.errors import DualmechError, FileFormatError, InvalidInputError, UncertifiedWarning
+from dualmech.problems.base import AnyProblem
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ def _started(path: str) -> Any:
 
 
 def _solve(
-    options: dict[str, Any], problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line
+    options: dict[str, Any], problem: AnyProblem, layer: Layer, backend: str | None, tol: float | None, line: Line
 ) -> Solved:
     if layer is Layer.FAST:
         line.say("solving")
@@ -332,7 +333,7 @@ def _solve(
     return dm.reference.solve(problem, backend=chosen, tol=tol), ()
 
 
-def _refine(problem: Any, layer: Layer, backend: str | None, tol: float | None, line: Line) -> Solved:
+def _refine(problem: AnyProblem, layer: Layer, backend: str | None, tol: float | None, line: Line) -> Solved:
     if layer is Layer.FAST:
         line.say("refining")
         found = dm.fast.refine(problem, tol=1e-9 if tol is None else tol, callback=line)

@@ -23,8 +23,9 @@ from dualmech.crosscheck.printing import Terms
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
 from dualmech.files.atomic import atomic_write
-from dualmech.mechanisms.privacy import SHOWN_DELTA
+from dualmech.mechanisms.privacy import SHOWN_DELTA, GaussianPrivacy
 from dualmech.neighbours import Relation
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection
@@ -75,7 +76,7 @@ def explain(out: Console, problem: object) -> Solution:
     return explain_answer(out, solved(problem))
 
 
-def solved(problem: Any, tol: float = TOLERANCE) -> Solution:
+def solved(problem: AnyProblem, tol: float = TOLERANCE) -> Solution:
     """Return the fast layer's answer."""
     with warnings.catch_warnings(), passing("solving") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
@@ -90,7 +91,7 @@ def explain_answer(out: Console, answer: object) -> Solution:
 
 
 def stated_and_solved(
-    problem: Any, answer: Solution | None, formulation: str | None, tol: float | None = None
+    problem: AnyProblem, answer: Solution | None, formulation: str | None, tol: float | None = None
 ) -> tuple[Solution, Statement]:
     """Return the answer of the reference layer, or one that is known, and the program of a formulation."""
     with warnings.catch_warnings(), passing("loading CVXPY") as line:
@@ -270,7 +271,7 @@ class AnyRequest(Request):
         return NonnegativeEstimate(self._asked(), answers, self.total)
 
 
-def _mechanism(path: str) -> Any:
+def _mechanism(path: str) -> GaussianPrivacy:
     """Return the mechanism in a file, that of a solution among them."""
     found = inputs.read_solution(path)
     return store.load(path) if found is None else found.mechanism

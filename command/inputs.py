@@ -21,6 +21,7 @@ from dualmech.linalg import is_identity
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Relation
 from dualmech.problems import designs, strategies
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.publishing.specification import Specification
@@ -147,7 +148,7 @@ def read_mechanism(path: str) -> Any:
     return solution.mechanism if solution is not None and tabular else None
 
 
-def read_answer(problem: Any, kind: str, path: str) -> Array:
+def read_answer(problem: AnyProblem, kind: str, path: str) -> Array:
     """Return an outsider's answer from a file: a covariance, a strategy or weights of design queries."""
     if isinstance(problem, QueryWeighting):
         return read_query_weights(problem, path)
@@ -163,7 +164,7 @@ def names_causal(text: str | None) -> bool:
     return text is not None and (text in CAUSAL or text.startswith(COEFFICIENTS))
 
 
-def read_causal(problem: Any, text: str) -> CausalMechanism:
+def read_causal(problem: AnyProblem, text: str) -> CausalMechanism:
     """Return the causal strategy that a text names, for total variance at the cost that is allowed."""
     steps = problem.workload.shape[1]
     if text in CAUSAL:

@@ -17,6 +17,7 @@ from dualmech import accounting, fast, reference, validate
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Asked, HardLimits, Solution, retold
@@ -89,7 +90,7 @@ class Capped(Displayed):
         return found
 
     @property
-    def mechanism(self) -> Any:
+    def mechanism(self) -> GaussianPrivacy:
         """The mechanism to release with."""
         return self.answer.mechanism
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dualmech.errors import InputTypeError
+from dualmech.problems.base import AnyProblem
 
 if TYPE_CHECKING:
     from dualmech.problems.base import Problem
@@ -40,7 +41,7 @@ def _fitness_measure(problem: Problem) -> str:
     return "factor on the targets" if type(problem).__name__ == "PrivacyFirst" else "squared privacy cost"
 
 
-def _variance_measure(problem: Any) -> str:
+def _variance_measure(problem: AnyProblem) -> str:
     plain = not isinstance(problem.weights, tuple) and (problem.weights == 1).all()
     return "total variance" if plain else "weighted total variance"
 

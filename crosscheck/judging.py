@@ -17,7 +17,7 @@ from dualmech.errors import DualmechError, InputTypeError, InvalidInputError, Un
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.stream import Stream
 from dualmech.linalg import to_dense
-from dualmech.problems.base import Dual, Made, Problem
+from dualmech.problems.base import AnyProblem, Dual, Made, Problem
 from dualmech.problems.common import CommonMechanism, Maximality
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.reuse import ReuseFitness
@@ -62,7 +62,7 @@ def is_rounding(primal: object, violation: float) -> bool:
     return FEASIBLE < violation <= (ROUNDED_SINGLE if _is_single(primal) else ROUNDED)
 
 
-def resemblance(problem: Any, given: Any, dual: Any, verdict: Certificate, cost: float) -> tuple[str, ...]:
+def resemblance(problem: AnyProblem, given: Any, dual: Any, verdict: Certificate, cost: float) -> tuple[str, ...]:
     """Say whether a matrix's inverse, or its square, is feasible as it is, at far less than its own scaled cost."""
     dense = isinstance(getattr(problem, "geometry", None), Dense | Stream) and isinstance(given, np.ndarray)
     if not dense or verdict.gap <= GOOD:
@@ -94,7 +94,7 @@ def _matrix(problem: Problem, primal: object) -> Array | None:
     return matrix
 
 
-def by_shape(problem: Any, matrix: Array) -> str:
+def by_shape(problem: AnyProblem, matrix: Array) -> str:
     """Return what a matrix that was refused looks like by its shape, nothing where it looks like nothing."""
     rank, (queries, cells) = len(problem.basis), problem.workload.shape
     wanted = f"what is judged is that of the noise on the {rank} rows of problem.basis"
@@ -317,7 +317,7 @@ def judged(
         return judged_solution(problem, point, weights, tol=within, otherwise=Status.GIVEN, seconds=took, solver=said)
 
 
-def _posed(problem: Any, primal: Any) -> Any:
+def _posed(problem: AnyProblem, primal: Any) -> Any:
     """Return the problem on the geometry that an answer is judged on in less time, else on a matrix, if it can be."""
     wanted = getattr(primal, "judged_on", None)
     for name in () if wanted is None or not hasattr(problem, "on_geometry") else (wanted, "dense"):
@@ -328,7 +328,7 @@ def _posed(problem: Any, primal: Any) -> Any:
     return problem
 
 
-def _dual(problem: Any, given: Any, tol: float | None, callback: Callback | None) -> Any:
+def _dual(problem: AnyProblem, given: Any, tol: float | None, callback: Callback | None) -> Any:
     """Return dual weights that prove a bound; of streams they need be no closer than the answer's own gap asks."""
     streams = tol is None and getattr(getattr(problem, "geometry", None), "name", None) == Stream.name
     asked: float = ROUGH if streams else BOUND_TOLERANCE if tol is None else tol

@@ -24,7 +24,7 @@ from dualmech.crosscheck.proofs.prove import Proof, prove, verify
 from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives, reading
 from dualmech.geometry.statements import VALUES
-from dualmech.problems.base import Problem
+from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import Solution
 from dualmech.validate import Array
 
@@ -146,7 +146,7 @@ def named(names: Sequence[str]) -> list[str]:
     return [*found]
 
 
-def shape(problem: Any) -> tuple[int, int]:
+def shape(problem: AnyProblem) -> tuple[int, int]:
     """Return how many queries and cells a problem has: of common mechanisms in common, of projections (m, n)."""
     parts = (getattr(problem, name, None) for name in ("workload", "basis", "matrix"))
     rows, columns = next(part.shape for part in parts if part is not None)
@@ -217,7 +217,7 @@ def interval(name: str, tol: float = TOLERANCE) -> tuple[float, float]:
     return float(proof.lower), float(proof.upper)
 
 
-def certified(problem: Any, answer: Array, kind: str = "answer", *, scaled: bool = False) -> Certificate:
+def certified(problem: AnyProblem, answer: Array, kind: str = "answer", *, scaled: bool = False) -> Certificate:
     """Return the certificate of an answer that is one matrix, with some bound on the optimum.
 
     What the matrix is, `as_point` says; with `scaled` it is scaled, or mended, to meet what is asked first.
@@ -229,7 +229,7 @@ def certified(problem: Any, answer: Array, kind: str = "answer", *, scaled: bool
     return found
 
 
-def as_point(problem: Any, answer: Array, kind: str = "answer") -> Any:
+def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     """Return an answer that is one matrix as a point of its problem.
 
     For noise on a matrix it is a strategy (p, d): queries measured with unit noise; as ``covariance`` that of the noise
@@ -265,7 +265,7 @@ def _kept(path: Path, problem: Problem) -> Proof | None:
     return proof if narrow and proof.is_of(problem) else None
 
 
-def _state(folder: Path, name: str, problem: Any) -> None:
+def _state(folder: Path, name: str, problem: AnyProblem) -> None:
     """Write what is asked, as plain arrays and as a program: the same bytes each time."""
     if sdpa.variables(problem) <= MOST_VARIABLES:
         sdpa.write(sdpa.sparse_program(problem), folder / f"{name}.dat-s")
@@ -280,7 +280,7 @@ def some_answer(name: str) -> Solution:
     return _roughly(problems()[name]())
 
 
-def _roughly(problem: Any) -> Solution:
+def _roughly(problem: AnyProblem) -> Solution:
     with without_warnings():
         answer: Solution = fast.solve(problem, tol=ROUGH)
         return answer
@@ -292,6 +292,6 @@ def _made(path: Path, problem: Problem) -> Proof:
     return proof
 
 
-def _proven(problem: Any, tol: float) -> Proof:
+def _proven(problem: AnyProblem, tol: float) -> Proof:
     with without_warnings():
         return prove(fast.solve(problem, tol=tol))

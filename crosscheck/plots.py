@@ -18,6 +18,7 @@ from dualmech import accounting, fast, validate
 from dualmech.crosscheck.printing import COLOURS, check_installed
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.product import ByFactor
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.base import Problem
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
@@ -100,7 +101,7 @@ def epsilon_at(squared_cost: float, delta: float) -> float:
     return accounting.epsilon(accounting.mu_from_squared_cost(squared_cost), delta)
 
 
-def mechanism_of_answer(answer: Any) -> Any:
+def mechanism_of_answer(answer: Any) -> GaussianPrivacy:
     """Return the mechanism of a solution, or the mechanism that is given."""
     held = getattr(answer, "answer", answer)  # a judgement's
     made = held.mechanism if isinstance(held, Solution) else held
@@ -109,7 +110,7 @@ def mechanism_of_answer(answer: Any) -> Any:
     return made
 
 
-def positive_cost(mechanism: Any) -> float:
+def positive_cost(mechanism: GaussianPrivacy) -> float:
     """Return the squared privacy cost of a mechanism; refuse one that is zero, or infinite."""
     cost = float(mechanism.squared_privacy_cost)
     if not 0 < cost < math.inf:
@@ -127,7 +128,7 @@ def asked_of(answer: Any, workload: Workload | None) -> Workload:
     return check_workload(workload)
 
 
-def _largest(mechanism: Any, workload: Workload) -> dict[str, float]:
+def _largest(mechanism: GaussianPrivacy, workload: Workload) -> dict[str, float]:
     """Return the largest variance of the queries of each table, of each group where there are no tables."""
     variances = mechanism.as_targets(workload)
     if isinstance(variances, ByFactor):
@@ -314,7 +315,7 @@ def convergence(answer: Any, axes: Any = None) -> Any:
 
 
 def ellipses(
-    mechanisms: Mapping[str, Any], workload: Workload, queries: Sequence[int] = (0, 1), axes: Any = None
+    mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, queries: Sequence[int] = (0, 1), axes: Any = None
 ) -> Any:
     """Draw where the noise on two queries lies with probability 95 %, an ellipse for each mechanism.
 
@@ -347,7 +348,7 @@ def ellipses(
     return drawn
 
 
-def comparison(mechanisms: Mapping[str, Any], workload: Workload, axes: Any = None) -> Any:
+def comparison(mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, axes: Any = None) -> Any:
     """Draw the standard deviations of all queries, sorted, each mechanism scaled to squared privacy cost 1.
 
     Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, a workload that one of them does not
@@ -388,7 +389,7 @@ def _axes(axes: Any) -> Any:
     return drawn
 
 
-def _named(mechanisms: Mapping[str, Any]) -> Mapping[str, Any]:
+def _named(mechanisms: Mapping[str, GaussianPrivacy]) -> Mapping[str, Any]:
     found = validate.mapping("mechanisms by name", mechanisms=mechanisms)
     if not 0 < len(found) < len(COLOURS) + 1:
         raise InvalidInputError(f"mechanisms must be 1 to {len(COLOURS)}, by name, got {len(found)}")

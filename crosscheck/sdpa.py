@@ -30,7 +30,7 @@ from dualmech import files, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.files import reading
 from dualmech.files.reading import FilePath
-from dualmech.problems.base import Problem
+from dualmech.problems.base import AnyProblem, Problem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -131,7 +131,7 @@ def sparse_program(problem: FitnessForUse | PrivacyFirst | TotalVariance) -> Spa
     return SparseProgram(objective, (rank + pairs, -len(limits)), tuple(sorted(entries)), remark)
 
 
-def covariance(problem: Any, x: Array) -> Array:
+def covariance(problem: AnyProblem, x: Array) -> Array:
     """Return Σ (k, k) of a solution x, as a solver left it; ``problem.feasible`` makes it meet what is asked.
 
     Examples
@@ -239,7 +239,7 @@ def _limits_of_costs(problem: Problem, costs: _Triangle) -> Iterator[list[tuple[
         yield [first, (int(costs.numbers[each, each]), -1.0)]
 
 
-def _limits_of_variances(problem: Any, noise: _Triangle) -> Iterator[list[tuple[int, float]]]:
+def _limits_of_variances(problem: AnyProblem, noise: _Triangle) -> Iterator[list[tuple[int, float]]]:
     """Yield what variances leave of their limits, as coefficients by variable."""
     rows = problem.geometry.representation
     if isinstance(problem, TotalVariance):

@@ -59,7 +59,7 @@ class Waste(Displayed):
         The largest that a practice gives to each table.
     """
 
-    mechanism: Any
+    mechanism: GaussianPrivacy
     answer: Solution
     by_table: bool
     rounding: float = ROUNDING
@@ -92,7 +92,7 @@ class Waste(Displayed):
         return Certificate.of(self.cost, given.lower_bound, 0.0, given.resolution + self.rounding)
 
     @property
-    def better(self) -> Any:
+    def better(self) -> GaussianPrivacy:
         """The mechanism of `answer`, or the one that was judged where that costs no more."""
         found = self.answer.mechanism if self.answer.certificate.feasible else self.mechanism
         return found if found.squared_privacy_cost < self.cost else self.mechanism
@@ -286,7 +286,7 @@ def _drawn(problem: FitnessForUse, workload: Workload, variances: dict[str, floa
     return posed.mechanism(covariance_of_strategy(posed, rows))
 
 
-def _rounding(problem: FitnessForUse, mechanism: Any) -> float:
+def _rounding(problem: FitnessForUse, mechanism: GaussianPrivacy) -> float:
     """Return what rounding may hide of the variances, as the judge evaluates them where it can."""
     with contextlib.suppress(InvalidInputError), np.errstate(all="ignore"):
         forms = problem.geometry.forms(problem.as_primal(mechanism))

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError
 from dualmech.mechanisms import records
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload
@@ -311,7 +312,7 @@ class Measured(Protocol):
         """Whether estimates are asked for table by table; else those of all queries of a workload."""
 
     @property
-    def mechanism(self) -> Any:
+    def mechanism(self) -> GaussianPrivacy:
         """The Gaussian mechanism with the noise that is drawn: what accuracy is computed from."""
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 import cvxpy as cp
 
 from dualmech.errors import InputTypeError
-from dualmech.problems.base import Dual, Made, Problem
+from dualmech.problems.base import AnyProblem, Dual, Made, Problem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import NonnegativeEstimate
@@ -203,7 +203,7 @@ def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any
     return warn_if_uncertified(answer)
 
 
-def program_name(problem: Any, *, backend: Any = "CLARABEL", formulation: str | None = None, **_: Any) -> str:
+def program_name(problem: AnyProblem, *, backend: Any = "CLARABEL", formulation: str | None = None, **_: Any) -> str:
     """Return what `solve` would run: the backend, and the formulation where there is one program.
 
     Examples

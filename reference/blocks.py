@@ -22,6 +22,7 @@ from dualmech.errors import BackendError
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import attempts, fitness
@@ -152,7 +153,7 @@ class Stated:
 class BlockUnits:
     """A problem in units in which levels of 1 and identities cost 1, meet the targets, and suit equal weights best."""
 
-    problem: Any
+    problem: AnyProblem
     stated: Stated  # the arrays, in these units; rows over √targets, or times √weights
     levels: Array  # levels, lifts: what the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``
     lifts: list[Array]
@@ -270,7 +271,7 @@ def _selection(orbits: npt.NDArray[np.intp], count: int) -> sp.csr_array:
 FORMULATIONS = ("schur", "matrix_frac")
 
 
-def _write(problem: Any, name: str) -> cp.Problem:
+def _write(problem: AnyProblem, name: str) -> cp.Problem:
     stated = Stated.of(problem.geometry)
     if isinstance(problem, TotalVariance):
         return least_total(stated, problem.geometry.orbit_weights(problem.weights), name)
@@ -304,7 +305,7 @@ def _read(
     )
 
 
-def _cones(problem: Any) -> dict[str, frozenset[str]]:
+def _cones(problem: AnyProblem) -> dict[str, frozenset[str]]:
     """Return what each statement needs; `dual` is for fitness for use of blocks that all have one coordinate."""
     blocks = problem.geometry
     needed = frozenset({"SOC", "PSD"} if blocks.matrix_blocks else {"SOC"})

@@ -14,7 +14,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.orbits import check_orbits
 from dualmech.geometry.stream import StreamPoint
-from dualmech.problems.base import share_of
+from dualmech.problems.base import AnyProblem, share_of
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.splitting import LOOSE, best_split
 from dualmech.problems.variance import TotalVariance
@@ -30,7 +30,7 @@ from dualmech.validate import Array, Matrix
 
 
 def solve_products(
-    problem: Any,
+    problem: AnyProblem,
     solver: Callable[..., Solution],
     *,
     tol: float | None = None,
@@ -53,7 +53,7 @@ def solve_products(
 
 
 def solve_split(
-    problem: Any,
+    problem: AnyProblem,
     solver: Callable[..., Solution],
     *,
     backend: Any = "CLARABEL",
@@ -107,7 +107,7 @@ LEAST = 1e-9  # least weight of the noise, over the mean: multipliers are not po
 
 
 def solve_streams(
-    problem: Any, solver: Callable[..., Solution], *, tol: float | None = None, **options: Any
+    problem: AnyProblem, solver: Callable[..., Solution], *, tol: float | None = None, **options: Any
 ) -> Solution:
     """Solve the problem on its matrix by `solver`; see `dualmech.reference.solve`.
 
@@ -132,7 +132,7 @@ UNSTATED = {
 }
 
 
-def formulate(problem: Any, **options: Any) -> cp.Problem:
+def formulate(problem: AnyProblem, **options: Any) -> cp.Problem:
     """State the problem over its own arrays; see `dualmech.reference.formulate`."""
     check_orbits(problem.geometry, options.get("orbits"))
     if problem.geometry.name == "stream":
@@ -142,7 +142,7 @@ def formulate(problem: Any, **options: Any) -> cp.Problem:
     return stated.formulate(problem, **options)
 
 
-def solve(problem: Any, **options: Any) -> Solution:
+def solve(problem: AnyProblem, **options: Any) -> Solution:
     """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
     name = problem.geometry.name
     check_orbits(problem.geometry, options.get("orbits"))
@@ -156,7 +156,7 @@ def solve(problem: Any, **options: Any) -> Solution:
     return own(problem, solve, **options)
 
 
-def statement(problem: Any, streams: bool = False) -> Statement | None:
+def statement(problem: AnyProblem, streams: bool = False) -> Statement | None:
     """Return the statement of a problem, None where it has no program of its own; of streams, that of their matrix."""
     if problem.geometry.name in UNSTATED or (problem.geometry.name == "stream" and not streams):
         return None

@@ -13,6 +13,7 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.errors import BackendError
 from dualmech.geometry.base import FitnessDual
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -28,7 +29,7 @@ class Scaled:
     which are released exactly.
     """
 
-    problem: Any
+    problem: AnyProblem
     moves: Array  # (r, s') what the kept neighbours move, in the coordinates of the new basis
     queries: Array  # (m', r) the kept queries over √targets, or times √weights
     lift: Array  # (k, r) takes a covariance back to the problem's basis, ``lift Σ lift'``
@@ -49,7 +50,7 @@ class Scaled:
         return cls._balanced(problem, targets, lambda variances: variances.sum() / rank)
 
     @classmethod
-    def _balanced(cls, problem: Any, targets: Array, summary: Callable[[Array], np.floating[Any]]) -> Scaled:
+    def _balanced(cls, problem: AnyProblem, targets: Array, summary: Callable[[Array], np.floating[Any]]) -> Scaled:
         """Balance the problem by the singular values of ``diag(c)^(-1/2) W U = X S Y'``.
 
         With ``queries = X S^(1/2)`` and ``moves = S^(1/2) Y'`` the identity is the best covariance for the

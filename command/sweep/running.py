@@ -32,6 +32,7 @@ from dualmech.crosscheck.agreement import VERDICTS, Agreement
 from dualmech.crosscheck.printing import without_warnings
 from dualmech.errors import BackendError, DualmechError, FileFormatError
 from dualmech.files.reading import FilePath
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.progress import Status
 from dualmech.solution import Solution
@@ -177,7 +178,7 @@ class Run:
         targets = draw(*DRAWN, len(counts))
         return np.repeat(targets, counts) if self.family == SOFTMAX else targets  # which asks query by query
 
-    def solve(self, problem: Any) -> Solution:
+    def solve(self, problem: AnyProblem) -> Solution:
         """Return the answer of the layer."""
         named: dict[str, Any] = {} if self.tol is None else {"tol": self.tol}
         named |= {} if self.time_limit is None else {"time_limit": self.time_limit}

@@ -20,6 +20,7 @@ from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, symmetries_of
 from dualmech.mechanisms.block_noise import BlockNoise, Piece, RefinedAttribute, refined_noise, same_symmetry
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable, without_tiny_entries
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes
@@ -32,10 +33,10 @@ class Frame(Protocol):
     of_tables: ClassVar[bool]
     """Whether mechanisms are of tables, and not on cells."""
 
-    def parts(self, mechanism: Any, name: str = "mechanism") -> list[LinearGaussianMechanism]:
+    def parts(self, mechanism: GaussianPrivacy, name: str = "mechanism") -> list[LinearGaussianMechanism]:
         """Return a mechanism's parts; refused where it cannot be compared with those of the frame."""
 
-    def joined(self, parts: Sequence[LinearGaussianMechanism]) -> Any:
+    def joined(self, parts: Sequence[LinearGaussianMechanism]) -> GaussianPrivacy:
         """Return the mechanism that has these parts."""
 
     def decomposed(self, parts: Sequence[Decomposition]) -> Any:
@@ -203,7 +204,7 @@ def _check(first: BlockNoise, other: object, name: str) -> None:
         raise InvalidInputError(f"{name} must have the same neighbours as mechanisms[0], it has others")
 
 
-def _together(mechanisms: Sequence[Any]) -> UnionWorkload:
+def _together(mechanisms: Sequence[GaussianPrivacy]) -> UnionWorkload:
     """Return all tables of some mechanisms, each once; those of one name that ask other things get a number."""
     named: dict[str, Table] = {}
     for mechanism in mechanisms:
@@ -225,7 +226,7 @@ def frame_of(mechanisms: Sequence[Any], names: Sequence[str] = ()) -> Frame:
     return Cells(mechanisms, names)
 
 
-def _numbered(mechanisms: Sequence[Any]) -> list[str]:
+def _numbered(mechanisms: Sequence[GaussianPrivacy]) -> list[str]:
     return [f"mechanisms[{index}]" for index in range(len(mechanisms))]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from dualmech.workloads.domain import count_text
 
 Dual = TypeVar("Dual")
 Made = TypeVar("Made")
+
+AnyProblem: TypeAlias = Any
+"""A problem of any family, whose parts are those of its class: no more than a name, as type checkers have it."""
 
 
 class Problem(Displayed, Generic[Dual, Made]):
@@ -320,7 +323,7 @@ def share_of(problem: OnGeometry, tol: float) -> float:
 # Mechanisms from noise on a geometry.
 
 
-def mechanism_of(geometry: Geometry, point: object) -> Any:
+def mechanism_of(geometry: Geometry, point: object) -> GaussianPrivacy:
     """Return the mechanism with the noise that a checked point of a geometry describes."""
     return MECHANISMS[geometry.name](geometry, point)
 

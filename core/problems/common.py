@@ -225,7 +225,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
     True
     """
 
-    mechanisms: tuple[Any, ...]
+    mechanisms: tuple[GaussianPrivacy, ...]
     frame: Frame = field(repr=False)
     meetings: tuple[Meeting, ...] = field(repr=False)
     basis: Array
@@ -332,7 +332,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
             )
         return np.zeros((0, 0)) if validate.is_empty(given) else validate.symmetric(covariance=given)
 
-    def mechanism(self, primal: npt.ArrayLike) -> Any:
+    def mechanism(self, primal: npt.ArrayLike) -> GaussianPrivacy:
         """Return the mechanism that adds noise of this covariance to B x."""
         covariance = np.zeros((0, 0)) if self.trivial else validate.symmetric(covariance=primal)
         own, nothing = iter(self._blocks(covariance)), np.zeros((0, 0))

@@ -17,7 +17,7 @@ from dualmech.crosscheck.optima.recognition import recognised
 from dualmech.crosscheck.optima.surds import Number, Rows, radicals_of
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.problems.base import Problem
+from dualmech.problems.base import AnyProblem, Problem
 from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 
@@ -53,7 +53,7 @@ class ExactOptimum(Displayed):
         The t of ``Σ Q Σ = t P``, with ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``.
     """
 
-    problem: Any
+    problem: AnyProblem
     optimum: Number
     covariance: Entries
     neighbour_weights: tuple[Number, ...]
@@ -90,7 +90,7 @@ class ExactOptimum(Displayed):
         return f"ExactOptimum({self.optimum})"
 
 
-def exact(problem: Any) -> ExactOptimum:
+def exact(problem: AnyProblem) -> ExactOptimum:
     """Find the optimum of a small problem as a number of a field of square roots, and prove it without rounding.
 
     A solver's answer is carried to some three hundred digits by Newton steps on the conditions of optimality, and
@@ -169,7 +169,7 @@ def proven(answer: Solution, denominator: int = surds.LARGEST_DENOMINATOR) -> Ex
     return rationals.prove(answer, denominator) or _algebraic(answer, denominator)
 
 
-def _small(problem: Any) -> Any:
+def _small(problem: AnyProblem) -> Any:
     """Return the problem on a matrix and a basis in fractions; refused where that is not what exact proofs are for."""
     if not isinstance(problem, rationals.FAMILIES):
         raise InvalidInputError(

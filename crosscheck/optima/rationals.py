@@ -13,7 +13,7 @@ from dualmech import linalg
 from dualmech.crosscheck.optima import surds as exact
 from dualmech.crosscheck.optima.surds import Number, Rows
 from dualmech.geometry.dense import Dense
-from dualmech.problems.base import Problem
+from dualmech.problems.base import AnyProblem, Problem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
@@ -79,7 +79,7 @@ def worth_trying(problem: Problem) -> bool:
     return max(sizes) <= 2 * LARGEST_SIZE
 
 
-def on_own_rows(problem: Any, denominator: int = exact.LARGEST_DENOMINATOR) -> Any:
+def on_own_rows(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINATOR) -> Any:
     """Return the same problem with noise on independent rows of its workload, None where it is on the cells.
 
     Orthonormal rows, which are the default where the rank is less than the number of cells, are no fractions.
@@ -113,7 +113,7 @@ def prove(solution: Solution, denominator: int = exact.LARGEST_DENOMINATOR) -> E
     return None
 
 
-def in_fractions(problem: Any, denominator: int = exact.LARGEST_DENOMINATOR) -> FractionProblem | None:
+def in_fractions(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINATOR) -> FractionProblem | None:
     """Return a problem in fractions, None where its numbers are none with denominators up to a largest."""
     geometry, variance = problem.geometry, isinstance(problem, TotalVariance)
     numbers = problem.asked_weights if variance else problem.targets

@@ -21,6 +21,7 @@ from dualmech.crosscheck import collection, library
 from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, drawn
 from dualmech.crosscheck.printing import without_warnings
 from dualmech.errors import BackendError
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
@@ -188,7 +189,7 @@ def at_extreme_scale(problem_name: str) -> Row:
     return Row({"problem": problem_name}, float(np.nanmax([each.proven for each in found])), parts=tuple(found))
 
 
-def excess(problem: Any, program: Any, value: float) -> float:
+def excess(problem: AnyProblem, program: Any, value: float) -> float:
     """Return the largest relative excess of a solved program's point over a constraint, or over the value claimed."""
     measured = EXCESS.get(type(problem))
     if measured is None or any(variable.value is None for variable in program.variables()):

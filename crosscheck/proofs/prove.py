@@ -21,7 +21,7 @@ from dualmech.crosscheck.proofs.checker.exact import Refused, above, below
 from dualmech.crosscheck.proofs.texts import Parts, Sides, float_above, float_below, written
 from dualmech.display import Displayed
 from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
-from dualmech.problems.base import Problem
+from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import require_solution
 from dualmech.threads import blas_threads
 
@@ -121,7 +121,7 @@ class Proof(Displayed):
         return f"Proof({below(self.lower)} <= optimum <= {above(self.upper)})"
 
 
-def factor_of(proof: Proof, problem: Any, held: Any) -> float | None:
+def factor_of(proof: Proof, problem: AnyProblem, held: Any) -> float | None:
     """Return what multiplies the problem's numbers that are not `held`, an entry each, in what is proven.
 
     None where that is another problem, however its numbers are multiplied. What rounding leaves
@@ -238,7 +238,7 @@ def _family(problem: Problem) -> str:
     return next((name for name in names if name in check.FAMILIES), names[0])
 
 
-def _stated(problem: Any, kind: str) -> Parts | None:
+def _stated(problem: AnyProblem, kind: str) -> Parts | None:
     """Return what is asked as a file of a kind has it, on a geometry that states it so; None where none holds it."""
     names = GEOMETRIES.get(kind)
     if names is None or problem.geometry.name in names:

@@ -19,6 +19,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, newton
 from dualmech.fast.engine.newton import Evaluable, Evaluated
+from dualmech.problems.base import AnyProblem
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
@@ -125,7 +126,7 @@ WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 class Task:
     """A problem, what it reduces to, and how weights of the program and of the problem become each other."""
 
-    problem: Any
+    problem: AnyProblem
     reduction: Any
     dual: Callable[[Array], Any]  # takes the program's weights to the problem's dual weights
     # takes those of an earlier solution back; None where they are of another kind or size

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.refinement import RefinementStage
@@ -180,7 +181,7 @@ class _Blocks:
     several: bool
 
     @classmethod
-    def of(cls, problem: Any) -> _Blocks:
+    def of(cls, problem: AnyProblem) -> _Blocks:
         return cls(problem.geometry.reach.shape[1] > 0, bool(problem.geometry.matrix_blocks))
 
     def sum(self, of_levels: str, of_several: str) -> str:
@@ -259,7 +260,7 @@ def on_blocks(problem: object) -> Statement:
     return Statement(_given(problem), _sought(problem), program, weights, dual, proof, _notes(problem))
 
 
-def _given(problem: Any) -> tuple[Symbol, ...]:
+def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
     blocks = problem.geometry
     kinds, levels, queries = blocks.reach.shape[0], blocks.reach.shape[1], len(blocks.tables)
     found = [Symbol("W", "the queries, a row each, over the cells", problem.workload.shape)]
@@ -293,7 +294,7 @@ def _given(problem: Any) -> tuple[Symbol, ...]:
     return *found, targets
 
 
-def _sought(problem: Any) -> tuple[Symbol, ...]:
+def _sought(problem: AnyProblem) -> tuple[Symbol, ...]:
     blocks = problem.geometry
     found, levels = [], blocks.reach.shape[1]
     if levels:
@@ -307,7 +308,7 @@ def _sought(problem: Any) -> tuple[Symbol, ...]:
     return tuple(found)
 
 
-def _weights(problem: Any) -> tuple[Symbol, ...]:
+def _weights(problem: AnyProblem) -> tuple[Symbol, ...]:
     blocks = problem.geometry
     return (
         Symbol(
@@ -320,7 +321,7 @@ def _weights(problem: Any) -> tuple[Symbol, ...]:
     )
 
 
-def _notes(problem: Any) -> tuple[str, ...]:
+def _notes(problem: AnyProblem) -> tuple[str, ...]:
     blocks = problem.geometry
     count = len(blocks.keys) + len(blocks.matrix_blocks)
     norm = r"$\lVert X \rVert_*$ is the sum of the singular values of $X$."

@@ -8,6 +8,7 @@ import numpy as np
 
 from dualmech.linalg import is_identity, to_dense
 from dualmech.neighbours import Relation
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
@@ -29,7 +30,7 @@ NORM = (
 )
 
 
-def matrices(problem: Any) -> tuple[Symbol, ...]:
+def matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
     """Return W, B, L and U of a problem about Gaussian noise, whatever it stands on."""
     geometry = problem.geometry
     workload = getattr(geometry, "workload", problem.workload)
@@ -55,7 +56,7 @@ def _coordinates(geometry: Any) -> Array:
     return np.where(np.abs(found) > 1e-14 * np.abs(found).max(), found, 0.0)
 
 
-def _moves(problem: Any, cells: int) -> tuple[Symbol, ...]:
+def _moves(problem: AnyProblem, cells: int) -> tuple[Symbol, ...]:
     neighbours = getattr(problem, "neighbours", None)
     if neighbours is None:
         return (Symbol("U = I", "neighbours differ by one record; $u_i$ is column $i$ of $U$"),)
@@ -68,20 +69,20 @@ def _moves(problem: Any, cells: int) -> tuple[Symbol, ...]:
     return (Symbol("U", said, tuple(own.shape), lambda: to_dense(own)),)
 
 
-def covariance(problem: Any) -> Symbol:
+def covariance(problem: AnyProblem) -> Symbol:
     """Return Σ, the covariance of the noise."""
     geometry = problem.geometry
     rank = geometry.rank if geometry.name == "dense" else problem.workload.shape[1]
     return Symbol(r"\Sigma", "the covariance of the noise on $B x$", (rank, rank), part="itself")
 
 
-def definite(problem: Any) -> str:
+def definite(problem: AnyProblem) -> str:
     """Return what Σ ranges over, in words."""
     still = len(getattr(problem.geometry, "unmoved", ()))
     return r"$\Sigma \succeq 0$ whose range holds every $B u_i$" if still else r"$\Sigma \succ 0$"
 
 
-def notes(problem: Any) -> tuple[str, ...]:
+def notes(problem: AnyProblem) -> tuple[str, ...]:
     """Return what is released exactly, and what structure the problem stands on."""
     geometry = problem.geometry
     said = [NORM]
@@ -100,7 +101,7 @@ def notes(problem: Any) -> tuple[str, ...]:
     return tuple(said)
 
 
-def unmoved_words(problem: Any) -> str:
+def unmoved_words(problem: AnyProblem) -> str:
     """Return what combination of the rows of B no neighbour changes, or how many there are."""
     rows = problem.geometry.unmoved
     if len(rows) == 1 and np.ptp(rows[0]) <= 1e-9 * np.abs(rows[0]).max():
@@ -108,7 +109,7 @@ def unmoved_words(problem: Any) -> str:
     return f"a space of dimension {len(rows)} of combinations of the rows of B"
 
 
-def targets(problem: Any) -> Symbol:
+def targets(problem: AnyProblem) -> Symbol:
     """Return c, the variance targets."""
     listed = problem.targets
     if isinstance(listed, tuple):
@@ -128,7 +129,7 @@ def query_weights(count: int | None) -> Symbol:
     return Symbol(r"\mu", "weights on queries, none negative", shape, part="query_weights")
 
 
-def counts(problem: Any) -> tuple[int | None, int | None]:
+def counts(problem: AnyProblem) -> tuple[int | None, int | None]:
     """Return the numbers of weights on neighbours and on queries, None where they are products."""
     if problem.geometry.name == "dense":
         return problem.geometry.moves.shape[1], problem.geometry.workload.shape[0]

@@ -8,6 +8,7 @@ from typing import Any
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
+from dualmech.problems.base import AnyProblem
 from dualmech.reference import formulas
 from dualmech.reference.attempts import Statement as Formulations
 from dualmech.reference.formulas import writing
@@ -44,7 +45,7 @@ def stated(problem: object, statement: Statement, found: Formulations | None, fo
     return replace(statement, sought=(*statement.sought, *more), program=program)
 
 
-def _kind(problem: Any) -> str:
+def _kind(problem: AnyProblem) -> str:
     """Return by what a problem's formulations are filed: its class, and what tells its programs apart."""
     name = type(problem).__name__
     if getattr(getattr(problem, "geometry", None), "name", "") == "blocks":
@@ -59,7 +60,7 @@ def _schur(left: str, corner: str, below: str) -> str:
 COMPLEMENT = Line(_schur(r"\Sigma", "B U", "Z"), r"so that $Z \succeq (B U)^{\top} \Sigma^{-1} (B U)$", "schur")
 
 
-def _corner(problem: Any) -> Symbol:
+def _corner(problem: AnyProblem) -> Symbol:
     moves = getattr(problem, "moves", getattr(getattr(problem, "geometry", None), "moves", None))
     size = problem.workload.shape[1] if moves is None else moves.shape[1]
     return Symbol("Z", "costs stand on its diagonal", (size, size))
@@ -123,7 +124,7 @@ def sum_of_both(problem: object, statement: Statement) -> Form:
 def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Statement], Form]:
     """Return the statement of total variance on the inverse of Σ, by a matrix inequality."""
 
-    def form(problem: Any, statement: Statement) -> Form:
+    def form(problem: AnyProblem, statement: Statement) -> Form:
         more = (
             Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
             Symbol(rows, meaning),
@@ -137,7 +138,7 @@ def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Statement], Form]:
     return form
 
 
-def variance_frac(problem: Any, statement: Statement) -> Form:
+def variance_frac(problem: AnyProblem, statement: Statement) -> Form:
     """State total variance on the inverse of Σ, as a matrix fraction."""
     more = (
         Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
@@ -221,7 +222,7 @@ def _moments(worst: bool) -> Callable[[Any, Statement], Form]:
     return form
 
 
-def strategy_dual(problem: Any, statement: Statement) -> Form:
+def strategy_dual(problem: AnyProblem, statement: Statement) -> Form:
     """State the dual of a local strategy without a quotient: its scale is free."""
     less = "" if problem.criterion == "average" else r" - \sum_u s_u \lVert R_u \rVert^2"
     objective = rf"2 \operatorname{{tr}}(R Z) - \sum_u y_u{less}"
@@ -238,7 +239,7 @@ def stage(problem: object, statement: Statement) -> Form:
     return (_corner(problem),), replace(statement.program, constraints=(inequality, paid, *rest))
 
 
-def estimate(problem: Any, statement: Statement) -> Form:
+def estimate(problem: AnyProblem, statement: Statement) -> Form:
     """State the estimate with its residual as a variable, whose multiplier proves the bound."""
     residual = Line("W x - a = r", "", "residual")
     known = tuple(line for line in statement.program.constraints if line.label == "total")
@@ -246,7 +247,7 @@ def estimate(problem: Any, statement: Statement) -> Form:
     return more, Program("minimise", r"\frac{1}{2} \lVert r \rVert^2", r"$x \ge 0$ and r", (residual, *known))
 
 
-def blocks_schur(problem: Any, statement: Statement) -> Form:
+def blocks_schur(problem: AnyProblem, statement: Statement) -> Form:
     """State problems on blocks with a linear matrix inequality for each block of several coordinates."""
     if not problem.geometry.matrix_blocks:
         return (), statement.program
@@ -259,7 +260,7 @@ def blocks_schur(problem: Any, statement: Statement) -> Form:
     return more, replace(statement.program, constraints=(inequality, *lines))
 
 
-def blocks_dual(problem: Any, statement: Statement) -> Form:
+def blocks_dual(problem: AnyProblem, statement: Statement) -> Form:
     """State the best bound of blocks of one coordinate, where all neighbours are of one kind."""
     bound = Program(
         "maximise", r"\sum_t \sqrt{(N^{\top} m)_t}", r"$m \ge 0$", (Line(r"\sum_j m_j \le 1", "", "spent"),)
