@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -39,7 +38,7 @@ OF_ONE_PROBLEM = ("backend", "method", "refine", "start", "time_limit", "threads
 
 def solve_capped(
     request: Request,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     layer: Layer,
     tol: float | None,
     output: str | None,

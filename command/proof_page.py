@@ -86,7 +86,7 @@ def page(
 
 def _weights(answer: Solution, statement: Statement, proven: ExactProof | None) -> Section:
     """Return the dual weights and the noise, or what else was sought."""
-    exact: dict[str, Any] = {}
+    exact: dict[str, object] = {}
     if proven is not None:
         exact = {"neighbour_weights": proven.neighbour_weights, "query_weights": proven.query_weights}
     parts: list[Part] = []
@@ -100,7 +100,7 @@ def _weights(answer: Solution, statement: Statement, proven: ExactProof | None) 
     return Section("The optimal weights.", tuple(parts) or (note,))
 
 
-def _values(symbol: Symbol, held: object) -> list[Part]:
+def _values(symbol: Symbol, held: Any) -> list[Part]:
     """Return the numbers of a symbol, where they are an array that can be listed."""
     if not symbol.part or not isinstance(held, np.ndarray | list):
         return []

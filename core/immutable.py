@@ -43,7 +43,7 @@ def frozen_copy(value: object) -> Any:
     return _copied(value, {})
 
 
-def _copied(value: object, known: dict[int, Any]) -> Any:
+def _copied(value: object, known: dict[int, object]) -> Any:
     if id(value) in known:
         return known[id(value)]
     found = value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dualmech.errors import InputTypeError
 from dualmech.problems.base import AnyProblem
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dualmech.problems.softmax import SoftmaxFitness
     from dualmech.problems.weighting import QueryWeighting
 
-Measure = Callable[[Any], str]
+Measure = Callable[[AnyProblem], str]
 
 
 @dataclass(frozen=True, slots=True)

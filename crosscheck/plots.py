@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
+Axes: TypeAlias = Any
+"""Axes of matplotlib, which is loaded only where something is drawn."""
+
 # The privacy-accuracy curve in numbers: what every privacy buys, as rows of a table.
 
 
@@ -34,7 +37,7 @@ LISTED = 20  # most tables that have a column of their own; of more, those of as
 
 
 def curve(
-    answer: Any,
+    answer: object,
     workload: Workload | None = None,
     *,
     rhos: npt.ArrayLike | None = None,
@@ -101,9 +104,9 @@ def epsilon_at(squared_cost: float, delta: float) -> float:
     return accounting.epsilon(accounting.mu_from_squared_cost(squared_cost), delta)
 
 
-def mechanism_of_answer(answer: Any) -> GaussianPrivacy:
+def mechanism_of_answer(answer: object) -> GaussianPrivacy:
     """Return the mechanism of a solution, or the mechanism that is given."""
-    held = getattr(answer, "answer", answer)  # a judgement's
+    held: Any = getattr(answer, "answer", answer)  # a judgement's
     made = held.mechanism if isinstance(held, Solution) else held
     if not hasattr(made, "squared_privacy_cost"):
         raise InputTypeError(f"answer must be a Solution or a mechanism, got {type(answer).__name__}")
@@ -118,7 +121,7 @@ def positive_cost(mechanism: GaussianPrivacy) -> float:
     return cost
 
 
-def asked_of(answer: Any, workload: Workload | None) -> Workload:
+def asked_of(answer: object, workload: Workload | None) -> Workload:
     """Return the workload that is given, or that of a solution's problem."""
     if workload is None:
         held = getattr(answer, "answer", answer)
@@ -157,7 +160,9 @@ NAMED = 24  # most queries that are named along an axis
 DIVERGING, SEQUENTIAL = "PuOr", "viridis"
 
 
-def covariance(answer: Any, workload: Workload | None = None, axes: Any = None, *, correlation: bool = False) -> Any:
+def covariance(
+    answer: object, workload: Workload | None = None, axes: Axes = None, *, correlation: bool = False
+) -> Axes:
     """Draw the covariance of the noise on the answers to a workload, or with `correlation` their correlation.
 
     Raises `InvalidInputError` or `InputTypeError` for what has no covariance, more queries than can be seen, a
@@ -204,7 +209,7 @@ def covariance(answer: Any, workload: Workload | None = None, axes: Any = None, 
     return drawn
 
 
-def variances(answer: Any, axes: Any = None) -> Any:
+def variances(answer: object, axes: Axes = None) -> Axes:
     """Draw every query's variance against its target, each coloured by its price.
 
     Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets, one per query.
@@ -235,7 +240,7 @@ def variances(answer: Any, axes: Any = None) -> Any:
     return drawn
 
 
-def profile(answer: Any, axes: Any = None) -> Any:
+def profile(answer: object, axes: Axes = None) -> Axes:
     """Draw the squared privacy cost of every neighbour, or kind of them, from the dearest to the cheapest.
 
     Raises `InputTypeError` for what is no solution or mechanism of Gaussian noise.
@@ -254,7 +259,7 @@ def profile(answer: Any, axes: Any = None) -> Any:
     return drawn
 
 
-def tradeoff(answer: Any, delta: float = 1e-9, axes: Any = None) -> Any:
+def tradeoff(answer: object, delta: float = 1e-9, axes: Axes = None) -> Axes:
     """Draw the privacy-accuracy curve: the least ε at δ when all standard deviations change by one factor.
 
     At a factor t the squared privacy cost is ``1 / t²`` of what it is, for every Gaussian mechanism; optimal answers
@@ -281,7 +286,7 @@ def tradeoff(answer: Any, delta: float = 1e-9, axes: Any = None) -> Any:
     return drawn
 
 
-def convergence(answer: Any, axes: Any = None) -> Any:
+def convergence(answer: object, axes: Axes = None) -> Axes:
     """Draw both sides of the gap by the steps of the solver, relative to what was proven in the end.
 
     Raises `InvalidInputError` or `InputTypeError` for an answer without a history.
@@ -315,8 +320,8 @@ def convergence(answer: Any, axes: Any = None) -> Any:
 
 
 def ellipses(
-    mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, queries: Sequence[int] = (0, 1), axes: Any = None
-) -> Any:
+    mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, queries: Sequence[int] = (0, 1), axes: Axes = None
+) -> Axes:
     """Draw where the noise on two queries lies with probability 95 %, an ellipse for each mechanism.
 
     Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, other than two queries, a workload that
@@ -348,7 +353,7 @@ def ellipses(
     return drawn
 
 
-def comparison(mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, axes: Any = None) -> Any:
+def comparison(mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, axes: Axes = None) -> Axes:
     """Draw the standard deviations of all queries, sorted, each mechanism scaled to squared privacy cost 1.
 
     Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, a workload that one of them does not
@@ -375,7 +380,7 @@ def comparison(mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, ax
     return drawn
 
 
-def _axes(axes: Any) -> Any:
+def _axes(axes: Axes) -> Axes:
     """Return axes to draw on: those given, or new ones on a figure of their own."""
     if axes is not None:
         if not hasattr(axes, "imshow"):

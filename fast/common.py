@@ -18,7 +18,7 @@ from dualmech.fast.engine import loop
 from dualmech.linalg import EPS
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.common import CommonDual, CommonMechanism
-from dualmech.progress import Status
+from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution, require_solution
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
@@ -244,7 +244,7 @@ class _Solved:
     weights: Array
     iterations: int = 1
     reason: Status | None = None
-    history: tuple[Any, ...] = ()
+    history: tuple[Progress, ...] = ()
 
 
 def _solve_block(bounds: Array, method: str, limits: loop.Limits, weights: Array | None) -> _Solved:

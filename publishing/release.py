@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import singledispatch
-from typing import Any
 
 from dualmech import validate
 from dualmech.accounting import squared_cost_from_rho
@@ -205,7 +204,7 @@ def _named(mechanism: object) -> object:
     return mechanism.answering(known_tables(mechanism) or own)
 
 
-def _known_tables(own: Workload | None) -> dict[Any, Table]:
+def _known_tables(own: Workload | None) -> dict[object, Table]:
     """Return what a mechanism of tables answers by name, or by attributes with queries of their own."""
     tabular = None if own is None else own.tabular()
     if own is None or tabular is None:

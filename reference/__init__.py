@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import cvxpy as cp
+from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech.errors import InputTypeError
 from dualmech.problems.base import AnyProblem, Dual, Made, Problem
@@ -203,7 +204,9 @@ def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any
     return warn_if_uncertified(answer)
 
 
-def program_name(problem: AnyProblem, *, backend: Any = "CLARABEL", formulation: str | None = None, **_: Any) -> str:
+def program_name(
+    problem: AnyProblem, *, backend: str | Solver = "CLARABEL", formulation: str | None = None, **_: Any
+) -> str:
     """Return what `solve` would run: the backend, and the formulation where there is one program.
 
     Examples

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
+from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
@@ -42,7 +43,7 @@ class BackendRequest:
     @classmethod
     def of(
         cls,
-        backend: Any,
+        backend: str | Solver,
         cones: frozenset[str],
         tol: float | None,
         time_limit: float | None,
@@ -129,7 +130,7 @@ class Statement:
         self,
         problem: object,
         *,
-        backend: object = "CLARABEL",
+        backend: str | Solver = "CLARABEL",
         formulation: str | None = None,
         tol: float | None = None,
         time_limit: float | None = None,

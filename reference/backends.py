@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -242,5 +241,5 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _join_names(names: Any) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))

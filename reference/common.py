@@ -14,6 +14,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
+from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
@@ -150,7 +151,7 @@ STATEMENT = attempts.Statement(lambda _: dict.fromkeys(STATEMENTS, backends.SEMI
 def chain(
     mechanisms: Sequence[GaussianPrivacy],
     *,
-    backend: Any = "CLARABEL",
+    backend: str | Solver = "CLARABEL",
     tol: float | None = None,
     **options: Any,
 ) -> Chain:

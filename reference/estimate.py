@@ -9,6 +9,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
+from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
@@ -219,7 +220,7 @@ def reconstruct(
     strategy: npt.ArrayLike,
     *,
     prior: npt.ArrayLike | None = None,
-    backend: Any = "CLARABEL",
+    backend: str | Solver = "CLARABEL",
     **options: Any,
 ) -> Array:
     """Return the unbiased reconstruction V of least expected variance, as a backend finds it.

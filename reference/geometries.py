@@ -9,6 +9,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
@@ -56,7 +57,7 @@ def solve_split(
     problem: AnyProblem,
     solver: Callable[..., Solution],
     *,
-    backend: Any = "CLARABEL",
+    backend: str | Solver = "CLARABEL",
     tol: float | None = None,
     time_limit: float | None = None,
     **options: Any,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import linalg
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError
@@ -327,7 +327,7 @@ def lower_bound(
     problem: LocalStrategy,
     *,
     prior: npt.ArrayLike | None = None,
-    backend: object = "CLARABEL",
+    backend: str | Solver = "CLARABEL",
     tol: float | None = None,
     time_limit: float | None = None,
     **options: object,
@@ -430,7 +430,7 @@ def _units(size: int, epsilon: float) -> tuple[float, float]:
     return count / (size + local.gain(epsilon) * count) ** 2, float(np.sqrt(count / size))
 
 
-def _multipliers(known: dict[str, Any], size: int, unit: float) -> Relaxation:
+def _multipliers(known: dict[str, Array], size: int, unit: float) -> Relaxation:
     """Return the multipliers of the program in the problem's own units."""
     u, v = np.triu_indices(size, 1)
     both, one, neither = np.zeros((3, size, size))

@@ -8,6 +8,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.linalg
+from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError
@@ -55,7 +56,7 @@ def schur(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem
 def refine(
     problem: FitnessForUse | PrivacyFirst,
     *,
-    backend: Any = "CLARABEL",
+    backend: str | Solver = "CLARABEL",
     tol: float | None = None,
     time_limit: float | None = None,
     verbose: bool = False,

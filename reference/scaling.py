@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +49,7 @@ class Scaled:
         return cls._balanced(problem, targets, lambda variances: variances.sum() / rank)
 
     @classmethod
-    def _balanced(cls, problem: AnyProblem, targets: Array, summary: Callable[[Array], np.floating[Any]]) -> Scaled:
+    def _balanced(cls, problem: AnyProblem, targets: Array, summary: Callable[[Array], np.floating]) -> Scaled:
         """Balance the problem by the singular values of ``diag(c)^(-1/2) W U = X S Y'``.
 
         With ``queries = X S^(1/2)`` and ``moves = S^(1/2) Y'`` the identity is the best covariance for the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
@@ -34,7 +33,7 @@ def choose(
     dense: DenseBuilder,
     basis: object = None,
     neighbours: object = None,
-) -> tuple[Geometry, Any]:
+) -> tuple[Geometry, object]:
     """Return a geometry for a workload and its numbers, and the numbers, one for each of the geometry's items.
 
     Raises `InvalidInputError` or `InputTypeError` for no workload, a geometry that cannot hold it, numbers

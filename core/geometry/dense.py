@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class HasTargets(Protocol):
     """What is evaluated: a workload over its basis and neighbours, with a target for every query."""
 
     @property
-    def geometry(self) -> Any:
+    def geometry(self) -> Dense:
         """Workload, basis and neighbours."""
 
     @property

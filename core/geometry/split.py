@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -378,7 +378,7 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
         entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns)))
         return sp.csr_array(entries, shape=(len(index), start))
 
-    def _as_attribute_arrays(self, name: str, given: Sequence[Any], dimensions: int) -> list[Array]:
+    def _as_attribute_arrays(self, name: str, given: Sequence[object], dimensions: int) -> list[Array]:
         count = len(self.workload.sizes)
         if not isinstance(given, Sequence) or len(given) != count:
             raise InvalidInputError(f"{name} must be a sequence of {count} arrays, one per attribute")

@@ -21,7 +21,7 @@ class Sets:
 
     def __init__(self) -> None:
         self.matrices: dict[str, Array] = {}
-        self._names: dict[Any, str] = {}
+        self._names: dict[object, str] = {}
 
     def name(self, asked: Workload | None) -> str:
         """Return the name of a set of queries, `VALUES` for the values themselves."""
@@ -39,7 +39,7 @@ class Sets:
         return self._names[id(asked)]
 
 
-def tables_in_numbers(workload: Any, kind: str, numbers: Any, relation: Relation | None) -> dict[str, object]:
+def tables_in_numbers(workload: Any, kind: str, numbers: Array, relation: Relation | None) -> dict[str, object]:
     """Return what tables ask: sizes of attributes, sets of queries by name, what each table asks of which attribute.
 
     Raises `InvalidInputError` for neighbours that differ in several cells.

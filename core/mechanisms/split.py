@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,7 @@ class SplitMechanism(GaussianPrivacy):
                 f"workload must be made by dualmech.workloads.query_tables, got {type(workload).__name__}"
             )
         geometry = Split(workload)
-        point = geometry.point(SplitPoint(validate.sequence(shapes=shapes), cast(Any, noise)))
+        point = geometry.point(SplitPoint(validate.sequence(shapes=shapes), cast(Array, noise)))
         levels, parts = validate.positive(1, noise=point.levels), geometry.parts(point.shapes)
         if parts is None:
             raise InvalidInputError("shapes must be positive definite covariances")

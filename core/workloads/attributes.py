@@ -7,7 +7,7 @@ import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -289,7 +289,7 @@ def text_of(value: object) -> str:
 
 def codes_of(attribute: Attribute, values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
     """Return the codes of a column's values, -1 of those that are not allowed."""
-    known: dict[Any, int] = {}
+    known: dict[object, int] = {}
     found = np.empty(len(values), dtype=np.int64)
     for index, value in enumerate(values.tolist()):
         text = text_of(value)

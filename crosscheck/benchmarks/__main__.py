@@ -83,7 +83,7 @@ def run(
         out.print(_comparison(_in_own_process(AGAINST_REFERENCE, 1)))
 
 
-def _measure(which: str) -> Any:
+def _measure(which: str) -> object:
     if which in CONTESTS:
         return CONTESTS[which].measure()
     if which == LOCAL:

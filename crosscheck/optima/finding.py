@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -169,7 +168,7 @@ def proven(answer: Solution, denominator: int = surds.LARGEST_DENOMINATOR) -> Ex
     return rationals.prove(answer, denominator) or _algebraic(answer, denominator)
 
 
-def _small(problem: AnyProblem) -> Any:
+def _small(problem: AnyProblem) -> AnyProblem:
     """Return the problem on a matrix and a basis in fractions; refused where that is not what exact proofs are for."""
     if not isinstance(problem, rationals.FAMILIES):
         raise InvalidInputError(

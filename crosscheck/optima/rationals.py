@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -79,7 +78,7 @@ def worth_trying(problem: Problem) -> bool:
     return max(sizes) <= 2 * LARGEST_SIZE
 
 
-def on_own_rows(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINATOR) -> Any:
+def on_own_rows(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINATOR) -> AnyProblem:
     """Return the same problem with noise on independent rows of its workload, None where it is on the cells.
 
     Orthonormal rows, which are the default where the rank is less than the number of cells, are no fractions.

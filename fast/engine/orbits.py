@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -371,7 +370,7 @@ def _hessian(spectrum: Spectrum, members: Index, exactly: bool) -> Array:
 
 def _sum_by_group(hessian: Array, groups: Index, size: int) -> Array:
     entries = np.ones(len(groups)), (groups, np.arange(len(groups)))
-    members: Any = sp.csr_array(entries, shape=(size, len(groups)))
+    members = sp.csr_array(entries, shape=(size, len(groups)))
     return np.asarray((members @ (members @ hessian).T).T)
 
 

@@ -40,7 +40,7 @@ class Rows(Protocol):
     def __len__(self) -> int:
         """Return their number m."""
 
-    def scaled(self, columns: Array) -> Any:
+    def scaled(self, columns: Array) -> Rows:
         """Return the rows with their columns multiplied (k,)."""
 
     def squares(self, columns: Array) -> Array:

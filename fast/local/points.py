@@ -259,7 +259,7 @@ def closed_form_weights(problem: LocalStrategy, given: LocalDual) -> LocalDual:
     return replace(given, relaxation=Relaxation.of(problem.user_types))
 
 
-def primal(problem: LocalStrategy, point: LocalPoint) -> Any:
+def primal(problem: LocalStrategy, point: LocalPoint) -> LocalPoint | Array:
     """Return a point as the problem's answers hold it: with its prior in the worst case alone."""
     return point if problem.criterion == "worst" else point.strategy
 

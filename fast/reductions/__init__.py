@@ -13,6 +13,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import interior_point, loop
 from dualmech.fast.reductions import blocks, dense, stream
+from dualmech.geometry.base import Geometry
 from dualmech.geometry.orbits import check_orbits
 from dualmech.problems.base import share_of
 from dualmech.problems.fitness import FitnessForUse
@@ -93,7 +94,7 @@ def solve_split(
     )
 
 
-def solve(geometry: Any, problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
+def solve(geometry: Geometry, problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
     """Solve fitness for use or total variance on a geometry to a proven gap.
 
     Raises `InvalidInputError` for an option that the geometry has no use for.

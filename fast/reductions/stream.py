@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import scipy.linalg.blas
@@ -288,7 +287,7 @@ def solve(
             cells, sums = program.split(weights)
             return VarianceDual(cells) if fixed else FitnessDual(cells, sums)
 
-        def gather(known: Any) -> Array:
+        def gather(known: FitnessDual) -> Array:
             cells = np.asarray(getattr(known, "neighbour_weights", None))
             sums = np.asarray(getattr(known, "query_weights", np.ones(count)))
             if cells.shape != (count,) or sums.shape != (count,):

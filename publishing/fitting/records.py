@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -296,7 +296,7 @@ class FittedTables:
     def _sizes(self) -> Iterator[tuple[str, int]]:
         return ((name, table.entries) for name, (table, _) in self._tables.items())
 
-    def _rows(self, table: PublishedTable, counts: Array) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, table: PublishedTable, counts: Array) -> Iterator[tuple[object, ...]]:
         numbers = counts.ravel()
         told = numbers.astype(np.int64).tolist() if np.all(numbers == np.rint(numbers)) else numbers.tolist()
         return ((*cell, own) for cell, own in zip(itertools.product(*table.sides.values()), told, strict=True))

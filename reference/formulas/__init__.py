@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from dualmech.errors import InputTypeError
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import NonnegativeEstimate
@@ -19,7 +19,7 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.reference.formulas import local, mechanisms, noise
 from dualmech.reference.formulas.writing import Statement
 
-STATED: dict[type, Callable[[Any], Statement]] = {
+STATED: dict[type, Callable[[AnyProblem], Statement]] = {
     FitnessForUse: noise.fitness,
     PrivacyFirst: noise.privacy_first,
     TotalVariance: noise.variance,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from dualmech.geometry.dense import Dense
 from dualmech.linalg import is_identity, to_dense
 from dualmech.neighbours import Relation
 from dualmech.problems.base import AnyProblem
@@ -50,7 +49,7 @@ def matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
     return asked, basis, factor, *_moves(problem, cells)
 
 
-def _coordinates(geometry: Any) -> Array:
+def _coordinates(geometry: Dense) -> Array:
     """Return L, what is rounding beside its largest entry set to 0."""
     found = np.asarray(geometry.representation)
     return np.where(np.abs(found) > 1e-14 * np.abs(found).max(), found, 0.0)

@@ -311,7 +311,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         return np.asarray(prior / prior.sum())
 
     def _point(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
-        given = primal if isinstance(primal, LocalPoint) else LocalPoint(cast(Any, primal), self.prior)
+        given = primal if isinstance(primal, LocalPoint) else LocalPoint(cast(Array, primal), self.prior)
         strategy = validate.numeric(2, strategy=given.strategy)
         if strategy.shape[1] != self.user_types:
             raise InvalidInputError(
