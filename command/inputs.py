@@ -239,7 +239,10 @@ def _on_basis(problem: OfCovariance, covariance: Array) -> Array:
 # Numbers that come with queries, from the command line: one, a vector, or lines that name tables or queries.
 
 
-Numbers: TypeAlias = float | Array | dict[Any, float]
+ByName: TypeAlias = dict[Any, float]
+"""Numbers by the names of queries, groups or tables, or by sets of attributes."""
+
+Numbers: TypeAlias = float | Array | ByName
 
 VECTORS = (".csv", ".npy", ".npz")  # endings of files with one number an item
 
@@ -274,12 +277,12 @@ def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
     return files.read_vector(text, name)
 
 
-def read_caps(given: Sequence[str], workload: Workload) -> dict[Any, float]:
+def read_caps(given: Sequence[str], workload: Workload) -> ByName:
     """Return limits by name, as `read_numbers` does, from texts ``NAME=NUMBER`` and files of lines.
 
     Raises `InvalidInputError` for a text that is neither, a name that is unknown or comes twice.
     """
-    found: dict[Any, float] = {}
+    found: ByName = {}
     for text in given:
         label, _, amount = text.rpartition("=")
         number = csv.number(amount) if label else None
@@ -296,7 +299,7 @@ def read_caps(given: Sequence[str], workload: Workload) -> dict[Any, float]:
     return found
 
 
-def read_shares(text: str, workload: Workload) -> dict[Any, float]:
+def read_shares(text: str, workload: Workload) -> ByName:
     """Return shares by table from a CSV file of lines ``name,share``."""
     found = read_numbers(text, "practice", workload) if Path(text).suffix.lower() == ".csv" else None
     if not isinstance(found, dict):
@@ -310,7 +313,7 @@ def labels(workload: Workload) -> list[str] | None:
     return None if found is None else [*found]
 
 
-def _by_name(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
+def _by_name(workload: Workload, path: str, rows: Rows) -> ByName:
     names = labels(workload)
     if names is None:
         return _by_query(workload, path, rows)
@@ -333,7 +336,7 @@ def _by_name(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
     return ways | {name: numbers[0] for name, numbers in own.items() if numbers}
 
 
-def _by_query(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
+def _by_query(workload: Workload, path: str, rows: Rows) -> ByName:
     """Return numbers by names of queries, of groups, or of the tables that a workload is reported by."""
     try:
         tables = tables_of(workload).table_names
@@ -354,9 +357,9 @@ def _by_query(workload: Workload, path: str, rows: Rows) -> dict[Any, float]:
 
 def _numbers(
     path: str, rows: Rows, demand: str, known: Callable[[str], str | None], near: Callable[[str], str]
-) -> dict[Any, float]:
+) -> ByName:
     """Return the number of each line by what `known` makes of its label, None being what it does not know."""
-    found: dict[Any, float] = {}
+    found: ByName = {}
     for line, label, amount in rows:
         place = f"{path}: line {line}" if line else path  # an option has no lines
         if (name := known(label)) is None:

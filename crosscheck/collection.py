@@ -17,6 +17,7 @@ from dualmech.crosscheck.papers.eigen.instances import Shape
 from dualmech.crosscheck.papers.fitness import instances as fitness_instances
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.neighbours import NeighboursLike, household
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import NonnegativeEstimate
@@ -35,7 +36,7 @@ from dualmech.workloads.base import Workload
 SEED = 0
 
 Build = Callable[[], tuple[Workload, Any]]
-Stated = Callable[[], Any]
+Stated = Callable[[], AnyProblem]
 
 
 def matrices_problems() -> dict[str, Stated]:

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualmech import validate
-from dualmech.adaptive.chain import Chain, known_tables
+from dualmech.adaptive.chain import Answers, Chain, known_tables
 from dualmech.adaptive.release import AdaptiveRelease, Uncopied
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.decomposition import residual
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import count, maximal_sets
 from dualmech.publishing.dense import ACCURACY, DrawnRows
 from dualmech.publishing.drawing import (
@@ -80,7 +81,7 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         require_answered(gathered, asked)
         return Publication(gathered, gathered.measured, asked)
 
-    def _shown(self, mechanism: Any, tables: UnionWorkload | None, answers: Any) -> Any:
+    def _shown(self, mechanism: GaussianPrivacy, tables: UnionWorkload | None, answers: Answers) -> Answers:
         """Return the best estimates, by the noise that was drawn and not the one that was planned; they are consistent.
 
         No noise is added where a mechanism's own rows would contradict one another.
@@ -108,7 +109,7 @@ class ExactAdaptiveRelease(AdaptiveRelease):
 class CombinedRelease:
     """All that has been drawn so far, as a publication reads it: the mechanism that it amounts to, and estimates."""
 
-    mechanism: Any
+    mechanism: GaussianPrivacy
     measured: Any
     squared_privacy_cost: Fraction
     by_table: bool
@@ -262,7 +263,7 @@ class DrawnChain(Uncopied):
                 self._together = first.stack(*rest), np.concatenate(answers)
         return self._together
 
-    def __call__(self, mechanism: Any, data: Any, rng: np.random.Generator) -> Any:
+    def __call__(self, mechanism: GaussianPrivacy, data: Any, rng: np.random.Generator) -> Answers:
         """Return noisy answers to a mechanism's own rows, or what it measures of tables; the generator is not used."""
         drawn = self._drawn[id(mechanism)]
         measured = drawn.draw(data, discrete_gaussian)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from dualmech.neighbours import Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
 from dualmech.publishing.specification import Specification
-from dualmech.solution import gap_words
+from dualmech.solution import Solution, gap_words
 from dualmech.storage import codec
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.schema import Schema
@@ -60,7 +60,11 @@ CONVERSION = (
 )
 
 
-def plan_lines(planned: Any, level: float | None, simultaneous: bool) -> list[str]:
+Planned: TypeAlias = Any
+"""A `ReleasePlan`, or a `Publication` of what it asked; their modules import this one."""
+
+
+def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> list[str]:
     """Return who is protected, the exact privacy, and the largest margin of error of each table, in lines."""
     names, deltas = planned.tables[:MOST_LISTED], _deltas(planned)
     lines = [
@@ -78,7 +82,7 @@ def plan_lines(planned: Any, level: float | None, simultaneous: bool) -> list[st
     return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
 
 
-def goodness(answer: Any) -> list[str]:
+def goodness(answer: Solution) -> list[str]:
     """Say which limits are kept, and by how much all other variances are what was asked, as far as it is proven."""
     limits = None if answer is None else answer.limits
     if limits is not None:
@@ -102,19 +106,19 @@ def _proven_words(found: Certificate) -> str:
     return f"and none below {low:.9g} can be (proven)" if found.feasible and low > 0 else "which is not proven"
 
 
-def _deltas(planned: Any) -> tuple[float, ...]:
+def _deltas(planned: Planned) -> tuple[float, ...]:
     """Return the δ at which ε is told: that which was asked, or those of all statements."""
     asked = None if planned.answer is None else planned.answer.asked
     return DELTAS if asked is None or asked.delta is None else (asked.delta,)
 
 
-def _level_words(planned: Any, level: float | None, simultaneous: bool) -> str:
+def _level_words(planned: Planned, level: float | None, simultaneous: bool) -> str:
     chosen = level_of(planned.quantile) if level is None else validate.probability(level=level)
     simultaneous = validate.boolean(simultaneous=simultaneous)
     return f"at the level {chosen:.4g}{', of all entries at once' if simultaneous else ''}"
 
 
-def _asked_words(planned: Any, name: str, before: str = "") -> str:
+def _asked_words(planned: Planned, name: str, before: str = "") -> str:
     """Say which margin was asked of a table at the plan's level, nothing where the plan does not keep it."""
     asked = planned.specification
     if asked is None or name not in asked.targets | asked.caps:
@@ -125,7 +129,7 @@ def _asked_words(planned: Any, name: str, before: str = "") -> str:
     return f"{before}{margin:.6g}{' as a ratio' if ratio else ', hard' if hard and asked.rho is not None else ''}"
 
 
-def statement(released: Any, level: float | None, simultaneous: bool) -> str:
+def statement(released: Planned, level: float | None, simultaneous: bool) -> str:
     """Return the page in Markdown."""
     rho, workload, domain = released.rho, released.workload, released.workload.domain
     lines = [
@@ -169,7 +173,7 @@ def statement(released: Any, level: float | None, simultaneous: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def neighbours_text(released: Any) -> str:
+def neighbours_text(released: Planned) -> str:
     """Say in words which data sets privacy keeps apart."""
     given: Any = getattr(released.drawn.mechanism, "neighbours", None)
     relation: Relation | None = Relation()
@@ -180,7 +184,7 @@ def neighbours_text(released: Any) -> str:
     return relation.words
 
 
-def _asked_neighbours(planned: Any) -> str:
+def _asked_neighbours(planned: Planned) -> str:
     """Say which neighbours were asked for, where these tables take none but others that protect them too."""
     asked, used = planned.specification, getattr(planned.drawn.mechanism, "neighbours", None)
     if asked is None or not isinstance(used, Relation) or used == asked.neighbours:
@@ -225,7 +229,7 @@ def _attributes(domain: Domain) -> list[str]:
     return [*found, *([f"- and {left} more"] if left > 0 else []), ""]
 
 
-def _proven(answer: Any) -> list[str]:
+def _proven(answer: Solution | None) -> list[str]:
     """Say how good the planned noise is, as the judge proved it."""
     if answer is None:
         return []
@@ -244,7 +248,7 @@ def _proven(answer: Any) -> list[str]:
     return lines
 
 
-def uncertified(answer: Any) -> str | None:
+def uncertified(answer: Solution | None) -> str | None:
     """Say how far a plan may be from the best, None of one that is certified, or of none."""
     if answer is None or answer.status is Status.CERTIFIED:
         return None
@@ -255,7 +259,7 @@ ASKED = {"values": "{}", "prefixes": "{}, cumulative", "ranges": "all ranges of 
 """What a kind of queries on an attribute is called."""
 
 
-def _definition(released: Any, name: str) -> str:
+def _definition(released: Planned, name: str) -> str:
     """Say what a table counts: by attribute its values, cumulative or not, or the queries on it."""
     asked, table = released.specification, released.published[name]
     if asked is not None and name in asked.asks:
@@ -275,7 +279,7 @@ def _part(item: object) -> str:
     return " or ".join(map(str, item)) if isinstance(item, list | tuple) else str(item)
 
 
-def _accuracy(released: Any, level: float | None, simultaneous: bool) -> list[str]:
+def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> list[str]:
     shown = released.tables[:MOST_LISTED]
     asked = any(_asked_words(released, name) for name in shown)
     columns = ["table", "entries", "largest margin", *(["margin asked"] if asked else []), "what it counts"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -111,7 +111,11 @@ def read_grid(path: FilePath) -> list[Run]:
         return runs
 
 
-def _stated(path: FilePath) -> dict[str, tuple[Any, ...]]:
+Stated: TypeAlias = Mapping[str, tuple[Any, ...]]
+"""The values of every key of a grid."""
+
+
+def _stated(path: FilePath) -> Stated:
     """Return the values of every key, checked one by one."""
     with files.reading.opened(path) as handle:
         try:
@@ -138,7 +142,7 @@ def _values(name: str, key: Key, given: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(key.check(each) for each in values))
 
 
-def _refuse_unused(stated: Mapping[str, tuple[Any, ...]]) -> None:
+def _refuse_unused(stated: Stated) -> None:
     """Refuse what no run would use, and what one would miss."""
     families, patterns = stated["families"], stated["workloads"]
     for name in ("targets", "rho", "epsilon", "t1"):
@@ -163,7 +167,7 @@ def _refuse_unused(stated: Mapping[str, tuple[Any, ...]]) -> None:
         raise InvalidInputError("delta needs epsilon, the other half of (ε, δ)")
 
 
-def _runs(stated: Mapping[str, tuple[Any, ...]], folder: Path) -> Iterator[Run]:
+def _runs(stated: Stated, folder: Path) -> Iterator[Run]:
     """Yield the product; what a family, workload or layer has no use for is left out, so that runs may repeat."""
     axes = (
         "families",

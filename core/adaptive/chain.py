@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from dualmech.display import counted
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.block import OrderedBlocks
 from dualmech.mechanisms.decomposition import SHARED_TOLERANCE, decomposition
-from dualmech.mechanisms.frames import Decomposition, frame_of
+from dualmech.mechanisms.frames import AnyDecomposition, Decomposition, frame_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, coordinates, without_tiny_entries
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.common import CommonMechanism, Maximality
@@ -33,10 +33,13 @@ from dualmech.workloads.unions import Table, UnionWorkload
 GO_ON, STOP = -1, -2
 """What a rule may say instead of the index of a mechanism: release the next stage; release nothing more."""
 
-Rule = Callable[[int, Any], npt.ArrayLike]
+Answers: TypeAlias = Any
+"""Noisy answers: of mechanisms on cells an array (k,) or (n, k), of tables a dict of names, or axes, to arrays."""
+
+Rule = Callable[[int, Answers], npt.ArrayLike]
 """Takes a stage and the answers (n, k) of what is known by then, of n data sets; returns n decisions."""
 
-Measure = Callable[[Any, Any, np.random.Generator], Any]
+Measure = Callable[[GaussianPrivacy, Any, np.random.Generator], Answers]
 """Takes a mechanism, data (n, d) or (d,), and a generator; returns noisy answers (n, m) or (m,).
 
 Of tables it takes tables of counts, and returns what `BlockMechanism.measure` does.
@@ -86,13 +89,13 @@ class ChainOutcome:
     answers: tuple[ChosenAnswers, ...]
 
 
-def simulate_answers(mechanism: Any, x: Any, rng: np.random.Generator) -> Any:
+def simulate_answers(mechanism: GaussianPrivacy, x: object, rng: np.random.Generator) -> Answers:
     """Draw noisy answers from a seeded floating-point generator: for study, NOT a private release."""
     measure = getattr(mechanism, "measure", mechanism.simulate)
     return measure(x, rng)
 
 
-def apply_rule(rule: Rule, stage: int, answers: Any, mechanisms: int) -> npt.NDArray[np.intp]:
+def apply_rule(rule: Rule, stage: int, answers: Answers, mechanisms: int) -> npt.NDArray[np.intp]:
     """Return a rule's decisions on answers (n, k) after a stage; refuse those that the stage does not offer.
 
     Of tables, which are a dict, there is one decision.
@@ -207,9 +210,9 @@ class ChainStage:
     """
 
     index: int
-    step: Any
+    step: AnyDecomposition
     solution: Solution
-    decompositions: tuple[Any, ...]
+    decompositions: tuple[AnyDecomposition, ...]
 
     @property
     def increment(self) -> Any:
@@ -232,7 +235,7 @@ class ChainStage:
         targets = [each.target for each in self.decompositions]
         return CommonMechanism(targets).maximality(self.known)
 
-    def decomposition(self, mechanism: int) -> Any:
+    def decomposition(self, mechanism: int) -> AnyDecomposition:
         """Return how the mechanism of this index in the chain is made up of what is known here and its residual."""
         offered = validate.index(self.index + len(self.decompositions), mechanism=mechanism)
         if offered < self.index:

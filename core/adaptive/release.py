@@ -11,6 +11,7 @@ from dualmech import validate
 from dualmech.adaptive.chain import (
     GO_ON,
     STOP,
+    Answers,
     Chain,
     Guarantee,
     Measure,
@@ -20,6 +21,7 @@ from dualmech.adaptive.chain import (
     simulate_answers,
 )
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
+from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import check_tables
 from dualmech.workloads.unions import UnionWorkload
 
@@ -40,8 +42,8 @@ class ReleasedAnswer:
     """
 
     index: int
-    mechanism: Any
-    values: Any
+    mechanism: GaussianPrivacy
+    values: Answers
 
 
 class Uncopied:
@@ -49,7 +51,7 @@ class Uncopied:
 
     __slots__ = ()
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
         """Refuse copies, deep or not, and pickling: all of them ask here how an object is made again."""
         raise InputTypeError(
             f"{type(self).__name__} must not be copied or pickled: two of one release could both go on, and together "
@@ -119,7 +121,7 @@ class AdaptiveRelease(Uncopied):
         self._generator = validate.generator(rng=rng)
         self._measure = measure
         self._ran, self.chosen = 0, None
-        self._answers: Any = {} if of_tables else np.zeros(0)
+        self._answers: Answers = {} if of_tables else np.zeros(0)
         self._finished = ""
 
     @property
@@ -143,7 +145,7 @@ class AdaptiveRelease(Uncopied):
         return self.chain.stages[self._ran - 1].known if self._ran else self.chain.no_release
 
     @property
-    def answers(self) -> Any:
+    def answers(self) -> Answers:
         """Answers of `known` (k,), in its rows; the residual of a chosen branch is not part of them.
 
         Of mechanisms of tables a dict of names to arrays: the largest tables that `known` answers, of those that the
@@ -152,7 +154,7 @@ class AdaptiveRelease(Uncopied):
         tables = known_tables(self.known) if self.chain.of_tables else None
         return self._shown(self.known, tables, self._answers)
 
-    def advance(self) -> Any:
+    def advance(self) -> Answers:
         """Run the next stage and return the answers of all that is known then (k,); of tables, as `answers`."""
         self._check_open("advance")
         if self._ran == len(self.chain.stages):
@@ -190,7 +192,7 @@ class AdaptiveRelease(Uncopied):
         own = self.chain.workload_of(int(index))
         return ReleasedAnswer(int(index), parts.target, self._shown(parts.target, own, combined))
 
-    def stop(self) -> Any:
+    def stop(self) -> Answers:
         """End the release with what is known, and return the answers to it (k,); of tables, as `answers`."""
         self._check_open("stop")
         self._finished = "the release was stopped"
@@ -217,7 +219,7 @@ class AdaptiveRelease(Uncopied):
             return None
         return self.choose(decision)
 
-    def _shown(self, mechanism: Any, tables: UnionWorkload | None, answers: Any) -> Any:
+    def _shown(self, mechanism: GaussianPrivacy, tables: UnionWorkload | None, answers: Answers) -> Answers:
         """Return answers as a caller sees them: of tables, the estimates of some by name."""
         if not self.chain.of_tables:
             return answers.copy()
@@ -226,7 +228,7 @@ class AdaptiveRelease(Uncopied):
         named = mechanism.answering(tables)
         return {name: named.recombine(answers, name) for name in tables.table_names}
 
-    def _draw_answers(self, mechanism: Any) -> Any:
+    def _draw_answers(self, mechanism: GaussianPrivacy) -> Answers:
         """Return noisy answers: the one place where data are seen."""
         if self.chain.of_tables:
             return check_tables(measure=self._measure(mechanism, self._data, self._generator))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ class Frame(Protocol):
     def joined(self, parts: Sequence[LinearGaussianMechanism]) -> GaussianPrivacy:
         """Return the mechanism that has these parts."""
 
-    def decomposed(self, parts: Sequence[Decomposition]) -> Any:
+    def decomposed(self, parts: Sequence[Decomposition]) -> AnyDecomposition:
         """Return the decomposition of a mechanism whose parts are decomposed like this."""
 
     def unit(self, bounds: Array) -> float:
@@ -204,7 +204,7 @@ def _check(first: BlockNoise, other: object, name: str) -> None:
         raise InvalidInputError(f"{name} must have the same neighbours as mechanisms[0], it has others")
 
 
-def _together(mechanisms: Sequence[GaussianPrivacy]) -> UnionWorkload:
+def _together(mechanisms: Sequence[Any]) -> UnionWorkload:
     """Return all tables of some mechanisms, each once; those of one name that ask other things get a number."""
     named: dict[str, Table] = {}
     for mechanism in mechanisms:
@@ -226,7 +226,7 @@ def frame_of(mechanisms: Sequence[Any], names: Sequence[str] = ()) -> Frame:
     return Cells(mechanisms, names)
 
 
-def _numbered(mechanisms: Sequence[GaussianPrivacy]) -> list[str]:
+def _numbered(mechanisms: Sequence[Any]) -> list[str]:
     return [f"mechanisms[{index}]" for index in range(len(mechanisms))]
 
 
@@ -308,15 +308,19 @@ class TableDecomposition:
         As those of a `Decomposition`.
     """
 
-    target: Any
-    common: Any
-    residual: Any
+    target: GaussianPrivacy
+    common: GaussianPrivacy
+    residual: GaussianPrivacy
 
     of_tables: ClassVar[bool] = True
 
     def combine(self, common_answers: Tables, residual_answers: Tables, rng: object = None) -> dict[Axes, Array]:
         """Return what the target would measure from what both parts did, consistent: no noise is missing from it."""
         return self.target.recreate([(self.common, common_answers), (self.residual, residual_answers)])
+
+
+AnyDecomposition: TypeAlias = Any
+"""A `Decomposition`, or a `TableDecomposition` where mechanisms are of tables."""
 
 
 def _answers(name: str, answers: npt.ArrayLike, size: int) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -47,14 +46,14 @@ def best_split(
     alone: Alone,
     balanced: Balanced,
     late: Callable[[], bool],
-) -> tuple[SplitPoint, Any, int]:
+) -> tuple[SplitPoint, FitnessDual | VarianceDual, int]:
     """Return the best noise and the best weights of product form that were found, and the steps it took.
 
     The gap that such forms leave is not closed; the search ends at the tolerance, or when time is up.
     """
     steps = 0
     points: list[tuple[float, SplitPoint]] = []
-    duals: list[tuple[float, Any]] = []
+    duals: list[tuple[float, FitnessDual | VarianceDual]] = []
     for total in TOTALS:
         with np.errstate(all="ignore"):
             found = attributes(problem, total, alone)
@@ -77,8 +76,8 @@ def best_split(
 
 def attributes(problem: FitnessForUse | TotalVariance, total: float | None, alone: Alone) -> Attributes:
     """Solve every attribute alone; one whose values themselves are asked is symmetric, whatever its total is worth."""
-    found: dict[Any, tuple[Array, Array, Array]] = {}
-    keys: list[Any] = []
+    found: dict[int, tuple[Array, Array, Array]] = {}
+    keys: list[int] = []
     workload, summed = problem.geometry.workload, isinstance(problem, TotalVariance)
     for axis, (asked, size) in enumerate(zip(workload.queries, workload.sizes, strict=True)):
         keys.append(size if asked is None else id(asked))

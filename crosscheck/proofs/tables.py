@@ -18,9 +18,10 @@ from dualmech.crosscheck.proofs.checker.tables import AskedTables, Classes, Part
 from dualmech.crosscheck.proofs.noise import ItemDual, inverse, limited, polar_factor, square_strategy
 from dualmech.crosscheck.proofs.texts import Parts, Sides, as_read
 from dualmech.errors import CertificateError
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_rows import Key
-from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.geometry.split import Split, SplitPoint
 from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array
@@ -152,7 +153,7 @@ class Form:
         return float(found)
 
 
-def _kinds(symmetry: Any) -> tuple[int, int]:
+def _kinds(symmetry: AttributeSymmetry) -> tuple[int, int]:
     """Return how many classes the checker has of an attribute's values, and how many components."""
     return (len(symmetry.labels), 0) if symmetry.turning else (len(symmetry.sizes), len(symmetry.classes))
 
@@ -173,7 +174,7 @@ def _keys(blocks: Blocks) -> tuple[Key, ...]:
     return (*blocks.keys, *(block.key for block in blocks.matrix_blocks))
 
 
-def _blocks_noise(form: Form, point: Any) -> Parts:
+def _blocks_noise(form: Form, point: BlockPoint) -> Parts:
     """Return a level, or a strategy with its inverse, of every block."""
     blocks = form.blocks
     forms = blocks.forms(point)
@@ -300,7 +301,7 @@ def _strategy(covariance: Array) -> Parts:
     return {"strategy": strategy, "inverse": inverse(strategy, np.column_stack([means, rows.T @ root]))}
 
 
-def _split_weights(problem: OnGeometry, dual: Any, stated: Parts) -> Parts:
+def _split_weights(problem: OnGeometry, dual: ItemDual, stated: Parts) -> Parts:
     """Return roots and polar factors of attributes, but of those whose values are asked with equal weights."""
     asked = isinstance(dual, FitnessDual)
     users, queries = problem.geometry.weights(dual, asked)

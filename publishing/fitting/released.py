@@ -20,6 +20,7 @@ from dualmech.publishing.fitting.records import (
     RecordMoves,
     whole_tables,
 )
+from dualmech.publishing.statement import Planned
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Axes, Domain
@@ -29,7 +30,7 @@ MOST_CODES = 2**24  # of records that are moved
 LEAST_VARIANCE = 1e-9  # that is told from none, in units of the largest
 
 
-def fit(released: Any, integer: bool) -> FittedTables:
+def fit(released: Planned, integer: bool) -> FittedTables:
     """Return tables of a data set of the released total that are nearest, each in units of its noise.
 
     Minimise ``½ Σ_j ((W x - y)_j / σ_j)²`` over ``x ≥ 0`` with ``1'x = N``. Only the tables of cliques of attributes
@@ -136,7 +137,7 @@ def _axes_of(workload: Workload) -> list[Axes]:
     return [table.axes for table in tabular.product_tables]
 
 
-def _noisy_tables(released: Any) -> tuple[NoisyTable, ...]:
+def _noisy_tables(released: Planned) -> tuple[NoisyTable, ...]:
     """Return the tables of a release in units of their noise."""
     workload, tables = released.workload, released.published.values()
     variances = [released.variances(table.name) for table in tables]
@@ -157,7 +158,7 @@ def _noisy_tables(released: Any) -> tuple[NoisyTable, ...]:
     return tuple(found)
 
 
-def _total(released: Any) -> float:
+def _total(released: Planned) -> float:
     """Return the estimate of the number of records."""
     asked = _of_all_records(released.drawn, released.workload)
     with _total_is_told():
