@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from dualmech.watching import passing
 
 if TYPE_CHECKING:
     from dualmech.publishing.ledger import Ledger
+    from dualmech.publishing.plans import ReleasePlan
     from dualmech.publishing.publication import Publication
     from dualmech.solution import Solution
 
@@ -85,7 +86,7 @@ def release(
             require_fit(*plan(answer))
         kept = _checked(ledger, answer, rho, data if dry_run else None)
         if dry_run:
-            shown = [DRY, *kept[0].lines(level, simultaneous)]
+            shown = [DRY, *(kept[0].lines(level, simultaneous) if kept[0] else ())]
         else:
             line.say("drawing")
             released = _released(answer, data, rho, allow_empty, kept[1], str(output))
@@ -101,7 +102,9 @@ def release(
         out.print(text, markup=False, soft_wrap=True)
 
 
-def _checked(ledger: str | None, answer: Solution, rho: str | None, data: str | None) -> tuple[Any, Ledger | None]:
+def _checked(
+    ledger: str | None, answer: Solution, rho: str | None, data: str | None
+) -> tuple[ReleasePlan | None, Ledger | None]:
     """Return the plan and the ledger that allows it, before any record is read; of records the header alone."""
     import dualmech as dm
     from dualmech.publishing.ledger import Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from dualmech import files
 from dualmech.command import answers
@@ -44,7 +44,7 @@ def simulate(data: str, source: str, output: str, rng: int | None, allow_empty: 
         tables = published_tables(workload)
         variances = [mechanism.variance(table.asked) for table in tables]
         counts = records.count(data, _counted_tables(mechanism, workload), allow_empty=allow_empty)
-        noisy: Any = mechanism.measure(counts, rng)
+        noisy = mechanism.measure(counts, rng)
         listed = [file_name(number, table.name, len(tables)) for number, table in enumerate(tables, start=1)]
         for name, table in zip(listed, tables, strict=True):
             cells = itertools.product(*table.sides.values())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+from dualmech.validate import Matrix
 
 
 class Displayed:
@@ -74,7 +75,7 @@ def brief(value: object) -> str:
     return str(value)
 
 
-def _brief_array(array: Any) -> str:
+def _brief_array(array: Matrix) -> str:
     if array.ndim == 2:
         return f"{array.shape[0]} x {array.shape[1]} matrix"
     if not array.size:

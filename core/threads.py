@@ -7,9 +7,8 @@ import os
 import threading
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
@@ -20,7 +19,7 @@ THREADS = "DUALMECH_THREADS"
 two were never measured to gain, and beside other work on the same cores they took three to ten times as long."""
 
 _lock = threading.Lock()
-_limits: list[Any] = []  # the limit that holds, once for every solve that needs it
+_limits: list[threadpool_limits] = []  # the limit that holds, once for every solve that needs it
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -239,7 +238,7 @@ class BlockUnits:
         raised = [with_still(next(covariances) if own is None or own.size else None, own) for own in self.stated.moved]
         return BlockPoint(spread, tuple(raised))
 
-    def dual(self, privacy: Array, accuracy: Array | None = None) -> Any:
+    def dual(self, privacy: Array, accuracy: Array | None = None) -> FitnessDual | VarianceDual:
         """Return multipliers as weights with ``Σ λ_o = 1``, ``Σ μ_j c_j = 1``."""
         if accuracy is None:
             return VarianceDual(shares(privacy))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -577,7 +577,7 @@ class RangeStream(Stream):
         """Return the weights of the sums V x (d,) from the weight of all ranges."""
         return np.asarray(given[0] * self.shares)
 
-    def forms(self, point: AnyNoise) -> Any:
+    def forms(self, point: AnyNoise) -> RangeForms | None:  # type: ignore[override]
         if (found := Stream.forms(self, point)) is None:
             return None
         of_ranges = isinstance(point, np.ndarray)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -402,12 +402,13 @@ class SineDesign:
     independent: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, workload: Any, design: Any, neighbours: Any, privacy: str) -> SineDesign | None:
+    def of(cls, workload: object, design: object, neighbours: NeighboursLike, privacy: str) -> SineDesign | None:
         """Return the geometry of all ranges and the sines over them; None for any other question."""
-        both = isinstance(workload, RangeWorkload) and isinstance(design, SineWorkload)
         given = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
         plain = given is None or (isinstance(given, Relation) and given == Relation())
-        if not both or not plain or privacy != "approximate" or workload.shape[1] != len(design):
+        if not (isinstance(workload, RangeWorkload) and isinstance(design, SineWorkload)):
+            return None
+        if not plain or privacy != "approximate" or workload.shape[1] != len(design):
             return None
         return cls(workload, design)
 

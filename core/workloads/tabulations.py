@@ -6,7 +6,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -132,7 +131,7 @@ def as_domain(domain: DomainLike) -> Domain:
     if isinstance(domain, Mapping):
         return Domain(domain)
     try:
-        items: list[Any] = list(domain)
+        items = [*domain]
     except TypeError as error:
         raise InputTypeError(
             f"domain must be a Domain, a mapping or a sequence of sizes, got {validate.shown(domain)}"

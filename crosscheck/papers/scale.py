@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dualmech import fast, reference, workloads
 from dualmech.crosscheck.agreement import VERDICTS, meet
-from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, drawn, one_table
+from dualmech.crosscheck.papers.sheet import Columns, Picture, Row, Sheet, drawn, one_table
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.crosscheck.printing import (
     COLOURS,
@@ -516,7 +516,7 @@ def _sheet(
     source: str,
     cases: Callable[[bool], list[MarginalsCase]],
     *others: str,
-    picture: Callable[[Any, Sequence[Row]], None] | None = None,
+    picture: Picture | None = None,
     panels: int = 1,
 ) -> Sheet:
     """Return a sheet of marginal tables, solved by the fast layer and by others."""

@@ -65,6 +65,9 @@ Tasks = Callable[..., Sequence[Callable[[], Row]]]
 """Takes whether to be quick; returns what to compute, a row each, none depending on another. Those of a `timed` sheet
 take `limit` as well, the seconds that each run of a published solver, or for an optimised strategy, gets."""
 
+Picture = Callable[[Any, Sequence[Row]], None]
+"""Draws rows on the panels of a figure of matplotlib."""
+
 Show = Callable[[Console, str, Iterator[Row]], None]
 """Prints rows under a title, as they come where their form allows."""
 
@@ -76,7 +79,7 @@ class Sheet:
     source: str  # Paper and number
     tasks: Tasks
     show: Show
-    picture: Callable[[Any, Sequence[Row]], None] | None = None  # Draws the same rows on its panels
+    picture: Picture | None = None  # Draws the same rows on its panels
     # Takes the path of a data file to what to compute on it, where the sheet is of real records;
     # refuses another
     data: Callable[[str], Tasks] | None = None

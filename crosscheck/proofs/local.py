@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import lcm
-from typing import Any
 
 import numpy as np
 
@@ -107,10 +106,11 @@ def estimate_witness(problem: NonnegativeEstimate, primal: Array, dual: Estimate
     estimate = np.asarray(problem.feasible(primal))
     if not estimate.any():
         estimate = estimate + (stated["total"] == 0)  # any data will do, all of it weighed by nothing
-    residual: Any = np.asarray(dual.residual, dtype=np.float64)
-    if stated["total"] is None:
-        residual = _without_negative_slopes(stated["workload"], residual)
-    return {"estimate": estimate}, {"residual": residual}
+    residual = np.asarray(dual.residual, dtype=np.float64)
+    free = stated["total"] is None
+    return {"estimate": estimate}, {
+        "residual": _without_negative_slopes(stated["workload"], residual) if free else residual
+    }
 
 
 def _without_negative_slopes(workload: Array, residual: Array) -> list[int]:

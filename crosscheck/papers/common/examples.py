@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -354,7 +354,7 @@ def compare_reuse(
     problem = dm.ReuseFitness(workload, targets, released)
     answer = fast.solve(problem, tol=tol)
     wish_alone = dm.FitnessForUse(workload, targets, neighbours=problem.neighbours, geometry="dense")
-    wish: Any = fast.solve(wish_alone, tol=tol).mechanism
+    wish = fast.solve(wish_alone, tol=tol).mechanism.dense()
     if wish.releases_exactly or problem.released.releases_exactly:
         raise InvalidInputError(
             "neighbours leave some queries unchanged, which are released exactly: the residual's way has no finite "

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import median
-from typing import Any
 
 from rich.console import Console
 
@@ -13,7 +12,7 @@ from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.papers.common import census, decisions, examples
 from dualmech.crosscheck.papers.common.decisions import ESTIMATED, PLAIN, SUMMED, SURE
 from dualmech.crosscheck.papers.common.instances import BRAZIL_TABLE, CENSUS_TABLE, CMN, HISRACE, RHO
-from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, Show, Tasks, drawn, one_table
+from dualmech.crosscheck.papers.sheet import Columns, Picture, Row, Sheet, Show, Tasks, drawn, one_table
 from dualmech.crosscheck.printing import Interval, print_lines, table, yes_or_no
 from dualmech.workloads.domain import Domain
 
@@ -181,7 +180,7 @@ def _of_blocks(
     show: Show,
     rows: Tasks,
     domain: Domain,
-    draw: Callable[[Any, Sequence[Row]], None] | None = None,
+    draw: Picture | None = None,
 ) -> Sheet:
     """Return a sheet of blocks: of a population, or on a file of them; one of other cells is refused."""
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 from math import lcm, prod
-from typing import Any
 
 from . import noise
 from .exact import Given, Matrix, departed, expect, identity, power, root_above, root_below
@@ -77,13 +76,11 @@ class AskedTables:
         return dict(sorted(found.items()))
 
 
-def position(text: Any, count: int) -> int:
+def position(text: object, count: int) -> int:
     """Return which of some things a text names by its number."""
-    expect(
-        isinstance(text, str) and POSITION.fullmatch(text) is not None and int(text) < count,
-        f"{str(text)[:40]!r} is no number below {count}",
-    )
-    return int(text)
+    named = text if isinstance(text, str) and POSITION.fullmatch(text) is not None else str(count)
+    expect(int(named) < count, f"{str(text)[:40]!r} is no number below {count}")
+    return int(named)
 
 
 def by_attribute(given: Given, count: int) -> dict[int, Given]:
