@@ -15,12 +15,12 @@ import dualmech as dm
 from dualmech.command import options
 from dualmech.command.options import Layer, UsageError
 from dualmech.errors import DualmechError, FileFormatError, InvalidInputError, UncertifiedWarning
-from dualmech.problems.base import AnyProblem
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
     from dualmech.certificate import Certificate
     from dualmech.command.request import Request
+    from dualmech.problems.base import AnyProblem
     from dualmech.solution import Solution
     from dualmech.watching import Line
 
@@ -469,7 +469,7 @@ def plot(
 def explain(
     context: typer.Context,
     workload: options.Asked,
-    problem: options.AnyProblem = options.FITNESS_EXPLAINED,
+    problem: options.ExplainedProblem = options.FITNESS_EXPLAINED,
     targets: options.Targets = None,
     moe: options.Margins = None,
     weights: options.Weights = None,

@@ -314,7 +314,7 @@ Prior = Annotated[str | None, typer.Option(help="local: file with how likely eac
 Released = Annotated[str | None, typer.Option(help="reuse: file of the mechanism that is out already.")]
 Answers = Annotated[str | None, typer.Option(help="estimate: file of the noisy answers.")]
 Total = Annotated[float | None, typer.Option(help="estimate: the number of records, where it is known.")]
-AnyProblem = Annotated[
+ExplainedProblem = Annotated[
     Explained,
     typer.Option(
         "--problem",

@@ -19,6 +19,7 @@ from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputE
 from dualmech.geometry import base
 from dualmech.geometry.base import FitnessDual
 from dualmech.immutable import frozen_copy
+from dualmech.problems.base import AnyProblem
 from dualmech.progress import History, Progress, Status
 from dualmech.storage import codec
 from dualmech.validate import Array
@@ -59,19 +60,19 @@ class HardLimits:
         object.__setattr__(self, "held", held)
         object.__setattr__(self, "names", tuple(map(str, self.names)))
 
-    def numbers(self, problem: Any, factor: float) -> Any:
+    def numbers(self, problem: AnyProblem, factor: float) -> Array:
         """Return the problem's targets where the others than limits are `factor` times what was asked."""
         if np.shape(problem.targets) != self.held.shape:
             raise InvalidInputError(f"held must have an entry per target, {np.shape(problem.targets)}")
         return np.where(self.held == 1, problem.targets, factor / self.high * np.asarray(problem.targets))
 
-    def below(self, problem: object) -> Any:
+    def below(self, problem: AnyProblem) -> AnyProblem:
         """Return the problem at the factor `low`, at which weights prove that all that may be spent is needed."""
         found = copy.copy(problem)
         object.__setattr__(found, "targets", validate.positive(1, targets=self.numbers(problem, self.low)))
         return found
 
-    def certificate(self, problem: Any, judged: Certificate) -> Certificate:
+    def certificate(self, problem: AnyProblem, judged: Certificate) -> Certificate:
         """Return that of the factor, computed anew: `judged` is the problem's own of the answer at `high`."""
         bound, rounding = problem.geometry.bound(*problem.geometry.weights(self.dual), self.numbers(problem, self.low))
         proven = bound * (1 - rounding) >= self.cost
@@ -157,7 +158,7 @@ class Solution(Displayed, Generic[Dual, Made]):
     Solution(CERTIFIED, 1.333..., gap ..., FitnessForUse 2 × 2, dense)
     """
 
-    problem: Any
+    problem: AnyProblem
     primal: Any
     dual: Dual
     certificate: Certificate
@@ -333,7 +334,7 @@ class Solution(Displayed, Generic[Dual, Made]):
 
 
 def judged_solution(
-    problem: Any,
+    problem: AnyProblem,
     primal: Any,
     dual: Any,
     *,
@@ -410,7 +411,7 @@ def transfer(answer: Solution, problem: object, primal: object, dual: object) ->
     )
 
 
-def combine_factors(problem: Any, answers: Sequence[Solution], dual: Any, tol: float) -> Solution:
+def combine_factors(problem: AnyProblem, answers: Sequence[Solution], dual: Any, tol: float) -> Solution:
     """Return answers to the factors of a product, from whichever layer, as one to the product, judged anew.
 
     `dual` is the kind of the answers' dual weights: those of the product are tuples, one item per factor.

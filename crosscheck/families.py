@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dualmech.errors import InputTypeError
-from dualmech.problems.base import AnyProblem
 
 if TYPE_CHECKING:
     from dualmech.problems.base import Problem
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from dualmech.problems.softmax import SoftmaxFitness
     from dualmech.problems.weighting import QueryWeighting
 
-Measure = Callable[[AnyProblem], str]
+Measure = Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def _fitness_measure(problem: Problem) -> str:
     return "factor on the targets" if type(problem).__name__ == "PrivacyFirst" else "squared privacy cost"
 
 
-def _variance_measure(problem: AnyProblem) -> str:
+def _variance_measure(problem: Any) -> str:
     plain = not isinstance(problem.weights, tuple) and (problem.weights == 1).all()
     return "total variance" if plain else "weighted total variance"
 

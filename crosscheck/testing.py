@@ -15,7 +15,7 @@ from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, library
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.problems.base import Problem
+from dualmech.problems.base import AnyProblem
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
 
@@ -36,7 +36,7 @@ class KnownProblem:
     """
 
     name: str
-    problem: Problem
+    problem: AnyProblem
 
     @property
     def family(self) -> str:

@@ -89,7 +89,7 @@ class Publication(ReleasePlan):
         )
         return (*sides, *MEASURES), lines
 
-    def frame(self, table: str, level: float | None = None, simultaneous: bool = False) -> object:
+    def frame(self, table: str, level: float | None = None, simultaneous: bool = False) -> Any:
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
         return as_frame(*self.rows(table, level, simultaneous))
 

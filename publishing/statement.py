@@ -337,7 +337,7 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object
         text.detach()
 
 
-def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> object:
+def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
     """Return rows as a pandas DataFrame.
 
     Raises `BackendError` where pandas is not installed.

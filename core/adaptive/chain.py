@@ -39,7 +39,7 @@ Answers: TypeAlias = Any
 Rule = Callable[[int, Answers], npt.ArrayLike]
 """Takes a stage and the answers (n, k) of what is known by then, of n data sets; returns n decisions."""
 
-Measure = Callable[[GaussianPrivacy, Any, np.random.Generator], Answers]
+Measure = Callable[[Any, Any, np.random.Generator], Answers]
 """Takes a mechanism, data (n, d) or (d,), and a generator; returns noisy answers (n, m) or (m,).
 
 Of tables it takes tables of counts, and returns what `BlockMechanism.measure` does.

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ WORST = 3  # most constraints of a kind that are named
 Ranked = list[tuple[Any, float]]
 """Queries, tables or neighbours, the worst first, each with its ratio to its limit or with its cost."""
 
+Words = Callable[[Any], str]
+"""Says what one of these is called."""
+
 
 def ranked(values: Array) -> Ranked:
     """Return the largest few of some values, each with its position."""
@@ -38,17 +41,17 @@ def joined(parts: Iterable[Ranked]) -> Ranked:
     return [(tuple(index for index, _ in firsts), float(np.prod([value for _, value in firsts])))]
 
 
-def joined_words(words: Iterable[Callable[[Any], str]], index: Iterable[object]) -> str:
+def joined_words(words: Iterable[Words], index: Iterable[object]) -> str:
     """Return what one of a product is called: what each factor calls its own."""
     return " & ".join(each(own) for each, own in zip(words, index, strict=True))
 
 
-def variances_over(found: Ranked, words: Callable[[Any], str], limit: str = "its target") -> tuple[str, ...]:
+def variances_over(found: Ranked, words: Words, limit: str = "its target") -> tuple[str, ...]:
     """Say which queries or tables have more than their targets."""
     return tuple(f"{words(index)} has {_times(ratio, limit)}" for index, ratio in found if ratio > 1 + FEASIBLE)
 
 
-def costs_over(found: Ranked, limit: float, words: Callable[[Any], str]) -> tuple[str, ...]:
+def costs_over(found: Ranked, limit: float, words: Words) -> tuple[str, ...]:
     """Say which neighbours cost more than a limit."""
     return tuple(
         f"{words(index)} cost {_times(cost / limit, 'what is allowed')}"
@@ -106,6 +109,9 @@ Each time after the first, a growing margin is left for that."""
 ON_NEIGHBOURS = "dual weights on neighbours", "pair of neighbours"
 ON_QUERIES = "dual weights on queries", "query"
 
+Weights: TypeAlias = Any
+"""Dual weights of one side: an array; of a product a tuple of them, where noise is split as `FitnessDual` says."""
+
 DUST = 1e-12
 """Negative dual weights of up to this share of the largest are rounding."""
 
@@ -119,10 +125,10 @@ class FitnessDual:
     a tuple of such arrays, one per factor; where noise is split λ is one array per attribute, μ a `SplitWeights`.
     """
 
-    neighbour_weights: Any
-    query_weights: Any
+    neighbour_weights: Weights
+    query_weights: Weights
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Weights]:
         return iter((self.neighbour_weights, self.query_weights))
 
 
@@ -133,7 +139,7 @@ class VarianceDual:
     Any such weights prove a bound, whatever their scale; solvers return them with ``Σ λ_i = 1``.
     """
 
-    neighbour_weights: Any
+    neighbour_weights: Weights
 
 
 class Forms(Protocol[NumbersIn]):
@@ -332,7 +338,7 @@ def scale_to_limit(
     return noise
 
 
-def given_weights(dual: Any, queries: bool) -> tuple[Any, Any]:
+def given_weights(dual: Any, queries: bool) -> tuple[Weights, Weights]:
     """Return what was given as weights on neighbours and, if asked for, on queries; anything but a pair is refused."""
     if not queries:
         return getattr(dual, "neighbour_weights", dual), None

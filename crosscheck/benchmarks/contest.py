@@ -119,7 +119,7 @@ class Contest:
     repeats: int = REPEATS  # How often a solve that is not long is measured
     long: float = LONG
 
-    def measure(self) -> list[dict[str, object]]:
+    def measure(self) -> list[dict[str, Any]]:
         """Solve every size with every contender that is not too slow for it; seconds include the certificate."""
         entries: list[Timing] = []
         with without_warnings():

@@ -81,7 +81,7 @@ def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> LocalTiming
     )
 
 
-def measure() -> dict[str, object]:
+def measure() -> dict[str, Any]:
     """Measure every instance, and one step of gradient descent."""
     entries = []
     with without_warnings():

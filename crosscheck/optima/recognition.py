@@ -111,7 +111,7 @@ class _Conditions:
         weights = shares / shares.sum(), own / max(own @ _doubles(self.limits[self.seen]), 1e-300)
         return _from_doubles(np.concatenate([sigma[self.upper], *weights, [t]]))
 
-    def parts(self, unknowns: Units) -> tuple[Units, Units, Units, Any]:
+    def parts(self, unknowns: Units) -> tuple[Units, Units, Units, Units]:
         """Return Σ, λ, μ of the queries that carry weight, and t."""
         ends = np.cumsum([len(self.upper[0]), len(self.neighbours), len(self.seen)])
         entries, lam, mu, (t,) = np.split(unknowns, ends)
@@ -251,7 +251,7 @@ def _product(left: Units, right: Units) -> Units:
     return left @ right >> BITS
 
 
-def _units(rows: Any) -> Units:
+def _units(rows: Units) -> Units:
     """Return fractions in units, rounded down."""
     return np.array([[each.numerator * ONE // each.denominator for each in row] for row in rows], dtype=object)
 

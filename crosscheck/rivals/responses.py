@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,7 @@ class LocalRival(ABC):
         """Return ``T_u`` (n,): total variance over all queries that one user of each type adds."""
 
     @abstractmethod
-    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> object:
+    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> Any:
         """Draw the report of one user of a type, for study: whoever knows the seed knows the user."""
 
     @abstractmethod

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -265,7 +265,7 @@ class FittedTables:
             raise InvalidInputError("only a fit of whole numbers has records: fitted(integer=True)")
         return self._data.records()
 
-    def frame(self) -> object:
+    def frame(self) -> Any:
         """Return `records` as a pandas DataFrame, with labels in place of codes."""
         return as_frame(self.attributes, self._labelled())
 

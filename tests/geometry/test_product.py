@@ -118,7 +118,7 @@ class TestAgainstDense:
         for factor in problem.factors:
             sizes = factor.workload.shape
             if factor.geometry.name == "blocks":
-                points.append(rng.uniform(0.1, 9, len(factor.workload.lattice.axes)))
+                points.append(rng.uniform(0.1, 9, len(factor.geometry.keys)))
                 weights.append((np.ones(1), rng.uniform(0, 1, len(factor.targets))))
             else:
                 root = rng.standard_normal((len(factor.basis), len(factor.basis)))
