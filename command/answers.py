@@ -212,14 +212,7 @@ def _by_table(out: Console, problem: AnyProblem, prices: Array, forms: Any, term
     fitness = problem.numbers == "targets"
     asked, given = ("target variance", problem.targets) if fitness else ("weight", problem.weights)
     orbits = getattr(problem.geometry, "tables", np.arange(len(given)))
-    headings = (
-        "table",
-        "tables",
-        asked,
-        "variance",
-        "margin",
-        "share of bill" if fitness else "share of total",
-    )
+    headings = ("table", "tables", asked, "variance", "margin", "share of bill" if fitness else "share of total")
     rows = []
     for label, inside in _tables_by_name(problem.workload, problem.geometry.workload):
         own = forms.variances[np.isin(orbits, inside)]

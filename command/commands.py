@@ -63,8 +63,7 @@ def solve(
         typer.Option(callback=options.tolerance, help="Gap to prove. [default: 1e-6 fast, by backend otherwise]"),
     ] = None,
     refine: Annotated[
-        bool,
-        typer.Option("--refine", help="fitness: break ties, for the least sorted privacy profile."),
+        bool, typer.Option("--refine", help="fitness: break ties, for the least sorted privacy profile.")
     ] = False,
     start: Annotated[
         str | None,
@@ -74,13 +73,11 @@ def solve(
         float | None, typer.Option(help="Seconds after which the best answer so far is judged and kept.")
     ] = None,
     threads: Annotated[
-        int | None,
-        typer.Option(help="Threads of linear algebra. [default: $DUALMECH_THREADS, else 1]"),
+        int | None, typer.Option(help="Threads of linear algebra. [default: $DUALMECH_THREADS, else 1]")
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")] = None,
     prove: Annotated[
-        str | None,
-        typer.Option(help="Write a proof in whole numbers to this .json file. See verify."),
+        str | None, typer.Option(help="Write a proof in whole numbers to this .json file. See verify.")
     ] = None,
 ) -> None:
     """Find the best noise for a workload and prove how good it is."""
@@ -231,13 +228,11 @@ def waste(
     context: typer.Context,
     workload: options.Workload,
     practice: Annotated[
-        str,
-        typer.Option(help="How ρ is split over the tables: equal, or a .csv file of lines of name,share."),
+        str, typer.Option(help="How ρ is split over the tables: equal, or a .csv file of lines of name,share.")
     ] = "equal",
     rho: options.Rho = None,
     as_drawn: Annotated[
-        bool,
-        typer.Option("--as-drawn", help="Each table is published with its own noise, not made consistent."),
+        bool, typer.Option("--as-drawn", help="Each table is published with its own noise, not made consistent.")
     ] = False,
     neighbours: options.Neighbours = None,
     output: Annotated[
@@ -278,16 +273,14 @@ def simulate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="MECHANISM",
-            help="File of a marginal mechanism, or of a solution of tables, of their attributes.",
+            metavar="MECHANISM", help="File of a marginal mechanism, or of a solution of tables, of their attributes."
         ),
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
     ],
     rng: Annotated[
-        int | None,
-        typer.Option(min=0, help="Seed of the noise, to repeat it. [default: from the operating system]"),
+        int | None, typer.Option(min=0, help="Seed of the noise, to repeat it. [default: from the operating system]")
     ] = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
 ) -> None:
@@ -403,10 +396,7 @@ def verify(
         elif workload is not None:
             of = checked.is_of(request.state())
     if not of:
-        typer.echo(
-            f"dualmech: REFUSED: {proof}: it is of another problem than {workload} with these options",
-            err=True,
-        )
+        typer.echo(f"dualmech: REFUSED: {proof}: it is of another problem than {workload} with these options", err=True)
         raise typer.Exit(3)
     answers.proof_line(printing.console(), checked)
     if shown is not None:
@@ -423,12 +413,10 @@ KINDS = ("covariance", "correlation", "variances", "profile", "tradeoff")
 def plot(
     solution: Annotated[str, typer.Argument(metavar="SOLUTION", help="File of a solution, as solve -o writes it.")],
     output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for the pictures, as SVG and PNG."),
+        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for the pictures, as SVG and PNG.")
     ],
     only: Annotated[
-        list[str] | None,
-        typer.Option(help=f"One of {', '.join(KINDS)}; several times for several. [default: all]"),
+        list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; several times for several. [default: all]")
     ] = None,
 ) -> None:
     """Draw an answer: its noise, prices, profile of neighbours, privacy against accuracy."""

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from dualmech.crosscheck.papers.sheet import Row
 
 app = typer.Typer(
-    cls=Grouped,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    cls=Grouped, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 
 WIDE = (
@@ -66,10 +62,7 @@ for posed in (commands.solve, commands.judge, commands.waste, verify, explain, r
 def crosscheck(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[TABLE]...",
-            help=f"{sheets.sheet_names()}. [default: {next(iter(sheets.SHEETS))}]",
-        ),
+        typer.Argument(metavar="[TABLE]...", help=f"{sheets.sheet_names()}. [default: {next(iter(sheets.SHEETS))}]"),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Rows to solve at a time.")] = 1,

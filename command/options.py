@@ -113,9 +113,7 @@ USES = (
         ("verify",),
     ),
     Use(
-        ("geometry",),
-        lambda given: given["problem"] in ON_GEOMETRY,
-        f"belongs to --problem {' or '.join(ON_GEOMETRY)}",
+        ("geometry",), lambda given: given["problem"] in ON_GEOMETRY, f"belongs to --problem {' or '.join(ON_GEOMETRY)}"
     ),
     Use(("z",), lambda given: given["moe"] is not None, "is for --moe", ("verify",)),
     Use(
@@ -163,17 +161,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Privacy": ("rho", "epsilon", "delta", "ledger"),
     "What is written": ("output", "prove", "latex", "fitted", "dry_run"),
     OTHERS: (
-        *(
-            "weights",
-            "design",
-            "privacy",
-            "query_weights",
-            "criterion",
-            "prior",
-            "released",
-            "answers",
-            "total",
-        ),
+        *("weights", "design", "privacy", "query_weights", "criterion", "prior", "released", "answers", "total"),
         *("t1", "t2", "total_weight"),
     ),
     "For experts": (
@@ -307,8 +295,7 @@ AnyEpsilon = Annotated[
 ]
 AnyDelta = Annotated[float | None, typer.Option("--delta", help="fitness: δ at which ε is spent.")]
 Criterion = Annotated[
-    str | None,
-    typer.Option(help="local: the average user's variance or the worst one's. [default: average]"),
+    str | None, typer.Option(help="local: the average user's variance or the worst one's. [default: average]")
 ]
 Prior = Annotated[str | None, typer.Option(help="local: file with how likely each user type is.")]
 Released = Annotated[str | None, typer.Option(help="reuse: file of the mechanism that is out already.")]
@@ -352,8 +339,7 @@ Caps = Annotated[
 Quantile = Annotated[
     float | None,
     typer.Option(
-        "--z",
-        help="Margin of error in standard deviations. [default: 1.645; of a specification, that of its level]",
+        "--z", help="Margin of error in standard deviations. [default: 1.645; of a specification, that of its level]"
     ),
 ]
 Weights = Annotated[
@@ -367,8 +353,7 @@ Design = Annotated[
     ),
 ]
 Kind = Annotated[
-    Privacy | None,
-    typer.Option(help="weighting: Gaussian noise, or Laplace noise. [default: approximate]"),
+    Privacy | None, typer.Option(help="weighting: Gaussian noise, or Laplace noise. [default: approximate]")
 ]
 CostSharpness = Annotated[float | None, typer.Option("--t1", help="softmax: sharpness of the soft maximum of costs.")]
 VarianceSharpness = Annotated[
@@ -397,7 +382,6 @@ Neighbours = Annotated[
 Geometry = Annotated[
     str,
     typer.Option(
-        "--geometry",
-        help="fitness, variance: how noise is evaluated, auto, dense, blocks, product, split or stream.",
+        "--geometry", help="fitness, variance: how noise is evaluated, auto, dense, blocks, product, split or stream."
     ),
 ]

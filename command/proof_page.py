@@ -14,14 +14,7 @@ import numpy as np
 from dualmech.command.inputs import labels
 from dualmech.crosscheck.families import family_of
 from dualmech.crosscheck.optima.rationals import ExactProof
-from dualmech.crosscheck.optima.surds import (
-    LARGEST_DENOMINATOR,
-    Number,
-    Surd,
-    latex,
-    radicals_of,
-    simplest_between,
-)
+from dualmech.crosscheck.optima.surds import LARGEST_DENOMINATOR, Number, Surd, latex, radicals_of, simplest_between
 from dualmech.crosscheck.printing import free_lines, interval_text, neighbours_lines
 from dualmech.errors import DualmechError
 from dualmech.problems.base import Problem

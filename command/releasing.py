@@ -26,8 +26,7 @@ def release(
     ],
     source: Annotated[str, typer.Argument(metavar="SOLUTION", help="File of a solution, whose workload is published.")],
     output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement."),
+        str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement.")
     ] = None,
     rho: Annotated[
         str | None,
@@ -44,8 +43,7 @@ def release(
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
     fitted: Annotated[
-        bool,
-        typer.Option("--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside."),
+        bool, typer.Option("--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside.")
     ] = False,
     ledger: Annotated[
         str | None,
@@ -59,8 +57,7 @@ def release(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run",
-            help="Print exact cost and margins and draw nothing: of the records the header alone is read.",
+            "--dry-run", help="Print exact cost and margins and draw nothing: of the records the header alone is read."
         ),
     ] = False,
 ) -> None:

@@ -57,11 +57,7 @@ def matrices_problems() -> dict[str, Stated]:
     found: dict[str, Stated] = {}
     for name, build in asked.items():
         found |= both(name, build)
-    for name, moves in (
-        ("replaced", "replace"),
-        ("three-records", "add-remove:3"),
-        ("household", household(8, 2)),
-    ):
+    for name, moves in (("replaced", "replace"), ("three-records", "add-remove:3"), ("household", household(8, 2))):
         found |= both(f"prefix-8-{name}", asked["prefix-8"], neighbours=moves)
     return found
 
@@ -341,10 +337,7 @@ def softmax_problems() -> dict[str, Stated]:
 
 
 def _softmax_state(
-    build: Callable[[], Workload],
-    sharpness: float,
-    total_weight: float = 0.0,
-    neighbours: NeighboursLike = None,
+    build: Callable[[], Workload], sharpness: float, total_weight: float = 0.0, neighbours: NeighboursLike = None
 ) -> SoftmaxFitness:
     """State a problem with targets from 1 to 10 and both maxima alike in sharpness."""
     workload = build()

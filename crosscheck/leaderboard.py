@@ -149,15 +149,7 @@ def _entry(solver: str, path: Path, listed: Mapping[str, Proven], seen: set[str]
     try:
         kind, given, seconds = _read(path)
         found, fault = _judged(problem, kind, given, known, scaled)
-    except (
-        DualmechError,
-        CertificateError,
-        OSError,
-        ValueError,
-        TypeError,
-        ArithmeticError,
-        MemoryError,
-    ) as error:
+    except (DualmechError, CertificateError, OSError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         return Entry(solver, name, fault=str(error).removeprefix(f"{path}: "))
     if fault:
         return Entry(solver, name, found.objective, seconds=seconds, fault=fault)

@@ -172,11 +172,7 @@ def read(path: str | PathLike[str]) -> SparseProgram:
 
     Raises `FileFormatError` for what is none: with the line, where an entry is wrong.
     """
-    with (
-        reading.errors_naming(path),
-        reading.decoding_errors(path, "SDPA"),
-        reading.opened_lines(path) as given,
-    ):
+    with reading.errors_naming(path), reading.decoding_errors(path, "SDPA"), reading.opened_lines(path) as given:
         lines = enumerate(given, start=1)
         remarks, head = [], []
         for _, line in lines:

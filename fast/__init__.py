@@ -13,14 +13,7 @@ from dualmech.fast import common, fitness, own, reuse, weighting
 from dualmech.fast.common import chain
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
 from dualmech.fast.engine.loop import Limits
-from dualmech.fast.fitness import (
-    FitnessOptions,
-    LocalOptions,
-    MethodOptions,
-    OrbitOptions,
-    SmoothOptions,
-    StartOptions,
-)
+from dualmech.fast.fitness import FitnessOptions, LocalOptions, MethodOptions, OrbitOptions, SmoothOptions, StartOptions
 from dualmech.fast.local import estimate, strategy
 from dualmech.fast.own import register
 from dualmech.fast.reductions import OPTIONS
@@ -46,16 +39,7 @@ from dualmech.solution import Solution, require_solution, warn_if_uncertified
 from dualmech.threads import blas_threads
 from dualmech.watching import verbosely
 
-__all__ = [
-    "EigenDesign",
-    "SoftmaxOptions",
-    "chain",
-    "eigen_design",
-    "eigen_weights",
-    "refine",
-    "register",
-    "solve",
-]
+__all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "register", "solve"]
 
 Solver = Callable[..., Solution]
 

@@ -211,10 +211,7 @@ def solve(
         known = _weights(problem, start)
         found = [
             _solve_block(
-                problem.bounds[:, block, block],
-                chosen,
-                limits,
-                None if known is None else known[:, block, block],
+                problem.bounds[:, block, block], chosen, limits, None if known is None else known[:, block, block]
             )
             for block in problem.slices
         ]

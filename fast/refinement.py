@@ -68,14 +68,8 @@ def refine(
     >>> answer.profile.round(6), len(answer.stages), answer.certified
     (array([1.333333, 1.333333, 0.25    ]), 2, True)
     """
-    geometry, limits = (
-        accuracy_first(problem).geometry,
-        loop.Limits.validated(tol, MOST_STEPS, time_limit, callback),
-    )
-    with (
-        verbosely(verbose, "refinement", callback) as tell,
-        np.errstate(all="ignore"),
-    ):
+    geometry, limits = (accuracy_first(problem).geometry, loop.Limits.validated(tol, MOST_STEPS, time_limit, callback))
+    with verbosely(verbose, "refinement", callback) as tell, np.errstate(all="ignore"):
         reduction = Reduction.of(geometry, problem.targets)
         directions = np.eye(geometry.rank) if reduction.lift is None else reduction.lift
         within = replace(limits, tol=STAGE_GAP, callback=tell)

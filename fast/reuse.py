@@ -383,12 +383,7 @@ def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -
     known = problem.release_alone()
     if known is not None:
         return judged_solution(
-            problem,
-            *known,
-            tol=limits.tol,
-            otherwise=Status.ROUNDING,
-            message=NOTHING_FURTHER,
-            solver="fast:released",
+            problem, *known, tol=limits.tol, otherwise=Status.ROUNDING, message=NOTHING_FURTHER, solver="fast:released"
         )
     reduction = Reduction.of(problem.geometry, problem.row_by_row.targets)
     released = reduction.queries >= len(problem.targets)

@@ -154,10 +154,7 @@ def inverse_factor(covariance: Array) -> tuple[Array, Array]:
 
 
 def rounded_factor(
-    covariance: Array,
-    precisions: Sequence[int] = PRECISIONS,
-    least: int = LEAST_EXPONENT,
-    accuracy: float = ACCURACY,
+    covariance: Array, precisions: Sequence[int] = PRECISIONS, least: int = LEAST_EXPONENT, accuracy: float = ACCURACY
 ) -> tuple[Integers, Integers]:
     """Return F with ``F'F ⪯ Σ⁻¹`` on a grid, lower triangular: whole numbers and exponents of the rows.
 

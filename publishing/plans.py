@@ -15,11 +15,7 @@ from dualmech.accounting import LEVEL, level_of, normal_quantile
 from dualmech.display import Displayed, counted
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.mechanisms import records
-from dualmech.publishing.drawing import (
-    Measured,
-    is_records,
-    require_domain,
-)
+from dualmech.publishing.drawing import Measured, is_records, require_domain
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.specification import Specification
 from dualmech.publishing.statement import decimal_above, neighbours_text, plan_lines

@@ -17,19 +17,8 @@ from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.publishing.dense import DrawnRows, require_small
-from dualmech.publishing.drawing import (
-    Drawn,
-    Measured,
-    discrete_gaussian,
-    require_sampler,
-)
-from dualmech.publishing.plans import (
-    ReleasePlan,
-    as_fraction,
-    check_columns,
-    require_no_seed,
-    require_within,
-)
+from dualmech.publishing.drawing import Drawn, Measured, discrete_gaussian, require_sampler
+from dualmech.publishing.plans import ReleasePlan, as_fraction, check_columns, require_no_seed, require_within
 from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.published import published_tables

@@ -243,10 +243,7 @@ def reachable(workload: Workload, asked: object) -> Any:
         return asked
     (axis,) = workload.domain.axes([asked.attribute])
     groups = min(asked.groups, workload.domain.shape[axis])
-    tried = [
-        asked,
-        *(Contributions(-(-asked.members * groups // m), asked.attribute, m) for m in range(groups, 0, -1)),
-    ]
+    tried = [asked, *(Contributions(-(-asked.members * groups // m), asked.attribute, m) for m in range(groups, 0, -1))]
     for each in tried:
         with contextlib.suppress(InvalidInputError):
             FitnessForUse(workload, 1.0, neighbours=each)

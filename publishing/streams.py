@@ -15,13 +15,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.stream import factor_squares, stream_in
 from dualmech.linalg import EPS
 from dualmech.mechanisms.stream import InverseRoot, StreamMechanism, inverse_root
-from dualmech.publishing.drawing import (
-    Counts,
-    Exact,
-    Noise,
-    counted_vector,
-    whole_counts,
-)
+from dualmech.publishing.drawing import Counts, Exact, Noise, counted_vector, whole_counts
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain

@@ -54,11 +54,7 @@ def least(aim: fitness.Aim, stated: Stated, formulation: str) -> cp.Problem:
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(
         cp.Minimize(aim.minimise),
-        [
-            *bounds,
-            label("privacy", costs <= aim.cost_limit),
-            label("accuracy", seen <= aim.variance_limits),
-        ],
+        [*bounds, label("privacy", costs <= aim.cost_limit), label("accuracy", seen <= aim.variance_limits)],
     )
 
 
@@ -174,14 +170,7 @@ class BlockUnits:
         cost, variance = float(costs.max()), float(seen.max())
         levels, lifts = levels / variance, [lift / np.sqrt(variance) for lift in lifts]
         unit = cost * variance
-        return cls(
-            problem,
-            stated.scaled(unit, rows, levels, lifts),
-            levels,
-            lifts,
-            unit,
-            float(seen.sum()) / variance,
-        )
+        return cls(problem, stated.scaled(unit, rows, levels, lifts), levels, lifts, unit, float(seen.sum()) / variance)
 
     @property
     def ones(self) -> Array:
@@ -296,11 +285,7 @@ def _read(
         program = least(fitness.accuracy_first(scaled.ones), scaled.stated, formulation)
         kinds = ("privacy", "accuracy")
     return attempts.Readout(
-        program,
-        scaled,
-        covariance=lambda: scaled.noise_vector(program.var_dict),
-        dual=scaled.dual,
-        constraints=kinds,
+        program, scaled, covariance=lambda: scaled.noise_vector(program.var_dict), dual=scaled.dual, constraints=kinds
     )
 
 

@@ -57,11 +57,7 @@ def _state(
 
 
 def _write(
-    problem: FitnessForUse | PrivacyFirst,
-    formulation: str,
-    *,
-    sharpness: float | None = None,
-    orbits: object = None,
+    problem: FitnessForUse | PrivacyFirst, formulation: str, *, sharpness: float | None = None, orbits: object = None
 ) -> cp.Problem:
     if sharpness is not None and formulation != "logdet":
         raise InvalidInputError(f"sharpness belongs to formulation 'logdet', not to {formulation!r}")
@@ -73,10 +69,7 @@ def _write(
 
 
 def _read(
-    problem: FitnessForUse | PrivacyFirst,
-    formulation: str,
-    request: attempts.BackendRequest,
-    orbits: object = None,
+    problem: FitnessForUse | PrivacyFirst, formulation: str, request: attempts.BackendRequest, orbits: object = None
 ) -> attempts.Readout:
     scaled = Scaled.of(problem)
     means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)

@@ -202,10 +202,7 @@ def _projection_read(problem: LocalProjection, formulation: str, request: attemp
     scaled = _ProjectionUnits.of(problem)
     program = quadratic_projection(scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight)
     return attempts.Readout(
-        program,
-        scaled,
-        covariance=lambda: program.var_dict["Q"].value,
-        dual=lambda: _multipliers(program, scaled),
+        program, scaled, covariance=lambda: program.var_dict["Q"].value, dual=lambda: _multipliers(program, scaled)
     )
 
 
@@ -271,6 +268,5 @@ def quadratic_reconstruction(queries: Array, strategy: Array, prior: Array) -> c
     V = cp.Variable((len(queries), len(strategy)), name="V")
     roots = np.sqrt(len(prior) * strategy @ prior)
     return cp.Problem(
-        cp.Minimize(cp.sum_squares(cp.multiply(V, np.broadcast_to(roots, V.shape)))),
-        [label("unbiased", V @ Q == W)],
+        cp.Minimize(cp.sum_squares(cp.multiply(V, np.broadcast_to(roots, V.shape)))), [label("unbiased", V @ Q == W)]
     )

@@ -54,8 +54,7 @@ def sdp(patterns: Array, directions: Array, root: Array) -> cp.Problem:
     T = cp.Variable((len(root), len(root)), name="T", symmetric=True)
     G = cp.reshape(products @ w, (size, size), order="C")
     return cp.Problem(
-        cp.Minimize(cp.trace(T)),
-        [label("schur", cp.bmat([[G, R.T], [R, T]]) >> 0), label("columns", P.T @ w == 1)],
+        cp.Minimize(cp.trace(T)), [label("schur", cp.bmat([[G, R.T], [R, T]]) >> 0), label("columns", P.T @ w == 1)]
     )
 
 
@@ -68,11 +67,7 @@ def socp(patterns: Array, root: Array, share: Array | None) -> cp.Problem:
     P, R = cp.Constant(patterns, name="P"), cp.Constant(root, name="R")
     w, s = cp.Variable(len(patterns), name="w"), cp.Variable(len(patterns), name="s")
     U, t = cp.Variable((len(root), len(patterns)), name="U"), cp.Variable(name="t")
-    limits = [
-        label("unbiased", U @ P == R),
-        label("columns", P.T @ w == 1),
-        label("moments", _cones(w, s, U)),
-    ]
+    limits = [label("unbiased", U @ P == R), label("columns", P.T @ w == 1), label("moments", _cones(w, s, U))]
     if share is not None:
         return cp.Problem(cp.Minimize((P @ share) @ s), limits)
     users = P.T @ s - np.square(root).sum(axis=0) <= t
@@ -277,10 +272,7 @@ Proof = tuple[Array, ...] | None
 
 
 def _readout(
-    program: cp.Problem,
-    scaled: StrategyUnits,
-    weights: Callable[[], Array | None],
-    proof: Callable[[], Proof],
+    program: cp.Problem, scaled: StrategyUnits, weights: Callable[[], Array | None], proof: Callable[[], Proof]
 ) -> attempts.Readout:
     def multipliers() -> LocalDual:
         found = proof()
@@ -401,10 +393,7 @@ def relaxation(root: Array, basis: Array, share: Array, epsilon: float) -> cp.Pr
         cp.Minimize(cp.trace(T)),
         [
             label("schur", cp.bmat([[G, R.T], [R, T]]) >> 0),
-            label(
-                "columns",
-                unit * (size * a + c * (share @ b)) * ones + unit * c * (size * b + c * (B @ share)) == 1,
-            ),
+            label("columns", unit * (size * a + c * (share @ b)) * ones + unit * c * (size * b + c * (B @ share)) == 1),
             label("moments", moments >> 0),
             label("squares", cp.diag(B) == b),
             label("both", B[u, v] >= 0),

@@ -25,10 +25,7 @@ CONES = frozenset({"PSD", "ExpCone"})
 
 
 def smoothed(
-    formulation: str,
-    arrays: tuple[Array, Array, Array],
-    sharpness: tuple[float, float],
-    total_weight: float = 0.0,
+    formulation: str, arrays: tuple[Array, Array, Array], sharpness: tuple[float, float], total_weight: float = 0.0
 ) -> cp.Problem:
     """State Equation 8 over `arrays` BU, L and c: soft maxima of all costs and of all ratios, and w times the total.
 

@@ -78,10 +78,7 @@ def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:
     u, v = cp.Variable(len(costs), name="u"), cp.Variable(len(costs), name="v")
     return cp.Problem(
         cp.Minimize(c @ v),
-        [
-            label("inverse_square", cp.PowCone3D(v, u, np.ones(len(costs)), 1 / 3)),
-            label("privacy", N.T @ u <= 1),
-        ],
+        [label("inverse_square", cp.PowCone3D(v, u, np.ones(len(costs)), 1 / 3)), label("privacy", N.T @ u <= 1)],
     )
 
 
@@ -98,11 +95,7 @@ def _read(problem: QueryWeighting, formulation: str, request: attempts.BackendRe
     scaled = _WeightingUnits.of(problem)
     program = STATEMENTS[formulation](scaled.costs, scaled.sensitivities)
     return attempts.Readout(
-        program,
-        scaled,
-        covariance=lambda: program.var_dict["u"].value,
-        dual=scaled.dual,
-        constraints=("privacy",),
+        program, scaled, covariance=lambda: program.var_dict["u"].value, dual=scaled.dual, constraints=("privacy",)
     )
 
 

@@ -157,11 +157,7 @@ def files_are_judged_anew(run: Run) -> None:
 
 def copies_are_equal(run: Run) -> None:
     """Pickled and copied problems are the same problem, and pickled answers are certified as before."""
-    for again in (
-        pickle.loads(pickle.dumps(run.problem)),
-        copy.deepcopy(run.problem),
-        copy.copy(run.problem),
-    ):
+    for again in (pickle.loads(pickle.dumps(run.problem)), copy.deepcopy(run.problem), copy.copy(run.problem)):
         assert run.problem.same_as(again) and run.problem == again and hash(run.problem) == hash(again)
     assert run.problem != run.case.other()
     answer = run.answer("fast")
@@ -310,14 +306,7 @@ ABILITIES: dict[str, Callable[[Any, Solution, Any], Any]] = {
 """What may be asked beyond the judge and a mechanism's privacy and variances."""
 
 BY_MATRIX = {
-    *(
-        "the covariance of all noise",
-        "the basis",
-        "the cost matrix",
-        "the order of profiles",
-        "stacks",
-        "other rows",
-    ),
+    *("the covariance of all noise", "the basis", "the cost matrix", "the order of profiles", "stacks", "other rows"),
     *("reuse", "refinement", "a soft maximum", "symmetries"),
 }
 """What is asked of one matrix of noise."""

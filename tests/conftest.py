@@ -8,15 +8,7 @@ from hypothesis import HealthCheck, settings
 # Printed lines are compared: what a shell or a service says of its terminal is not for the tests.
 for name in (
     *("FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"),
-    *(
-        "COLUMNS",
-        "LINES",
-        "TERMINAL_WIDTH",
-        "TTY_COMPATIBLE",
-        "TTY_INTERACTIVE",
-        "JUPYTER_COLUMNS",
-        "JUPYTER_LINES",
-    ),
+    *("COLUMNS", "LINES", "TERMINAL_WIDTH", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "JUPYTER_COLUMNS", "JUPYTER_LINES"),
     *("MPLBACKEND", "PYTHONWARNINGS", "PYTHONOPTIMIZE"),
 ):
     os.environ.pop(name, None)
@@ -34,10 +26,7 @@ settings.register_profile(
     derandomize=False,
     database=None,
     max_examples=50,
-    suppress_health_check=[
-        HealthCheck.filter_too_much,
-        HealthCheck.too_slow,
-    ],  # of the seed, not of what is tested
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],  # of the seed, not of what is tested
 )
 settings.load_profile("house")
 

@@ -143,11 +143,7 @@ def _structured(rng: Rng) -> tuple[str, Workload, tuple[str, ...]]:
     first = sizes[0]
     if kind == 0:
         ways = int(rng.integers(1, len(sizes) + 1))
-        return (
-            f"marginals {sizes}:{ways}",
-            workloads.marginals(domain, ways=ways),
-            ("blocks", "dense"),
-        )
+        return (f"marginals {sizes}:{ways}", workloads.marginals(domain, ways=ways), ("blocks", "dense"))
     if kind == 1:
         return f"circle {first + 1}", workloads.circular_ranges(first + 1), ("blocks", "dense")
     if kind == 2:
@@ -260,8 +256,7 @@ def _local(rng: Rng, family: str) -> RandomProblem:
     prior = weights / weights.sum() if kind == "prior" else None
     criterion = "average" if kind == "prior" else kind
     return RandomProblem(
-        f"{family}: {label}; epsilon {epsilon:.3g}, {kind}",
-        lambda: LocalStrategy(workload, epsilon, criterion, prior),
+        f"{family}: {label}; epsilon {epsilon:.3g}, {kind}", lambda: LocalStrategy(workload, epsilon, criterion, prior)
     )
 
 

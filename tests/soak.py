@@ -18,13 +18,7 @@ import random_problems
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement, meet
 from dualmech.crosscheck.proofs.prove import prove
-from dualmech.errors import (
-    BackendError,
-    CertificateError,
-    DualmechError,
-    InvalidInputError,
-    UncertifiedWarning,
-)
+from dualmech.errors import BackendError, CertificateError, DualmechError, InvalidInputError, UncertifiedWarning
 from dualmech.solution import Solution
 
 TOLERANCES = {"fast": 1e-6, "reference": 1e-4}

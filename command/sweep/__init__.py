@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 def sweep(
     grid: Annotated[
-        str,
-        typer.Argument(metavar="GRID", help="A TOML file of workloads, sizes, layers; see docs/sweeps.md."),
+        str, typer.Argument(metavar="GRID", help="A TOML file of workloads, sizes, layers; see docs/sweeps.md.")
     ],
     output: Annotated[
         str,

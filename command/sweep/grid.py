@@ -169,18 +169,7 @@ def _refuse_unused(stated: Stated) -> None:
 
 def _runs(stated: Stated, folder: Path) -> Iterator[Run]:
     """Yield the product; what a family, workload or layer has no use for is left out, so that runs may repeat."""
-    axes = (
-        "families",
-        "workloads",
-        "sizes",
-        "targets",
-        "rho",
-        "epsilon",
-        "seeds",
-        "tolerances",
-        "layers",
-        "backends",
-    )
+    axes = ("families", "workloads", "sizes", "targets", "rho", "epsilon", "seeds", "tolerances", "layers", "backends")
     count = 1
     for name in axes:
         count *= len(stated[name])

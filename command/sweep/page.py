@@ -85,14 +85,7 @@ def svg(figure: Figure, rows: Sequence[Row]) -> str:
         for number, (label, points) in enumerate(series.items()):
             colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
             shown = f"\u200b{printable(label)}"  # an underscore in front would hide it from the legend
-            axes.plot(
-                *zip(*points, strict=True),
-                marker,
-                color=colour,
-                label=shown,
-                alpha=0.7,
-                gid=f"series {number}",
-            )
+            axes.plot(*zip(*points, strict=True), marker, color=colour, label=shown, alpha=0.7, gid=f"series {number}")
         if series:
             axes.set_xscale("log", base=figure.base)
             axes.set_yscale("log")

@@ -108,11 +108,7 @@ class AdaptiveRelease(Uncopied):
     chosen: int | None  # the mechanism that it ended with
 
     def __init__(
-        self,
-        chain: Chain,
-        x: object,
-        rng: np.random.Generator | int | None = None,
-        measure: Measure = simulate_answers,
+        self, chain: Chain, x: object, rng: np.random.Generator | int | None = None, measure: Measure = simulate_answers
     ) -> None:
         of_tables = validate.instance(Chain, chain=chain).of_tables
         validate.function(measure=measure)

@@ -115,10 +115,7 @@ class ConfidenceRegion:
             larger = -(slope + np.copysign(root, slope))
             first, second = larger / square, -slack / larger
             steps = bounds / rates
-        reach = [
-            np.where(rates > 0, steps, np.inf).min(axis=0),
-            np.where(rates < 0, steps, -np.inf).max(axis=0),
-        ]
+        reach = [np.where(rates > 0, steps, np.inf).min(axis=0), np.where(rates < 0, steps, -np.inf).max(axis=0)]
         curved = square > 0
         high = np.where(curved, np.fmax(first, second), np.inf)
         low = np.where(curved, np.fmin(first, second), -np.inf)

@@ -102,9 +102,7 @@ def posterior_variances(
 
 
 def variance_reduction(
-    mechanisms: Sequence[LinearGaussianMechanism],
-    known: LinearGaussianMechanism,
-    prior: npt.ArrayLike | None = None,
+    mechanisms: Sequence[LinearGaussianMechanism], known: LinearGaussianMechanism, prior: npt.ArrayLike | None = None
 ) -> VarianceReduction:
     """Compare mechanisms by how much of the uncertainty about their own queries each would take away.
 

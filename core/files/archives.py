@@ -169,12 +169,7 @@ def listed_names(path: FilePath) -> str:
 @contextlib.contextmanager
 def _members(path: FilePath) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
     """Open an archive, and find its arrays by name in its list of contents."""
-    with (
-        errors_naming(path),
-        opened(path) as handle,
-        decoding_errors(path, ".npz"),
-        zipfile.ZipFile(handle) as archive,
-    ):
+    with errors_naming(path), opened(path) as handle, decoding_errors(path, ".npz"), zipfile.ZipFile(handle) as archive:
         members = {}
         for entry in archive.infolist():
             name = entry.filename.removesuffix(".npy")

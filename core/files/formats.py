@@ -294,10 +294,7 @@ def workload_arrays(workload: Workload) -> Arrays:
         arrays |= {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     else:
         arrays["matrix"] = matrix
-    arrays |= {
-        "names": as_text_array("names", workload.names),
-        "groups": as_text_array("groups", workload.groups),
-    }
+    arrays |= {"names": as_text_array("names", workload.names), "groups": as_text_array("groups", workload.groups)}
     if workload.cell_names is not None:
         arrays["cell_names"] = as_text_array("cell_names", workload.cell_names)
     if workload.domain is not None:

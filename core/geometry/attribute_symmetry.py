@@ -139,10 +139,7 @@ class AttributeSymmetry:
         sizes = self.sizes
         own = self.classes == np.arange(len(sizes))[:, None]
         return Parts(
-            self.labels,
-            np.diag(1 / sizes),
-            own * (self.dimensions / sizes[self.classes]),
-            np.ones(len(sizes)),
+            self.labels, np.diag(1 / sizes), own * (self.dimensions / sizes[self.classes]), np.ones(len(sizes))
         )
 
     def _fourier_parts(self, queries: Workload | None) -> Parts:

@@ -154,10 +154,7 @@ class Persons(Pairs):
         """
         rule.check(domain)
         blocks = list(keys)
-        groups, seen = (
-            domain.names.index(rule.attribute),
-            {axis for key in blocks for axis, _ in key} | {*wide},
-        )
+        groups, seen = (domain.names.index(rule.attribute), {axis for key in blocks for axis, _ in key} | {*wide})
         types = tuple(Types.of(symmetry) for symmetry in symmetries)
         most = _most_cells(rule, domain, symmetries, wide, seen)
         kept = [np.arange(len(each.first) if axis in seen else 1) for axis, each in enumerate(types)]
@@ -256,10 +253,7 @@ def _unordered(types: Sequence[Types], kept: Sequence[Index]) -> tuple[Index, ..
 
 
 def _ends(
-    types: Sequence[Types],
-    chosen: Sequence[Index],
-    symmetries: Sequence[AttributeSymmetry],
-    wide: Iterable[int],
+    types: Sequence[Types], chosen: Sequence[Index], symmetries: Sequence[AttributeSymmetry], wide: Iterable[int]
 ) -> tuple[Index, Index]:
     """Return the orbits of both cells of each kind of pairs."""
     first, second = np.zeros(len(chosen[0]), dtype=np.intp), np.zeros(len(chosen[0]), dtype=np.intp)

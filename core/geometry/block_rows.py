@@ -106,10 +106,7 @@ class BlockRows:
             if axis in asked:
                 component_norms = asked[axis].component_norms
                 own = (int(each) for each in np.flatnonzero(np.any(component_norms, axis=0)))
-                factors = [
-                    ((), asked[axis].means),
-                    *((((axis, each),), component_norms[:, [each]]) for each in own),
-                ]
+                factors = [((), asked[axis].means), *((((axis, each),), component_norms[:, [each]]) for each in own)]
             found = [
                 (key + more, linalg.kronecker([values, factor])) for key, values in found for more, factor in factors
             ]
@@ -125,10 +122,7 @@ class BlockRows:
         rows = [np.concatenate(self.rows[key]) for key in keys]
         squares = [np.concatenate(self.values[key])[:, 0] ** 2 for key in keys]
         columns = np.repeat(np.arange(len(keys)), [len(each) for each in rows])
-        entries = (
-            np.concatenate([np.zeros(0), *squares]),
-            (np.concatenate([np.zeros(0, int), *rows]), columns),
-        )
+        entries = (np.concatenate([np.zeros(0), *squares]), (np.concatenate([np.zeros(0, int), *rows]), columns))
         matrix = sp.csr_array(entries, shape=(orbits, len(keys)))
         return keys, matrix, np.array([self.cells_of(key)[0] for key in keys], dtype=np.intp)
 
@@ -136,11 +130,7 @@ class BlockRows:
         """Return the other blocks."""
         return tuple(
             Block.of(
-                key,
-                np.concatenate(self.rows[key]),
-                self.cells_of(key),
-                np.concatenate(values),
-                self.copies_of(key),
+                key, np.concatenate(self.rows[key]), self.cells_of(key), np.concatenate(values), self.copies_of(key)
             )
             for key, values in self.values.items()
             if values[0].shape[1] > 1

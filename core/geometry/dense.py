@@ -236,11 +236,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
     @classmethod
     def of(
-        cls,
-        workload: Workload,
-        basis: npt.ArrayLike | None,
-        neighbours: Matrix | None,
-        redundant: bool = False,
+        cls, workload: Workload, basis: npt.ArrayLike | None, neighbours: Matrix | None, redundant: bool = False
     ) -> Dense:
         """Check the three against each other and factor the workload over the basis.
 

@@ -77,8 +77,7 @@ class Orbits:
         count = cells if neighbours is None else neighbours.shape[1]
         if isinstance(permutations, Orbits):
             return cls(
-                _labels("neighbours", permutations.neighbours, count),
-                _labels("queries", permutations.queries, queries),
+                _labels("neighbours", permutations.neighbours, count), _labels("queries", permutations.queries, queries)
             )
         several = validate.sequence(orbits=permutations)
         numbers = problem.weights if hasattr(problem, "weights") else problem.targets

@@ -13,16 +13,7 @@ import scipy.special
 
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
-from dualmech.geometry.base import (
-    Geometry,
-    Index,
-    Judged,
-    Offer,
-    Ranked,
-    Request,
-    shares,
-    valid_weights,
-)
+from dualmech.geometry.base import Geometry, Index, Judged, Offer, Ranked, Request, shares, valid_weights
 from dualmech.geometry.causal import Causal
 from dualmech.geometry.dense import Dense, DenseForms, as_dual_weights, divided_covariance
 from dualmech.geometry.moves import LARGEST_DENSE

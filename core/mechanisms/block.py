@@ -224,10 +224,7 @@ class BlockTables(BlockNoise):
         """Return what was measured of the blocks on some attributes, once it has their shape."""
         if key_axes not in measured:
             raise InvalidInputError(f"measured must hold {self._shown(key_axes)}, at {key_axes}")
-        own, shape = (
-            validate.finite(**{f"measured[{key_axes}]": measured[key_axes]}),
-            self.extents(key_axes),
-        )
+        own, shape = (validate.finite(**{f"measured[{key_axes}]": measured[key_axes]}), self.extents(key_axes))
         if own.shape != shape:
             raise InvalidInputError(f"measured[{key_axes}] must have shape {shape}, got {own.shape}")
         return own

@@ -247,17 +247,7 @@ ProductQuery = Mapping[int, tuple[Array, Array]]
 class BlockNoise:
     """Noise on the blocks of tables; the parameters are those of `BlockMechanism`."""
 
-    __slots__ = (
-        "costs",
-        "domain",
-        "symmetries",
-        "known",
-        "moved",
-        "neighbours",
-        "pieces",
-        "rounding",
-        "workload",
-    )
+    __slots__ = ("costs", "domain", "symmetries", "known", "moved", "neighbours", "pieces", "rounding", "workload")
 
     domain: Domain
     symmetries: tuple[AttributeSymmetry, ...]
@@ -616,11 +606,7 @@ def refined_noise(
 
 
 def _rows(
-    attributes: Sequence[RefinedAttribute],
-    coarse: dict[int, int],
-    fine: Key,
-    piece: Piece,
-    classes: Sequence[int],
+    attributes: Sequence[RefinedAttribute], coarse: dict[int, int], fine: Key, piece: Piece, classes: Sequence[int]
 ) -> Noise:
     """Return what a piece releases of a finer block: rows over fine classes outside its key."""
     kept = dict(fine)

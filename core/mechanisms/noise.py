@@ -99,16 +99,7 @@ class IndependentForm:
 class NoisyQueries:
     """``x ↦ B x + N(0, Σ)``: the base of `LinearGaussianMechanism`, where the parameters are described."""
 
-    __slots__ = (
-        "_covariance",
-        "_exact",
-        "_form",
-        "_reduced",
-        "_profile",
-        "independent",
-        "neighbours",
-        "query_matrix",
-    )
+    __slots__ = ("_covariance", "_exact", "_form", "_reduced", "_profile", "independent", "neighbours", "query_matrix")
 
     query_matrix: Array
     neighbours: Matrix | None

@@ -279,10 +279,7 @@ def scaled_numbers(numbers: Any, factor: float) -> Any:
 
 
 def extra_for_free(
-    mechanism: LinearGaussianMechanism,
-    workload: Workload,
-    targets: npt.ArrayLike = 1.0,
-    alpha: float | None = None,
+    mechanism: LinearGaussianMechanism, workload: Workload, targets: npt.ArrayLike = 1.0, alpha: float | None = None
 ) -> PrivacyFirst:
     """State the problem of answering further queries as well as the free budget allows.
 

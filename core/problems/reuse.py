@@ -236,20 +236,13 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "released", "neighbours")
 
     def __init__(
-        self,
-        workload: Workload,
-        targets: npt.ArrayLike,
-        released: GaussianPrivacy,
-        neighbours: NeighboursLike = None,
+        self, workload: Workload, targets: npt.ArrayLike, released: GaussianPrivacy, neighbours: NeighboursLike = None
     ) -> None:
         released = as_matrix(released)
         if not isinstance(released, NoisyQueries):
             raise InputTypeError(f"released must be a LinearGaussianMechanism, got {type(released).__name__}")
         wish = FitnessForUse(
-            workload,
-            targets,
-            neighbours=released.neighbours if neighbours is None else neighbours,
-            geometry="dense",
+            workload, targets, neighbours=released.neighbours if neighbours is None else neighbours, geometry="dense"
         )
         if wish.workload.shape[1] != released.query_matrix.shape[1]:
             raise InvalidInputError(

@@ -99,15 +99,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
     accuracy_first: FitnessForUse = field(repr=False)
 
     dual_type: ClassVar[Callable[..., SoftmaxDual]] = SoftmaxDual
-    arguments: ClassVar[tuple[str, ...]] = (
-        "workload",
-        "targets",
-        "t1",
-        "t2",
-        "total_weight",
-        "basis",
-        "neighbours",
-    )
+    arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "t1", "t2", "total_weight", "basis", "neighbours")
 
     def __init__(
         self,

@@ -41,11 +41,7 @@ class Attributes:
 
 
 def best_split(
-    problem: FitnessForUse | TotalVariance,
-    tol: float,
-    alone: Alone,
-    balanced: Balanced,
-    late: Callable[[], bool],
+    problem: FitnessForUse | TotalVariance, tol: float, alone: Alone, balanced: Balanced, late: Callable[[], bool]
 ) -> tuple[SplitPoint, FitnessDual | VarianceDual, int]:
     """Return the best noise and the best weights of product form that were found, and the steps it took.
 

@@ -13,14 +13,7 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import (
-    ON_NEIGHBOURS,
-    costs_over,
-    neighbour_words,
-    ranked,
-    read_weights,
-    valid_weights,
-)
+from dualmech.geometry.base import ON_NEIGHBOURS, costs_over, neighbour_words, ranked, read_weights, valid_weights
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem
@@ -244,9 +237,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         if not self._meaningful(weights):
             return ()
         return costs_over(
-            ranked(self.loads.spent(weights)[0]),
-            1.0,
-            partial(neighbour_words, self.workload, self.neighbours),
+            ranked(self.loads.spent(weights)[0]), 1.0, partial(neighbour_words, self.workload, self.neighbours)
         )
 
     def prices(self, dual: WeightingDual | npt.ArrayLike) -> Array:

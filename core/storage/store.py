@@ -41,15 +41,7 @@ from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Status
-from dualmech.solution import (
-    SCHEMA,
-    VERSION,
-    Asked,
-    HardLimits,
-    Solution,
-    judged_solution,
-    warn_if_uncertified,
-)
+from dualmech.solution import SCHEMA, VERSION, Asked, HardLimits, Solution, judged_solution, warn_if_uncertified
 from dualmech.storage import codec
 from dualmech.storage.codec import (
     KINDS,
@@ -197,8 +189,7 @@ KINDS |= {
     "ProductWorkload": Kind(parts_of("factors"), lambda factors: kron(*factors)),
     "CircularWorkload": Kind(parts_of("bases"), CircularWorkload),
     "StreamWorkload": Kind(
-        lambda sums: {"steps": sums.shape[0], "decay": sums.decay},
-        lambda steps, decay: StreamWorkload(steps, decay),
+        lambda sums: {"steps": sums.shape[0], "decay": sums.decay}, lambda steps, decay: StreamWorkload(steps, decay)
     ),
     "RangeWorkload": Kind(lambda ranges: {"cells": ranges.shape[1]}, RangeWorkload),
     "SineWorkload": Kind(lambda sines: {"cells": sines.shape[1]}, SineWorkload),
@@ -447,8 +438,5 @@ def _reason(arrays: Arrays) -> Status:
 KEPT = (Solution, GaussianPrivacy, LocalMechanism)
 """What has a file, beside workloads."""
 
-READERS: dict[str, Callable[[FilePath], Any]] = {
-    SCHEMA: load_solution,
-    MECHANISM: load_mechanism,
-}
+READERS: dict[str, Callable[[FilePath], Any]] = {SCHEMA: load_solution, MECHANISM: load_mechanism}
 """By schema, what reads a file of it."""

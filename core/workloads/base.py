@@ -81,10 +81,7 @@ class Workload(Displayed):
             raise InputTypeError("workload must be a matrix, got a Workload; use it as it is")
         if hasattr(matrix, "columns") and hasattr(matrix, "dtypes"):
             rows, columns = frame_sides(matrix)
-            names, cell_names = (
-                rows if names is None else names,
-                columns if cell_names is None else cell_names,
-            )
+            names, cell_names = (rows if names is None else names, columns if cell_names is None else cell_names)
         values = validate.matrix(workload=matrix)
         queries, cells = int(values.shape[0]), int(values.shape[1])
         if domain is not None and validate.instance(Domain, domain=domain).cells != cells:

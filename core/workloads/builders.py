@@ -171,9 +171,7 @@ def random_range(d: int | DomainLike, m: int, rng: Seed) -> Workload:
 
 
 def range_marginals(
-    domain: DomainLike,
-    ways: int | Iterable[int] | None = None,
-    sets: Iterable[str | Iterable[str]] | None = None,
+    domain: DomainLike, ways: int | Iterable[int] | None = None, sets: Iterable[str | Iterable[str]] | None = None
 ) -> Workload:
     """Count the records in every range of chosen marginal tables.
 

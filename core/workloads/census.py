@@ -32,11 +32,7 @@ INSTITUTIONS = (
 )
 """Kinds of institutional group quarters."""
 
-NONINSTITUTIONS = (
-    "college or university student housing",
-    "military quarters",
-    "other noninstitutional facilities",
-)
+NONINSTITUTIONS = ("college or university student housing", "military quarters", "other noninstitutional facilities")
 """Kinds of other group quarters."""
 
 AGE_GROUPS = (0, 5, 10, 15, 18, 20, 21, 22, 25, 30, 35, 40, 45, 50, 55, 60, 62, 65, 67, 70, 75, 80, 85)
@@ -217,10 +213,7 @@ def _iterations() -> dict[str, dict[str, Workload]]:
     singles = {f"{race} alone": [code] for code, race in enumerate(RACES)}
     races = singles | {"two or more races": range(len(RACES), len(RACE_SETS))}
     lines = [_group_counts(len(RACE_SETS), {name: codes}) for name, codes in races.items()]
-    hispanic, other = (
-        _group_counts(2, {"Hispanic or Latino": [1]}),
-        _group_counts(2, {"not Hispanic or Latino": [0]}),
-    )
+    hispanic, other = (_group_counts(2, {"Hispanic or Latino": [1]}), _group_counts(2, {"not Hispanic or Latino": [0]}))
     whom: list[dict[str, Workload]] = [{"race": each} for each in lines]
     whom += [{"hispanic": hispanic}, *({"hispanic": other, "race": each} for each in lines)]
     return dict(zip(string.ascii_uppercase, whom, strict=False))

@@ -231,11 +231,7 @@ def random_marginals(domain: tabulations.DomainLike, tables: int, rng: np.random
     >>> sorted(set(dm.workloads.random_marginals([2, 3, 4], tables=2, rng=0).groups))
     ['a0', 'a1 x a2']
     """
-    table, count, generator = (
-        tabulations.as_domain(domain),
-        validate.size(tables=tables),
-        validate.generator(rng=rng),
-    )
+    table, count, generator = (tabulations.as_domain(domain), validate.size(tables=tables), validate.generator(rng=rng))
     attributes = len(table.names)
     if count >= 2**attributes:
         raise InvalidInputError(f"tables must be at most {2**attributes - 1}, the marginals, got {count}")

@@ -119,27 +119,18 @@ BUILT_IN = {
     "range_marginals": BuiltIn(workloads.range_marginals, "range_marginals:AxBx...:WAY,...", _TABLES, separator=":"),
     "marginals": BuiltIn(workloads.marginals, "marginals:AxBx...:WAY,...", _TABLES, separator=":"),
     "random_marginals": BuiltIn(
-        workloads.random_marginals,
-        "random_marginals:AxBx...,TABLES,SEED",
-        (_integers("x"), _integer, _integer),
+        workloads.random_marginals, "random_marginals:AxBx...,TABLES,SEED", (_integers("x"), _integer, _integer)
     ),
     "parity": BuiltIn(workloads.parity, "parity:ATTRIBUTES[:ORDER,...]", (_integer, _integers(",")), 1, separator=":"),
     "circular_ranges": BuiltIn(
-        workloads.circular_ranges,
-        "circular_ranges:N[:LENGTH,...]",
-        (_integer, _integers(",")),
-        1,
-        separator=":",
+        workloads.circular_ranges, "circular_ranges:N[:LENGTH,...]", (_integer, _integers(",")), 1, separator=":"
     ),
     "differences": BuiltIn(workloads.differences, "differences:N", (_integer,)),
     "affine": BuiltIn(workloads.affine, "affine:N:VALUE,...", (_integer, _integers(",")), separator=":"),
     "pl94": BuiltIn(workloads.pl94, "pl94"),
     "census_redistricting": BuiltIn(workloads.census_redistricting, "census_redistricting"),
     "sex_by_age": BuiltIn(
-        workloads.sex_by_age,
-        "sex_by_age[:BY RACE 0 or 1[,SINGLE YEARS 0 or 1[,AGES]]]",
-        (_flag, _flag, _integer),
-        3,
+        workloads.sex_by_age, "sex_by_age[:BY RACE 0 or 1[,SINGLE YEARS 0 or 1[,AGES]]]", (_flag, _flag, _integer), 3
     ),
     "census_tables": BuiltIn(workloads.census_tables, "census_tables[:AGES]", (_integer,), 1),
     "age_pyramid": BuiltIn(workloads.age_pyramid, "age_pyramid[:AGES[,ADULTS 0 or 1]]", (_integer, _flag), 2),

@@ -208,9 +208,7 @@ def prefix_gram(d: int) -> Array:
 
 
 def marginals_gram(
-    domain: DomainLike,
-    ways: int | Iterable[int] | None = None,
-    sets: Iterable[str | Iterable[str]] | None = None,
+    domain: DomainLike, ways: int | Iterable[int] | None = None, sets: Iterable[str | Iterable[str]] | None = None
 ) -> Array:
     """Return ``W' W`` (d, d) of `marginals`: entry (i, k) counts the tables in which both cells fall together.
 
@@ -233,9 +231,7 @@ def marginals_gram(
 
 
 def range_marginals_gram(
-    domain: DomainLike,
-    ways: int | Iterable[int] | None = None,
-    sets: Iterable[str | Iterable[str]] | None = None,
+    domain: DomainLike, ways: int | Iterable[int] | None = None, sets: Iterable[str | Iterable[str]] | None = None
 ) -> Array:
     """Return ``W' W`` (d, d) of `range_marginals`, however many ranges there are.
 

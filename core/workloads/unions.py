@@ -313,8 +313,7 @@ def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, obje
     if len({str(name) for name in tables}) < len(tables):
         raise InvalidInputError(f"tables must have names that differ as texts, got {[*tables]}")
     return UnionWorkload(
-        table_domain,
-        [_as_table(table_domain, str(name), asked, len(tables) == 1) for name, asked in tables.items()],
+        table_domain, [_as_table(table_domain, str(name), asked, len(tables) == 1) for name, asked in tables.items()]
     )
 
 

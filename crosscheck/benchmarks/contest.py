@@ -37,18 +37,7 @@ LONG = 1.0  # seconds above which a solve is measured once
 
 REPEATS = 5
 
-HEADINGS = (
-    "d",
-    "solver",
-    "CPU s",
-    "spread",
-    "wall s",
-    "ratio",
-    "proven gap",
-    "above the optimum",
-    "steps",
-    "status",
-)
+HEADINGS = ("d", "solver", "CPU s", "spread", "wall s", "ratio", "proven gap", "above the optimum", "steps", "status")
 
 
 class Answer(Protocol):
@@ -216,10 +205,7 @@ class PeerAnswer:
     objective: float
     gap: float
     iterations: int
-    left_out: tuple[float, float] = (
-        0.0,
-        0.0,
-    )  # seconds and CPU seconds of compiling, where they are not to count
+    left_out: tuple[float, float] = (0.0, 0.0)  # seconds and CPU seconds of compiling, where they are not to count
     status: Ended = Ended.ENDED
 
 
@@ -297,10 +283,7 @@ CONTEST = Contest(
             missing=_missing("jax_privacy"),
         ),
         Contender(
-            "CVXPY, Clarabel",
-            partial(by_reference, backend="CLARABEL"),
-            largest=32,
-            skipped="d = 64 takes it minutes",
+            "CVXPY, Clarabel", partial(by_reference, backend="CLARABEL"), largest=32, skipped="d = 64 takes it minutes"
         ),
         Contender("CVXPY, SCS", partial(by_reference, backend="SCS"), largest=32, skipped="likewise"),
     ),
@@ -395,10 +378,7 @@ PROGRAM1_CONTEST = Contest(
     (
         Contender("interior point", partial(fast.solve, tol=TOLERANCE)),
         Contender(
-            "Clarabel",
-            partial(by_reference, backend="CLARABEL"),
-            largest=1024,
-            skipped="d = 2048 takes it minutes",
+            "Clarabel", partial(by_reference, backend="CLARABEL"), largest=1024, skipped="d = 2048 takes it minutes"
         ),
         Contender(
             "Clarabel, as printed",
@@ -422,11 +402,7 @@ DUAL = "dual solver"
 
 def _softmax(method: str, problem: FitnessForUse, **options: Any) -> Solution:
     return fast.solve(
-        problem,
-        method=method,
-        options=fast.SoftmaxOptions(**options),
-        max_iterations=10**7,
-        time_limit=LONGEST,
+        problem, method=method, options=fast.SoftmaxOptions(**options), max_iterations=10**7, time_limit=LONGEST
     )
 
 

@@ -238,16 +238,7 @@ def lay_out_way(found: list[dict[str, float]]) -> TextTable:
 TARGET, WAY_TARGET = 100.0, 1e6  # variance of every answer
 PEOPLE, FITTED_TOLERANCE = 48_842, 1e-3
 
-FITTED_HEADINGS = (
-    "tables",
-    "queries",
-    "cells",
-    "of cliques",
-    "seconds",
-    "gap",
-    "seconds, whole",
-    "gap, whole",
-)
+FITTED_HEADINGS = ("tables", "queries", "cells", "of cliques", "seconds", "gap", "seconds, whole", "gap, whole")
 
 Codes = npt.NDArray[np.int64]
 
@@ -291,8 +282,7 @@ FITTED_CASES = (
     FittedCase("ages, and ages by sex, summed up; three others", _four),
     FittedCase("neighbours of eight Adult attributes, ages summed up", _eight),
     FittedCase(
-        "pairs along sixty attributes of ten values",
-        lambda: _neighbours(Domain({f"a{i}": 10 for i in range(60)})),
+        "pairs along sixty attributes of ten values", lambda: _neighbours(Domain({f"a{i}": 10 for i in range(60)}))
     ),
     FittedCase("all pairs of fourteen Adult attributes, at most twenty values each", _fourteen),
 )
@@ -342,12 +332,7 @@ def lay_out_fitted(found: list[Measured]) -> TextTable:
     rows = [
         (
             *(each["name"], str(each["queries"]), each["cells"], str(each["clique cells"])),
-            *(
-                f"{each['seconds']:.2g}",
-                f"{each['gap']:.2g}",
-                f"{each['seconds, whole']:.2g}",
-                f"{each['whole']:.2g}",
-            ),
+            *(f"{each['seconds']:.2g}", f"{each['gap']:.2g}", f"{each['seconds, whole']:.2g}", f"{each['whole']:.2g}"),
         )
         for each in found
     ]

@@ -32,10 +32,7 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
     "all range": workloads.all_range,
 }
 
-HEADINGS = (
-    *("workload", "n", "method", "seconds", "CPU", "objective", "gap", "/ trace bound"),
-    *("outputs", "status"),
-)
+HEADINGS = (*("workload", "n", "method", "seconds", "CPU", "objective", "gap", "/ trace bound"), *("outputs", "status"))
 
 STEP_HEADINGS = ("n", "outputs", "seconds a step", "CPU", "growth")
 
@@ -116,13 +113,7 @@ def tables(found: dict[str, Any]) -> list[TextTable]:
     solved = (
         (
             *(each.workload, str(each.users), each.method, f"{each.seconds:.3g}", f"{each.processor:.3g}"),
-            *(
-                f"{each.objective:.7g}",
-                f"{each.gap:.1e}",
-                f"{each.ratio:.4f}",
-                str(each.outputs),
-                each.status,
-            ),
+            *(f"{each.objective:.7g}", f"{each.gap:.1e}", f"{each.ratio:.4f}", str(each.outputs), each.status),
         )
         for each in (LocalTiming(**entry) for entry in found["entries"])
     )

@@ -263,10 +263,7 @@ COLUMNS: Columns = (
     ("problems", lambda row: str(len(row.backend.claims))),
     ("optimal", lambda row: str(len(row.backend.optimal))),
     ("reserved", lambda row: str(row.backend.count(INACCURATE))),
-    (
-        "none",
-        lambda row: str(row.backend.count(*{each.status for each in row.backend.claims} - ANSWERS)),
-    ),
+    ("none", lambda row: str(row.backend.count(*{each.status for each in row.backend.claims} - ANSWERS))),
     ("impossible", lambda row: str(row.backend.count(*IMPOSSIBLE))),
     ("below", lambda row: str(len(row.backend.below))),
     ("below, beyond tolerance", lambda row: str(row.backend.beyond(row.backend.below))),

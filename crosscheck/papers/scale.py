@@ -16,13 +16,7 @@ from dualmech import fast, reference, workloads
 from dualmech.crosscheck.agreement import VERDICTS, meet
 from dualmech.crosscheck.papers.sheet import Columns, Picture, Row, Sheet, drawn, one_table
 from dualmech.crosscheck.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
-from dualmech.crosscheck.printing import (
-    COLOURS,
-    Interval,
-    print_lines,
-    with_allowance,
-    without_warnings,
-)
+from dualmech.crosscheck.printing import COLOURS, Interval, print_lines, with_allowance, without_warnings
 from dualmech.geometry.split import Split
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.problems.fitness import FitnessForUse
@@ -56,11 +50,7 @@ PUBLISHED = {
 }
 """Sizes of the data sets of ResidualPlanner (NeurIPS 2023), as the code published with it has them."""
 
-NUMERICAL = {
-    "CPS": ("a0", "a1"),
-    "Adult": ("a0", "a2", "a9", "a10", "a11"),
-    "Loans": ("a0", "a1", "a2", "a3"),
-}
+NUMERICAL = {"CPS": ("a0", "a1"), "Adult": ("a0", "a2", "a9", "a10", "a11"), "Loans": ("a0", "a1", "a2", "a3")}
 """Their numerical attributes, as the code published with its successor has them (arXiv 2305.08175)."""
 
 CENSUS = Domain({"relationship": 42, "sex": 2, "age": 116, "hispanic": 2, "race": 63})
@@ -354,12 +344,7 @@ def of_data_set(name: str, entries: Sequence[Row]) -> Row:
 
 
 def _printed_error(
-    asked: str,
-    printed: str,
-    again: Interval,
-    least: Interval,
-    rival: str = NONE,
-    largest: Interval | None = None,
+    asked: str, printed: str, again: Interval, least: Interval, rival: str = NONE, largest: Interval | None = None
 ) -> Row:
     """Return what is printed of one error, beside the same computed here and the least error of any noise.
 
@@ -368,13 +353,7 @@ def _printed_error(
     - `least`: proven from below, and found;
     - `largest`: the least largest variance of a query, proven, where it is computed.
     """
-    values: dict[str, object] = {
-        "asked": asked,
-        "printed": printed,
-        "rival": rival,
-        "again": again,
-        "least": least,
-    }
+    values: dict[str, object] = {"asked": asked, "printed": printed, "rival": rival, "again": again, "least": least}
     values |= {"middle": sum(again) / 2, "largest": largest, "bound": f"{largest[0]:.4f}" if largest else ""}
     return Row(values, least[1] / least[0] - 1, sound=least[0] <= least[1])
 

@@ -94,10 +94,7 @@ def drawn(title: str, columns: Columns, rows: Iterable[Row], **style: Any) -> Te
     """Return the table of rows; `style` as `printing.table` takes it."""
     forms = [form for _, form in columns]
     return table(
-        title,
-        [heading for heading, _ in columns],
-        ([row.text(form) for form in forms] for row in rows),
-        **style,
+        title, [heading for heading, _ in columns], ([row.text(form) for form in forms] for row in rows), **style
     )
 
 

@@ -80,11 +80,7 @@ def sides(problem: OnGeometry | ReuseFitness | SoftmaxFitness, primal: Array) ->
 def trace_norm(query_roots: Array, neighbour_roots: Array, stated: Parts) -> Parts:
     """Return roots of dual weights, and the polar factor of the matrix whose trace norm they bound the optimum by."""
     changes = query_roots[:, None] * moved(stated["workload"], stated["neighbours"]) * neighbour_roots
-    return {
-        "query_roots": query_roots,
-        "neighbour_roots": neighbour_roots,
-        "isometry": polar_factor(changes),
-    }
+    return {"query_roots": query_roots, "neighbour_roots": neighbour_roots, "isometry": polar_factor(changes)}
 
 
 def polar_factor(matrix: Array) -> Array:
@@ -230,10 +226,7 @@ def weighting_witness(problem: QueryWeighting, primal: Array, dual: WeightingDua
     design = stated["design"]
     kept = np.any(design, axis=1)
     weights = np.where(np.isfinite(primal), primal, 0.0)[kept]
-    upper = {
-        "weights": np.maximum(weights, FAINT * weights.max()),
-        "inverse": _inverse_of_gram(design[kept]),
-    }
+    upper = {"weights": np.maximum(weights, FAINT * weights.max()), "inverse": _inverse_of_gram(design[kept])}
     return upper, {"neighbour_weights": dual.neighbour_weights}
 
 

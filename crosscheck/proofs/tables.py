@@ -214,10 +214,7 @@ def _blocks_weights(form: Form, dual: object) -> Parts:
         if len(cells) > 1:
             places = [form.classes.orbits().index(orbit) for orbit in form.classes.orbits(key)]
             blocks.append(
-                {
-                    "on": _named(key),
-                    **_isometry(rows, given["roots"][places] / np.array(cells, dtype=np.float64)),
-                }
+                {"on": _named(key), **_isometry(rows, given["roots"][places] / np.array(cells, dtype=np.float64))}
             )
     return {**given, "blocks": blocks}
 

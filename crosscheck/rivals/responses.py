@@ -64,11 +64,7 @@ class LocalRival(ABC):
         return float(self.user_variances(workload).sum() + np.trace(self._gram_of(workload)))
 
     def sample_complexity(
-        self,
-        workload: Workload,
-        alpha: float = NORMALISED_VARIANCE,
-        average: bool = False,
-        queries: int | None = None,
+        self, workload: Workload, alpha: float = NORMALISED_VARIANCE, average: bool = False, queries: int | None = None
     ) -> float:
         """Return how many users bring the variance of a query, divided by their number squared, to α.
 

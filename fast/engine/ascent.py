@@ -175,9 +175,7 @@ def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Soluti
     problem, program, tol = task.problem, task.reduction.program, limits.tol
     first = program.at(weights)
     outcome = loop.run(
-        Ascent(_begin(method, first), first.decompositions),
-        partial(_step, program, method, loop.MARGIN * tol),
-        limits,
+        Ascent(_begin(method, first), first.decompositions), partial(_step, program, method, loop.MARGIN * tol), limits
     )
     found, dual = outcome.primal.spectrum, task.dual(outcome.dual.spectrum.weights)
 

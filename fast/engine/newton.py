@@ -23,11 +23,7 @@ from dualmech.validate import Array
 
 
 def conjugate_gradients(
-    apply: Callable[[Array], Array],
-    invert: Callable[[Array], Array],
-    right_side: Array,
-    enough: float,
-    most: int,
+    apply: Callable[[Array], Array], invert: Callable[[Array], Array], right_side: Array, enough: float, most: int
 ) -> tuple[Array, Array]:
     """Return an approximate solution, from 0, and its residual r; if in time, ``r · invert(r)`` is at most `enough`."""
     unknowns, residual = 0 * right_side, right_side

@@ -119,10 +119,7 @@ class DiagonalSpectrum:
         first = (own.multiply((kernel + self.smoothing)[None, :]) @ own.T).toarray()
         if seen is None:
             return np.asarray(first)
-        mixed, last = (
-            (-(seen.multiply(kernel[None, :]) @ own.T)).toarray(),
-            seen.multiply(kernel[None, :]) @ seen.T,
-        )
+        mixed, last = ((-(seen.multiply(kernel[None, :]) @ own.T)).toarray(), seen.multiply(kernel[None, :]) @ seen.T)
         return np.block([[first, mixed.T], [mixed, last.toarray()]])
 
     def _relative(self) -> tuple[sp.csr_array, sp.csr_array | None, Array]:

@@ -165,23 +165,13 @@ def _enter(state: _ActiveSet) -> _ActiveSet:
             break
         place = len(state.inside)
         factors = scipy.linalg.qr_insert(
-            state.orthonormal,
-            state.triangle,
-            program.columns[:, cell],
-            place,
-            which="col",
-            check_finite=False,
+            state.orthonormal, state.triangle, program.columns[:, cell], place, which="col", check_finite=False
         )
         # What is left of a column that depends on those inside is rounding, and could point anywhere.
         if abs(factors[1][place, place]) <= 64 * len(program.aim) * EPS:
             continue
         entered = _ActiveSet(
-            program,
-            state.solution,
-            np.append(state.inside, cell),
-            factors[0],
-            factors[1],
-            state.decompositions + 1,
+            program, state.solution, np.append(state.inside, cell), factors[0], factors[1], state.decompositions + 1
         )
         if _least_squares(entered)[-1] > 0:
             return _leave(entered)

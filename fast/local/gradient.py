@@ -79,12 +79,7 @@ class DescentIterate:
         return bool(np.isfinite(self.objective))
 
 
-def solve(
-    problem: LocalStrategy,
-    limits: loop.Limits,
-    rng: np.random.Generator,
-    chosen: Descent,
-) -> Solution:
+def solve(problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator, chosen: Descent) -> Solution:
     """Descend from a strategy and let the problem judge the best one on the way; a given start is no better."""
     began = time.perf_counter()
     strategy, log = descend(problem, limits, rng, chosen)

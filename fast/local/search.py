@@ -234,12 +234,7 @@ def search(
 
 
 def resume(
-    problem: LocalStrategy,
-    frame: Frame,
-    found: Columns,
-    limits: loop.Limits,
-    rng: np.random.Generator,
-    bound: float,
+    problem: LocalStrategy, frame: Frame, found: Columns, limits: loop.Limits, rng: np.random.Generator, bound: float
 ) -> loop.Outcome[Columns]:
     """Search on from where an exact search was cut, towards a proven bound, or, where that is 0, a suggested one."""
     thresholds = Thresholds.of(problem.root, problem.epsilon)

@@ -54,12 +54,7 @@ def solve_product(
 ALONE = 1e-9  # gap to which the noise on one attribute is solved
 
 
-def solve_split(
-    problem: FitnessForUse | TotalVariance,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-) -> Solution:
+def solve_split(problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Find noise and weights of product form; see `dualmech.fast.solve`.
 
     The gap that product forms leave is not closed: ask for a few percent, or use the interval.
@@ -75,11 +70,7 @@ def solve_split(
 
     alone = replace(limits, tol=ALONE)
     point, dual, steps = best_split(
-        problem,
-        limits.tol,
-        lambda own: dense.solve(own, alone),
-        solve_levels,
-        lambda: limits.deadline.passed,
+        problem, limits.tol, lambda own: dense.solve(own, alone), solve_levels, lambda: limits.deadline.passed
     )
     return judged_solution(
         problem,

@@ -187,11 +187,7 @@ class BlockReduction:
 
 
 def solve(
-    problem: FitnessForUse | TotalVariance,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-    start: Solution | None = None,
+    problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Ascend the dual of a problem on blocks; where all have one coordinate, weigh them as queries."""
     validate.choice(ascent.METHODS, method=method)
@@ -269,10 +265,7 @@ def _part(
 def _rank_one(blocks: Blocks, thin: tuple[bool, ...]) -> tuple[sp.csr_array, sp.csr_array]:
     """Return the squared entries of all blocks of rank one, by orbits of queries and by orbits of cells."""
     single = [block for block, each in zip(blocks.matrix_blocks, thin, strict=True) if each]
-    squares = [
-        blocks.scalar_blocks,
-        *(_column(len(blocks.tables), each.rows, each.queries[:, 0]) for each in single),
-    ]
+    squares = [blocks.scalar_blocks, *(_column(len(blocks.tables), each.rows, each.queries[:, 0]) for each in single)]
     reach = [blocks.reach, *(_column(blocks.reach.shape[0], each.orbits, each.steps[0]) for each in single)]
     return sp.csr_array(sp.hstack(squares, format="csr")), sp.csr_array(sp.hstack(reach, format="csr"))
 

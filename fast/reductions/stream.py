@@ -269,11 +269,7 @@ class StreamReduction:
 
 
 def solve(
-    problem: FitnessForUse | TotalVariance,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-    start: Solution | None = None,
+    problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve fitness for use or total variance on running sums to a proven gap; see `dualmech.fast.solve`."""
 

@@ -338,12 +338,7 @@ class Ending:
 
 
 def solve(
-    problem: Posed,
-    limits: Limits,
-    *,
-    method: str,
-    options: SoftmaxOptions | None = None,
-    start: Solution | None = None,
+    problem: Posed, limits: Limits, *, method: str, options: SoftmaxOptions | None = None, start: Solution | None = None
 ) -> Solution:
     """Run SM-II, or gradient descent in its place (Table 3); see `dualmech.fast.solve`."""
     chosen = SoftmaxOptions() if options is None else options
@@ -408,11 +403,7 @@ class Path:
 
 
 def _optimise(
-    objective: Objective,
-    covariance: Array,
-    direction: Callable[[Derivatives], Array],
-    path: Path,
-    limits: Limits,
+    objective: Objective, covariance: Array, direction: Callable[[Derivatives], Array], path: Path, limits: Limits
 ) -> Ending:
     """Follow Algorithm 1 from a covariance, for Newton's directions or others."""
     begun, options = time.perf_counter(), path.options

@@ -78,9 +78,7 @@ class NoisyTable:
     def magnitudes(self) -> NoisyTable:
         """Return the same with the absolute values of all numbers, which rounding is proportional to."""
         return replace(
-            self,
-            queries=tuple(None if each is None else abs(each) for each in self.queries),
-            aim=np.abs(self.aim),
+            self, queries=tuple(None if each is None else abs(each) for each in self.queries), aim=np.abs(self.aim)
         )
 
 

@@ -12,14 +12,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.publishing.fitting.cliques import Clique, CliqueTables, Part, parts_of
 from dualmech.publishing.fitting.nearest import NoisyTable, NoisyTables, nearest
-from dualmech.publishing.fitting.records import (
-    CliqueData,
-    DataSet,
-    FittedTables,
-    RecordData,
-    RecordMoves,
-    whole_tables,
-)
+from dualmech.publishing.fitting.records import CliqueData, DataSet, FittedTables, RecordData, RecordMoves, whole_tables
 from dualmech.publishing.statement import Planned
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload

@@ -130,10 +130,7 @@ def projection(problem: LocalProjection) -> Statement:
     """State the nearest local strategy, over the least probabilities of outputs as well or for given ones."""
     shape, fixed = tuple(problem.matrix.shape), problem.floor is not None
     floor = Symbol(
-        "z",
-        "the least probability of each output",
-        shape[:1],
-        (lambda: np.asarray(problem.floor)) if fixed else None,
+        "z", "the least probability of each output", shape[:1], (lambda: np.asarray(problem.floor)) if fixed else None
     )
     given = (
         Symbol("R", "the matrix to which a strategy shall be near", shape, lambda: problem.matrix),
@@ -166,10 +163,7 @@ def _column_by_column() -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
 def _by_ratios(shape: tuple[int, ...]) -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
     """Return the dual over least probabilities as well."""
     said = "multipliers of the ratios: of the lower limits where positive, of the upper ones where negative"
-    more = (
-        Symbol(r"\gamma", said, shape, part="ratios"),
-        Symbol("D", r"$D = 1 \lambda^{\top} + \gamma$", shape),
-    )
+    more = (Symbol(r"\gamma", said, shape, part="ratios"), Symbol("D", r"$D = 1 \lambda^{\top} + \gamma$", shape))
     value = r"\sum_u \lambda_u - \frac{1}{2} \lVert D \rVert_F^2 - \langle D, R \rangle"
     rule = Line(r"\sum_u \max(\gamma_{ou}, 0) \ge e^{\varepsilon} \sum_u \max(-\gamma_{ou}, 0)", "for all outputs $o$")
     proof = (
@@ -207,10 +201,7 @@ def estimate(problem: NonnegativeEstimate) -> Statement:
         (Symbol(r"\nu", "a direction, best that of the residual $W x - a$", (queries,), part="residual"),),
         Program("maximise", rf"\frac{{1}}{{2}} \max(0, {least})^2 / \lVert \nu \rVert^2", r"$\nu \neq 0$", rule),
         (
-            Line(
-                r"\lVert W x - a \rVert \lVert \nu \rVert \ge \nu^{\top} W x - \nu^{\top} a",
-                "by Cauchy and Schwarz",
-            ),
+            Line(r"\lVert W x - a \rVert \lVert \nu \rVert \ge \nu^{\top} W x - \nu^{\top} a", "by Cauchy and Schwarz"),
             Line(
                 r"\nu^{\top} W x \ge n \min_u (W^{\top} \nu)_u" if known else r"\nu^{\top} W x \ge 0",
                 "since x is not negative",

@@ -88,10 +88,7 @@ def common(problem: CommonMechanism) -> Statement:
         given,
         (
             Symbol(
-                r"\Sigma",
-                "the covariance with which the common mechanism answers $B x$",
-                (size, size),
-                part="itself",
+                r"\Sigma", "the covariance with which the common mechanism answers $B x$", (size, size), part="itself"
             ),
         ),
         Program(
@@ -225,10 +222,7 @@ class _Blocks:
         lines = (
             Line(rf"{sides[0]} \ge {paid}", r"since $\sum_i \lambda_i \le 1$"),
             Line(rf"{sides[1]} {relation} {met}", why),
-            Line(
-                r"(\sum_t a_t b_t)^2 \le \sum_t a_t^2 \sum_t b_t^2",
-                "by Cauchy and Schwarz: the noise cancels",
-            ),
+            Line(r"(\sum_t a_t b_t)^2 \le \sum_t a_t^2 \sum_t b_t^2", "by Cauchy and Schwarz: the noise cancels"),
         )
         inside = Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in each block of several")
         return (*lines, inside) if self.several else lines
@@ -280,8 +274,7 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
             Symbol("M_b", "how neighbours move block b, a column each"),
             Symbol("V_b", "the queries on block b, a row each"),
             Symbol(
-                "C_b, Q_b",
-                "zeros and ones that take its columns to kinds of neighbours, its rows to kinds of queries",
+                "C_b, Q_b", "zeros and ones that take its columns to kinds of neighbours, its rows to kinds of queries"
             ),
         ]
     if isinstance(problem, TotalVariance):

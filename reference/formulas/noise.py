@@ -218,12 +218,7 @@ def variance(problem: TotalVariance) -> Statement:
     return Statement(
         (*matrices(problem), weights),
         (covariance(problem),),
-        Program(
-            "minimise",
-            total,
-            definite(problem),
-            (Line(rf"{COST} \le 1", "for all neighbours $i$", "privacy"),),
-        ),
+        Program("minimise", total, definite(problem), (Line(rf"{COST} \le 1", "for all neighbours $i$", "privacy"),)),
         (neighbour_weights(moves),),
         Program("maximise", norm, r"$\lambda \ge 0$", (Line(r"\sum_i \lambda_i \le 1"),)),
         (
@@ -272,10 +267,7 @@ def softmax(problem: SoftmaxFitness) -> Statement:
             (Line(r"\sum_i \lambda_i = 1"), Line(r"\sum_j \mu_j = 1")),
         ),
         (
-            Line(
-                r"\frac{1}{t} \log \sum_i \exp(t a_i) \ge \sum_i p_i a_i + \frac{1}{t} H(p)",
-                "for any shares p",
-            ),
+            Line(r"\frac{1}{t} \log \sum_i \exp(t a_i) \ge \sum_i p_i a_i + \frac{1}{t} H(p)", "for any shares p"),
             Line(
                 rf"\sum_i \lambda_i g_i + \sum_j (\mu_j / c_j + \omega) {VARIANCE} \ge 2 \lVert {norm} \rVert_*",
                 "since $a^2 + b^2 \\ge 2 a b$ and",
@@ -320,9 +312,6 @@ def reuse(problem: ReuseFitness) -> Statement:
             rf"1 \ge \sum_j \mu_j {VARIANCE} + \operatorname{{tr}}(\Omega K \Sigma K^{{\top}})",
             r"since $K \Sigma K^{\top} \preceq I$",
         ),
-        Line(
-            HOLDER.formula,
-            r"for $X = [\operatorname{diag}(\sqrt{\mu}) L; \Omega^{1/2} K] \Sigma^{1/2}$",
-        ),
+        Line(HOLDER.formula, r"for $X = [\operatorname{diag}(\sqrt{\mu}) L; \Omega^{1/2} K] \Sigma^{1/2}$"),
     )
     return Statement(given, plain.sought, program, weights, dual, proof, notes(problem))

@@ -151,11 +151,7 @@ def variance_frac(problem: AnyProblem, statement: Statement) -> Form:
 def softmax(problem: object, statement: Statement) -> Form:
     """State the soft maxima over limits on costs and variances, with one linear matrix inequality."""
     more, program = softmax_frac(problem, statement)
-    limits = (
-        COMPLEMENT,
-        replace(program.constraints[0], formula=r"Z_{ii} \le g_i"),
-        *program.constraints[1:],
-    )
+    limits = (COMPLEMENT, replace(program.constraints[0], formula=r"Z_{ii} \le g_i"), *program.constraints[1:])
     return (*more, _corner(problem)), replace(program, constraints=limits)
 
 
@@ -181,10 +177,7 @@ def _weighting(objective: str, *more: Line) -> Callable[[Any, Statement], Form]:
 
 def common_dual(problem: object, statement: Statement) -> Form:
     """State the dual: a measurement that tells the covariances apart."""
-    lines = (
-        Line(r"Y_i \succeq 0", "for all mechanisms $i$", "positive"),
-        Line(r"\sum_i Y_i = I", "", "complete"),
-    )
+    lines = (Line(r"Y_i \succeq 0", "for all mechanisms $i$", "positive"), Line(r"\sum_i Y_i = I", "", "complete"))
     return statement.weights, replace(statement.dual, over="symmetric $Y_i$", constraints=lines)
 
 
@@ -193,10 +186,7 @@ def strategy_sdp(problem: object, statement: Statement) -> Form:
     inequality = r"\begin{bmatrix} G & R^{\top} \\ R & T \end{bmatrix} \succeq 0"
     schur_line = Line(inequality, r"so that $T \succeq R G^{-1} R^{\top}$", "schur")
     program = Program(
-        "minimise",
-        r"\operatorname{tr} T",
-        r"$w \ge 0$ and symmetric T",
-        (schur_line, *statement.program.constraints),
+        "minimise", r"\operatorname{tr} T", r"$w \ge 0$ and symmetric T", (schur_line, *statement.program.constraints)
     )
     return (Symbol("T", "the objective is its trace"),), program
 

@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech.adaptive.sampling import (
-    ConfidenceRegion,
-    Samples,
-    effective_sizes,
-    hit_and_run,
-)
+from dualmech.adaptive.sampling import ConfidenceRegion, Samples, effective_sizes, hit_and_run
 from dualmech.validate import Array
 
 quick = settings(max_examples=10)
@@ -144,9 +139,7 @@ class TestRegion:
         answers = np.array([30.0, 20])
         one, two = (
             hit_and_run(
-                ConfidenceRegion(dm.LinearGaussianMechanism(rows, scale**2 * noise), scale * answers),
-                2000,
-                rng=0,
+                ConfidenceRegion(dm.LinearGaussianMechanism(rows, scale**2 * noise), scale * answers), 2000, rng=0
             )
             for scale in (1.0, unit)
         )

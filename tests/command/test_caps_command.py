@@ -111,10 +111,7 @@ class TestSpecifications:
     def test_a_search_is_no_problem_to_judge_or_explain(self, write: Any, tmp_path: Path) -> None:
         path = write('rho = "1/2"', "hard = true")
         np.save(tmp_path / "noise.npy", np.eye(16))
-        for line in (
-            ["explain", str(path)],
-            ["judge", str(path), "--covariance", str(tmp_path / "noise.npy")],
-        ):
+        for line in (["explain", str(path)], ["judge", str(path), "--covariance", str(tmp_path / "noise.npy")]):
             found = CliRunner().invoke(app, line)
             assert found.exit_code != 0 and "belong to solve" in str(found.exception), line
 

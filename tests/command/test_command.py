@@ -249,10 +249,7 @@ class TestQueryWeighting:
     @pytest.mark.parametrize("tol", ["inf", "nan", "0", "-1"])
     def test_no_tolerance_lets_nothing_pass_for_a_mechanism(self, tol: str, tmp_path: Path) -> None:
         np.save(tmp_path / "c.npy", np.diag([1.0, 0.0]))
-        for line in (
-            ("judge", "prefix:2", "--covariance", str(tmp_path / "c.npy")),
-            ("solve", "prefix:2"),
-        ):
+        for line in (("judge", "prefix:2", "--covariance", str(tmp_path / "c.npy")), ("solve", "prefix:2")):
             result = run(*line, "--tol", tol)
             assert result.exit_code not in (0, 3) and "tol must be" in str(result.exception)
 
@@ -274,14 +271,7 @@ class TestExplain:
     def test_prefix_2_is_a_blackboard_proof(self) -> None:
         result = run("explain", "prefix:2")
         assert result.exit_code == 0
-        for words in (
-            "λ = (2/3, 1/3)",
-            "μ = (1/3, 2/3)",
-            "-1/2",
-            "at most 4/3",
-            "at least 4/3",
-            "exactly 4/3",
-        ):
+        for words in ("λ = (2/3, 1/3)", "μ = (1/3, 2/3)", "-1/2", "at most 4/3", "at least 4/3", "exactly 4/3"):
             assert words in result.output
 
     @pytest.mark.parametrize("name", ["total:3", "marginals:2x2:0 --geometry dense", "differences:3 --geometry dense"])
@@ -324,10 +314,7 @@ BAD = {
     "no such file": (["solve", "people.tml"], "is no file: a workload's ends in"),
     "nearly a workload": (["solve", "prefx:4"], "'prefx:4' (did you mean prefix:4?)"),
     "nearly a table": (["crosscheck", "fitness/tabel2"], "(did you mean fitness/table2?)"),
-    "nearly a design": (
-        ["solve", "prefix:4", "--problem", "weighting", "--design", "eigne"],
-        "(did you mean eigen?)",
-    ),
+    "nearly a design": (["solve", "prefix:4", "--problem", "weighting", "--design", "eigne"], "(did you mean eigen?)"),
     "nearly a backend": (
         ["solve", "prefix:4", "--layer", "reference", "--backend", "CLARABLE"],
         "(did you mean CLARABEL?)",
@@ -406,12 +393,7 @@ class TestBadInput:
         ],
     )
     def test_broken_workload_files(
-        self,
-        text: str,
-        words: str,
-        capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch,
-        tmp_path: Path,
+        self, text: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         (tmp_path / "w.csv").write_text(text)
         status, error = status_and_error(capsys, monkeypatch, "solve", str(tmp_path / "w.csv"))

@@ -166,8 +166,7 @@ def test_what_does_not_go_together_is_refused_by_name(line: str, words: str) -> 
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["prefix:100000", "decayed_sums:100000,0.9", "prefix:100000 --problem weighting", "all_range:1500"],
+    "line", ["prefix:100000", "decayed_sums:100000,0.9", "prefix:100000 --problem weighting", "all_range:1500"]
 )
 def test_what_nobody_would_read_is_refused_before_it_is_made(line: str) -> None:
     result = explained(line)

@@ -16,11 +16,7 @@ from dualmech.crosscheck import leaderboard, library
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.specification import reachable
 
-PEOPLE = {
-    "age": {"from": 17, "to": 21},
-    "sex": ["f", "m"],
-    "hours": {"bins": [0, 20, 40, 60], "missing": "?"},
-}
+PEOPLE = {"age": {"from": 17, "to": 21}, "sex": ["f", "m"], "hours": {"bins": [0, 20, 40, 60], "missing": "?"}}
 
 
 def run(*arguments: object) -> Result:
@@ -169,14 +165,7 @@ class TestLessToLookAt:
     @pytest.mark.parametrize("command", ["solve", "judge", "explain"])
     def test_options_stand_by_groups_and_those_for_experts_last(self, command: str) -> None:
         text = run(command, "--help").output
-        titles = [
-            "Arguments:",
-            "What is asked:",
-            "Privacy:",
-            "What is written:",
-            "For other problems:",
-            "For experts:",
-        ]
+        titles = ["Arguments:", "What is asked:", "Privacy:", "What is written:", "For other problems:", "For experts:"]
         places = [text.index(f"\n{title}\n") for title in titles]
         assert places == sorted(places) and text.index("--geometry") > places[-1]
         weighting = run(command, "--problem", "weighting", "--help").output
@@ -194,8 +183,7 @@ class TestWhatIsTooLarge:
             dm.Specification.of(given)
 
     @pytest.mark.parametrize(
-        ("made", "most"),
-        [(dm.strategies.sqrt_toeplitz, "2048 rows"), (lambda steps: stream(steps), "100000 steps")],
+        ("made", "most"), [(dm.strategies.sqrt_toeplitz, "2048 rows"), (lambda steps: stream(steps), "100000 steps")]
     )
     def test_what_cannot_be_drawn_is_refused_by_size(self, made: Any, most: str) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match=f"at most {most} .* got 100001"):

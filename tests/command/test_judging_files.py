@@ -27,15 +27,9 @@ def run(*arguments: object) -> Result:
     [
         (lambda: dm.FitnessForUse(TABLES, 2.0), "Tables"),
         (lambda: dm.TotalVariance(TABLES), "total variance"),
-        (
-            lambda: dm.CommonMechanism([dm.BlockMechanism.of_tables(TABLES, v) for v in (1.0, 2.0)]),
-            "Privacy: rho",
-        ),
+        (lambda: dm.CommonMechanism([dm.BlockMechanism.of_tables(TABLES, v) for v in (1.0, 2.0)]), "Privacy: rho"),
         (lambda: dm.LocalStrategy(dm.workloads.prefix(3), 1.0), "sum of the user types' second moments"),
-        (
-            lambda: dm.NonnegativeEstimate(dm.workloads.prefix(3), [3.0, 2.0, 5.0]),
-            "half the squared distance",
-        ),
+        (lambda: dm.NonnegativeEstimate(dm.workloads.prefix(3), [3.0, 2.0, 5.0]), "half the squared distance"),
     ],
 )
 def test_its_own_answer_is_judged(state: Callable[[], Any], shown: str, tmp_path: Path) -> None:

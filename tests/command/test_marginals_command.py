@@ -28,12 +28,7 @@ class TestSolve:
         path = tmp_path / "answer.npz"
         result = run("solve", SIXTY, "-o", str(path))
         assert result.exit_code == 0
-        for printed in (
-            "CERTIFIED: rho (zCDP) 617.4093",
-            "1-way",
-            "1770",
-            "1831 blocks are measured",
-        ):
+        for printed in ("CERTIFIED: rho (zCDP) 617.4093", "1-way", "1770", "1831 blocks are measured"):
             assert printed in result.output
         again = dm.load(path)
         assert again.status is dm.Status.CERTIFIED and again.objective == pytest.approx(1234.818652, rel=1e-6)
@@ -250,8 +245,7 @@ class TestNeighbours:
         assert "replace:1, or left out, got a matrix of 4 differences" in str(refused)
 
     @pytest.mark.parametrize(
-        "neighbours",
-        [np.zeros((0, 0)), np.ones(4), np.full((4, 4), np.nan), np.array("rename"), np.array(3.0)],
+        "neighbours", [np.zeros((0, 0)), np.ones(4), np.full((4, 4), np.nan), np.array("rename"), np.array(3.0)]
     )
     def test_a_file_that_lies_about_them_is_refused(self, tmp_path: Path, neighbours: np.ndarray) -> None:
         path = str(tmp_path / "answer.npz")
@@ -265,13 +259,6 @@ class TestNeighbours:
         np.save(tmp_path / "mine.npy", np.eye(4))
         for rule in ("replace:1", "add-remove:2"):
             judged = run(
-                "judge",
-                "prefix:4",
-                "--targets",
-                "4",
-                "--covariance",
-                str(tmp_path / "mine.npy"),
-                "--neighbours",
-                rule,
+                "judge", "prefix:4", "--targets", "4", "--covariance", str(tmp_path / "mine.npy"), "--neighbours", rule
             )
             assert f"Neighbours: {rule}." in judged.output

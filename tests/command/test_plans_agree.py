@@ -121,10 +121,7 @@ def test_a_hard_limit_plan_stays_one(folder: Path) -> None:
         and float(below.lower) >= asked.cost * (1 - 1e-9)
     )
     limits = answer.limits
-    for name, words in (
-        ("proof", f"at most {limits.high:.9g}."),
-        ("proof.below", f"at least {limits.low:.9g}."),
-    ):
+    for name, words in (("proof", f"at most {limits.high:.9g}."), ("proof.below", f"at least {limits.low:.9g}.")):
         said = run("verify", folder / f"{name}.json", folder / "asked.toml")
         assert said.exit_code == 0 and f"targets that are not hard is {words}" in said.output
     other = folder / "other.toml"
@@ -135,11 +132,7 @@ def test_a_hard_limit_plan_stays_one(folder: Path) -> None:
 def test_a_file_that_claims_another_factor_is_found_out(folder: Path) -> None:
     answer = dm.load(plan(folder, 'rho = "1/10"', "hard = true"))
     limits: HardLimits = answer.limits
-    for low, cost in (
-        (limits.low * 1.01, limits.cost),
-        (limits.low, limits.cost * 0.9),
-        (limits.low, limits.cost * 2),
-    ):
+    for low, cost in ((limits.low * 1.01, limits.cost), (limits.low, limits.cost * 0.9), (limits.low, limits.cost * 2)):
         claimed = HardLimits(limits.names, limits.held, cost, low, limits.high * 1.1, limits.dual)
         assert not claimed.certificate(answer.problem, answer.certificate).certifies(1e-2)
     with pytest.raises(dm.errors.InvalidInputError, match="an entry per target"):
@@ -208,10 +201,7 @@ def test_a_plan_costs_no_more_than_was_asked(folder: Path) -> None:
     ("line", "told"),
     [
         ("solve prefix:4 --backend SCS", "--backend belongs to --layer reference"),
-        (
-            "solve prefix:4 --problem weighting --geometry blocks",
-            "--geometry belongs to --problem fitness or",
-        ),
+        ("solve prefix:4 --problem weighting --geometry blocks", "--geometry belongs to --problem fitness or"),
         ("solve prefix:4 --problem softmax --t1 9 --geometry dense", "--geometry belongs to --problem"),
         ("solve prefix:4 --weights 2", "--weights belongs to --problem variance"),
         ("judge prefix:4 --covariance c.npy --z 2", "--z is for --moe"),

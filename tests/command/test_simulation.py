@@ -175,11 +175,7 @@ class TestRefused:
         nobody, folder = tmp_path / "nobody.csv", tmp_path / "out"
         nobody.write_text(records.read_text(encoding="utf-8").splitlines()[0], encoding="utf-8")
         self.refused(
-            "nobody.csv: there are no records; allow_empty=True (--allow-empty)",
-            nobody,
-            mechanism,
-            "-o",
-            folder,
+            "nobody.csv: there are no records; allow_empty=True (--allow-empty)", nobody, mechanism, "-o", folder
         )
         result = run(nobody, mechanism, "-o", folder, "--allow-empty")
         assert result.exit_code == 0 and result.stdout.startswith("counted: 0 records\n")

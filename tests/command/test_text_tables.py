@@ -71,15 +71,7 @@ def test_a_line_of_numbers_goes_on_below_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "fitness/table2",
-        "fitness/table3",
-        "fitness/figure2",
-        "common/saved",
-        "local/histograms",
-        "scale/adult",
-    ],
+    "name", ["fitness/table2", "fitness/table3", "fitness/figure2", "common/saved", "local/histograms", "scale/adult"]
 )
 def test_numbers_of_a_paper_are_headed_so(name: str) -> None:
     sheet = sheets.SHEETS[name]

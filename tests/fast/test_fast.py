@@ -155,10 +155,7 @@ class TestOptions:
 
     def test_warm_start_crosses_problems_of_one_size(self) -> None:
         first = fast.solve(self.stated)
-        check(
-            fast.solve(dm.PrivacyFirst(self.stated.workload, self.stated.targets, cost=2.0), start=first),
-            1e-6,
-        )
+        check(fast.solve(dm.PrivacyFirst(self.stated.workload, self.stated.targets, cost=2.0), start=first), 1e-6)
         signs = dm.FitnessForUse(dm.workloads.random_signs(10, 25, rng=0), 1e6)
         check(fast.solve(signs, start=first), 1e-6)
         assert fast.solve(signs).objective == pytest.approx(fast.solve(signs, start=first).objective, rel=2e-6)
@@ -193,8 +190,7 @@ class TestOptions:
     def test_a_start_of_another_kind_is_refused_by_its_type(self, problem: Any, start: Any) -> None:
         kind = type(start).__name__
         with pytest.raises(
-            dm.errors.InputTypeError,
-            match=rf"start must be a Solution of dualmech or a Judgement, got {kind}",
+            dm.errors.InputTypeError, match=rf"start must be a Solution of dualmech or a Judgement, got {kind}"
         ):
             fast.solve(problem, start=start)
 
@@ -216,10 +212,7 @@ class TestOptions:
                 "tol, method, options, start, orbits, max_iterations",
             ),
             (dm.FitnessForUse(dm.workloads.circular_ranges(3)), "tol, method, start, max_iterations"),
-            (
-                dm.PrivacyFirst(dm.workloads.circular_ranges(3), 1.0, 1.0),
-                "tol, method, start, max_iterations",
-            ),
+            (dm.PrivacyFirst(dm.workloads.circular_ranges(3), 1.0, 1.0), "tol, method, start, max_iterations"),
             (dm.TotalVariance(dm.workloads.circular_ranges(3)), "tol, method, start, max_iterations"),
             (
                 dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.prefix(2))),

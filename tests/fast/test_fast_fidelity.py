@@ -27,8 +27,7 @@ PROGRAMS = {
     "identity": FidelityProgram(draws(0).standard_normal((7, 4)), None),
     "wide": FidelityProgram(draws(1).standard_normal((4, 4)), draws(2).standard_normal((4, 9))),
     "sparse": FidelityProgram(
-        draws(3).standard_normal((6, 3)),
-        sp.csc_array(np.hstack([np.eye(3), draws(4).standard_normal((3, 2))])),
+        draws(3).standard_normal((6, 3)), sp.csc_array(np.hstack([np.eye(3), draws(4).standard_normal((3, 2))]))
     ),
     "one": FidelityProgram(np.array([[2.0]]), None),
 }

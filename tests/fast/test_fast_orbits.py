@@ -74,10 +74,7 @@ def singular_values(program: OrbitProgram, weights: Array) -> Array:
         rows = each.program.queries if program.fixed else own[neighbours:, None] * each.program.queries
         found.append(np.linalg.svd(rows @ moves * own[:neighbours], compute_uv=False)[: len(moves)])
     if program.diagonal is not None:
-        first, last = (
-            weights[: program.neighbours],
-            np.ones(1) if program.fixed else weights[program.neighbours :],
-        )
+        first, last = (weights[: program.neighbours], np.ones(1) if program.fixed else weights[program.neighbours :])
         products = (program.diagonal.reach.toarray().T @ first) * (program.diagonal.squares.toarray().T @ last)
         found.append(np.sqrt(products))
     return np.concatenate(found)

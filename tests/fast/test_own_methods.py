@@ -105,8 +105,7 @@ def test_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("newton", print), ("two words", print), ("", print), ("x", 3), ("x", print, int), ("x", print, ())],
+    "arguments", [("newton", print), ("two words", print), ("", print), ("x", 3), ("x", print, int), ("x", print, ())]
 )
 def test_what_cannot_be_registered_is_refused(arguments: tuple[Any, ...]) -> None:
     with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match="name|method|problems"):
@@ -114,14 +113,5 @@ def test_what_cannot_be_registered_is_refused(arguments: tuple[Any, ...]) -> Non
 
 
 def test_names_of_the_library_are_its_own() -> None:
-    modules: tuple[Any, ...] = (
-        ascent,
-        published,
-        smoothed,
-        common,
-        reuse,
-        strategy,
-        estimate,
-        estimate,
-    )
+    modules: tuple[Any, ...] = (ascent, published, smoothed, common, reuse, strategy, estimate, estimate)
     assert {name for module in modules for name in module.METHODS} == {*own.BUILT_IN}

@@ -30,11 +30,7 @@ def counts() -> np.ndarray:
     x = np.zeros(DOMAIN.cells)
     with ADULT.open(newline="") as handle:
         for record in csv.DictReader(handle):
-            codes = {
-                "race": int(record["race"]),
-                "sex": int(record["sex"]),
-                "income": int(record["income>50K"]),
-            }
+            codes = {"race": int(record["race"]), "sex": int(record["sex"]), "income": int(record["income>50K"])}
             x[DOMAIN.cell(age=decade(int(record["age"])), **codes)] += 1
     return x
 

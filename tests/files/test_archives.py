@@ -166,10 +166,7 @@ class TestMemory:
             files.read_vector(tmp_path / "w.npy", "targets")
 
     def test_what_one_name_stands_for_is_no_matter_of_choice(self, tmp_path: Path) -> None:
-        with (
-            zipfile.ZipFile(tmp_path / "a.npz", "w") as archive,
-            pytest.warns(UserWarning, match="Duplicate"),
-        ):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
             for _ in range(2):
                 archive.writestr("x.npy", stated(()) + bytes(8))
         with pytest.raises(FileFormatError, match="holds 'x' twice"):

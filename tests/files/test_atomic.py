@@ -107,10 +107,7 @@ class TestAtomicFolder:
     @pytest.mark.parametrize("make", ["mkdir", "touch"])
     def test_what_is_there_already_stays(self, make: str, tmp_path: Path) -> None:
         getattr(tmp_path / "tables", make)()
-        with (
-            pytest.raises(FileFormatError, match="exists already"),
-            atomic.atomic_folder(tmp_path / "tables"),
-        ):
+        with pytest.raises(FileFormatError, match="exists already"), atomic.atomic_folder(tmp_path / "tables"):
             pass
         assert names(tmp_path) == ["tables"]
         with pytest.raises(InputTypeError, match="path must be a text"), atomic.atomic_folder(3):  # type: ignore[arg-type]

@@ -63,10 +63,7 @@ def test_read(tmp_path: Path, content: str, names: object, groups: object) -> No
         ('1\n""\n', "line 2: '' is not a number"),
         ("0,1,2\n1,0,0\n", "line 1: 0, 1, 2, … only count .* index=False, header=False, or name the columns"),
         (",0,1\n0,1,0\n", "line 1: 0, 1, 2, … only count .* index=False, header=False"),
-        (
-            "1;0\n1;1\n",
-            "line 1: fields are separated by semicolons: write commas between them, and full stops",
-        ),
+        ("1;0\n1;1\n", "line 1: fields are separated by semicolons: write commas between them, and full stops"),
         ("query;a;b\nleft;1;0\n", "line 1: fields are separated by semicolons"),
         ("1,5;2\n3,5;4\n", "line 1: fields are separated by semicolons"),
         ("1\t0\n1\t1\n", "line 1: fields are separated by tabs"),
@@ -114,8 +111,7 @@ def test_a_workload_takes_names_and_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "cells"),
-    [("query,a,b", ("a", "b")), ("a,b", ("a", "b")), ("query,x0,x1", None), ("query,a,", None)],
+    ("header", "cells"), [("query,a,b", ("a", "b")), ("a,b", ("a", "b")), ("query,x0,x1", None), ("query,a,", None)]
 )
 def test_the_header_names_the_cells(tmp_path: Path, header: str, cells: object) -> None:
     parse(tmp_path, f"{header}\n{'left,' * header.startswith('query')}1,0\n")

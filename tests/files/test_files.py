@@ -141,14 +141,7 @@ class TestVectors:
         np.savez(tmp_path / "t.npz", moe=[1.0])
         with pytest.raises(FileFormatError, match="needs the array 'targets', has moe"):
             files.read_vector(tmp_path / "t.npz", "targets")
-        for wrong in (
-            np.ones((1, 3)),
-            np.array(1.0),
-            np.array(["1"]),
-            np.array([]),
-            np.array([1j]),
-            [np.nan],
-        ):
+        for wrong in (np.ones((1, 3)), np.array(1.0), np.array(["1"]), np.array([]), np.array([1j]), [np.nan]):
             np.save(tmp_path / "t.npy", wrong)
             with pytest.raises(FileFormatError, match="t.npy: targets must"):
                 files.read_vector(tmp_path / "t.npy", "targets")

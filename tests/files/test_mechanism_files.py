@@ -50,14 +50,8 @@ MADE: dict[str, tuple[Callable[[], Any], Callable[[], dm.Workload]]] = {
     "named tables": (lambda: dm.BlockMechanism.of_tables(renamed()), renamed),
     "product": (product, lambda: dm.workloads.kron(dm.workloads.prefix(4), dm.workloads.identity_total(3))),
     "split": (split, lambda: split().workload),
-    "stream": (
-        lambda: dm.StreamMechanism(dm.workloads.prefix(4), np.ones(4), [1, 2, 3, 4]),
-        lambda: prefix(4),
-    ),
-    "ranges": (
-        lambda: dm.StreamMechanism(dm.workloads.all_range(4), np.ones(4), np.ones(4), 2.0),
-        lambda: prefix(4),
-    ),
+    "stream": (lambda: dm.StreamMechanism(dm.workloads.prefix(4), np.ones(4), [1, 2, 3, 4]), lambda: prefix(4)),
+    "ranges": (lambda: dm.StreamMechanism(dm.workloads.all_range(4), np.ones(4), np.ones(4), 2.0), lambda: prefix(4)),
     "tree": (lambda: dm.strategies.tree(8), lambda: prefix(8)),
     "toeplitz": (lambda: dm.strategies.sqrt_toeplitz(8).scaled(3.0), lambda: prefix(8)),
     "banded": (lambda: dm.strategies.banded([[1.0, 2.0, 3.0], [0.5, 0.5, 0.0]]), lambda: prefix(3)),

@@ -114,8 +114,7 @@ class TestLyingFiles:
             dm.load(path)
 
     @pytest.mark.parametrize(
-        ("changes", "words"),
-        [({"t1": None}, "t1"), ({"t2": -1.0}, "t2"), ({"total_weight": "much"}, "total_weight")],
+        ("changes", "words"), [({"t1": None}, "t1"), ({"t2": -1.0}, "t2"), ({"total_weight": "much"}, "total_weight")]
     )
     def test_impossible_soft_maxima_are_refused(self, tmp_path: Path, changes: dict[str, object], words: str) -> None:
         path = tmp_path / "soft.npz"
@@ -253,11 +252,7 @@ class TestComposed:
             ),
             ("split", {"workload.queries": [0, 0, 1, -2]}, "must be a list of whole numbers from -1"),
             ("split", {"primal.shapes": [0, 0, 1, -1]}, r"shapes\[3\]"),
-            (
-                "split",
-                {"primal.shapes": [0, 0], "primal.shapes.tuple": 2},
-                "shapes must be a sequence of 4 arrays",
-            ),
+            ("split", {"primal.shapes": [0, 0], "primal.shapes.tuple": 2}, "shapes must be a sequence of 4 arrays"),
             ("split", {"primal.shapes#0": np.eye(3)}, "must have shape"),
             (
                 "split",
@@ -293,11 +288,7 @@ class TestComposed:
             ("union", {"dual.query_weights": np.ones((2, 2))}, "query_weights must have 1 dimension"),
             ("product", {"workload.factors": [0, 0, 7]}, "needs 'workload.factors#7'"),
             ("product", {"targets.tuple": 2}, "targets.tuple must be their number, 3"),
-            (
-                "product",
-                {"targets": [0, 0], "targets.tuple": 2},
-                "by factor must be 3, one per factor, got 2",
-            ),
+            ("product", {"targets": [0, 0], "targets.tuple": 2}, "by factor must be 3, one per factor, got 2"),
             ("product", {"primal": [0, 0], "primal.tuple": 2}, "primal must have 3 items"),
             ("product", {"bases": [0, 0], "bases.tuple": 2}, "bases must be 3 items, got 2"),
             ("product", {"bases#0": np.eye(3)}, "basis must"),
@@ -325,10 +316,7 @@ class TestComposed:
     def test_scaled_noise_is_found_out(self, kind: str, key: str, factor: float, tmp_path: Path) -> None:
         truth = composed(kind, tol=1.0 if kind == "split" else 1e-6)
         dm.save(truth, tmp_path / "answer.npz")
-        rewrite(
-            tmp_path / "answer.npz",
-            {"tol": 1e-6, key: factor * files.read_archive(tmp_path / "answer.npz")[key]},
-        )
+        rewrite(tmp_path / "answer.npz", {"tol": 1e-6, key: factor * files.read_archive(tmp_path / "answer.npz")[key]})
         with pytest.warns(dm.errors.UncertifiedWarning):
             again = dm.load(tmp_path / "answer.npz")
         # Less noise misses no target; at a fixed cost more noise spends no more.

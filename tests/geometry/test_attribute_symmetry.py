@@ -141,10 +141,7 @@ class TestFrames:
         cancelling = np.array([0.1, 0.2, -0.3, 0.0])
         assert cancelling.sum() != 0
         orders = [np.roll(cancelling, shift) for shift in range(4)] if circle else [*itertools.permutations(cancelling)]
-        for asked in (
-            dm.Workload(np.array(orders)),
-            *([workloads.circular(cancelling[None, :])] if circle else []),
-        ):
+        for asked in (dm.Workload(np.array(orders)), *([workloads.circular(cancelling[None, :])] if circle else [])):
             symmetry = AttributeSymmetry.of([asked], 4)
             assert symmetry.turning == circle and not symmetry.parts(asked).means.any()
 

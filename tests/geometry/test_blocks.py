@@ -18,12 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import (
-    crosscheck,
-    fast,
-    reference,
-    workloads,
-)
+from dualmech import crosscheck, fast, reference, workloads
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.geometry import blocks as geometry_blocks
 from dualmech.geometry.blocks import Blocks
@@ -103,8 +98,7 @@ def meet(one: dm.Solution, two: dm.Solution) -> bool:
 def random_point(blocks: Blocks, rng: np.random.Generator) -> dm.duals.BlockPoint:
     roots = [rng.standard_normal((len(block.moves),) * 2) for block in blocks.matrix_blocks]
     return dm.duals.BlockPoint(
-        rng.uniform(0.1, 5, len(blocks.keys)),
-        tuple(root @ root.T + 0.3 * np.eye(len(root)) for root in roots),
+        rng.uniform(0.1, 5, len(blocks.keys)), tuple(root @ root.T + 0.3 * np.eye(len(root)) for root in roots)
     )
 
 
@@ -323,8 +317,7 @@ class TestOtherWays:
                 program = reference.formulate(problem, formulation=formulation)
                 assert float(cast(Any, program).solve(solver="CLARABEL")) == pytest.approx(answer.objective, rel=1e-5)
             with pytest.raises(
-                dm.errors.InvalidInputError,
-                match="formulation must be one of schur, matrix_frac, got 'dual'",
+                dm.errors.InvalidInputError, match="formulation must be one of schur, matrix_frac, got 'dual'"
             ):
                 reference.solve(problem, formulation="dual")
         labels = [constraint.label for constraint in reference.formulate(dm.FitnessForUse(workload)).constraints]
@@ -377,10 +370,7 @@ class TestJudge:
         problem = dm.FitnessForUse(self.tables)
         answer = fast.solve(problem)
         cells, queries = answer.dual.neighbour_weights, answer.dual.query_weights
-        for dual in (
-            dm.duals.FitnessDual(factor * cells, queries),
-            dm.duals.FitnessDual(cells, factor * queries),
-        ):
+        for dual in (dm.duals.FitnessDual(factor * cells, queries), dm.duals.FitnessDual(cells, factor * queries)):
             assert problem.certify(answer.primal, dual).lower_bound == 0
         total = dm.TotalVariance(self.tables)
         assert total.certify(answer.primal, dm.duals.VarianceDual(factor * cells)).lower_bound == 0
@@ -407,10 +397,7 @@ class TestJudge:
         [
             ("levels must be", lambda point: dm.duals.BlockPoint(np.ones(99), point.covariances)),
             ("covariances must be", lambda point: dm.duals.BlockPoint(point.levels, point.covariances[1:])),
-            (
-                "must have shape",
-                lambda point: dm.duals.BlockPoint(point.levels, (np.eye(9),) * len(point.covariances)),
-            ),
+            ("must have shape", lambda point: dm.duals.BlockPoint(point.levels, (np.eye(9),) * len(point.covariances))),
             ("noise on blocks, a dualmech.duals.BlockPoint", lambda point: point.levels),
             ("covariances must be a tuple", lambda point: dm.duals.BlockPoint(point.levels, cast(Any, 3))),
         ],
@@ -428,10 +415,7 @@ class TestJudge:
         point = random_point(problem.geometry, np.random.default_rng(0))
         queries = np.ones(len(problem.geometry.tables))
         for dual, message in (
-            (
-                dm.duals.FitnessDual(np.ones(99), queries),
-                "neighbour_weights must be 3, one per orbit, got 99",
-            ),
+            (dm.duals.FitnessDual(np.ones(99), queries), "neighbour_weights must be 3, one per orbit, got 99"),
             (dm.duals.FitnessDual(np.ones(3), np.ones(99)), "query_weights must be"),
             (dm.duals.FitnessDual(np.ones(3), np.ones((2, 2))), "query_weights must have 1 dimension"),
             (dm.duals.VarianceDual(np.ones(3)), "must be a FitnessDual of dualmech"),
@@ -543,14 +527,8 @@ class TestStatement:
             ("keep their structure", workloads.prefix(3)),
             ("keep their structure", workloads.kron(workloads.prefix(3), workloads.prefix(3))),
             ("not all zero", workloads.union([3], {"none": {"a0": dm.Workload(np.zeros((2, 3)))}})),
-            (
-                "orbits of cells",
-                workloads.union([300, 300], {"t": {f"a{i}": workloads.prefix(300) for i in range(2)}}),
-            ),
-            (
-                "searched for symmetries",
-                workloads.union([6000], {"t": {"a0": dm.Workload(sp.eye_array(6000))}}),
-            ),
+            ("orbits of cells", workloads.union([300, 300], {"t": {f"a{i}": workloads.prefix(300) for i in range(2)}})),
+            ("searched for symmetries", workloads.union([6000], {"t": {"a0": dm.Workload(sp.eye_array(6000))}})),
             ("blocks in its tables", workloads.stack(workloads.marginals([2] * 21, ways=21))),
             (
                 "entries in all its blocks",

@@ -203,10 +203,7 @@ class TestWorkload:
             ("must name every table.*'age x sex' is not", {1: 1.0}),
             ("must name tables of the workload, got 3-way", {1: 1.0, 2: 1.0, ("age", "sex"): 3, 3: 1.0}),
             ("must name tables of the workload, got 'height'", {"height": 1.0}),
-            (
-                "must name each table once, .'age', 'sex'. is double",
-                {("sex", "age"): 1, ("age", "sex"): 2, 1: 1},
-            ),
+            ("must name each table once, .'age', 'sex'. is double", {("sex", "age"): 1, ("age", "sex"): 2, 1: 1}),
             (r"targets\[1\] must be positive", {1: -1.0, 2: 1.0}),
             ("one number, 3 numbers, one per table, or 11, one per query", [1.0, 2.0]),
         ],

@@ -150,9 +150,7 @@ class TestMechanism:
         assert "9 steps" in repr(mechanism)
 
     @pytest.mark.parametrize(
-        "mechanism",
-        [S.sqrt_toeplitz(6), S.banded([[1.0] * 6, [0.5] * 6]), S.tree(6)],
-        ids=lambda each: repr(each),
+        "mechanism", [S.sqrt_toeplitz(6), S.banded([[1.0] * 6, [0.5] * 6]), S.tree(6)], ids=lambda each: repr(each)
     )
     def test_noise_has_the_variances_that_are_said(self, mechanism: Any) -> None:
         asked, rng = dm.workloads.prefix(6), np.random.default_rng(5)

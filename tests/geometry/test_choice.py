@@ -225,11 +225,7 @@ class TestByName:
     @pytest.mark.parametrize("form", ["mapping", "Series", "CSV"])
     @pytest.mark.parametrize(
         ("asked", "names", "kept"),
-        [
-            (PREFIXES, PREFIXES.names, "dense"),
-            (TABLES, TABLES.table_names, "blocks"),
-            (PRODUCT, None, "product"),
-        ],
+        [(PREFIXES, PREFIXES.names, "dense"), (TABLES, TABLES.table_names, "blocks"), (PRODUCT, None, "product")],
         ids=["dense", "blocks", "product"],
     )
     def test_numbers_follow_their_names_in_every_form(

@@ -132,8 +132,7 @@ def test_a_part_of_a_household_can_cost_more_than_the_whole() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.0, "3", None, True, 10**12])
 @pytest.mark.parametrize(
-    "build",
-    [neighbours.add_or_remove, neighbours.replace_one, lambda d: neighbours.household(d, 2)],
+    "build", [neighbours.add_or_remove, neighbours.replace_one, lambda d: neighbours.household(d, 2)]
 )
 def test_sizes_are_checked(build: Callable[[object], sp.csc_array], wrong: object) -> None:
     with pytest.raises((InvalidInputError, InputTypeError), match="d must|too many"):

@@ -132,11 +132,7 @@ class TestAgainstDense:
         problem = dm.FitnessForUse(BOTH, TARGETS)
         answer = fast.solve(problem, tol=1e-8)
         covariance, noise = answer.primal
-        for primal in (
-            (1.1 * covariance, noise),
-            (0.9 * covariance, noise),
-            (-covariance, noise.scaled(-1.0)),
-        ):
+        for primal in ((1.1 * covariance, noise), (0.9 * covariance, noise), (-covariance, noise.scaled(-1.0))):
             assert not problem.certify(primal, answer.dual).certifies(1e-6)
         dual = dm.duals.FitnessDual(answer.dual.neighbour_weights, (answer.dual.query_weights[0], [0.0] * 3))
         assert not problem.certify(answer.primal, dual).certifies(1e-6)
@@ -313,10 +309,7 @@ class TestMechanism:
         ("message", "call"),
         [
             ("factors must be two or more", lambda made: dm.ProductMechanism(made.factors[:1])),
-            (
-                r"factors\[1\] must be a LinearG",
-                lambda made: dm.ProductMechanism([made.factors[0], cast(Any, 3)]),
-            ),
+            (r"factors\[1\] must be a LinearG", lambda made: dm.ProductMechanism([made.factors[0], cast(Any, 3)])),
             ("release nothing exactly", lambda made: dm.ProductMechanism([made.factors[0], EXACT])),
             ("queries must be 2, one per factor, got 1", lambda made: made.variance_of([1, 0, 0])),
             ("must map attributes", lambda made: made.variance_of([1, 0, 0], [1, 0])),
@@ -357,33 +350,18 @@ class TestWorkload:
         ("message", "call"),
         [
             ("factors must be two or more workloads", lambda: dm.workloads.kron(PREFIXES)),
-            (
-                r"factors\[1\] must be a Workload of dualmech",
-                lambda: dm.workloads.kron(PREFIXES, cast(Any, 3)),
-            ),
+            (r"factors\[1\] must be a Workload of dualmech", lambda: dm.workloads.kron(PREFIXES, cast(Any, 3))),
             ("geometry='product' needs no matrix", lambda: MANY.matrix),
             ("too many to write out", lambda: MANY.names),
             ("too many to write out", lambda: dm.FitnessForUse(MANY).per_query()),
             ("binding cells are listed", lambda: dm.FitnessForUse(MANY).binding([np.eye(3)] * 30, 0.1)),
             ("loose queries of a product", lambda: dm.FitnessForUse(TWICE).loose([np.eye(3)] * 2, 0.1)),
-            (
-                "by factor must be 2, one per factor, got 3",
-                lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, 1, 1)),
-            ),
+            ("by factor must be 2, one per factor, got 3", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, 1, 1))),
             ("geometry 'product' takes workloads", lambda: dm.FitnessForUse(PREFIXES, dm.ByFactor(1.0))),
-            (
-                "geometry 'product' takes",
-                lambda: dm.FitnessForUse(TWICE, [2.0] + [1.0] * 8, geometry="product"),
-            ),
+            ("geometry 'product' takes", lambda: dm.FitnessForUse(TWICE, [2.0] + [1.0] * 8, geometry="product")),
             (r"^factors\[1\]: targets must be pos", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
-            (
-                r"^factors\[0\]: .* 3 numbers, got",
-                lambda: dm.FitnessForUse(TWICE, dm.ByFactor([1.0, 2.0], 1.0)),
-            ),
-            (
-                r"^factors\[1\]: .*got 'height'",
-                lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1})),
-            ),
+            (r"^factors\[0\]: .* 3 numbers, got", lambda: dm.FitnessForUse(TWICE, dm.ByFactor([1.0, 2.0], 1.0))),
+            (r"^factors\[1\]: .*got 'height'", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1}))),
             (
                 r"^factors\[1\]: weights",
                 lambda: dm.TotalVariance(TWICE, dm.ByFactor(1.0, None), geometry=dm.TotalVariance(TWICE).geometry),

@@ -180,8 +180,7 @@ class TestJudge:
             (
                 "table_weights must be 6",
                 dm.duals.FitnessDual(
-                    tuple(map(np.ones, (6, 2, 3))),
-                    dm.duals.SplitWeights(tuple(map(np.ones, (6, 2, 3))), np.ones(5)),
+                    tuple(map(np.ones, (6, 2, 3))), dm.duals.SplitWeights(tuple(map(np.ones, (6, 2, 3))), np.ones(5))
                 ),
             ),
         ],
@@ -288,18 +287,9 @@ class TestMechanism:
                 "positive definite",
                 lambda made: dm.SplitMechanism(PREFIXES, [np.zeros((n, n)) for n in (6, 2, 3)], [1.0] * 7),
             ),
-            (
-                "noise must have 7 levels",
-                lambda made: dm.SplitMechanism(PREFIXES, [np.eye(n) for n in (6, 2, 3)], [1]),
-            ),
-            (
-                "shapes must be a sequence of 3",
-                lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)], [1.0] * 7),
-            ),
-            (
-                r"shapes\[1\] must have shape",
-                lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)] * 3, [1.0] * 7),
-            ),
+            ("noise must have 7 levels", lambda made: dm.SplitMechanism(PREFIXES, [np.eye(n) for n in (6, 2, 3)], [1])),
+            ("shapes must be a sequence of 3", lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)], [1.0] * 7)),
+            (r"shapes\[1\] must have shape", lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)] * 3, [1.0] * 7)),
         ],
     )
     def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[dm.SplitMechanism], object]) -> None:
@@ -325,20 +315,11 @@ class TestWorkload:
     @pytest.mark.parametrize(
         ("message", "call"),
         [
-            (
-                "'height' is not in the domain",
-                lambda: dm.workloads.query_tables([3], {"height": PREFIX}, ways=1),
-            ),
+            ("'height' is not in the domain", lambda: dm.workloads.query_tables([3], {"height": PREFIX}, ways=1)),
             ("must be over 3 values, got 6", lambda: dm.workloads.query_tables([3], {"a0": PREFIX}, ways=1)),
-            (
-                "must be a Workload of dualmech",
-                lambda: dm.workloads.query_tables([3], {"a0": cast(Any, 3)}, ways=1),
-            ),
+            ("must be a Workload of dualmech", lambda: dm.workloads.query_tables([3], {"a0": cast(Any, 3)}, ways=1)),
             ("queries must map", lambda: dm.workloads.query_tables([3], cast(Any, [PREFIX]), ways=1)),
-            (
-                "geometry='split' needs no matrix",
-                lambda: dm.workloads.query_tables([10] * 30, {}, ways=1).matrix,
-            ),
+            ("geometry='split' needs no matrix", lambda: dm.workloads.query_tables([10] * 30, {}, ways=1).matrix),
             ("made by dualmech.workloads.query_tables", lambda: split(cast(Any, PREFIX))),
             ("worst queries to look at", lambda: fast.solve(split(wide()))),
         ],

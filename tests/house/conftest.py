@@ -97,15 +97,11 @@ CASES = [
         lambda: dm.CommonMechanism(of_tables(CIRCLE, CIRCLE, scale=3.0)),
     ),
     ConformanceCase(
-        "reuse",
-        lambda: dm.ReuseFitness(SMALL, 1.0, released()),
-        lambda: dm.ReuseFitness(SMALL, 1.0, released(4.0)),
+        "reuse", lambda: dm.ReuseFitness(SMALL, 1.0, released()), lambda: dm.ReuseFitness(SMALL, 1.0, released(4.0))
     ),
     ConformanceCase("local", lambda: dm.LocalStrategy(SMALL, 1.0), lambda: dm.LocalStrategy(SMALL, 1.0, "worst")),
     ConformanceCase(
-        "local, worst",
-        lambda: dm.LocalStrategy(SMALL, 1.0, "worst"),
-        lambda: dm.LocalStrategy(SMALL, 2.0, "worst"),
+        "local, worst", lambda: dm.LocalStrategy(SMALL, 1.0, "worst"), lambda: dm.LocalStrategy(SMALL, 2.0, "worst")
     ),
     ConformanceCase(
         "projection",

@@ -80,8 +80,7 @@ class TestJudge:
         assert not verdict.certifies(1.0)
 
     @pytest.mark.parametrize(
-        "covariance",
-        [np.eye(3), [[1, 2], [2, 1]], [[1, 0], [0.5, 1]], [[np.nan, 0], [0, 1]], [["a", "b"], ["c", "d"]]],
+        "covariance", [np.eye(3), [[1, 2], [2, 1]], [[1, 0], [0.5, 1]], [[np.nan, 0], [0, 1]], [["a", "b"], ["c", "d"]]]
     )
     def test_what_is_no_covariance_is_refused_by_name(self, covariance: object) -> None:
         with pytest.raises(dm.errors.DualmechError, match="covariance"):

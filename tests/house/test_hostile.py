@@ -31,15 +31,7 @@ EXEMPT = {
     # The library's own objects ask these of one another, with what they made themselves.
     "Solution",  # which judges alone make
     "write",  # of a publication: any text is a folder that it makes
-    *(
-        "blocks_by_view",
-        "class_basis",
-        "counts_by_class",
-        "extents",
-        "over_all_classes",
-        "places",
-        "with_pieces",
-    ),
+    *("blocks_by_view", "class_basis", "counts_by_class", "extents", "over_all_classes", "places", "with_pieces"),
     *("along", "chords", "point_on", "restored", "spread", "stored", "with_bases"),
     # What readers and writers are made of.
     *("files.as_text_array", "files.atomic_folder", "files.atomic_write", "files.check_writable"),
@@ -252,7 +244,7 @@ class World:
                 **{"source": np.ones(4)},
             },
             "Publication<tables>": {
-                **{"table": "age", "folder": self.folder / "others", "asked": half, "source": np.ones(4)},
+                **{"table": "age", "folder": self.folder / "others", "asked": half, "source": np.ones(4)}
             },
             "ReleasePlan": {"table": "prefixes", "source": np.ones(4)},
             "ReleasePlan.__init__": {"drawn": plan(self.cells, self.prefix)[0], "answer": None},
@@ -272,13 +264,7 @@ class World:
             "accounting.level_of": {"quantile": 2.0},
             "Specification.read": {"path": self.folder / "asked.toml"},
             "Schema.read": {"path": self.folder / "schema.toml"},
-            "LocalMechanism": {
-                "x": [3.0, 4.0],
-                "user": 1,
-                "responses": np.ones(3),
-                "queries": 2,
-                "path": written,
-            },
+            "LocalMechanism": {"x": [3.0, 4.0], "user": 1, "responses": np.ones(3), "queries": 2, "path": written},
             "LocalMechanism.__init__": {"strategy": self.strategy, "workload": two},
             "LocalProjection": {"matrix": self.strategy, "epsilon": 1.0},
             "MarginalWorkload": chosen,
@@ -295,11 +281,7 @@ class World:
             "SignalToNoiseRule": {"stage": 0, "answers": np.ones((3, 2))},
             "Solution": {"path": written, "other": self.solution},
             "SplitMechanism": {
-                **{
-                    "tables": self.counted,
-                    "attributes": ["age"],
-                    "residuals": self.split.measure(self.counted),
-                },
+                **{"tables": self.counted, "attributes": ["age"], "residuals": self.split.measure(self.counted)},
                 **{"workload": self.asked, "shapes": [np.eye(4), np.eye(2)], "noise": np.ones(4)},
             },
             "CausalMechanism": {"strategy": self.causal._strategy},
@@ -320,7 +302,7 @@ class World:
                 **{"numbers": {f"P{number}": 1.0 for number in range(1, 6)}},
             },
             "crosscheck.capped": {
-                **{"workload": self.union, "targets": {"ages": 1.0}, "caps": {"cells": 4.0}, "cost": 2.0},
+                **{"workload": self.union, "targets": {"ages": 1.0}, "caps": {"cells": 4.0}, "cost": 2.0}
             },
             "crosscheck.compare": {"answers": [self.solution]},
             "exact": {"problem": dm.FitnessForUse(dm.workloads.prefix(3))},
@@ -424,11 +406,7 @@ def of_problem(case: ConformanceCase) -> list[Call]:
         *found,
         Call(f"{type(problem).__name__}{label}", type(problem), made),
         Call(f"fast.solve{label}", dm.fast.solve, {"problem": problem, **limits, **options}),
-        Call(
-            f"crosscheck.judge{label}",
-            dm.crosscheck.judge,
-            {"problem": problem, "primal": answer.primal, **tol},
-        ),
+        Call(f"crosscheck.judge{label}", dm.crosscheck.judge, {"problem": problem, "primal": answer.primal, **tol}),
         Call(
             f"judged{label}",
             dm.judged,

@@ -141,16 +141,8 @@ class TestInWords:
         [
             (dm.workloads.identity(3), None, "neighbours at cell 0 cost 2 times what is allowed"),
             (dm.Workload(np.eye(2), cell_names=["x", "y"]), None, "neighbours at cell 'x' cost 2 times what"),
-            (
-                dm.Workload(np.eye(2), domain=dm.Domain({"sex": 2})),
-                None,
-                "neighbours at cell sex=0 cost 2 times",
-            ),
-            (
-                dm.workloads.identity(2),
-                "replace",
-                "neighbours at cell 0 and cell 1 cost 4 times what is allowed",
-            ),
+            (dm.Workload(np.eye(2), domain=dm.Domain({"sex": 2})), None, "neighbours at cell sex=0 cost 2 times"),
+            (dm.workloads.identity(2), "replace", "neighbours at cell 0 and cell 1 cost 4 times what is allowed"),
             (dm.workloads.identity(3), [[1], [1], [1]], "neighbours 0 cost 6 times what is allowed"),
             (dm.workloads.marginals([2], ways=1), None, "any two neighbours cost 2 times what is allowed"),
         ],
@@ -178,11 +170,7 @@ class TestInWords:
     def test_rounding_is_judged_scaled_and_said(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(16))
         best = fast.solve(problem, tol=1e-9).primal
-        for given_noise in (
-            best.astype(np.float32),
-            best.astype(np.float32).astype(float),
-            best * (1 + 1e-7),
-        ):
+        for given_noise in (best.astype(np.float32), best.astype(np.float32).astype(float), best * (1 + 1e-7)):
             verdict = crosscheck.judge(problem, given_noise)
             assert verdict.feasible and verdict.gap < 1e-5 and "judged scaled" in verdict.remarks[0]
         uneven = best + np.triu(np.full((16, 16), 1e-8), 1)
@@ -203,10 +191,7 @@ class TestInWords:
     @pytest.mark.parametrize(
         ("shape", "words"),
         [
-            (
-                (36, 36),
-                "covariance of the noise on the 36 answers; what is judged is that of the noise on the 8 rows",
-            ),
+            ((36, 36), "covariance of the noise on the 36 answers; what is judged is that of the noise on the 8 rows"),
             ((12, 8), "a strategy over 8 cells"),
             ((8, 12), "the transpose of a strategy over 8 cells"),
         ],
@@ -230,11 +215,7 @@ class TestInWords:
         for first, second, words in (
             (workload, np.eye(2), "problem must be .* got Workload; judge takes a problem and an answer"),
             (np.eye(2), problem, "problem must be .* got ndarray of shape"),
-            (
-                problem,
-                answer,
-                "primal must be .* got Solution; of a Solution give its primal or its mechanism",
-            ),
+            (problem, answer, "primal must be .* got Solution; of a Solution give its primal or its mechanism"),
             (problem, dm.workloads.identity(2), "primal must be a point or a mechanism, got Workload"),
             (problem, None, "covariance must be"),
         ):

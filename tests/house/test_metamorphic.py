@@ -195,10 +195,7 @@ def splits(kind: str, rng: np.random.Generator) -> list[Pair]:
 
 def products(kind: str, rng: np.random.Generator) -> list[Pair]:
     """Factors in another order, and one of them in another unit."""
-    one, two = (
-        dm.workloads.prefix(int(rng.integers(2, 5))),
-        dm.workloads.identity_total(int(rng.integers(2, 5))),
-    )
+    one, two = (dm.workloads.prefix(int(rng.integers(2, 5))), dm.workloads.identity_total(int(rng.integers(2, 5))))
     numbers, unit = (rng.uniform(1, 4, len(one)), rng.uniform(1, 4, len(two))), unit_of(rng)
     state = KINDS[kind]
     first = state(dm.workloads.kron(one, two), dm.ByFactor(*numbers), geometry="product")

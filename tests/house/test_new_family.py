@@ -95,11 +95,7 @@ def solve_reference(
     return judged_solution(problem, point, dual, tol=request.tol, otherwise=Status.BACKEND, solver="reference:plain")
 
 
-PLAIN = families.Family(
-    "plain",
-    ("PlainNoise",),
-    lambda problem: "squared privacy cost of equal noise",
-)
+PLAIN = families.Family("plain", ("PlainNoise",), lambda problem: "squared privacy cost of equal noise")
 
 
 def plain_statement(problem: PlainNoise) -> Statement:
@@ -112,12 +108,7 @@ def plain_statement(problem: PlainNoise) -> Statement:
         (Symbol("s", "the variance of the noise on every cell"),),
         Program("minimise", "1 / s", "$s > 0$", (Line(r"s \lVert w_j \rVert^2 \le c_j", "for all queries j"),)),
         (Symbol(r"\mu", "weights on queries, none negative", (queries,), part="query_weights"),),
-        Program(
-            "maximise",
-            r"\sum_j \mu_j \lVert w_j \rVert^2",
-            r"$\mu \ge 0$",
-            (Line(r"\sum_j \mu_j c_j \le 1"),),
-        ),
+        Program("maximise", r"\sum_j \mu_j \lVert w_j \rVert^2", r"$\mu \ge 0$", (Line(r"\sum_j \mu_j c_j \le 1"),)),
         (Line(r"1 \ge \sum_j \mu_j c_j \ge s \sum_j \mu_j \lVert w_j \rVert^2"),),
     )
 

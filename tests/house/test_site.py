@@ -241,12 +241,7 @@ def opened(page: Path, profile: Path, query: str = "") -> tuple[list[str], str]:
     done = subprocess.run(
         [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
         + [f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1700,1000"]
-        + [
-            "--allow-file-access-from-files",
-            "--virtual-time-budget=300000",
-            "--dump-dom",
-            page.as_uri() + query,
-        ],
+        + ["--allow-file-access-from-files", "--virtual-time-budget=300000", "--dump-dom", page.as_uri() + query],
         capture_output=True,
         text=True,
         check=False,
@@ -320,7 +315,4 @@ def test_broken_links_and_outside_resources_are_found(tmp_path: Path) -> None:
     )
     found = pages(tmp_path)
     assert list(broken(found)) == ["page.html: #there", "page.html: none.html"]
-    assert list(from_outside(tmp_path, found)) == [
-        "page.html: //x.org/y.png",
-        "page.html: https://x.org/z.css",
-    ]
+    assert list(from_outside(tmp_path, found)) == ["page.html: //x.org/y.png", "page.html: https://x.org/z.css"]

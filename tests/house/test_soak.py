@@ -43,14 +43,7 @@ def test_every_family_and_geometry_is_drawn() -> None:
     for family in ("fitness", "privacy first", "variance"):
         for geometry in ("dense", "blocks", "product", "split"):
             assert any(label.startswith(f"{family} on {geometry}") for label in labels), (family, geometry)
-    for words in (
-        "replace",
-        "add-remove:2",
-        "household",
-        "own moves",
-        *random_problems.KINDS,
-        *random_problems.FLAWS,
-    ):
+    for words in ("replace", "add-remove:2", "household", "own moves", *random_problems.KINDS, *random_problems.FLAWS):
         assert any(words in label for label in labels), words
     assert np.isclose(sum(random_problems.SHARES), 1)
 

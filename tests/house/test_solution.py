@@ -181,11 +181,7 @@ class TestConclude:
         problem = dm.FitnessForUse(dm.workloads.prefix(2), 1.0)
         with pytest.warns(dm.errors.UncertifiedWarning):
             answer = conclude(
-                problem,
-                lie,
-                dm.duals.FitnessDual(np.ones(2), np.ones(2)),
-                tol=1.0,
-                otherwise=dm.Status.BACKEND,
+                problem, lie, dm.duals.FitnessDual(np.ones(2), np.ones(2)), tol=1.0, otherwise=dm.Status.BACKEND
             )
         assert answer.status is dm.Status.BACKEND
         with pytest.raises(dm.errors.InfeasibleAnswerError):
@@ -247,11 +243,7 @@ class TestJudged:
         [
             (np.nan * BEST, DUAL, "not finite"),
             (0 * BEST, DUAL, "without noise"),
-            (
-                BEST + np.array([[0, 1e-5], [0, 0]]),
-                DUAL,
-                "symmetric, but differs from its transpose by 1e-05",
-            ),
+            (BEST + np.array([[0, 1e-5], [0, 0]]), DUAL, "symmetric, but differs from its transpose by 1e-05"),
             (np.array([[1.0, 2], [2, 1]]), DUAL, "least eigenvalue is -1"),
             (BEST, ([1, -0.1], [1, 1]), "one is negative, -0.1"),
             (BEST, ([1, np.nan], [1, 1]), "prove nothing: some are not finite"),

@@ -87,10 +87,7 @@ class TestWaste:
             (lambda: CELLS, MIXED),
             (lambda: CELLS, dm.workloads.prefix(16)),
             (lambda: dm.strategies.sqrt_toeplitz(16), dm.workloads.all_range(16)),
-            (
-                lambda: dm.StreamMechanism(dm.workloads.prefix(16), np.ones(16), np.ones(16)),
-                dm.workloads.prefix(16),
-            ),
+            (lambda: dm.StreamMechanism(dm.workloads.prefix(16), np.ones(16), np.ones(16)), dm.workloads.prefix(16)),
             (
                 lambda: dm.ProductMechanism([dm.strategies.sqrt_toeplitz(4).dense()] * 2),
                 dm.workloads.kron(dm.workloads.prefix(4), dm.workloads.prefix(4)),
@@ -195,10 +192,7 @@ class TestPractice:
 
     @pytest.mark.parametrize("more", [[], ["--as-drawn"]])
     def test_in_one_question(self, more: list[str], tmp_path: Path) -> None:
-        path, people = (
-            tmp_path / "better.npz",
-            Path(__file__).resolve().parents[2] / "examples" / "people.toml",
-        )
+        path, people = (tmp_path / "better.npz", Path(__file__).resolve().parents[2] / "examples" / "people.toml")
         asked = ["waste", str(people), "--practice", "equal", "--rho", "1/10", *more]
         done = CliRunner().invoke(app, [*asked, "-o", str(path)])
         assert done.exit_code == 0 and done.output.count("\n") == 1 and " of it (proven): noise of rho" in done.output

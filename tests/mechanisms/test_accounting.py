@@ -75,10 +75,7 @@ class TestBalleWang:
         with mp.workdps(DIGITS):
             compared = 0
             for privacy_cost, epsilon in grid():
-                computed, exact = (
-                    accounting.log_delta(privacy_cost, epsilon),
-                    exact_log_delta(privacy_cost, epsilon),
-                )
+                computed, exact = (accounting.log_delta(privacy_cost, epsilon), exact_log_delta(privacy_cost, epsilon))
                 where = f"Δ = {privacy_cost!r}, ε = {epsilon!r}: {computed!r}, exact {mp.nstr(exact, 20)}"
                 if exact > -5000:
                     assert relative_error(computed, exact) <= ACCURACY, where

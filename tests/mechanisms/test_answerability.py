@@ -191,10 +191,7 @@ class TestAnswerability:
         [
             ("must be a LinearGaussianMechanism", np.eye(2)),
             ("same cells", dm.LinearGaussianMechanism(np.eye(3), np.eye(3))),
-            (
-                "same neighbours",
-                dm.LinearGaussianMechanism(np.eye(2), np.eye(2), dm.neighbours.replace_one(2)),
-            ),
+            ("same neighbours", dm.LinearGaussianMechanism(np.eye(2), np.eye(2), dm.neighbours.replace_one(2))),
         ],
     )
     def test_what_cannot_be_compared_is_refused(self, message: str, other: Any) -> None:

@@ -25,11 +25,7 @@ UNIONS: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
     "marginals": ({"a": 2, "b": 3, "c": 2}, {"ab": ["a", "b"], "bc": ["b", "c"], "total": []}),
     "prefixes": (
         {"age": 5, "sex": 2, "race": 3},
-        {
-            "ages": {"age": dm.workloads.prefix(5), "sex": None},
-            "races": ["race", "sex"],
-            "both": ["age", "race"],
-        },
+        {"ages": {"age": dm.workloads.prefix(5), "sex": None}, "races": ["race", "sex"], "both": ["age", "race"]},
     ),
     "circle": (
         {"hour": 6, "sex": 2, "age": 4},
@@ -222,10 +218,7 @@ class TestNoisyTables:
         tables = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
         measured = mechanism.measure(tables, sampler=sampler)
         shapes = {
-            key: (
-                *(len(block_noise.places(mechanism.symmetries[axis], each)) for axis, each in key),
-                len(piece.moves),
-            )
+            key: (*(len(block_noise.places(mechanism.symmetries[axis], each)) for axis, each in key), len(piece.moves))
             for key, piece in mechanism.pieces.items()
         }
         assert asked == [(1.0, shape) for shape in shapes.values()]
@@ -274,11 +267,7 @@ class TestWhatIsNotAnswered:
     @pytest.mark.parametrize(
         ("name", "query", "message"),
         [
-            (
-                "marginals",
-                {"a": [1, 0], "c": [1, 0]},
-                "a x c is not answered: .* differences of a x differences of c",
-            ),
+            ("marginals", {"a": [1, 0], "c": [1, 0]}, "a x c is not answered: .* differences of a x differences of c"),
             ("groups", {"age": [0, 0, 1, -1, 0]}, "differences of age among its values 2 … 4"),
             ("runs", {"hour": [1, 0, 0, 0, 0, 0]}, "query of hour is not answered: .* hour at frequency 2"),
             ("differences", {"hour": [1, 0, 0, 0, 0, 0]}, "no table asks for the total"),

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.adaptive.decisions import (
-    GO_ON,
-    STOP,
-    SignalToNoise,
-    SignalToNoiseRule,
-    Verdict,
-)
+from dualmech.adaptive.decisions import GO_ON, STOP, SignalToNoise, SignalToNoiseRule, Verdict
 from dualmech.adaptive.sampling import ConfidenceRegion, hit_and_run
 from dualmech.adaptive.uncertainty import posterior_variances, sampled_reduction, variance_reduction
 from dualmech.validate import Array
@@ -185,10 +179,7 @@ class TestAlongAChain:
         chain, data = fast.chain([TOTAL, ROWS, CELLS]), np.array([[0, 1.0, 0, 0], [200, 0, 200, 0]])
         patient = chain.simulate(data, SignalToNoiseRule(chain, 0.5, 50), rng=0)
         assert patient.choices.tolist() == [0, 2]
-        assert chain.simulate(data, SignalToNoiseRule(chain, 0.5, 50, stop=True), rng=0).choices.tolist() == [
-            STOP,
-            2,
-        ]
+        assert chain.simulate(data, SignalToNoiseRule(chain, 0.5, 50, stop=True), rng=0).choices.tolist() == [STOP, 2]
 
     def test_each_stage_is_decided_by_its_own_pair(self) -> None:
         chain = fast.chain([TOTAL, ROWS, CELLS])

@@ -26,8 +26,7 @@ def random_mechanisms(seed: int, count: int) -> list[dm.BlockMechanism]:
     domain = dm.Domain([(f"a{axis}", int(size)) for axis, size in enumerate(rng.integers(1, 4, 3))])
     return [
         dm.BlockMechanism.of_levels(
-            domain,
-            {axes: float(np.exp(rng.normal())) for axes in SUBSETS if not axes or rng.random() < 0.7},
+            domain, {axes: float(np.exp(rng.normal())) for axes in SUBSETS if not axes or rng.random() < 0.7}
         )
         for _ in range(count)
     ]
@@ -90,10 +89,7 @@ class TestAgainstMatrices:
         assert_same(composed.dense(), first.dense().compose(second.dense()))
         pairs = ((first, second), (second, first), (first, composed), (composed, first))
         for wanted, source in pairs:
-            ours, theirs = (
-                wanted.is_answerable_from(source),
-                wanted.dense().is_answerable_from(source.dense()),
-            )
+            ours, theirs = (wanted.is_answerable_from(source), wanted.dense().is_answerable_from(source.dense()))
             assert bool(ours) is bool(theirs)
             assert ours.excess == pytest.approx(theirs.excess, rel=1e-6, abs=1e-9)
             assert (ours.attributes is None) is bool(ours)

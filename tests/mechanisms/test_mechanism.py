@@ -114,9 +114,7 @@ class TestTheorem2Rebase:
         np.testing.assert_allclose(other.variances(workload), mechanism.variances(workload), rtol=1e-6)
 
     @pytest.mark.parametrize(
-        "rows",
-        [[[1, 0]], [[1, 0], [2, 0]], [[1, 0, 0], [0, 1, 0]], [[np.nan, 0], [0, 1]], np.eye(3), "rows"],
-        ids=str,
+        "rows", [[[1, 0]], [[1, 0], [2, 0]], [[1, 0, 0], [0, 1, 0]], [[np.nan, 0], [0, 1]], np.eye(3), "rows"], ids=str
     )
     def test_other_rows_must_have_the_same_span(self, rows: Any) -> None:
         with pytest.raises(dm.errors.DualmechError, match="query_matrix"):

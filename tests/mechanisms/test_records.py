@@ -116,10 +116,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("header", "told"),
         [
-            (
-                'a,"b, or\nso"',
-                "line 2: columns of records must name the attribute 'c', got ['a', 'b, or\\nso']",
-            ),
+            ('a,"b, or\nso"', "line 2: columns of records must name the attribute 'c', got ['a', 'b, or\\nso']"),
             ('a,"b, or\nso",c,a', "line 2: columns of records must name the attribute 'a' once"),
             ("\n", "line 3: columns of records must name the attribute 'a', got ['0', '0', '0']"),
             ("0,0,0", "line 1: columns of records must name the attribute 'a', got ['0', '0', '0']"),

@@ -149,14 +149,8 @@ def test_replaced_records() -> None:
             r"mechanisms\[1\] must be a BlockMechanism as the others, got Linear",
             lambda one: dm.CommonMechanism([one, one.dense()]),
         ),
-        (
-            r"mechanisms\[1\] must be a LinearGaussianMechanism",
-            lambda one: dm.CommonMechanism([one.dense(), one]),
-        ),
-        (
-            "basis and decisions are of mechanisms on cells",
-            lambda one: dm.CommonMechanism([one, one], np.eye(2)),
-        ),
+        (r"mechanisms\[1\] must be a LinearGaussianMechanism", lambda one: dm.CommonMechanism([one.dense(), one])),
+        ("basis and decisions are of mechanisms on cells", lambda one: dm.CommonMechanism([one, one], np.eye(2))),
         ("two or more", lambda one: dm.CommonMechanism([one])),
         ("sequence of two or more", lambda one: dm.CommonMechanism(one)),
         (

@@ -89,11 +89,7 @@ class TestLaws:
         assert fitness(np.tri(3) * [[1e-3], [1e3], [1]], [1e-6, 1e6, 1]).optimum == PREFIX_3
 
     def test_what_comes_twice_counts_once(self) -> None:
-        for rows in (
-            np.tri(3)[[0, 1, 2, 2]],
-            np.tri(3)[:, [0, 1, 2, 2]],
-            np.vstack([np.tri(3), np.zeros(3)]),
-        ):
+        for rows in (np.tri(3)[[0, 1, 2, 2]], np.tri(3)[:, [0, 1, 2, 2]], np.vstack([np.tri(3), np.zeros(3)])):
             assert fitness(rows).optimum == PREFIX_3
 
     def test_products_multiply(self) -> None:
@@ -148,11 +144,7 @@ class TestProof:
         found = dm.exact(dm.FitnessForUse(dm.workloads.prefix(3)))
         asked = rationals.in_fractions(found.problem)
         assert asked is not None
-        sigma, lam, mu = (
-            [list(row) for row in found.covariance],
-            [*found.neighbour_weights],
-            [*found.query_weights],
-        )
+        sigma, lam, mu = ([list(row) for row in found.covariance], [*found.neighbour_weights], [*found.query_weights])
         same = rationals.verified(asked, sigma, lam, mu)
         assert same is not None and same.optimum == PREFIX_3
         for off in (Fraction(1, 10**40), root(6) / -(10**40)):

@@ -20,8 +20,7 @@ ROOT_2 = Surd({2: Fraction(1)})
 
 def in_decimals(number: Surd) -> Decimal:
     return sum(
-        (Decimal(a.numerator) / a.denominator * Decimal(root).sqrt() for root, a in number.terms.items()),
-        Decimal(0),
+        (Decimal(a.numerator) / a.denominator * Decimal(root).sqrt() for root, a in number.terms.items()), Decimal(0)
     )
 
 

@@ -34,18 +34,10 @@ def test_values_inside_the_interval_are_neither_below_nor_above() -> None:
 
 def test_what_is_not_called_optimal_is_counted_apart() -> None:
     row = Backend(
-        "MADE",
-        "1",
-        0.1,
-        False,
-        (says(1.0, claims.INACCURATE), says(np.inf, "infeasible"), says(np.nan, claims.FAILED)),
+        "MADE", "1", 0.1, False, (says(1.0, claims.INACCURATE), says(np.inf, "infeasible"), says(np.nan, claims.FAILED))
     )
     assert not (row.optimal or row.below or row.above or row.infeasible)
-    assert (row.count(claims.INACCURATE), row.count(*claims.IMPOSSIBLE), row.count(claims.FAILED)) == (
-        1,
-        1,
-        1,
-    )
+    assert (row.count(claims.INACCURATE), row.count(*claims.IMPOSSIBLE), row.count(claims.FAILED)) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -63,9 +63,7 @@ def test_peers_that_are_not_installed_are_left_out_by_name() -> None:
     )
     contest = dataclasses.replace(peers.CONTEST, sizes=(4,), repeats=1, contenders=ours)
     entries = [Timing(**found) for found in contest.measure()]
-    assert [each.solver for each in entries] == [
-        *("fast layer", "fast layer, stream", "CVXPY, Clarabel", "CVXPY, SCS"),
-    ]
+    assert [each.solver for each in entries] == [*("fast layer", "fast layer, stream", "CVXPY, Clarabel", "CVXPY, SCS")]
     assert all(each.spread == 1 and each.processor > 0 and each.above <= each.gap + 1e-9 for each in entries)
     text = shown(contest.table(entries))
     assert "jax_privacy: left out" in text and "load" in text and "CPU s" in text

@@ -26,15 +26,7 @@ from dualmech.crosscheck.papers import sheets as tables
 from dualmech.crosscheck.papers.common import census as common_census
 from dualmech.crosscheck.papers.common import decisions, instances
 from dualmech.crosscheck.papers.common import examples as common_examples
-from dualmech.crosscheck.papers.common.census import (
-    BASIS,
-    CODE,
-    OWN,
-    POPULATIONS,
-    PRIMARY,
-    TEXT,
-    UNSHARED,
-)
+from dualmech.crosscheck.papers.common.census import BASIS, CODE, OWN, POPULATIONS, PRIMARY, TEXT, UNSHARED
 from dualmech.crosscheck.papers.common.decisions import ESTIMATED, SUMMED, CensusBlocks
 from dualmech.crosscheck.papers.common.instances import (
     ACCURACY,
@@ -544,8 +536,7 @@ class TestCommand:
             tables.with_data(tables.select_sheets(["common/hisrace"]), path)
 
     @pytest.mark.parametrize(
-        ("name", "population"),
-        [("hisrace", "HisRace"), ("brazil", "Brazil"), ("thresholds", "AgeGender")],
+        ("name", "population"), [("hisrace", "HisRace"), ("brazil", "Brazil"), ("thresholds", "AgeGender")]
     )
     def test_real_blocks_are_held_against_what_is_printed(self, name: str, population: str, tmp_path: Path) -> None:
         path = str(tmp_path / "b.npy")

@@ -329,8 +329,7 @@ class TestReductions:
 
 class TestCompletedTotal:
     @pytest.mark.parametrize(
-        "workload",
-        [dm.workloads.prefix(24), dm.workloads.marginals((2, 3, 4), ways=1), designs.ranges_design(32)],
+        "workload", [dm.workloads.prefix(24), dm.workloads.marginals((2, 3, 4), ways=1), designs.ranges_design(32)]
     )
     def test_is_that_of_least_squares(self, workload: dm.Workload) -> None:
         """From a Cholesky factor, or where strategies lack full column rank from least squares themselves."""
@@ -379,11 +378,7 @@ class TestRelativeErrors:
             ([(1, 0)], (), "education-num must be a code"),
             ([], (), "at least one record"),
             ([(1, 2)], ("age", "workclass"), "lacks 'education-num'"),
-            (
-                [(1, 2, 3, 0, "-1")],
-                (*relative.FIELDS, "weight"),
-                "weight must be a number from 0, got '-1' in line 2",
-            ),
+            ([(1, 2, 3, 0, "-1")], (*relative.FIELDS, "weight"), "weight must be a number from 0, got '-1' in line 2"),
             ([(1, 2, 3, 0, "inf")], (*relative.FIELDS, "weight"), "weight must be"),
             ([(1, 2, 3, 0)], (*relative.FIELDS, "weight"), "weight must be"),
         ],
@@ -492,24 +487,14 @@ class TestCommand:
         monkeypatch.setattr(eigen_instances, "solve", lambda instance: solved[instance.label])
         result = run("crosscheck", "eigen/all", "--quick")
         assert result.exit_code == 0
-        for words in (
-            "1Way Range",
-            "best rival",
-            "2-way marginals, 4x8x8",
-            "root",
-            "Theorem 2's",
-            "separation",
-        ):
+        for words in ("1Way Range", "best rival", "2-way marginals, 4x8x8", "root", "Theorem 2's", "separation"):
             assert words in result.output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "reading", "words"),
-    [
-        ("1Way Range", 1, "PAPER'S DESIGN WORSE"),
-        ("2Way Range", 0, "THE INSTANCE MAY DIFFER: hierarchical and bound"),
-    ],
+    [("1Way Range", 1, "PAPER'S DESIGN WORSE"), ("2Way Range", 0, "THE INSTANCE MAY DIFFER: hierarchical and bound")],
 )
 def test_verdicts_at_the_papers_size(row: str, reading: int, words: str) -> None:
     found = eigen_instances.solve(dict(eigen_instances.alternatives(quick=False))[row][reading])

@@ -128,10 +128,7 @@ class TestFigures:
 
     def test_a_wrong_closed_form_is_found_out(self) -> None:
         here = figures.point(8, 4, solved=True)
-        for changes in (
-            {"squared_cost": here.squared_cost * 1.001},
-            {"curves": here.curves | {"wCA-I": 1.5}},
-        ):
+        for changes in ({"squared_cost": here.squared_cost * 1.001}, {"curves": here.curves | {"wCA-I": 1.5}}):
             assert figures.held_point(**{**here.values, **changes}).outcome is Agreement.DISAGREE
 
     @pytest.mark.parametrize("figure", [FIGURE_2, FIGURE_3], ids=["figure 2", "figure 3"])
@@ -220,10 +217,7 @@ class TestPictures:
         result = CliRunner().invoke(command.app, ["crosscheck", "fitness/figure2", "--quick", "-o", str(tmp_path)])
         assert result.exit_code == 0
         assert "fitness-figure2.svg" in result.output
-        assert sorted(path.name for path in tmp_path.iterdir()) == [
-            "fitness-figure2.png",
-            "fitness-figure2.svg",
-        ]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["fitness-figure2.png", "fitness-figure2.svg"]
 
     def test_without_matplotlib_the_extra_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

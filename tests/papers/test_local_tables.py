@@ -139,11 +139,7 @@ class TestComparisons:
         assert len(comparison.by_epsilon(False)) == 6 * 8
         assert len(comparison.by_epsilon_at_size(False)) == 6 * 8
         assert len(comparison.by_size(False)) == 6 * 8
-        for of in (
-            comparison.by_epsilon,
-            comparison.by_epsilon_at_size,
-            comparison.by_size,
-        ):
+        for of in (comparison.by_epsilon, comparison.by_epsilon_at_size, comparison.by_size):
             assert 0 < len(of(True)) < len(of(False))
 
 

@@ -102,6 +102,5 @@ def test_the_command_draws_what_a_file_holds(tmp_path: Path) -> None:
     assert result.exit_code == 0 and "not drawn: variances" in result.output
     for given in (["--only", "variances"], ["--only", "cube"]):
         assert isinstance(
-            CliRunner().invoke(app, ["plot", path, "-o", str(folder), *given]).exception,
-            dm.errors.InvalidInputError,
+            CliRunner().invoke(app, ["plot", path, "-o", str(folder), *given]).exception, dm.errors.InvalidInputError
         )

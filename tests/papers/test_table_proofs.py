@@ -38,10 +38,7 @@ def test_what_has_no_proof_has_a_file_with_the_reason(tmp_path: Path) -> None:
 
 
 def _row() -> Row:
-    for problem in (
-        dm.FitnessForUse(dm.workloads.prefix(2)),
-        dm.LocalStrategy(dm.workloads.identity(21), 1.0),
-    ):
+    for problem in (dm.FitnessForUse(dm.workloads.prefix(2)), dm.LocalStrategy(dm.workloads.identity(21), 1.0)):
         fast.solve(problem, tol=1e-3)
     with pytest.warns(dm.errors.UncertifiedWarning):  # proves no optimum, and has no file
         fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)), tol=1e-9, max_iterations=1)

@@ -78,12 +78,7 @@ class TestVerdicts:
         assert found.finding is Finding.DIFFERS
 
     def test_two_pairs_of_equal_weight_decide_nothing(self) -> None:
-        pairs = [
-            exact("a", 20.0, "10.00"),
-            exact("b", 3.0, "1.50"),
-            exact("c", 9.0, "3.00"),
-            exact("d", 6.0, "2.00"),
-        ]
+        pairs = [exact("a", 20.0, "10.00"), exact("b", 3.0, "1.50"), exact("c", 9.0, "3.00"), exact("d", 6.0, "2.00")]
         assert verdict(pairs, (1.5, 1.500001)).finding is Finding.DIFFERS
 
     def test_what_nothing_was_optimised_in_outweighs_the_rest(self) -> None:
@@ -103,11 +98,7 @@ class TestVerdicts:
         assert (found.finding, found.others) == (Finding.AGREES, ("HM",))
 
     @quick
-    @given(
-        st.lists(st.floats(0.5, 500), min_size=2, max_size=5),
-        st.floats(0.5, 50),
-        st.floats(0.5, 1.0),
-    )
+    @given(st.lists(st.floats(0.5, 500), min_size=2, max_size=5), st.floats(0.5, 50), st.floats(0.5, 1.0))
     def test_rounded_ratios_lead_back_to_their_cost(self, ratios_there: list[float], cost: float, share: float) -> None:
         """Print ratios at a cost, forget it, and hold them against an optimum that is lower or the same."""
         columns = [exact(f"m{j}", ratio * cost, f"{ratio:.2f}") for j, ratio in enumerate(ratios_there)]
@@ -166,10 +157,7 @@ class TestInstances:
 
     @pytest.mark.parametrize("number", instances.RANDOM_TABLES)
     def test_are_drawn_alike_every_time(self, number: int) -> None:
-        for instance in (
-            *instances.readings(number, 64),
-            instances.random_instance(number, 64, 3),
-        ):
+        for instance in (*instances.readings(number, 64), instances.random_instance(number, 64, 3)):
             (one, targets), (two, again) = instance.build(), instance.build()
             np.testing.assert_array_equal(one.dense(), two.dense())
             np.testing.assert_array_equal(targets, again)
@@ -347,13 +335,7 @@ class TestRace:
 class TestReport:
     def test_a_row_shows_printed_beside_certified_with_a_verdict(self, solved: dict[tuple[int, int], Row]) -> None:
         text = "\n".join(ratios.lines(solved[4, 252]))
-        for words in (
-            "36.56",
-            "41.8128",
-            "319 queries x 252 cells",
-            "PAPER ABOVE THE OPTIMUM by 14.35 %",
-            "2.07",
-        ):
+        for words in ("36.56", "41.8128", "319 queries x 252 cells", "PAPER ABOVE THE OPTIMUM by 14.35 %", "2.07"):
             assert words in text
         text = "\n".join(ratios.lines(solved[6, 64]))
         for words in ("as worded", "as the code, seed 0", "as the text, 2 seeds", "INSTANCE IS RANDOM"):
@@ -410,11 +392,7 @@ class TestCommand:
 
     @pytest.mark.parametrize(
         ("outcomes", "status"),
-        [
-            ([Agreement.AGREE], 0),
-            ([Agreement.WIDE, Agreement.AGREE], 3),
-            ([Agreement.WIDE, Agreement.DISAGREE], 4),
-        ],
+        [([Agreement.AGREE], 0), ([Agreement.WIDE, Agreement.AGREE], 3), ([Agreement.WIDE, Agreement.DISAGREE], 4)],
     )
     def test_exit_status(self, outcomes: list[Agreement], status: int, monkeypatch: pytest.MonkeyPatch) -> None:
         def show(out: object, title: str, rows: Iterator[object]) -> None:

@@ -17,11 +17,7 @@ W = dm.workloads
 
 @pytest.mark.parametrize(
     "prior",
-    [
-        [1 / 3 + 2e-13, 1 / 3 - 1e-13, 1 / 3 - 1e-13],
-        [0.0, 1.0, 0.0],
-        [0.9992385549763189, 0.0007614450236811, 0.0],
-    ],
+    [[1 / 3 + 2e-13, 1 / 3 - 1e-13, 1 / 3 - 1e-13], [0.0, 1.0, 0.0], [0.9992385549763189, 0.0007614450236811, 0.0]],
 )
 @pytest.mark.parametrize("tol", [1e-9, 1e-4])
 def test_local_strategies_of_the_least_epsilon_end_with_an_answer(prior: Any, tol: float) -> None:

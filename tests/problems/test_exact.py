@@ -180,11 +180,7 @@ def exact_moves(rows: Any, neighbours: Any) -> list[list[Fraction]]:
         ([[1.0], [1 + 9e-10]], np.ones((2, 2)), [[1.0]]),
         ([[1.0, 1.0], [1.0, 1.0 + 1e-10]], np.ones((2, 2)), np.eye(2)),
         (np.eye(2), np.diag([1.0, 0.0]), [[1e8, 1], [0, 1e-30]]),
-        (
-            np.diag([1.0, 1e-8, 1e-8]),
-            [[1, 0, 0], [0, 1e-16, 1e-16], [0, 1e-16, 1e-16]],
-            [[1], [1], [1 + 1e-9]],
-        ),
+        (np.diag([1.0, 1e-8, 1e-8]), [[1, 0, 0], [0, 1e-16, 1e-16], [0, 1e-16, 1e-16]], [[1], [1], [1 + 1e-9]]),
     ],
 )
 def test_what_leaves_the_range_of_the_noise_costs_infinity(rows: Any, covariance: Any, neighbours: Any) -> None:
@@ -337,9 +333,7 @@ def arrays_in(value: Any, seen: dict[int, Any]) -> list[Array]:
         lambda: dm.FitnessForUse(dm.workloads.prefix(3), 1.0, neighbours=dm.neighbours.replace_one(3)),
         lambda: dm.TotalVariance(dm.workloads.marginals(dm.Domain({"a": 2, "b": 3}), ways=1)),
         lambda: dm.FitnessForUse(
-            dm.workloads.union({"age": 4}, {"ages": {"age": dm.workloads.prefix(4)}}),
-            1.0,
-            neighbours="replace",
+            dm.workloads.union({"age": 4}, {"ages": {"age": dm.workloads.prefix(4)}}), 1.0, neighbours="replace"
         ),
         lambda: dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3)),
         lambda: dm.LocalStrategy(dm.workloads.identity(3), 1.0, criterion="worst"),
@@ -389,11 +383,7 @@ def test_what_rounding_hides_of_queries_counts_against_their_targets(monkeypatch
 @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
 @pytest.mark.parametrize("released", [[[1e-20, 1e-20]], [[1e-20, 0.0], [1e-20, 1e-20]]])
 def test_reuse_answers_on_any_scale(released: Any) -> None:
-    for workload in (
-        [[1e39, 2e39], [1e39, -1e39]],
-        [[1e39, 0.0]],
-        [[1e39, 2e39], [1e39, 2e39], [1e39, 1e39]],
-    ):
+    for workload in ([[1e39, 2e39], [1e39, -1e39]], [[1e39, 0.0]], [[1e39, 2e39], [1e39, 2e39], [1e39, 1e39]]):
         for target in (1e-20, 1.0, 1e30):
             mechanism = dm.LinearGaussianMechanism(released, np.eye(len(released)))
             answer = fast.solve(dm.ReuseFitness(dm.Workload(workload), target, mechanism), time_limit=5)

@@ -43,18 +43,7 @@ NOT_NUMBERS: dict[str, Any] = {
     "infinite": [1, INF, 1],
     "empty": [],
 }
-NUMBERS = [
-    *NOT_NUMBERS.values(),
-    -1.0,
-    NAN,
-    INF,
-    1e50,
-    [1, -1, 1],
-    [1, 1],
-    [1, 1, 1, 1],
-    [[1, 1, 1]],
-    [[1], [1], [1]],
-]
+NUMBERS = [*NOT_NUMBERS.values(), -1.0, NAN, INF, 1e50, [1, -1, 1], [1, 1], [1, 1, 1, 1], [[1, 1, 1]], [[1], [1], [1]]]
 POINTS: dict[str, Any] = {
     "wrong size": np.eye(4),
     "not square": np.ones((2, 3)),
@@ -113,14 +102,7 @@ BASES: dict[str, Any] = {
     "another row space": [[1, 0, 0], [0, 0, 1]],
     "fewer rows than the rank": [[1, 0, 0]],
 }
-WORKLOADS = [
-    np.eye(3),
-    [[1, 0]],
-    None,
-    "prefix:3",
-    dm.Workload(np.zeros((2, 3))),
-    dm.Workload(sp.csr_array((2, 3))),
-]
+WORKLOADS = [np.eye(3), [[1, 0]], None, "prefix:3", dm.Workload(np.zeros((2, 3))), dm.Workload(sp.csr_array((2, 3)))]
 DESIGNS = [np.eye(2), np.ones(3), np.zeros((2, 3)), [], "I", None, [[1, NAN, 0]], 1e50 * np.eye(3), 1j]
 COSTS = [*NOT_NUMBERS.values(), 0, -1, NAN, INF, [1.0], [[1.0]]]
 

@@ -84,11 +84,7 @@ class Point:
         return self.certified()
 
     def certified(
-        self,
-        problem: Any = None,
-        primal: Array | None = None,
-        cells: Array | None = None,
-        queries: Array | None = None,
+        self, problem: Any = None, primal: Array | None = None, cells: Array | None = None, queries: Array | None = None
     ) -> dm.Certificate:
         """Judge the point, or what is changed of it."""
         users = self.cells if cells is None else cells
@@ -231,10 +227,7 @@ class TestEveryFamily:
         """F, the root of the bound on total variance, is jointly concave; its square is at the same degree in λ."""
         point = data.draw(points(family))
         power = 1 / (point.problem.power + 1) if family in WEIGHTINGS else 0.5
-        one, two = (
-            point.cells / point.cells.sum(),
-            draws(data.draw(seeds)).dirichlet(np.ones(len(point.cells))),
-        )
+        one, two = (point.cells / point.cells.sum(), draws(data.draw(seeds)).dirichlet(np.ones(len(point.cells))))
         middle, first, last = (point.certified(cells=each).lower_bound ** power for each in ((one + two) / 2, one, two))
         assert middle >= (first + last) / 2 * (1 - ROUNDING)
 
@@ -262,10 +255,7 @@ class TestCovariances:
     @of(*COVARIANCES)
     def test_asking_a_query_twice_changes_nothing(self, family: str, data: st.DataObject) -> None:
         point, part = data.draw(points(family)), data.draw(st.floats(0.1, 0.9))
-        matrix, numbers = (
-            np.vstack([point.matrix, point.matrix[:1]]),
-            np.append(point.numbers, point.numbers[0]),
-        )
+        matrix, numbers = (np.vstack([point.matrix, point.matrix[:1]]), np.append(point.numbers, point.numbers[0]))
         shared = np.array([1 - part, *np.ones(len(point.matrix) - 1), part])
         if family == "variance":
             return point.keeps(point.restated(matrix, numbers * shared))
@@ -287,10 +277,7 @@ class TestCovariances:
         rows, columns = (rng.permutation(size) for size in point.matrix.shape)
         mixed = point.matrix[rows][:, columns] * rng.choice([-1.0, 1.0], len(columns))
         meet(point.problem, type(point.problem)(dm.Workload(mixed), point.numbers[rows]))
-        meet(
-            point.problem,
-            point.restated(basis=orthogonal(point.problem.geometry.rank, rng) @ point.problem.basis),
-        )
+        meet(point.problem, point.restated(basis=orthogonal(point.problem.geometry.rank, rng) @ point.problem.basis))
 
 
 class TestFitness:

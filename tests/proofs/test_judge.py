@@ -197,10 +197,7 @@ FAMILIES = {
 def check(family: str, seed: int) -> bool:
     """Hold the judge's interval against the exact one; return whether there was anything to hold."""
     rng = np.random.default_rng(seed)
-    with (
-        warnings.catch_warnings(),
-        contextlib.suppress(dm.errors.InvalidInputError, dm.errors.CertificateError),
-    ):
+    with warnings.catch_warnings(), contextlib.suppress(dm.errors.InvalidInputError, dm.errors.CertificateError):
         warnings.simplefilter("ignore")
         asked = FAMILIES[family](rng)
         answer = fast.solve(asked, tol=float(10.0 ** rng.uniform(-9, -1)), time_limit=5)

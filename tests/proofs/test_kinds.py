@@ -89,10 +89,7 @@ class TestWeakDuality:
             "design": design,
             "neighbours": data.draw(arrays(cells, pairs)) if moved else None,
         }
-        upper = {
-            "weights": data.draw(numbers(len(kept), st.integers(1, 4))),
-            "inverse": np.linalg.inv(gram),
-        }
+        upper = {"weights": data.draw(numbers(len(kept), st.integers(1, 4))), "inverse": np.linalg.inv(gram)}
         holds(problem, upper, {"neighbour_weights": data.draw(numbers(pairs if moved else cells, natural))})
 
     @given(st.data())

@@ -120,15 +120,7 @@ class TestEveryKind:
             if not part:
                 continue
             old = draw.choice([*part])
-            others = [
-                old.upper() + " ",
-                f"0{old}",
-                f"+{old}",
-                f" {old}",
-                f"{old}_",
-                old[::-1] + "x",
-                "values",
-            ]
+            others = [old.upper() + " ", f"0{old}", f"+{old}", f" {old}", f"{old}_", old[::-1] + "x", "values"]
             new = draw.choice(others)
             if new in part:
                 continue

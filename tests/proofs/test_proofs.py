@@ -56,13 +56,7 @@ def matrices(rows: int, columns: int) -> st.SearchStrategy[list[list[int]]]:
 
 def document(kind: str, workload: Any, numbers: Any, upper: Any, lower: Any, neighbours: Any = None) -> dict[str, Any]:
     """Return a file of whole numbers as they are given."""
-    stated = {
-        "kind": kind,
-        "workload": workload,
-        "neighbours": neighbours,
-        "numbers": numbers,
-        "allowed": 1,
-    }
+    stated = {"kind": kind, "workload": workload, "neighbours": neighbours, "numbers": numbers, "allowed": 1}
     shown = {
         "upper": dict(zip(("strategy", "inverse"), upper, strict=True)),
         "lower": dict(zip(("query_roots", "neighbour_roots", "isometry"), lower, strict=True)),

@@ -18,13 +18,7 @@ from dualmech.crosscheck import library, sdpa
 from dualmech.reference import backends
 
 NAMES = [
-    *(
-        "fitness-prefix-4",
-        "variance-prefix-4",
-        "fitness-ranges-4",
-        "variance-rank-deficient",
-        "fitness-one-row",
-    ),
+    *("fitness-prefix-4", "variance-prefix-4", "fitness-ranges-4", "variance-rank-deficient", "fitness-one-row"),
     *("fitness-tall", "variance-zeros", "fitness-prefix-8-household", "fitness-prefix-8-replaced"),
     *("variance-prefix-8-replaced", "variance-prefix-8-three-records", "fitness-nearly-dependent"),
 ]
@@ -73,8 +67,7 @@ def test_who_solves_the_file_finds_the_optimum(name: str, tmp_path: Path) -> Non
     pairs = problem.geometry.moves.shape[1]
     weights = dm.duals.FitnessDual(multipliers[:pairs], multipliers[pairs:])
     achieved = problem.certify(
-        noise,
-        dm.duals.VarianceDual(multipliers[:pairs]) if isinstance(problem, dm.TotalVariance) else weights,
+        noise, dm.duals.VarianceDual(multipliers[:pairs]) if isinstance(problem, dm.TotalVariance) else weights
     )
     assert achieved.feasible and achieved.gap < 1e-3
 
@@ -92,12 +85,7 @@ def test_what_is_written_is_read_and_written_the_same(name: str, tmp_path: Path)
     assert path.read_bytes() == before
 
 
-@given(
-    st.integers(0, 2**20),
-    st.integers(1, 5),
-    st.integers(1, 4),
-    st.sampled_from(["fitness", "privacy", "variance"]),
-)
+@given(st.integers(0, 2**20), st.integers(1, 5), st.integers(1, 4), st.sampled_from(["fitness", "privacy", "variance"]))
 def test_slack_is_what_variances_and_costs_leave(seed: int, queries: int, cells: int, family: str) -> None:
     """At any covariance: costs as Z has them, and variances of the problem's own judge."""
     rng = np.random.default_rng(seed)

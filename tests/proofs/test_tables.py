@@ -107,10 +107,7 @@ class TestAgreement:
         both = W.kron(W.prefix(3), W.marginals([2, 3], ways=1), W.prefix(3))
         problem = FAMILIES[family](both, geometry="product")
         answer = fast.solve(problem, tol=1e-9)
-        proof, dense = (
-            dm.prove(answer),
-            dm.prove(fast.solve(FAMILIES[family](both, geometry="dense"), tol=1e-9)),
-        )
+        proof, dense = (dm.prove(answer), dm.prove(fast.solve(FAMILIES[family](both, geometry="dense"), tol=1e-9)))
         assert agree(proof, dense) and proof.width <= answer.gap + 1e-9
         assert proof.is_of(problem) and proof.is_of(FAMILIES[family](both, geometry="dense"))
 
@@ -345,10 +342,7 @@ class TestBlocks:
         for axis in ("0", "1"):
             document = copy.deepcopy(proof.document)
             del document["lower"]["attributes"][axis]
-            document["lower"] |= {
-                "roots": document["lower"]["roots"][:3],
-                "weights": ["0x1p0"] * 24,
-            }
+            document["lower"] |= {"roots": document["lower"]["roots"][:3], "weights": ["0x1p0"] * 24}
             with pytest.raises(Refused, match=f"see the values of a class of attribute {axis} alike|must be"):
                 check.shown(document)
 
@@ -457,11 +451,7 @@ class TestFiles:
     def test_a_file_states_the_problem_as_an_auditor_knows_it(self, proof: dm.Proof, tmp_path: Path) -> None:
         asked = proof.document["problem"]
         assert [int(size.partition("p")[0], 16) << int(size.partition("p")[2]) for size in asked["sizes"]] == [5, 3, 2]
-        assert asked["tables"] == [
-            {"0": "set 1", "1": "values"},
-            {"1": "values", "2": "values"},
-            {"0": "values"},
-        ]
+        assert asked["tables"] == [{"0": "set 1", "1": "values"}, {"1": "values", "2": "values"}, {"0": "values"}]
         assert len(asked["queries"]["set 1"]) == 5
         proof.save(tmp_path / "proof.json")
         assert dm.verify(tmp_path / "proof.json").document == proof.document
@@ -532,18 +522,10 @@ class TestFiles:
         ("place", "value", "words"),
         [
             (("problem", "factors"), [], "factors must be a list of some parts"),
-            (
-                ("problem", "factors", 0, "kind"),
-                "weights",
-                "kind of a factor must be one of targets, table targets",
-            ),
+            (("problem", "factors", 0, "kind"), "weights", "kind of a factor must be one of targets, table targets"),
             (("problem", "factors", 0, "allowed"), "0x0p0", "must be positive"),
             (("problem", "allowed"), "-0x1p0", "allowed must be positive"),
-            (
-                ("problem", "kind"),
-                "product weights",
-                "kind of a factor must be one of weights, table weights",
-            ),
+            (("problem", "kind"), "product weights", "kind of a factor must be one of weights, table weights"),
             (("upper", "factors"), [{}], "factors must be a list of 2 parts"),
             (("lower", "factors", 1), {}, "form must be one of blocks, split"),
             (("upper", "factors", 0, "inverse", 0, 0), "0x1p9", r"\|A Z - I\| must be below 1"),

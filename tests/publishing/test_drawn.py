@@ -241,11 +241,7 @@ class TestSampler:
     def covariance_of(self, count: int) -> None:
         draw, asked = self.draw(), dm.workloads.prefix(3)
         drawn = DrawnRows(solved(dm.FitnessForUse(asked, 4.0)))
-        found = np.array([drawn.estimate(drawn.draw([1, 2, 3], draw), asked) for _ in range(count)]) - [
-            1,
-            3,
-            6,
-        ]
+        found = np.array([drawn.estimate(drawn.draw([1, 2, 3], draw), asked) for _ in range(count)]) - [1, 3, 6]
         expected = drawn.mechanism.covariance(asked)
         spread = np.sqrt((expected**2 + np.outer(np.diagonal(expected), np.diagonal(expected))) / count)
         assert np.all(np.abs(found.T @ found / count - expected) < 7 * spread)

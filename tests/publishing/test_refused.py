@@ -75,10 +75,7 @@ CONTRADICTIONS = {
         tables(((0,), [2, 1, 1]), ((1,), [3, 2])),
         r"records\[\(0,\)\] and records\[\(1,\)\].*the number of records",
     ),
-    "a marginal": (
-        tables(PAIRS, ((0,), [1, 2, 1])),
-        r"records\[\(0, 1\)\] and records\[\(0,\)\].*differ on age",
-    ),
+    "a marginal": (tables(PAIRS, ((0,), [1, 2, 1])), r"records\[\(0, 1\)\] and records\[\(0,\)\].*differ on age"),
     "two pairs": (
         tables(PAIRS, ((1, 2), [[1, 1, 0], [1, 1, 0]])),
         r"records\[\(0, 1\)\] and records\[\(1, 2\)\].*differ on sex",
@@ -90,18 +87,12 @@ CONTRADICTIONS = {
     ),
     "an attribute twice": (tables(AGES, ((1, 1), [[3, 0], [0, 1]])), r"in rising order.*\(1, 1\)"),
     "an attribute from the end": (tables(AGES, SEXES, ((-3,), [1, 1, 2])), r"in rising order.*\(-3,\)"),
-    "an attribute by name": (
-        {**tables(AGES, SEXES), ("age",): np.array([1, 1, 2])},
-        r"in rising order.*'age'",
-    ),
+    "an attribute by name": ({**tables(AGES, SEXES), ("age",): np.array([1, 1, 2])}, r"in rising order.*'age'"),
     "an attribute that is not there": (
         tables(AGES, SEXES, ((3,), [4])),
         r"records\[\(3,\)\] must be of attributes 0 … 2",
     ),
-    "another shape": (
-        tables(AGES, SEXES, ((2,), [4])),
-        r"records\[\(2,\)\] must have shape \(3,\), got \(1,\)",
-    ),
+    "another shape": (tables(AGES, SEXES, ((2,), [4])), r"records\[\(2,\)\] must have shape \(3,\), got \(1,\)"),
 }
 
 

@@ -154,16 +154,10 @@ class TestPublication:
         heading, rows = found.rows("ages")
         table = [*rows]
         assert heading == ("age", "estimate", "margin", "low", "high")
-        assert [row[0] for row in table] == [
-            *(f"age ≤ {age}" for age in range(17, 23)),
-        ]
+        assert [row[0] for row in table] == [*(f"age ≤ {age}" for age in range(17, 23))]
         assert np.allclose([row[1] for row in table], [1, 1, 1, 3, 3, 4], atol=1e-6)
         assert table[0][2] == pytest.approx(-scipy.special.ndtri(0.025), rel=1e-5)
-        assert [row[:2] for row in found.rows("cells")[1]][:3] == [
-            ("17", "female"),
-            ("17", "male"),
-            ("18", "female"),
-        ]
+        assert [row[:2] for row in found.rows("cells")[1]][:3] == [("17", "female"), ("17", "male"), ("18", "female")]
         assert [row[0] for row in found.rows("hours")[1]] == ["[0, 20)", "[20, 40)", "[40, 60]", "missing"]
         several = found.margins("hours", simultaneous=True)
         level = 0.95 ** (1 / 22)
@@ -270,10 +264,7 @@ class TestRelease:
                 dm.FitnessForUse(ASKED, 1.0),
                 dm.records.count([[0, 0, 0]], dm.workloads.marginals([6, 2, 4], ways=(1, 2))),
             ),
-            (
-                dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(4)), 1.0),
-                np.ones((3, 4)),
-            ),
+            (dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(4)), 1.0), np.ones((3, 4))),
             (dm.TotalVariance(dm.workloads.all_range(5)), np.ones(5)),
             (dm.FitnessForUse(dm.workloads.prefix(6), 1.0, geometry="stream"), np.arange(6)),
             (dm.PrivacyFirst(dm.workloads.prefix(4), 1.0, 0.5), np.ones(4)),

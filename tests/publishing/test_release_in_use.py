@@ -38,11 +38,7 @@ class TestWhatIsAsked:
             (answer, dm.workloads.marginals(self.people, ways=2), "not answered"),
             (answer, dm.workloads.identity(10), "own domain"),
             (sums, few, "under this name"),
-            (
-                dm.LinearGaussianMechanism([[1, 1, 0]], [[1]]),
-                dm.workloads.identity(3),
-                "outside the row space",
-            ),
+            (dm.LinearGaussianMechanism([[1, 1, 0]], [[1]]), dm.workloads.identity(3), "outside the row space"),
         ]
         for mechanism, workload, told in cases:
             with pytest.raises(dm.errors.InvalidInputError, match=told):

@@ -37,10 +37,7 @@ def test_pieces_add_up(whole: np.ndarray) -> None:
     assert np.all(sum(each * 2 ** (20 * j) for j, each in enumerate(found)) == whole)
 
 
-@given(
-    arrays(np.int64, (2, 3), elements=st.integers(-50, 50)),
-    arrays(np.int64, (2, 2), elements=st.integers(-9, 9)),
-)
+@given(arrays(np.int64, (2, 3), elements=st.integers(-50, 50)), arrays(np.int64, (2, 2), elements=st.integers(-9, 9)))
 def test_matrices_along_axes(one: np.ndarray, two: np.ndarray) -> None:
     data = np.arange(6).reshape(3, 2)
     found = drawing.along_axes([one, two], data)
@@ -48,10 +45,7 @@ def test_matrices_along_axes(one: np.ndarray, two: np.ndarray) -> None:
 
 
 class TestWholeBasis:
-    @given(
-        arrays(np.int64, (3, 5), elements=st.integers(-3, 3)),
-        arrays(np.float64, 3, elements=st.floats(0.01, 1e6)),
-    )
+    @given(arrays(np.int64, (3, 5), elements=st.integers(-3, 3)), arrays(np.float64, 3, elements=st.floats(0.01, 1e6)))
     @example(np.array([[0, 1, 1, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]), np.ones(3))
     def test_spans_what_was_given_whatever_the_units(self, rows: np.ndarray, units: np.ndarray) -> None:
         if not np.any(rows):

@@ -86,10 +86,7 @@ CASES = {
     "mixed units": Case(asked(np.vstack([1e6 * PREFIX, 1e-6 * PREFIX[::2]]))),
     "rows in mixed units": Case(
         asked(UNITS[:, None] * PREFIX),
-        (
-            4 / 3 * 1e12,
-            4 / 3 * 1e12 * (1 + 1e-5),
-        ),  # that of the two large rows; the others add next to nothing
+        (4 / 3 * 1e12, 4 / 3 * 1e12 * (1 + 1e-5)),  # that of the two large rows; the others add next to nothing
         (("logdet", "SCS loses the path in units this far apart"),),
     ),
     "basis": Case(asked(PREFIX, basis=MIXING)),
@@ -363,11 +360,7 @@ class TestBackends:
 VARIABLES: dict[str, tuple[Callable[[], Any], str, str]] = {
     "fitness": (prefix(4), "Sigma", "covariance"),
     "variance": (lambda: dm.TotalVariance(dm.workloads.prefix(6)), "X", "covariance"),
-    "weighting": (
-        lambda: dm.QueryWeighting(dm.workloads.all_range(8), rivals.haar_matrix(8)),
-        "u",
-        "weights",
-    ),
+    "weighting": (lambda: dm.QueryWeighting(dm.workloads.all_range(8), rivals.haar_matrix(8)), "u", "weights"),
     "local": (lambda: dm.LocalStrategy(dm.workloads.prefix(4), 1.0), "w", "weights"),
 }
 """By family: a problem, the variable of its program that holds the point, and what that is called."""

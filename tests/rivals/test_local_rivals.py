@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import linalg
 from dualmech.crosscheck import rivals
-from dualmech.crosscheck.rivals import (
-    FactorisedRival,
-    LocalRival,
-    MatrixRival,
-    MixedRival,
-    SetRival,
-    local_noise,
-)
+from dualmech.crosscheck.rivals import FactorisedRival, LocalRival, MatrixRival, MixedRival, SetRival, local_noise
 from dualmech.crosscheck.rivals.sets import binomial
 from dualmech.crosscheck.rivals.trees import interval_tree
 from dualmech.geometry import local
@@ -138,10 +131,7 @@ class TestSets:
         found = rivals.subset_selection(size, epsilon)
         assert found.objective(histogram) == pytest.approx(1 + (size - 1) ** 2 / traces.max(), rel=1e-9)
         chosen = int(np.flatnonzero(found.sizes)[0])
-        assert chosen in (
-            math.floor(size / (math.exp(epsilon) + 1)),
-            math.ceil(size / (math.exp(epsilon) + 1)),
-        )
+        assert chosen in (math.floor(size / (math.exp(epsilon) + 1)), math.ceil(size / (math.exp(epsilon) + 1)))
         for name in ("RAPPOR", "unary encoding", "any sizes"):
             rival = SETS[name](size, epsilon)
             assert rival.objective(histogram) >= found.objective(histogram) * (1 - 1e-9)
@@ -180,9 +170,7 @@ class TestSets:
             probabilities.append(column)
         assert likely.sum() == 2**size - 2
         for found, expected in zip(
-            sorted(listed.strategy.round(12).tolist()),
-            sorted(np.round(probabilities, 12).tolist()),
-            strict=True,
+            sorted(listed.strategy.round(12).tolist()), sorted(np.round(probabilities, 12).tolist()), strict=True
         ):
             np.testing.assert_allclose(found, expected, atol=1e-11)
 

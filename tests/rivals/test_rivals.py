@@ -55,11 +55,7 @@ class TestEveryRival:
     @pytest.mark.parametrize("name", sorted(RIVALS))
     @pytest.mark.parametrize(
         "workload",
-        [
-            dm.workloads.prefix(9),
-            dm.workloads.marginals((2, 3, 2), ways=(1, 2)),
-            dm.workloads.identity_total(7),
-        ],
+        [dm.workloads.prefix(9), dm.workloads.marginals((2, 3, 2), ways=(1, 2)), dm.workloads.identity_total(7)],
         ids=["prefix", "marginals", "identity and total"],
     )
     def test_none_beats_the_proven_bound(self, name: str, workload: dm.Workload) -> None:
@@ -301,9 +297,7 @@ class TestPrintedTrees:
         assert_ratio(rivals.square_root_tree(252), dm.workloads.pl94(), 1.0, "13.93", "36.56")
 
     @pytest.mark.parametrize(
-        ("cells", "hm", "ip"),
-        [(64, "2.84", "10.63"), (256, "3.90", "28.43"), (1024, "5.42", "77.26")],
-        ids=str,
+        ("cells", "hm", "ip"), [(64, "2.84", "10.63"), (256, "3.90", "28.43"), (1024, "5.42", "77.26")], ids=str
     )
     def test_table_5(self, cells: int, hm: str, ip: str) -> None:
         assert_ratio(rivals.square_root_tree(cells), *published_ranges(cells, False), hm, ip)
@@ -324,9 +318,7 @@ class TestPrintedTrees:
         assert_ratio(rivals.interval_tree(cells, cells), published_signs(cells)[0], 1.0, "2.29", "1.14")
 
     @pytest.mark.parametrize(
-        ("cells", "hm", "ip"),
-        [(256, "3.39", "1.14"), (512, "3.40", "1.15"), (1024, "3.41", "1.15")],
-        ids=str,
+        ("cells", "hm", "ip"), [(256, "3.39", "1.14"), (512, "3.40", "1.15"), (1024, "3.41", "1.15")], ids=str
     )
     def test_table_7(self, cells: int, hm: str, ip: str) -> None:
         assert_ratio(rivals.square_root_tree(cells), published_signs(cells)[0], 1.0, hm, ip)
@@ -392,11 +384,7 @@ class TestGaussianMechanismBesideTheMatrixMechanism:
 
     @pytest.mark.parametrize(
         "workload",
-        [
-            dm.workloads.pl94(),
-            dm.workloads.marginals((6, 6, 6), ways=(1, 2)),
-            dm.workloads.identity_total(32),
-        ],
+        [dm.workloads.pl94(), dm.workloads.marginals((6, 6, 6), ways=(1, 2)), dm.workloads.identity_total(32)],
         ids=["PL-94", "marginals", "identity and total"],
     )
     def test_raw_answers_alone_have_a_smaller_largest_variance(self, workload: dm.Workload) -> None:

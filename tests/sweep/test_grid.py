@@ -61,10 +61,7 @@ class TestProduct:
 
     def test_epsilon_goes_with_a_delta_but_in_local_privacy(self, tmp_path: Path) -> None:
         runs = runs_of(tmp_path, 'families = ["variance", "local"]\nworkloads = "prefix:4"\nepsilon = 1')
-        assert [(run.family, run.epsilon, run.delta) for run in runs] == [
-            ("variance", 1.0, 1e-9),
-            ("local", 1.0, None),
-        ]
+        assert [(run.family, run.epsilon, run.delta) for run in runs] == [("variance", 1.0, 1e-9), ("local", 1.0, None)]
 
     def test_files_are_looked_for_beside_the_grid(self, tmp_path: Path) -> None:
         (tmp_path / "w.csv").write_text("a,b\n1,0\n1,1\n")

@@ -107,24 +107,7 @@ def test_nothing_comes_from_outside(rows: list[Row]) -> None:
     assert "://" not in text
 
 
-KNOWN = {
-    *(
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "h1",
-        "h2",
-        "p",
-        "br",
-        "pre",
-        "script",
-        "figure",
-        "img",
-    )
-}
+KNOWN = {*("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "br", "pre", "script", "figure", "img")}
 KNOWN |= {"figcaption", "table", "thead", "tbody", "tr", "th", "td"}
 
 HOSTILE = st.text(st.sampled_from("<>&\"'$_\\{}/-![]ab\n\x1b\u202e\ud7ff"), max_size=12) | st.sampled_from(

@@ -35,11 +35,7 @@ def test_digests_stay_where_none_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("more", "told"),
-    [
-        ("epsilon = 1", "either rho or epsilon"),
-        ("rho = 0", "rho must be positive"),
-        ('rho = "1/0"', "rho must be"),
-    ],
+    [("epsilon = 1", "either rho or epsilon"), ("rho = 0", "rho must be positive"), ('rho = "1/0"', "rho must be")],
 )
 def test_refusals(more: str, told: str, tmp_path: Path) -> None:
     rho = "" if more.startswith("rho") else "rho = 1\n"

@@ -156,11 +156,7 @@ class TestLines:
             "two or more races",
             "two races",
         ]
-        assert names[71:74] == (
-            "P2: total",
-            "P2: Hispanic or Latino",
-            "P2 by race: not Hispanic or Latino, total",
-        )
+        assert names[71:74] == ("P2: total", "P2: Hispanic or Latino", "P2 by race: not Hispanic or Latino, total")
         assert names[-10:-7] == ("P5: total", "P5: institutional", "P5: correctional facilities for adults")
         pairs = [" + ".join(pair) for pair in itertools.combinations(RACES, 2)]
         assert names[10:25] == tuple(f"P1: {pair}" for pair in pairs)
@@ -220,10 +216,7 @@ class TestOptima:
             (workloads.sex_by_age(iterations=False), workloads.sex_by_age(iterations=False, ages=116)),
             (workloads.census_redistricting(), some(workloads.census_tables(), 0, 7)),
             (workloads.census_redistricting(), some(workloads.census_tables(116), 0, 7)),
-            (
-                workloads.sex_by_age(iterations=False, single_years=False),
-                some(workloads.census_tables(), 7, 9),
-            ),
+            (workloads.sex_by_age(iterations=False, single_years=False), some(workloads.census_tables(), 7, 9)),
         ],
         ids=repr,
     )

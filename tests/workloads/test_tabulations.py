@@ -189,10 +189,7 @@ class TestCensus:
 
 @pytest.mark.parametrize(
     "workload",
-    [
-        workloads.marginals([2, 3, 2], ways=(1, 2)),
-        workloads.union({"a": 2, "b": 3}, {"t": ["a"], "u": ["b"]}),
-    ],
+    [workloads.marginals([2, 3, 2], ways=(1, 2)), workloads.union({"a": 2, "b": 3}, {"t": ["a"], "u": ["b"]})],
 )
 def test_names_of_tables_are_made_once(workload: Any) -> None:
     """Whoever names all tables one by one asks for them as often as there are tables."""

@@ -227,10 +227,7 @@ class TestSensitivity:
                 {"a": 4, "b": 3},
                 {
                     "early": {"a": dm.workloads.prefix(4)},
-                    "late": {
-                        "a": dm.Workload([[0, 0, 0, 3.0], [0, 0, 2, 0]]),
-                        "b": dm.workloads.all_range(3),
-                    },
+                    "late": {"a": dm.Workload([[0, 0, 0, 3.0], [0, 0, 2, 0]]), "b": dm.workloads.all_range(3)},
                     "all": [],
                 },
             ),

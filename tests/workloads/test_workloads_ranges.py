@@ -81,8 +81,7 @@ class TestRangeMarginals:
         assert workloads.range_marginals([8, 16, 16], ways=2).shape == (pairs, 2048)
 
     @pytest.mark.parametrize(
-        ("keywords", "match"),
-        [({}, "exactly one"), ({"ways": 1, "sets": ["a"]}, "exactly one"), ({"ways": 3}, "ways")],
+        ("keywords", "match"), [({}, "exactly one"), ({"ways": 1, "sets": ["a"]}, "exactly one"), ({"ways": 3}, "ways")]
     )
     def test_refuses(self, keywords: dict, match: str) -> None:
         with pytest.raises(dm.errors.DualmechError, match=match):

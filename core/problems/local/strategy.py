@@ -129,11 +129,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     arguments: ClassVar[tuple[str, ...]] = ("workload", "epsilon", "criterion", "prior")
 
     def __init__(
-        self,
-        workload: Workload,
-        epsilon: float,
-        criterion: str = "average",
-        prior: npt.ArrayLike | None = None,
+        self, workload: Workload, epsilon: float, criterion: str = "average", prior: npt.ArrayLike | None = None
     ) -> None:
         size = check_workload(workload).shape[1]
         if size < 2:

@@ -23,13 +23,7 @@ from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
 from dualmech.crosscheck.papers.common import instances
 from dualmech.crosscheck.papers.common.instances import CHOICES, SAVED, TABLE_7, Choice
 from dualmech.crosscheck.papers.sheet import Row
-from dualmech.crosscheck.printing import (
-    Interval,
-    is_rounding,
-    rounded_from,
-    with_allowance,
-    without_warnings,
-)
+from dualmech.crosscheck.printing import Interval, is_rounding, rounded_from, with_allowance, without_warnings
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism

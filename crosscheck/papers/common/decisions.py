@@ -46,12 +46,7 @@ from dualmech.crosscheck.papers.common.instances import (
     Setting,
 )
 from dualmech.crosscheck.papers.sheet import Columns, Row, drawn
-from dualmech.crosscheck.printing import (
-    COLOURS,
-    is_rounding,
-    print_lines,
-    yes_or_no,
-)
+from dualmech.crosscheck.printing import COLOURS, is_rounding, print_lines, yes_or_no
 from dualmech.crosscheck.rivals import census
 from dualmech.errors import FileFormatError, InvalidInputError
 from dualmech.files import csv
@@ -66,10 +61,7 @@ if TYPE_CHECKING:
 
 
 NOISE = ("rho", "sigma")
-OWN, COUNTED = (
-    "ρ, x, y",
-    "ρ, x, y, γ",
-)  # what a setting says of itself, without and with what a head count costs
+OWN, COUNTED = ("ρ, x, y", "ρ, x, y, γ")  # what a setting says of itself, without and with what a head count costs
 COLUMNS = (*NOISE, "x", "y", "gamma")
 """What a header may name. One of the first two must be there; what else is left out is as in the paper."""
 

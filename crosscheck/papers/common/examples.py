@@ -81,11 +81,7 @@ def personal_privacy() -> Row:
     roots = np.sqrt(costs)
     deltas = ndtr(roots / 2 - epsilon / roots) - np.exp(epsilon) * ndtr(-roots / 2 - epsilon / roots)
     facts = (
-        fact(
-            name,
-            "the profile is the c_i, the diagonal of the cost matrix",
-            _distance(mechanism.profile, costs),
-        ),
+        fact(name, "the profile is the c_i, the diagonal of the cost matrix", _distance(mechanism.profile, costs)),
         fact(name, "ρ is the largest c_i / 2", abs(mechanism.rho - costs.max() / 2)),
         fact(name, "δ at ε = 1 is that of the largest c_i", abs(mechanism.delta(epsilon) - deltas.max())),
         fact(

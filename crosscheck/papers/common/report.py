@@ -35,8 +35,7 @@ def _show_examples(out: Console, title: str, rows: Iterator[Row]) -> None:
     facts = [fact for row in rows for fact in row.parts]
     out.print(drawn(title, EXAMPLES, facts, words=("example", "statement")))
     print_lines(
-        out,
-        "Last column: whether the statement holds as the text at hand has it, which lost rows of some matrices.",
+        out, "Last column: whether the statement holds as the text at hand has it, which lost rows of some matrices."
     )
 
 
@@ -78,33 +77,23 @@ def _show_census(out: Console, title: str, rows: Iterator[Row]) -> None:
         columns: Columns = (
             ("chain", "{name}{mark}"),
             *((f"decision {place + 1}", partial(_cost, place)) for place in choices),
-            (
-                "shared buckets left out",
-                lambda row: ", ".join(f"{100 * cost:.4f} %" for cost in row.unshared),
-            ),
+            ("shared buckets left out", lambda row: ", ".join(f"{100 * cost:.4f} %" for cost in row.unshared)),
             *AGREED,
             ("gap", "{gap:.0e}"),
             ("seconds", "{seconds:.2g}"),
         )
         out.print(drawn(f"{title}: what a decision would cost otherwise, certified", columns, found.parts))
         readings = list(found.rows[0].readings)
-        columns = (
-            ("ρ", "{rho}"),
-            ("printed", "{printed}"),
-            *((name, partial(_reading, name)) for name in readings),
-        )
+        columns = (("ρ", "{rho}"), ("printed", "{printed}"), *((name, partial(_reading, name)) for name in readings))
         out.print(drawn(f"{title}: %PLB saved from the shares in the same row", columns, found.rows))
         for name in readings:
             fitting = sum(census.fits(row, name) for row in found.rows)
             apart = sum(bool(census.misprint(row, name)) for row in found.rows)
             print_lines(
-                out,
-                f"{name}: {fitting} of {len(found.rows)} rows fit, {apart} more would with one digit changed.",
+                out, f"{name}: {fitting} of {len(found.rows)} rows fit, {apart} more would with one digit changed."
             )
     print_lines(
-        out,
-        SAVED,
-        "NO: no shares that round to the printed ones give it; in brackets, a number that they give.",
+        out, SAVED, "NO: no shares that round to the printed ones give it; in brackets, a number that they give."
     )
 
 
@@ -148,8 +137,7 @@ def _show_halves(out: Console, title: str, rows: Iterator[Row]) -> None:
         print_lines(out, _summary(found))
     if not (own or all(half.real for half in found)):
         print_lines(
-            out,
-            "Synthetic blocks only look like the paper's, so there is no verdict; --data FILE takes real ones.",
+            out, "Synthetic blocks only look like the paper's, so there is no verdict; --data FILE takes real ones."
         )
 
 
@@ -175,13 +163,7 @@ def _accuracies(half: Row, row: str) -> list[str]:
     return shown + ([yes_or_no(decisions.half_fits(half, row))] if half.judged else [])
 
 
-def _of_blocks(
-    source: str,
-    show: Show,
-    rows: Tasks,
-    domain: Domain,
-    draw: Picture | None = None,
-) -> Sheet:
+def _of_blocks(source: str, show: Show, rows: Tasks, domain: Domain, draw: Picture | None = None) -> Sheet:
     """Return a sheet of blocks: of a population, or on a file of them; one of other cells is refused."""
 
     def on_file(path: str) -> Tasks:
@@ -199,10 +181,7 @@ def _of_blocks(
 SHEETS = {
     "examples": Sheet(f"{CMN}, examples 3.3, 3.8 and 3.12", examples.examples, _show_examples),
     "ellipses": Sheet(
-        "Ellipses and their minimal upper bounds",
-        examples.tasks,
-        one_table(ELLIPSES, words=()),
-        examples.picture,
+        "Ellipses and their minimal upper bounds", examples.tasks, one_table(ELLIPSES, words=()), examples.picture
     ),
     "saved": Sheet(
         f"{CMN}, %PLB saved",

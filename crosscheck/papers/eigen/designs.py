@@ -132,12 +132,7 @@ def comparisons(quick: bool) -> list[Callable[[], Row]]:
         partial(compare, f"all ranges, {cells}", ranges, (cells,)),
         partial(compare, f"all ranges, {cells}, permuted", partial(_permuted_workload, ranges), (cells,)),
         partial(compare, f"2-way marginals, {shape_text(shape)}", tables, shape),
-        partial(
-            compare,
-            f"2-way marginals, {shape_text(shape)}, permuted",
-            partial(_permuted_workload, tables),
-            shape,
-        ),
+        partial(compare, f"2-way marginals, {shape_text(shape)}, permuted", partial(_permuted_workload, tables), shape),
         partial(compare, f"prefixes, {cells}", partial(workloads.prefix, cells), (cells,), every=True),
     ]
 

@@ -21,12 +21,7 @@ from dualmech import fast, workloads
 from dualmech.crosscheck import rivals
 from dualmech.crosscheck.papers.sheet import Row
 from dualmech.crosscheck.papers.verdicts import Evidence, InstanceVerdict, verdict
-from dualmech.crosscheck.printing import (
-    Interval,
-    rounded_from,
-    with_allowance,
-    without_warnings,
-)
+from dualmech.crosscheck.printing import Interval, rounded_from, with_allowance, without_warnings
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.variance import TotalVariance
 from dualmech.workloads.base import Workload

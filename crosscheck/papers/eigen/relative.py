@@ -97,11 +97,7 @@ def rows(counts: Array) -> list[Callable[[], Row]]:
     shape = shape_text(FOUR)
     instances = (
         EigenInstance(
-            f"2-way marginals, {shape}",
-            FOUR,
-            partial(workloads.marginals, FOUR, ways=2),
-            (FOURIER, DATACUBE),
-            sets,
+            f"2-way marginals, {shape}", FOUR, partial(workloads.marginals, FOUR, ways=2), (FOURIER, DATACUBE), sets
         ),
         EigenInstance(f"{RANGES} random ranges, {shape}", FOUR, ranges, (WAVELET, HIERARCHICAL)),
     )

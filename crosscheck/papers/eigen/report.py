@@ -28,14 +28,7 @@ from dualmech.crosscheck.papers.eigen.instances import (
 )
 from dualmech.crosscheck.papers.sheet import Columns, Row, Sheet, drawn, table_each
 from dualmech.crosscheck.papers.verdicts import Finding, InstanceVerdict
-from dualmech.crosscheck.printing import (
-    Interval,
-    format_line,
-    print_lines,
-    table,
-    uncertified_mark,
-    yes_or_no,
-)
+from dualmech.crosscheck.printing import Interval, format_line, print_lines, table, uncertified_mark, yes_or_no
 
 OPTIMUM = "optimum"
 
@@ -263,12 +256,7 @@ SHEETS = {
     "reductions": Sheet(f"{EIG}, reductions", designs.reductions_rows, _show_reductions),
     "reductions8192": Sheet(f"{EIG}, reductions", designs.large_rows, _show_reductions, apart=True),
     "pure": Sheet(f"{EIG}, pure privacy", designs.pure_rows, table_each(PURE, "{name}, root errors, {seconds:.2g} s")),
-    "relative": Sheet(
-        f"{EIG}, relative errors on the Adult table",
-        lambda quick: [],
-        _show_relative,
-        data=_relative,
-    ),
+    "relative": Sheet(f"{EIG}, relative errors on the Adult table", lambda quick: [], _show_relative, data=_relative),
 }
 """Relative errors are skipped, with the reason, where no file is given; on one they take a minute in a quick run, and
 several more for the table of alternative workloads."""

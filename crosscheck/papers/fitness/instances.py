@@ -221,10 +221,7 @@ RATIO_TABLES = (
         16  48.85  137.41  2.57  2.57  2.57  1.00
     """),
     RatioTable(
-        11,
-        "d/2 queries C A over d cells, C and A Gaussian and square or wide, targets 1",
-        "d",
-        {None: "at most 1.08"},
+        11, "d/2 queries C A over d cells, C and A Gaussian and square or wide, targets 1", "d", {None: "at most 1.08"}
     ).with_rows("""
           64  3.51   9.59  1.31  1.31  1.31  1.00
          128  4.16  11.16  1.31  1.31  1.31  1.00

@@ -358,14 +358,7 @@ def ratio_row(
     found = [verdict(evidence(reading, printed), reading.cost) for reading in readings]
     most = max(each.sources for each in found)
     verdicts = tuple(each if each.sources == most else replace(each, finding=Finding.DIFFERS) for each in found)
-    values = {
-        "table": table,
-        "row": row,
-        "printed": printed,
-        "readings": readings,
-        "random": random,
-        "runs": runs,
-    }
+    values = {"table": table, "row": row, "printed": printed, "readings": readings, "random": random, "runs": runs}
     solved = (*readings, *random)
     gap, certified = max(each.gap for each in solved), all(each.certified for each in solved)
     return Row({**values, "verdicts": verdicts}, gap, certified)

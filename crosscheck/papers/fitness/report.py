@@ -10,13 +10,7 @@ from functools import partial
 from rich.console import Console
 
 from dualmech.crosscheck.papers.fitness import figures, ratios
-from dualmech.crosscheck.papers.fitness.figures import (
-    COSTS,
-    EPSILONS,
-    FIGURE_2,
-    FIGURE_3,
-    Figure,
-)
+from dualmech.crosscheck.papers.fitness.figures import COSTS, EPSILONS, FIGURE_2, FIGURE_3, Figure
 from dualmech.crosscheck.papers.fitness.instances import CONVERGENCE, FFU, RATIO_TABLES, TABLE_2, RatioTable
 from dualmech.crosscheck.papers.fitness.ratios import (
     CA_WEIGHTINGS,
@@ -65,23 +59,11 @@ def _show_privacy_costs(out: Console, title: str, found: Iterator[Row]) -> None:
         *((f"{name}, printed", f"{{case.printed[{name}]}}") for name in printed),
         *((name, partial(_entry, name)) for name in (*PROGRAMS, "fast")),
         ("layers agree", "{verdict}"),
-        (
-            "printed holds",
-            lambda row: yes_or_no(all(row.case.confirms(name, row.optimum) for name in printed)),
-        ),
+        ("printed holds", lambda row: yes_or_no(all(row.case.confirms(name, row.optimum) for name in printed))),
     )
     notes = ["Proven interval, gap, seconds. The paper calls Δ the privacy cost (section 3.2), and prints its square."]
     out.print(drawn(f"{title} (squared privacy cost)", columns, solved, words=(), show_lines=True, notes=notes))
-    headings = (
-        "d",
-        "B",
-        "Hessian",
-        "squared cost",
-        "above the optimum",
-        "proven gap",
-        "steps",
-        "rounds as printed",
-    )
+    headings = ("d", "B", "Hessian", "squared cost", "above the optimum", "proven gap", "steps", "rounds as printed")
     notes = [
         "The text names no basis for this table, and in general B = I or U, the upper triangle of ones; W is the "
         "workload. CAPPED: stopped before its own rule ended it."
@@ -180,10 +162,7 @@ def _certified(row: Row) -> str:
 SHEETS = {
     "table2": Sheet(f"{FFU}, Table 2", _privacy_costs, _show_privacy_costs, timed=True),
     "table3": Sheet(
-        f"{FFU}, Table 3",
-        _race,
-        one_table(RACE, heading=": seconds, and the gap proven", words=()),
-        timed=True,
+        f"{FFU}, Table 3", _race, one_table(RACE, heading=": seconds, and the gap proven", words=()), timed=True
     ),
     **{
         f"table{each.number}": Sheet(
@@ -194,10 +173,7 @@ SHEETS = {
     "figure1": Sheet(f"{FFU}, Figure 1", _curves, one_table(CURVES, heading=": δ by ε", words=()), figures.draw_curves),
     **{
         f"figure{each.number}": Sheet(
-            f"{FFU}, Figure {each.number}",
-            each.tasks,
-            _show_points(each),
-            partial(figures.draw_points, each),
+            f"{FFU}, Figure {each.number}", each.tasks, _show_points(each), partial(figures.draw_points, each)
         )
         for each in (FIGURE_2, FIGURE_3)
     },

@@ -53,12 +53,7 @@ ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
 
 
 def compared(
-    rivals: Mapping[str, float],
-    bound: float,
-    optimised: float | None,
-    gap: float,
-    asked: float,
-    **values: object,
+    rivals: Mapping[str, float], bound: float, optimised: float | None, gap: float, asked: float, **values: object
 ) -> Row:
     """Return the row of a workload at one n and ε.
 
@@ -115,14 +110,7 @@ def solve(
         return compared(fixed, max(bounds) / unit, None, 0.0, np.inf, average=None, capped=False, **values)
     average, users = (float(each) / unit for each in (found.variances.mean(), found.variances.max()))
     return compared(
-        fixed,
-        max(bounds) / unit,
-        users,
-        found.gap,
-        found.asked,
-        average=average,
-        capped=found.capped,
-        **values,
+        fixed, max(bounds) / unit, users, found.gap, found.asked, average=average, capped=found.capped, **values
     )
 
 
@@ -225,13 +213,7 @@ def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
     low, high = worst.certificate.interval
     ratio, allowed = largest / average, math.exp(epsilon) * (1 + squares / average)
     gap = max(mean.gap, worst.gap)
-    values = {
-        "name": instance.name,
-        "size": instance.size,
-        "epsilon": epsilon,
-        "ratio": ratio,
-        "allowed": allowed,
-    }
+    values = {"name": instance.name, "size": instance.size, "epsilon": epsilon, "ratio": ratio, "allowed": allowed}
     values |= {"excess": (max(largest / high - 1, 0.0), largest / low - 1), "seconds": seconds}
     return Row(values, gap, certified=gap <= TOLERANCE, sound=1 - TOLERANCE <= ratio <= allowed)
 

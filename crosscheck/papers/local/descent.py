@@ -134,11 +134,7 @@ INITIALISATION_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 
 
 def begun(
-    before: Mapping[str, float],
-    after: Mapping[str, float],
-    random: tuple[float, ...],
-    gap: float,
-    **values: object,
+    before: Mapping[str, float], after: Mapping[str, float], random: tuple[float, ...], gap: float, **values: object
 ) -> Row:
     """Return the row of gradient descent from several starts, on a workload at one n and ε; L is over the optimum.
 

@@ -114,16 +114,5 @@ RIVALS: dict[str, Callable[[int, float], LocalRival]] = {
 }
 """Mechanisms that depend on nothing but n and ε."""
 
-ALL_RIVALS = (
-    RESPONSE,
-    HADAMARD,
-    BEST_HADAMARD,
-    SUBSETS,
-    RAPPOR,
-    TREE,
-    TREE_OF_SUBSETS,
-    FOURIER,
-    LAPLACE,
-    GAUSS,
-)
+ALL_RIVALS = (RESPONSE, HADAMARD, BEST_HADAMARD, SUBSETS, RAPPOR, TREE, TREE_OF_SUBSETS, FOURIER, LAPLACE, GAUSS)
 """All that are compared, in the order of their columns."""

@@ -227,8 +227,7 @@ def _show_consistency(out: Console, title: str, rows: Iterator[Row]) -> None:
     data, runs = (found[0].data, found[0].runs) if found else ("", 0)
     out.print(drawn(f"Normalised squared error; {data}", CONSISTENCY, found))
     print_lines(
-        out,
-        f"Means over {runs} simulated surveys at ε = {descent.EPSILON:g}; 'stated' is the mechanism's own.",
+        out, f"Means over {runs} simulated surveys at ε = {descent.EPSILON:g}; 'stated' is the mechanism's own."
     )
 
 

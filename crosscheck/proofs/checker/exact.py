@@ -290,8 +290,7 @@ class Given:
         parsed = [[_parsed(text) for text in row] for row in rows]
         least = min((exponent for row in parsed for whole, exponent in row if whole), default=0)
         return Matrix(
-            [[whole << (exponent - least) if whole else 0 for whole, exponent in row] for row in parsed],
-            least,
+            [[whole << (exponent - least) if whole else 0 for whole, exponent in row] for row in parsed], least
         )
 
     def optional_matrix(self, name: str, shape: Shape = (None, None)) -> Matrix | None:

@@ -210,8 +210,7 @@ def softmax_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction
     targets = problem.vector("targets", workload.shape[0])
     t1, t2, weight = (problem.number(name) for name in ("t1", "t2", "total_weight"))
     expect(
-        min(*targets, t1, t2) > 0 and weight >= 0,
-        "targets and t1, t2 must be positive, and total_weight not negative",
+        min(*targets, t1, t2) > 0 and weight >= 0, "targets and t1, t2 must be positive, and total_weight not negative"
     )
     costs, variances = sides(upper, workload, neighbours)
     ratios = [v / c for v, c in zip(variances, targets, strict=True)]
@@ -278,10 +277,7 @@ def weighting_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fracti
     design = Matrix(rows, design.exponent)
     costs = costs_of(workload, design, upper)
     reach = [[each * each if power == 1 else abs(each) for each in row] for row in moved(design, neighbours).numbers()]
-    given, y = (
-        upper.nonnegative("weights", len(rows)),
-        lower.nonnegative("neighbour_weights", len(reach[0])),
-    )
+    given, y = (upper.nonnegative("weights", len(rows)), lower.nonnegative("neighbour_weights", len(reach[0])))
     return least(costs, reach, y, power), achieved(costs, reach, given, power)
 
 

@@ -70,8 +70,7 @@ class AskedTables:
                     self.sets[name] = self.named.matrix(name)
                 columns = self.sets[name].shape[1]
                 expect(
-                    columns == self.sizes[axis],
-                    f"queries {name!r} must have {self.sizes[axis]} columns, got {columns}",
+                    columns == self.sizes[axis], f"queries {name!r} must have {self.sizes[axis]} columns, got {columns}"
                 )
         return dict(sorted(found.items()))
 
@@ -412,8 +411,7 @@ def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
     common = lcm(*(share.denominator for share in rows.values()))
     shares = [int(share * common) for share in rows.values()]
     weighed = Matrix(
-        [[share * entry for entry in row] for share, row in zip(shares, isometry.rows, strict=True)],
-        isometry.exponent,
+        [[share * entry for entry in row] for share, row in zip(shares, isometry.rows, strict=True)], isometry.exponent
     )
     product = Fraction(0)
     for (row, exponent), matching in zip(rows, weighed.rows, strict=True):

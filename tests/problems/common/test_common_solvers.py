@@ -373,10 +373,7 @@ class TestOptions:
             ({"method": "closed_form"}, "for two mechanisms, got 3"),
             ({"tol": 0}, "tol must be positive"),
             ({"max_iterations": 0}, "max_iterations"),
-            (
-                {"start": fast.solve(on_cells(np.eye(2), np.eye(2)))},
-                "for 3 mechanisms and a basis of 4 queries",
-            ),
+            ({"start": fast.solve(on_cells(np.eye(2), np.eye(2)))}, "for 3 mechanisms and a basis of 4 queries"),
             ({"start": "warm"}, "start must be a Solution of dualmech"),
         ],
     )

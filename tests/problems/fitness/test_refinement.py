@@ -101,18 +101,14 @@ class TestUniqueness:
     @given(seeds)
     def test_any_order_of_cells_and_queries(self, seed: int) -> None:
         problem, rng = coupled(seed, 4), np.random.default_rng(seed)
-        cells, queries = (
-            rng.permutation(problem.workload.shape[1]),
-            rng.permutation(problem.workload.shape[0]),
-        )
+        cells, queries = (rng.permutation(problem.workload.shape[1]), rng.permutation(problem.workload.shape[0]))
         other = dm.FitnessForUse(dm.Workload(problem.workload.dense()[queries][:, cells]), problem.targets[queries])
         one, two = refined(seed, 4), fast.refine(other)
         assert distance(one.profile[cells], two.profile) <= PROFILE
         assert distance(one.mechanism.cost_matrix[np.ix_(cells, cells)], two.mechanism.cost_matrix) <= COVARIANCE
 
     @pytest.mark.parametrize(
-        ("seed", "backend"),
-        [(seed, "CLARABEL") for seed in range(8)] + [(seed, "SCS") for seed in range(3, 6)],
+        ("seed", "backend"), [(seed, "CLARABEL") for seed in range(8)] + [(seed, "SCS") for seed in range(3, 6)]
     )
     def test_either_layer_and_any_backend(self, seed: int, backend: str) -> None:
         one, two = refined(seed), reference.refine(coupled(seed), backend=backend)

@@ -122,10 +122,7 @@ class TestJudge:
             "NaN": (strategy * np.nan, honest),
             "cannot answer": (np.full((3, 8), 1 / 3), honest),
             "raised dual": (randomised_response(8, 1.0), dm.duals.LocalDual(honest.matrix, honest.costs / 2)),
-            "NaN dual": (
-                randomised_response(8, 1.0),
-                dm.duals.LocalDual(honest.matrix * np.nan, honest.costs),
-            ),
+            "NaN dual": (randomised_response(8, 1.0), dm.duals.LocalDual(honest.matrix * np.nan, honest.costs)),
         }
         for strategy, dual in lies.values():
             judged = problem.certify(strategy, dual)
@@ -212,10 +209,7 @@ class TestMechanism:
     @pytest.mark.parametrize(
         ("message", "arguments"),
         [
-            (
-                "not 1-LDP: an output has probabilities .* for user type 0",
-                {"strategy": randomised_response(3, 1.1)},
-            ),
+            ("not 1-LDP: an output has probabilities .* for user type 0", {"strategy": randomised_response(3, 1.1)}),
             ("columns of sum 1, column ", {"strategy": 0.9 * randomised_response(3, 1.0)}),
             ("must not be negative", {"strategy": np.eye(3) - 0.1}),
             ("not 1-LDP", {"strategy": np.eye(3)}),
@@ -227,12 +221,7 @@ class TestMechanism:
         ],
     )
     def test_what_is_not_private_or_biased_is_refused(self, message: str, arguments: dict[str, Any]) -> None:
-        given = {
-            "strategy": randomised_response(3, 1.0),
-            "epsilon": 1.0,
-            "workload": HISTOGRAM(3),
-            **arguments,
-        }
+        given = {"strategy": randomised_response(3, 1.0), "epsilon": 1.0, "workload": HISTOGRAM(3), **arguments}
         with pytest.raises(dm.errors.DualmechError, match=message):
             dm.LocalMechanism(**given)
 

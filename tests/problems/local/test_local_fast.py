@@ -27,10 +27,7 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0)
 
 KNOWN = {
     "all range": (dm.workloads.all_range(8), (4960.7000, 1220.1840, 317.7719, 136.8418)),
-    "marginals": (
-        dm.workloads.marginals(CUBE, ways=(0, 1, 2, 3)),
-        (3645.8962, 879.4881, 211.7908, 75.8695),
-    ),
+    "marginals": (dm.workloads.marginals(CUBE, ways=(0, 1, 2, 3)), (3645.8962, 879.4881, 211.7908, 75.8695)),
     "one-way": (dm.workloads.marginals(CUBE, ways=1), (612.1485, 180.5770, 59.5939, 27.8496)),
 }
 """Optima of L at ε = 0.5, 1, 2, 4 from an independent convex program over all patterns, to four decimals."""

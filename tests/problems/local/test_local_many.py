@@ -122,8 +122,7 @@ def test_a_climb_begins_near_the_closed_form_and_ends_above(epsilon: float) -> N
     # All rounds: how far a single one comes depends on the processor.
     matrix, costs, relaxation = bound.best_multipliers(problem.root, np.ones(size), epsilon)
     judged = problem.certify(
-        problem.feasible(1 + np.eye(size)),
-        dm.duals.LocalDual(matrix, costs, relaxation=relaxation),
+        problem.feasible(1 + np.eye(size)), dm.duals.LocalDual(matrix, costs, relaxation=relaxation)
     )
     assert judged.lower_bound > local.trace_bound(problem.root, epsilon) * 1.01
 

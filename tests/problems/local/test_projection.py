@@ -189,12 +189,7 @@ class TestJudge:
 
     @pytest.mark.parametrize(
         "strategy",
-        [
-            [[0.8, 0.2], [0.2, 0.8]],
-            [[0.75, 0.25], [0.25, 0.76]],
-            [[1.0, 0.0], [0.0, 1.0]],
-            [[1.25, 1.0], [-0.25, 0.0]],
-        ],
+        [[[0.8, 0.2], [0.2, 0.8]], [[0.75, 0.25], [0.25, 0.76]], [[1.0, 0.0], [0.0, 1.0]], [[1.25, 1.0], [-0.25, 0.0]]],
         ids=["ratio", "sum", "zeros", "negative"],
     )
     def test_what_is_no_strategy_is_not_feasible(self, strategy: list[list[float]]) -> None:

@@ -47,11 +47,7 @@ def random_point(problem: dm.ReuseFitness, rng: np.random.Generator) -> tuple[Ar
 
 def ones(problem: dm.ReuseFitness) -> tuple[Array, Array, Array]:
     """Return equal weights on everything."""
-    return (
-        np.ones(problem.geometry.moves.shape[1]),
-        np.ones(len(problem.targets)),
-        np.eye(len(problem.release)),
-    )
+    return (np.ones(problem.geometry.moves.shape[1]), np.ones(len(problem.targets)), np.eye(len(problem.release)))
 
 
 def instances() -> dict[str, dm.ReuseFitness]:

@@ -261,11 +261,7 @@ class TestSection63:
         assert answer.iterations == 1
 
     def test_a_strategy_that_cannot_answer(self) -> None:
-        for strategy, what in (
-            (np.eye(5), "columns"),
-            (np.ones((1, 6)), "span"),
-            (np.full((6, 6), np.nan), "finite"),
-        ):
+        for strategy, what in ((np.eye(5), "columns"), (np.ones((1, 6)), "span"), (np.full((6, 6), np.nan), "finite")):
             with pytest.raises(dm.errors.InvalidInputError, match=f"strategy must .*{what}"):
                 run(prefix(6), strategy=strategy)
 

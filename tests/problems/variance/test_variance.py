@@ -108,15 +108,12 @@ class TestKnownOptima:
         one, two = (fast.solve(dm.TotalVariance(workload), tol=1e-10) for workload in factors)
         product = dm.TotalVariance(dm.Workload(np.kron(*(workload.dense() for workload in factors))))
         judged = product.certify(
-            np.kron(one.primal, two.primal),
-            np.kron(one.dual.neighbour_weights, two.dual.neighbour_weights),
+            np.kron(one.primal, two.primal), np.kron(one.dual.neighbour_weights, two.dual.neighbour_weights)
         )
         assert judged.gap <= 1e-9 and judged.objective == pytest.approx(one.objective * two.objective)
 
     @pytest.mark.parametrize(
-        "workload",
-        [dm.workloads.marginals((4, 4, 4), ways=(1, 2)), dm.workloads.pl94()],
-        ids=["4x4x4", "PL-94"],
+        "workload", [dm.workloads.marginals((4, 4, 4), ways=(1, 2)), dm.workloads.pl94()], ids=["4x4x4", "PL-94"]
     )
     def test_symmetric_workloads_need_one_decomposition(self, workload: dm.Workload) -> None:
         """No cell differs from another, so the singular value bound is the optimum."""
@@ -211,10 +208,7 @@ class TestBothLayers:
 
     def test_size_of_the_gram_statement_ignores_the_number_of_queries(self) -> None:
         program = reference.formulate(dm.TotalVariance(dm.workloads.all_range(6)))
-        assert {name: variable.shape for name, variable in program.var_dict.items()} == {
-            "X": (6, 6),
-            "Y": (6, 6),
-        }
+        assert {name: variable.shape for name, variable in program.var_dict.items()} == {"X": (6, 6), "Y": (6, 6)}
 
 
 class TestFast:
@@ -267,10 +261,7 @@ class TestFast:
             assert judged.objective == pytest.approx(spectrum.objective, rel=1e-9)
 
 
-@pytest.fixture(
-    scope="module",
-    params=["tall", "rank-deficient", "weights with zeros", "one replaced", "ranges"],
-)
+@pytest.fixture(scope="module", params=["tall", "rank-deficient", "weights with zeros", "one replaced", "ranges"])
 def answer(request: pytest.FixtureRequest) -> dm.Solution:
     return fast.solve(stated(CASES[request.param]))
 

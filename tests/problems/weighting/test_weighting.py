@@ -101,10 +101,7 @@ PREFIX = dm.workloads.prefix(6).dense()
 SINGULAR = np.rint(9 * normal(9, 3)) @ np.rint(9 * normal(3, 7, seed=1))
 
 CASES: dict[str, dict[str, Any]] = {
-    "eigen-queries of prefixes": {
-        "matrix": PREFIX,
-        "design": dm.designs.eigen_queries(dm.workloads.prefix(6)),
-    },
+    "eigen-queries of prefixes": {"matrix": PREFIX, "design": dm.designs.eigen_queries(dm.workloads.prefix(6))},
     "wavelet": {"matrix": dm.workloads.all_range(8).matrix, "design": rivals.haar_matrix(8)},
     "tree, dependent": {"matrix": dm.workloads.prefix(8).matrix, "design": rivals.hierarchical_matrix(8)},
     "more queries than cells": {"matrix": TALL, "design": normal(9, 5, seed=2)},

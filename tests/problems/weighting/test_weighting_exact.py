@@ -141,10 +141,7 @@ def wrong(seed: int) -> str:
                 return f"seed {seed}: cost {float(cost)} is not {root}² within {off}"
         guesses = [(answer.primal, answer.dual)]
         guesses.append(
-            (
-                answer.primal * (1 + 1e-3 * rng.random(len(design))),
-                dm.duals.WeightingDual(rng.random(len(moved.T))),
-            )
+            (answer.primal * (1 + 1e-3 * rng.random(len(design))), dm.duals.WeightingDual(rng.random(len(moved.T))))
         )
         for primal, dual in guesses:
             low, high = problem.certify(primal, dual).interval
