@@ -1,4 +1,4 @@
-"""The commands ``solve``, ``judge`` and ``simulate``: their options; the work is loaded when one runs."""
+"""The commands of one question each: solve, judge, waste, simulate, verify, plot, explain, library, leaderboard."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Asked:
     specification : str or None
         Tables, accuracies, level, budget, neighbours, title and date, as JSON (`dualmech.Specification`).
     limits : HardLimits or None
-        Those that were hard beside a budget.
+        Those that were hard as well as a budget.
     """
 
     quantile: float | None = None
@@ -193,7 +193,7 @@ class Solution(Displayed, Generic[Dual, Made]):
 
     @property
     def limits(self) -> Any:
-        """What was hard beside a budget, with the factor on the rest (`HardLimits`); None where nothing was."""
+        """What was hard as well as a budget, with the factor on the rest (`HardLimits`); None where nothing was."""
         return None if self.asked is None else self.asked.limits
 
     @property
@@ -432,7 +432,7 @@ def combine_factors(problem: AnyProblem, answers: Sequence[Solution], dual: Any,
 
 
 def gap_words(certificate: Certificate, tol: float) -> str:
-    """Say in words what gap was proven, and whether it is within what was asked; why it counts for nothing, if so."""
+    """Say in words what gap was proven, and whether it is within what was asked; why it proves nothing, if so."""
     if not certificate.feasible:
         return f"no gap proven, as the answer is infeasible by {certificate.violation:.1e}"
     gap, asked = told_apart(certificate.gap, tol)

@@ -16,7 +16,7 @@ from dualmech.errors import InvalidInputError
 THREADS = "DUALMECH_THREADS"
 """The variable of the environment with the number of BLAS threads, where it is not given. By default one:
 
-two were never measured to gain, and beside other work on the same cores they took three to ten times as long."""
+two were never measured to gain, and next to other work on the same cores they took three to ten times as long."""
 
 _lock = threading.Lock()
 _limits: list[threadpool_limits] = []  # the limit that holds, once for every solve that needs it

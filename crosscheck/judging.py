@@ -29,9 +29,6 @@ from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-# What a matrix is likely to be that is no good covariance: a hint in one sentence, by its shape or by a trial.
-
-
 ROUNDED = 1e-6
 """Excess over a constraint, relative, that is taken for rounding."""
 

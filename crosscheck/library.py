@@ -28,9 +28,6 @@ from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import Solution
 from dualmech.validate import Array
 
-# What a problem asks as plain arrays, named as a proof file names its numbers.
-
-
 UNASKED = -1  # entry of a table for an attribute that it does not ask about; 0 for its values, k for queries_k
 
 

@@ -27,9 +27,6 @@ from dualmech.workloads.base import Workload, check_workload
 Axes: TypeAlias = Any
 """Axes of matplotlib, which is loaded only where something is drawn."""
 
-# The privacy-accuracy curve in numbers: what every privacy buys, as rows of a table.
-
-
 RHOS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Where the curve is told unless it is said where."""
 

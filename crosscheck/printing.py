@@ -1,4 +1,4 @@
-"""How the rows of every paper's tables look in a terminal."""
+"""What reports are made of: tables and words for a terminal, pictures, and what a printed number stands for."""
 
 from __future__ import annotations
 

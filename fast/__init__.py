@@ -182,7 +182,7 @@ def solve(
 
 
 def _following(problem: object, solver: Solver, tol: float, follow: own.Method, name: str) -> Solver:
-    """Return the solver that follows a method of one's own, with dual weights of the library where it has none."""
+    """Return the solver that follows a given method, with dual weights of the library where it has none."""
 
     def some_dual() -> object:
         return solver(problem, Limits.validated(tol)).dual

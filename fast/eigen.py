@@ -162,7 +162,7 @@ def eigen_weights(
     share: float = 0.1,
     tol: float = 1e-9,
 ) -> Solution:
-    """Weigh eigen-queries that are at hand, all at once or by a reduction.
+    """Weigh given eigen-queries, all at once or by a reduction.
 
     `eigen_design` decomposes a workload anew each time; here one decomposition serves every way of weighing.
     Raises `InvalidInputError` or `InputTypeError` for what is no `QueryWeighting`, options out of range.

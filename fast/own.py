@@ -1,4 +1,4 @@
-"""Methods of one's own: what they give is judged step by step, the best is kept, and the limits of a run hold."""
+"""Methods that a user gives: what they return is judged step by step, the best is kept, the limits of a run hold."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REGISTERED: dict[str, tuple[Method, tuple[type, ...]]] = {}
 
 
 def register(name: str, method: Method, problems: object = Problem) -> None:
-    """Give a method of one's own a name, by which ``fast.solve(problem, method=name)`` calls it in this process.
+    """Give a method a name, by which ``fast.solve(problem, method=name)`` calls it in this process.
 
     Raises `InvalidInputError` or `InputTypeError` for the name of one of the library's methods, what cannot be called,
     or problems that are no classes of them. A name that was registered before is replaced.
@@ -69,7 +69,7 @@ def register(name: str, method: Method, problems: object = Problem) -> None:
 
 
 def find(problem: object, method: object) -> tuple[Method, str] | None:
-    """Return the method of one's own that is meant, with its name; None where it is one of the library's."""
+    """Return the user's method that is meant, with its name; None where it is one of the library's."""
     if not isinstance(method, str):
         return _callable(method), str(getattr(method, "__name__", type(method).__name__))
     if method not in REGISTERED:
@@ -96,7 +96,7 @@ class Best:
         return (self.objective - self.bound) / self.bound if self.bound > 0 else np.inf
 
     def take(self, problem: Problem, given: object, some_dual: Callable[[], object]) -> None:
-        """Take what a step gave, the point made feasible, where it is better than what there is."""
+        """Take what a step gave, the point made feasible, where it is better than the best so far."""
         primal, dual = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
         point = problem.feasible(problem.as_primal(primal))
         if dual is None and self.dual is None:
@@ -110,7 +110,7 @@ class Best:
 
 
 def solve(problem: Problem, limits: Limits, method: Method, name: str, some_dual: Callable[[], object]) -> Solution:
-    """Follow a method of one's own until its best is proven, or a limit is reached, and let the problem judge it.
+    """Follow a user's method until its best is proven, or a limit is reached, and let the problem judge it.
 
     `some_dual` finds dual weights where the method gives none.
     """

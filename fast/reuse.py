@@ -415,7 +415,7 @@ def _by_newton(
 def _covariances(task: ReuseProgram, state: ReuseState, spare: float) -> Iterator[Array]:
     """Yield Σ, then others nearly as good with less noise in directions that few queries need.
 
-    Such noise drowns the small variances in rounding. With ``P = D D'``, ``(Σ⁻¹ + c P⁻¹)⁻¹`` costs at most c more,
+    Next to such noise, rounding loses the small variances. With ``P = D D'``, ``(Σ⁻¹ + c P⁻¹)⁻¹`` costs at most c more,
     since ``d_i' P⁻¹ d_i ≤ 1``; here c is a share `spare` of the cost.
     """
     yield state.point.covariance()

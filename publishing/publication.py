@@ -1,4 +1,4 @@
-"""What a release has made public: estimates, their accuracy, and the exact privacy cost."""
+"""What a release has made public: estimates, accuracy, the exact cost, and the folder of tables and statement."""
 
 from __future__ import annotations
 
@@ -20,12 +20,6 @@ from dualmech.publishing.statement import as_frame, file_name, statement, write_
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
-
-# The page that goes with a release: what was asked, what is protected, how accurate it is, what is not covered.
-
-
-# Tables as CSV files that any file system takes and no spreadsheet misreads.
-
 
 MEASURES = ("estimate", "margin", "low", "high")
 INDEX, STATEMENT = "tables.csv", "STATEMENT.md"

@@ -31,11 +31,6 @@ from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
-# What is checked before any record is read: no seed, and no more privacy spent than allowed.
-
-
-# What a release will cost and how accurate it will be, before any record is read.
-
 
 @blas_threads()
 def release(

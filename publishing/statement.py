@@ -37,7 +37,7 @@ DELTAS = (1e-6, 1e-9, 1e-12)
 
 MOST_LISTED = 60  # tables that the page lists
 
-FIRST = 8  # values of an attribute that it lists, beside the last
+FIRST = 8  # values of an attribute that it lists, besides the last
 
 MOST_DIGITS = 60  # of a fraction's numerator that is printed whole
 

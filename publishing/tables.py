@@ -23,8 +23,6 @@ from dualmech.publishing.drawing import Exact, Integers, Noise, given_tables, wh
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain
 
-# One block of tables, drawn: its whole rows, and the noise on them.
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnBlock:

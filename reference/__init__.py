@@ -174,7 +174,7 @@ def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any
 
     - `problem`: any of the library's problems;
     - `backend`: an installed CVXPY backend that can do the cones (`backends.installed` lists them), ``"CLARABEL"`` by
-      default, or a solver object of one's own, as ``cvxpy.Problem.solve`` takes one;
+      default, or a solver object, as ``cvxpy.Problem.solve`` takes one;
     - `formulation`: which statement of `formulate`. For fitness for use ``logdet`` follows the central path, for small
       sizes, and ``sum`` is the quickest: on prefix 64 SCS needs a fifteenth of its time for ``schur``;
     - `tol`: gap to prove, relative to the lower bound, by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with others;

@@ -1,4 +1,4 @@
-"""The file that states a sweep: families, workloads, sizes, targets, seeds, layers, and the product of all."""
+"""The file that states a sweep and the product of all that it names; and two answers that disagree, made small."""
 
 from __future__ import annotations
 

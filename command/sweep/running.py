@@ -1,4 +1,4 @@
-"""A run of a sweep: what is asked of which solver, its digest, and the row that comes of it."""
+"""Runs of a sweep: what is asked of which solver, the rows that come of it, their file, and what they say together."""
 
 from __future__ import annotations
 

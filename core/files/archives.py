@@ -25,7 +25,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_CONTENTS = 3 * 2**30
 """Bytes of the arrays that are read from, or written to, one compressed file: the largest matrix that a workload
-writes out, and half as much beside it. A file that is itself as large may hold as much as it takes."""
+writes out, and half as much again. A file that is itself as large may hold as much as it takes."""
 
 LIBRARY = "library"  # key of the version of the library that wrote a file
 DIGEST = "digest"  # of a file's other arrays

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from dualmech.errors import FileFormatError
 from dualmech.files.reading import FilePath, check_path
 
-# Temporary names beside what is written: removed when a block ends, by Ctrl-C, or by the next run in the folder.
+# Temporary names next to what is written: removed when a block ends, by Ctrl-C, or by the next run in the folder.
 
 
 ABANDONED = 3600.0  # seconds untouched after which what another machine left is nobody's
@@ -98,7 +98,7 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
     """Open a binary file that replaces `path` when the block ends without an error, and is deleted otherwise.
 
     The bytes go to a temporary file in the same folder, reach the disk, and are renamed. An exception, or
-    an interruption from the keyboard, leaves `path` as it was and nothing beside it; what a killed process left, the
+    an interruption from the keyboard, leaves `path` as it was and nothing else; what a killed process left, the
     next one that writes there removes. A link is followed; an existing file keeps its permissions.
     Raises `FileFormatError` where the path cannot be written (see `check_writable`), or writing failed.
 
@@ -136,7 +136,7 @@ def check_new_folder(path: FilePath) -> Path:
 def atomic_folder(path: FilePath) -> Iterator[Path]:
     """Make a folder to write files into, which appears at `path` only if the block ends without an error.
 
-    It has a temporary name beside `path` until then; write its files with `atomic_write`, so that they reach the disk.
+    It has a temporary name next to `path` until then; write its files with `atomic_write`, so that they reach the disk.
     Raises `FileFormatError` where something of this name exists already, or the folder that it is to lie in is
     missing or closed to writing.
 

@@ -85,7 +85,7 @@ class TableBlocks:
     A part is on orthonormal coordinates of one copy of its block, one for each kind of cells that the block sees, and
     all copies have noise of their own.
     Raises `InvalidInputError` or `InputTypeError` for mechanisms of another kind, on other attributes or with other
-    neighbours; tables that turn an attribute beside others that tell classes of it apart; too little symmetry.
+    neighbours; tables that turn an attribute where others tell classes of it apart; too little symmetry.
     """
 
     __slots__ = ("_blank", "_roots", "_rows", "keys", "workload")

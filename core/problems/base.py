@@ -40,7 +40,7 @@ AnyProblem: TypeAlias = Any
 
 
 class Problem(Displayed, Generic[Dual, Made]):
-    """What every problem offers beside its own judge; its dual weights and its mechanism are known to type checkers."""
+    """What every problem offers besides its judge; type checkers know its dual weights and its mechanism."""
 
     __slots__ = ()
 

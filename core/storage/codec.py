@@ -114,7 +114,7 @@ def unpack(given: Given, key: str) -> Any:
 
 
 def _is_item(name: str) -> bool:
-    """Whether a part belongs to a tuple beside it: its numbered items."""
+    """Whether a part belongs to a tuple of the same key: its numbered items."""
     return name.rpartition("#")[2].isdigit()
 
 

@@ -69,7 +69,7 @@ from dualmech.workloads.unions import Table, UnionWorkload
 
 # Problems, and answers to them, as arrays (``docs/schemas.md``).
 #
-# An object is written as its parts, each under the object's key, a dot and the part's own, beside a text under
+# An object is written as its parts, each under the object's key, a dot and the part's own, with a text under
 # ``<key>.kind`` that says what it is. Only the kinds listed here are ever made of a file.
 
 
@@ -430,13 +430,13 @@ def load_mechanism(path: FilePath) -> GaussianPrivacy | LocalMechanism:
 
 
 def _reason(arrays: Arrays) -> Status:
-    """Return why the solver stopped; a file's own claim to be certified counts for nothing."""
+    """Return why the solver stopped; a file's own claim to be certified is ignored."""
     claimed = Status.__members__.get(str(arrays.get("status", "")), Status.STALLED)
     return Status.STALLED if claimed is Status.CERTIFIED else claimed
 
 
 KEPT = (Solution, GaussianPrivacy, LocalMechanism)
-"""What has a file, beside workloads."""
+"""What has a file, besides workloads."""
 
 READERS: dict[str, Callable[[FilePath], Any]] = {SCHEMA: load_solution, MECHANISM: load_mechanism}
 """By schema, what reads a file of it."""

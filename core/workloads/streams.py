@@ -174,7 +174,7 @@ def all_range_gram(d: int) -> Array:
     """Return ``W' W`` (d, d) of `all_range`: entry (i, k) counts the intervals that hold both cells.
 
     It is ``(min(i, k) + 1) (d - max(i, k))``, cells counted from 0: d + 1 times the inverse of the second
-    difference matrix, with 2 on the diagonal and -1 beside it.
+    difference matrix, with 2 on the diagonal and -1 next to it.
     Raises `InvalidInputError` or `InputTypeError` for a `d` that is not an integer of at least 1, or whose square
     is too large to write out.
 

@@ -181,12 +181,3 @@ def measure_against_reference() -> dict[str, float]:
         "reference seconds": slow,
         "ratio": slow / middle,
     }
-
-
-# Common mechanisms beside general backends: seconds and proven gaps for three and four covariances, in one run.
-
-
-# Query weighting beside general backends on the eigen-queries of all ranges: seconds and proven gaps, in one run.
-
-
-# SM-II beside the dual solver and general backends on the prefixes of Table 2: seconds and proven gaps, in one run.

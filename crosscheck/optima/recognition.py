@@ -1,4 +1,4 @@
-"""From digits to numbers with square roots: integer relations by lattice reduction, checked against further digits."""
+"""Optimal noise and weights to hundreds of digits, and the numbers with square roots that such digits are."""
 
 from __future__ import annotations
 

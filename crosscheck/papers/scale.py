@@ -31,9 +31,6 @@ from dualmech.workloads.unions import UnionWorkload
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Marginal tables of domains far larger than memory, and small ones to hold against the dense solver.
-
-
 ADULT = Domain(
     {
         **{"age": 75, "workclass": 9, "fnlwgt": 100, "education-num": 16, "marital-status": 7},

@@ -1,4 +1,4 @@
-"""Local privacy: a strategy with a reconstruction, and dual weights for all patterns."""
+"""What shows both bounds of local privacy: of strategies, of non-negative estimates and of projections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaussian noise: a strategy with its inverse, and roots of weights with an isometry."""
+"""What shows both bounds of Gaussian noise on a matrix, of common mechanisms, reuse, soft maxima and weighting."""
 
 from __future__ import annotations
 

@@ -20,18 +20,21 @@ nothing, a domain of another number of cells, numbers out of range, and what the
 """
 
 from dualmech.crosscheck.rivals import census
-from dualmech.crosscheck.rivals.census import target_weights, total_variance
 from dualmech.crosscheck.rivals.cubes import (
     choose_marginals,
     datacube,
     fourier,
     fourier_matrix,
-    gaussian_mechanism,
-    input_perturbation,
-    raw_gaussian_variance,
     weighted_marginals,
 )
 from dualmech.crosscheck.rivals.local_noise import NoiseRival, matrix_mechanism
+from dualmech.crosscheck.rivals.plain import (
+    gaussian_mechanism,
+    input_perturbation,
+    raw_gaussian_variance,
+    target_weights,
+    total_variance,
+)
 from dualmech.crosscheck.rivals.responses import (
     FactorisedRival,
     LocalRival,

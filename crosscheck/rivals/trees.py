@@ -1,4 +1,4 @@
-"""The hierarchical mechanism: which tree of interval sums to measure."""
+"""Hierarchical mechanisms: which tree of interval sums to measure, products of trees, and the Haar wavelet."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.tabulations import DomainLike, as_domain
-
-# Trees of interval sums over the cells, and the mechanism that measures one with equal noise.
-
 
 Index = npt.NDArray[np.intp]
 

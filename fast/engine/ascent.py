@@ -186,7 +186,7 @@ def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Soluti
     for share in SPARE:
         if answer.status is Status.CERTIFIED or not np.isfinite(found.objective):
             break
-        # Noise that nothing limits can be what drowns the rest in rounding.
+        # Where noise is not limited, rounding may lose the rest.
         if (calm := found.calmed(share * tol)) is None:
             break
         answer = min(answer, judged(calm), key=_unproven)

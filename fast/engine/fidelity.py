@@ -40,7 +40,7 @@ from dualmech.validate import Array, Matrix
 # Square roots H of ``P = D diag(λ) D'``, ``P = H H'``, and what they take to and fro.
 
 
-STEEP = 1e4  # largest singular value of what other cells add, beside those of the basis, that is told from rounding
+STEEP = 1e4  # largest singular value of what other cells add, compared with the basis, that is told from rounding
 
 
 class Half(Protocol):
@@ -114,7 +114,7 @@ class TriangularHalf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearlyDiagonalHalf:
-    """Where D is the identity and few columns R beside it: ``P = Λ^½ (I + G G') Λ^½``, ``G = Λ^-½ R √λ``; see `Half`.
+    """Where D is the identity with a few more columns R: ``P = Λ^½ (I + G G') Λ^½``, ``G = Λ^-½ R √λ``; see `Half`.
 
     With ``G = X σ Y'``, ``H = Λ^½ (I + X (√(1 + σ²) - 1) X')``.
     """

@@ -1,7 +1,7 @@
 """An interior-point method for the weights of queries: primal and dual weights together, by Newton's method.
 
 Minimise ``Σ c_i x_i^-p`` subject to ``N'x ≤ 1``, with N (k, s) ≥ 0 and p = 1 or 2. The Lagrangian is least where
-``g = N y`` equals ``p c_i x_i^-(p+1)``; beside it stand ``s_j y_j = τ`` with the slack ``s = 1 - N'x``, and τ falls to
+``g = N y`` equals ``p c_i x_i^-(p+1)``; with ``s_j y_j = τ`` with the slack ``s = 1 - N'x``, and τ falls to
 zero. Newton's equations, in the relative change δ of x, have the matrix
 
     H + R D R',   R = diag(x) N,   H = diag(p (p + 1) c x^-p),   D = diag(y / s),

@@ -77,7 +77,7 @@ class Evaluated(Protocol):
 
     @property
     def linear(self) -> Array:
-        """Coefficients of what is linear in the weights beside the smoothed function."""
+        """Coefficients of what is linear in the weights, next to the smoothed function."""
 
     @property
     def fidelity(self) -> float:
@@ -317,8 +317,8 @@ def _step_limit(relative_change: Array) -> float:
 def _solver(program: Evaluable, spectrum: Evaluated, products: Array) -> Callable[[Array], tuple[Array, Array]]:
     """Return what solves Newton's equations, bordered by the two sums.
 
-    The matrix is formed for the weights whose curvature matters beside the barrier, and the others divided out. Where
-    that takes more than conjugate gradients do, these take its place, with its diagonal for a preconditioner.
+    The matrix is formed for the weights whose curvature matters compared with the barrier, and the others divided out.
+    Where that takes more than conjugate gradients do, these take its place, with its diagonal for a preconditioner.
     """
     diagonal = spectrum.curvature_diagonal()
     ratios = diagonal / products

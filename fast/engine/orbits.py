@@ -263,7 +263,7 @@ class OrbitSpectrum:
 
     @property
     def linear(self) -> Array:
-        """Nothing is linear beside the smoothed function."""
+        """Nothing is linear next to the smoothed function."""
         return np.zeros(len(self.weights))
 
     @cached_property

@@ -224,7 +224,7 @@ class Spectrum:
         return float((costs * last if self.offsets is None else costs * last + self.offsets).max())
 
     def gradient(self) -> Array:
-        """Return the gradient of the dual function (s + m,): of G, and of what is linear beside it."""
+        """Return the gradient of the dual function (s + m,): of G, and of its linear terms."""
         gradient = self.gains if self.offsets is None else self.gains + self.linear
         if not self.smoothing:
             return gradient
@@ -241,7 +241,7 @@ class Spectrum:
 
     @property
     def linear(self) -> Array:
-        """Coefficients of what is linear in the weights beside G (s + m,): the offsets, and -1 for every query."""
+        """Coefficients of what is linear in the weights, next to G (s + m,): the offsets, and -1 for every query."""
         linear = np.zeros(len(self.weights))
         if self.offsets is not None:
             linear[: self.neighbours], linear[self.neighbours :] = self.offsets, -1.0
@@ -266,7 +266,7 @@ class Spectrum:
     def calmed(self, share: float) -> Array:
         """Return Σ (k, k), unscaled, without noise that nothing limits: its costs are higher by `share` at most.
 
-        Where queries ask next to nothing, optimal noise is almost without end, and drowns the rest of Σ in rounding.
+        Where queries ask next to nothing, optimal noise is almost without end, and rounding loses the rest of Σ.
         With τ a share of the largest cost, ``(Σ⁻¹ + τ (D D')⁻¹)⁻¹ ⪯ Σ`` costs at most τ more, since ``d' (D D')⁻¹ d``
         is at most 1 for the columns d of D.
         """

@@ -234,7 +234,7 @@ def _solve_factored(factor: tuple[Array, Array], right: Array) -> Array:
 ADDED = 3  # patterns that are added at a time, for each user type
 
 CLOSER = 0.2
-"""What is left of the gap on the patterns at hand, relative to the gap over all, when more are added."""
+"""What is left of the gap on the current patterns, relative to the gap over all, when more are added."""
 
 MOST_STEPS = 40  # Newton steps on one set of patterns, at most
 
@@ -266,7 +266,7 @@ class Columns:
 
     @property
     def unknown(self) -> Sets:
-        """The patterns to add that are not at hand already."""
+        """The patterns to add that are not among them already."""
         known = {each.tobytes() for each in self.point.sets}
         return self.further[[each.tobytes() not in known for each in self.further]]
 
@@ -302,7 +302,7 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
         mass = size + excess * np.add.outer(block.left @ point.share[:half], block.right @ point.share[half:])
         values = block.values / (counts * mass)
         values[(block.sizes == 0) | (block.sizes == size)] = -np.inf
-        # Where the prior is uneven, the judge takes the least that could stand beside the costs.
+        # Where the prior is uneven, the judge takes the least that is compatible with the costs.
         rise = max(rise, float((values if even else values * (mass / size)).max()))
         flat = values.ravel()
         chosen = np.argpartition(flat, -min(count, len(flat)))[-count:]

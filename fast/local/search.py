@@ -181,7 +181,7 @@ WEIGHING, LAST_GAIN = 25, 2e-4
 ROUNDS, IDLE = 30, 6
 """How often sets are replaced before exact weights, at most, and rounds without a smaller gap."""
 
-LIGHT = 0.01  # weight of drawn sets beside patterns of a descent, relative to the mean of these
+LIGHT = 0.01  # weight of drawn sets next to patterns of a descent, relative to the mean of these
 SHORT = 0.3  # share of the time allowed until then
 
 FOLLOWING = 3  # times what it takes to draw sets: the time that is left for what follows the search of many user types

@@ -22,9 +22,6 @@ from dualmech.publishing.statement import as_frame, file_name, write_rows
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain, count_text
 
-# The data set behind fitted tables: cliques' tables, whole ones, and the records that have them.
-
-
 Codes = npt.NDArray[np.int64]
 
 MOST_CODES = 2**27  # of all records together

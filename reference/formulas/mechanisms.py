@@ -1,4 +1,4 @@
-"""Query weighting, common mechanisms and the stages of a refinement, in formulas."""
+"""Query weighting, common mechanisms, stages of a refinement, and noise on the blocks of tables, in formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaussian noise, in formulas: fitness for use, privacy first and total variance."""
+"""Gaussian noise, in formulas: fitness for use, privacy first, total variance, soft maxima, and reuse of a release."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 
 def _coordinates(geometry: Dense) -> Array:
-    """Return L, what is rounding beside its largest entry set to 0."""
+    """Return L, with entries that are rounding, next to its largest, set to 0."""
     found = np.asarray(geometry.representation)
     return np.where(np.abs(found) > 1e-14 * np.abs(found).max(), found, 0.0)
 
@@ -278,11 +278,11 @@ def softmax(problem: SoftmaxFitness) -> Statement:
     )
 
 
-# Fitness for use beside an earlier release, in formulas.
+# Fitness for use given an earlier release, in formulas.
 
 
 def reuse(problem: ReuseFitness) -> Statement:
-    """State fitness for use beside an earlier release."""
+    """State fitness for use given an earlier release."""
     plain, count = fitness(problem.row_by_row), len(problem.targets)
     geometry, (size, cells) = problem.geometry, problem.release.shape
     release = (

@@ -16,7 +16,7 @@ from dualmech.reference.formulas.noise import COST, VARIANCE
 from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
 
 Form = tuple[tuple[Symbol, ...], Program]
-"""What a formulation seeks beside what the problem does, and its program."""
+"""What a formulation seeks besides what the problem does, and its program."""
 
 
 def latex(problem: object, found: Formulations | None, formulation: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The mechanisms of the common-mechanism paper's experiments (CMN, section 7), at squared privacy cost 1.
+"""The mechanisms of the common-mechanism paper's experiments (CMN, section 7), at cost 1, and what the paper prints.
 
 Each adds independent noise of one variance to every answer of its workload, and the mechanisms of one experiment cost
 the same. A mechanism at ρ is the one here with its noise divided by √(2ρ); so all of them are stated once, at ρ = 1/2,

@@ -1,4 +1,4 @@
-"""The workloads behind the Eigen-Design paper's experiments, and the rivals that it sets beside its own strategy.
+"""The workloads and rivals of the Eigen-Design paper's experiments, what it prints of them, and what is certified.
 
 The text at hand names 2048 cells and two data sets, of three and of four attributes, whose sizes it has lost. Of the
 shapes that were tried, 8 x 16 x 16 gives the printed wavelet error on predicates (1.94) and 8 x 8 x 16 x 2 the printed

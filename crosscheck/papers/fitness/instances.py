@@ -1,4 +1,4 @@
-"""The workloads and targets behind FFU's Tables 4 to 11: as its text says, and as its published code draws them.
+"""The workloads and targets behind FFU's Tables 4 to 11, as its text and its published code have them; what it prints.
 
 Five tables are of random workloads. The code published with the paper (its repository is
 ``cmla-psu/matrixqueries``) seeds NumPy's legacy generator with 0 before it draws, so those very instances can

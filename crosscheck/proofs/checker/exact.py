@@ -1,4 +1,4 @@
-"""Exact arithmetic: whole numbers times powers of two, fractions, and bounds on roots, logarithms and norms."""
+"""Exact arithmetic: whole numbers times powers of two, fractions, bounds on roots, logarithms and norms."""
 
 from __future__ import annotations
 

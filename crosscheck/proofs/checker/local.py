@@ -1,9 +1,9 @@
-"""Local privacy: the ε-private strategy of least variance on a workload, for the average user type or the worst.
+"""Local privacy: strategies of least variance, non-negative estimates, and projections onto strategies.
 
-There are a workload W (p, n) and ε. A user of type u reports output o with probability Q_ou, and W is answered by V
-times the histogram of reports, where ``V Q = W``; one user's variance is ``T_u = Σ_o Q_ou |V_o|² - |W_u|²``. Asked is
-the least, over ε-private strategies Q and V, of ``Σ_u h_u (T_u + |W_u|²)`` for given h ≥ 0 (average), or of ``max_u
-T_u`` (worst).
+Strategies: there are a workload W (p, n) and ε. A user of type u reports output o with probability Q_ou, and W is
+answered by V times the histogram of reports, where ``V Q = W``; one user's variance is ``T_u = Σ_o Q_ou |V_o|² -
+|W_u|²``. Asked is the least, over ε-private strategies Q and V, of ``Σ_u h_u (T_u + |W_u|²)`` for given h ≥ 0
+(average), or of ``max_u T_u`` (worst).
 
 Upper bound. Given a strategy Q and B, let ``B Q = I + F`` and f = |F| < 1 (Frobenius). Then ``V = W (I + F)⁻¹ B``
 answers W, and V_o differs from ``(W B)_o`` by at most ``|W| |B_o| f / (1 - f)``.

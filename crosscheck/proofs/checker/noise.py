@@ -1,9 +1,10 @@
-"""Gaussian noise: a workload with variance targets, or with weights on the variances.
+"""Gaussian noise: targets or weights on variances; common mechanisms, reuse, soft maxima, weights of design queries.
 
-There is a workload W (m, d), a query a row; neighbours U (d, s), differences of neighbouring data sets a column, or
-none, which is the identity; and numbers c, one per query. Noise on the data gives query j the variance var_j, and
-costs neighbours u some squared privacy cost; let ``cost`` be the largest of these. Asked is the least of ``cost ·
-max_j var_j / c_j`` (targets c > 0), or of ``cost · Σ_j c_j var_j`` (weights c ≥ 0), over a number ``allowed``.
+Targets and weights: there is a workload W (m, d), a query a row; neighbours U (d, s), differences of neighbouring
+data sets a column, or none, which is the identity; and numbers c, one per query. Noise on the data gives query j the
+variance var_j, and costs neighbours u some squared privacy cost; let ``cost`` be the largest of these. Asked is the
+least of ``cost · max_j var_j / c_j`` (targets c > 0), or of ``cost · Σ_j c_j var_j`` (weights c ≥ 0), over a number
+``allowed``.
 
 Upper bound. Measure A x with independent noise of variance 1, A square (d, d). Neighbours u cost ``|A u|²``, and if A
 is invertible, query w has the variance ``|A⁻ᵀ w|²``. Given Z, let ``E = A Z - I``. If ``|E| < 1`` (Frobenius), A is
