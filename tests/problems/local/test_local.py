@@ -185,6 +185,13 @@ class TestMechanism:
         assert abs(errors.mean(axis=0)).max() < 5 * np.sqrt(variance / runs)
         assert abs(squared.mean() - variance) < 5 * squared.std() / np.sqrt(runs)
 
+    def test_queries_that_are_all_zero_are_answered_by_zeros(self) -> None:
+        mechanism = dm.LocalMechanism(randomised_response(3, 1.0), 1.0, dm.Workload(np.zeros((2, 3))))
+        assert not mechanism.reconstruction.any()
+        assert not mechanism.user_variances.any()
+        with pytest.raises(dm.errors.InvalidInputError, match="reconstruction must satisfy V Q = W"):
+            dm.LocalMechanism(mechanism.strategy, 1.0, mechanism.workload, reconstruction=np.full((2, 3), 1e-9))
+
     def test_a_user_reports_by_the_strategy(self) -> None:
         mechanism = dm.LocalMechanism(randomised_response(4, 1.0), 1.0, HISTOGRAM(4))
         rng = np.random.default_rng(0)
