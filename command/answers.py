@@ -223,7 +223,6 @@ def _by_table(out: Console, problem: AnyProblem, prices: Array, forms: Any, term
 
 
 def privacy_text(mechanism: GaussianPrivacy, delta: float) -> str:
-    """Return the privacy of a mechanism as ρ, and ε at a δ by both conversions, with which is which."""
     rho, cost = mechanism.rho, mechanism.privacy_cost
     bound = zcdp_epsilon(rho, delta) if 0 < rho < math.inf else cost
     return (

@@ -132,7 +132,6 @@ LEAST_MEMORY = 2**29
 
 
 def main() -> None:
-    """Run the command."""
     run(_command)
 
 

@@ -64,7 +64,6 @@ def refuse_large(workload: Workload, by_table: bool) -> None:
 
 
 def refuse_large_problem(problem: object) -> None:
-    """Refuse a problem by the size of its workload, as `refuse_large` does."""
     workload = getattr(problem, "workload", None)
     if isinstance(workload, Workload):
         by_table = getattr(getattr(problem, "geometry", None), "name", "dense") not in ("dense", "stream")
@@ -125,7 +124,6 @@ def write_latex(page: list[Section], path: str) -> None:
 
 
 def show(out: Console, page: list[Section]) -> None:
-    """Print the sections of a page."""
     for section in page:
         title, *lines = terminal_lines(section)
         out.print(f"[bold]{escape(title)}[/]")
@@ -207,7 +205,6 @@ class AnyRequest(Request):
 
     @property
     def by_epsilon_alone(self) -> bool:
-        """Whether ε is spent without a δ."""
         return self.pure or self.problem in LOCAL
 
     def state(self, geometry: str | None = None) -> Any:
@@ -234,7 +231,6 @@ class AnyRequest(Request):
         return self.problem == "fitness"
 
     def _asked(self) -> Workload:
-        """Return the workload, if it is not too large to be explained."""
         workload = self._read()
         by_rule = isinstance(self._moves(), Relation)
         by_table = self.problem in ("fitness", "variance") and self.geometry != "dense" and by_rule

@@ -128,7 +128,6 @@ def read_design(text: str, workload: Workload) -> Workload | Matrix:
 
 
 def read_solution(text: str) -> Solution | None:
-    """Return the solution in a file, None where the text names none."""
     if _schema(text) != store.SCHEMA:
         return None
     with warnings.catch_warnings():
@@ -160,7 +159,6 @@ def read_answer(problem: AnyProblem, kind: str, path: str) -> Array:
 
 
 def names_causal(text: str | None) -> bool:
-    """Whether a text names a causal strategy, not a file."""
     return text is not None and (text in CAUSAL or text.startswith(COEFFICIENTS))
 
 

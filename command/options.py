@@ -21,8 +21,6 @@ class UsageError(DualmechError):
 
 
 class Layer(StrEnum):
-    """Which solver answers."""
-
     FAST = "fast"
     REFERENCE = "reference"
 
@@ -46,7 +44,6 @@ def family(text: str) -> Family:
 
 
 def explained(text: str) -> Explained:
-    """Return the problem of a name, of all that there are."""
     return Explained(_known(text, [each.value for each in Explained]))
 
 
@@ -57,13 +54,11 @@ def _known(text: str, known: list[str]) -> str:
 
 
 def given(context: typer.Context) -> list[str]:
-    """Return the parameters that a user gave."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
 def spelt(name: str) -> str:
-    """Return how an option is written."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -218,12 +213,10 @@ class Checked(TyperCommand):
 
 
 def owners_of(option: str, otherwise: str | None = None) -> list[str | None]:
-    """Return the problems that an option belongs to; `otherwise` for one of all problems."""
     return [family.name for family in FAMILIES if option in family.options] or [otherwise]
 
 
 def _problem_named(written: list[str]) -> str | None:
-    """Return the problem that a line of arguments names, None where it names none that there is."""
     line = " ".join(written).replace("--problem=", "--problem ").split()
     named = [after for word, after in pairwise(line) if word == "--problem"]
     return named[-1] if named and named[-1] in [*Explained] else None
@@ -252,7 +245,6 @@ def tolerance(given: float | None) -> float | None:
 
 
 def fraction(text: str) -> Fraction:
-    """Return a number, or a fraction such as 1/10, exactly."""
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError) as error:

@@ -258,7 +258,6 @@ def _blackboard_proof(answer: Solution, exact: ExactProof) -> Section:
 
 
 def _attained(variance: bool, first: bool, best: str) -> str:
-    """Return what an optimal covariance attains, in words."""
     dearest = r"$(B u_i)^{\top} \Sigma^{-1} (B u_i)$"
     return {
         (True, False): f"{dearest} is at most 1, and the total variance is ${best}$.",

@@ -131,7 +131,6 @@ def _released(
 
 
 def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
-    """Write a release, and say what it is."""
     from dualmech.display import counted
 
     names = released.write(output, level, simultaneous)

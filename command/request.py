@@ -138,12 +138,10 @@ class Request:
 
     @property
     def pure(self) -> bool:
-        """Whether the noise is Laplace noise."""
         return self.privacy == Privacy.PURE
 
     @property
     def by_epsilon_alone(self) -> bool:
-        """Whether ε is spent without a δ."""
         return self.pure
 
     @property
@@ -183,7 +181,6 @@ class Request:
         return validate.exact_number(rho=self.rho)
 
     def _folded(self, own: Specification) -> Self:
-        """Return the request with all that options say in its specification, and these options gone."""
         asked, rule, targets = own.workload, None, None
         if self.neighbours is not None and isinstance(moves := self._moves(), Relation):
             rule = str(moves)
@@ -291,7 +288,6 @@ class Request:
         return self._given(workload)
 
     def _given(self, workload: Workload) -> Any:
-        """Return the targets that options give."""
         if self.targets is not None and not isinstance(self.targets, str):
             return self.targets
         if self.moe is None:
@@ -301,7 +297,6 @@ class Request:
 
 
 def _by_table(asked: Workload, numbers: Any) -> dict[str, float]:
-    """Return numbers by names or ways of tables, or one for all or for each, by the names of the tables."""
     tables: Any = asked.tabular()
     ways = {table.name: len(table.axes) for table in tables.product_tables}
     if isinstance(numbers, dict):

@@ -96,7 +96,6 @@ def read_mechanism(path: str) -> tuple[Mechanism, AskedTables]:
 
 
 def _counted_tables(mechanism: Mechanism, workload: AskedTables) -> MarginalWorkload:
-    """Return the marginal tables of the records that the mechanism adds its noise to."""
     if isinstance(mechanism, BlockMechanism):
         return mechanism.needed_tables
     assert not isinstance(workload, UnionWorkload)

@@ -12,7 +12,6 @@ T = TypeVar("T")
 
 
 def set_parts(made: object, /, **parts: object) -> None:
-    """Set attributes of a frozen object, while it is made."""
     for name, part in parts.items():
         object.__setattr__(made, name, part)
 

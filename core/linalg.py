@@ -37,12 +37,10 @@ FROM_GRAM = 1e-8
 
 
 def to_dense(matrix: Matrix) -> Array:
-    """Return a matrix as a dense array."""
     return np.asarray(matrix.toarray()) if sp.issparse(matrix) else np.asarray(matrix)
 
 
 def is_identity(matrix: Matrix) -> bool:
-    """Whether a matrix is exactly the identity."""
     rows, columns = matrix.shape
     if rows != columns:
         return False
@@ -71,7 +69,6 @@ def numerical_rank(singular_values: Array, shape: tuple[int, int]) -> int:
 
 
 def rank(matrix: Array) -> int:
-    """Return the numerical rank of a matrix, units ignored."""
     if is_identity(matrix):
         return int(matrix.shape[0])
     scaled = equilibrate(matrix)
@@ -141,7 +138,6 @@ def spans_all(matrix: Array) -> bool:
 
 
 def row_rank(matrix: Array) -> int:
-    """Return the number of rows of `row_space`, which are not computed."""
     if is_identity(matrix):
         return len(matrix)
     norms = np.linalg.norm(matrix, axis=1)

@@ -468,22 +468,18 @@ class Contributions(Relation):
 
     @property
     def several_cells(self) -> bool:
-        """Whether neighbours differ in several cells at once, so that there are kinds of pairs of cells."""
         return True
 
     @property
     def reach(self) -> int:
-        """How many records neighbours differ by."""
         return self.members * self.groups
 
     @property
     def farthest(self) -> float:
-        """Largest squared length of a difference."""
         return float(self.members) ** 2 * self.groups
 
     @property
     def words(self) -> str:
-        """Say by what neighbours differ."""
         records = "one record" if self.members == 1 else f"up to {self.members} records"
         return (
             f"{records} of one person in each of up to {self.groups} values of {self.attribute!r} "
@@ -491,7 +487,6 @@ class Contributions(Relation):
         )
 
     def check(self, domain: Domain | None) -> None:
-        """Refuse a domain without the attribute that the rule is about."""
         if domain is not None:
             validate.instance(Domain, domain=domain)
         if domain is None or self.attribute not in domain:
@@ -516,7 +511,6 @@ class Contributions(Relation):
         return int(min(ways_to_contribute([d // values] * values, together), MANY * d))
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
-        """Return U over the d cells of a domain."""
         domain = self._known(d, domain)
         check_entries(self._ways(domain))
         place = domain.names.index(self.attribute)
@@ -537,14 +531,12 @@ class Contributions(Relation):
 
 
 def relation_of(neighbours: NeighboursLike) -> Relation | None:
-    """Return neighbours by a rule, None for a matrix or none at all."""
     if isinstance(neighbours, str):
         return Relation.of(neighbours)
     return neighbours if isinstance(neighbours, Relation) else None
 
 
 def _counts(text: str) -> bool:
-    """Whether a text is a number of at least 1."""
     return text.isdecimal() and int(text) > 0
 
 

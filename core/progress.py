@@ -143,17 +143,14 @@ class History(tuple[Progress, ...]):
 
     @property
     def iteration(self) -> Array:
-        """Decompositions so far."""
         return self._over_steps("iteration")
 
     @property
     def objective(self) -> Array:
-        """The best objective."""
         return self._over_steps("objective")
 
     @property
     def lower_bound(self) -> Array:
-        """The best bound."""
         return self._over_steps("lower_bound")
 
     @property
@@ -163,7 +160,6 @@ class History(tuple[Progress, ...]):
 
     @property
     def seconds(self) -> Array:
-        """Seconds since the start."""
         return self._over_steps("seconds")
 
     def _over_steps(self, name: str) -> Array:

@@ -99,7 +99,6 @@ def real(**named: object) -> float:
 
 
 def positive_number(**named: object) -> float:
-    """Return one finite number > 0."""
     name, number = _number("a positive number", named)
     if number <= 0:
         raise InvalidInputError(f"{name} must be positive, got {number:g}")
@@ -123,7 +122,6 @@ def exact_number(**named: object) -> Fraction:
 
 
 def nonnegative_number(**named: object) -> float:
-    """Return one finite number >= 0."""
     name, number = _number("a number of at least 0", named)
     if number < 0:
         raise InvalidInputError(f"{name} must be at least 0, got {number:g}")
@@ -131,7 +129,6 @@ def nonnegative_number(**named: object) -> float:
 
 
 def probability(**named: object) -> float:
-    """Return one number strictly between 0 and 1."""
     name, number = _number("a number strictly between 0 and 1", named)
     if not 0 < number < 1:
         raise InvalidInputError(f"{name} must lie strictly between 0 and 1, got {number:g}")
@@ -139,7 +136,6 @@ def probability(**named: object) -> float:
 
 
 def choice(known: Sequence[str], /, **named: object) -> str:
-    """Return one of the known texts."""
     name, value = _one(named)
     if not isinstance(value, str) or value not in known:
         given = f"{shown(value)}{did_you_mean(value, known)}"
@@ -148,7 +144,6 @@ def choice(known: Sequence[str], /, **named: object) -> str:
 
 
 def size(most: int = 2**63 - 1, /, **named: object) -> int:
-    """Return one integer >= 1, and of `most` at most."""
     name, number = _integer("of at least 1", named)
     if not 1 <= number <= most:
         allowed = "at least 1" if number < 1 else f"at most {most}"
@@ -165,7 +160,6 @@ def boolean(**named: object) -> bool:
 
 
 def text(**named: object) -> str:
-    """Return one text."""
     name, value = _one(named)
     if not isinstance(value, str):
         raise InputTypeError(f"{name} must be a text, got {_describe(value)}")
@@ -173,7 +167,6 @@ def text(**named: object) -> str:
 
 
 def function(**named: object) -> Any:
-    """Return something that can be called."""
     name, value = _one(named)
     if not callable(value):
         raise InputTypeError(f"{name} must be callable, got {_describe(value)}")
@@ -181,7 +174,6 @@ def function(**named: object) -> Any:
 
 
 def instance(kind: type[T], /, **named: object) -> T:
-    """Return an object of a public class."""
     name, value = _one(named)
     if not isinstance(value, kind):
         raise InputTypeError(f"{name} must be a {kind.__name__} of dualmech, got {type(value).__name__}")
@@ -321,7 +313,6 @@ def _number(allowed: str, named: dict[str, object]) -> tuple[str, float]:
 
 
 def _integer(allowed: str, named: dict[str, object]) -> tuple[str, int]:
-    """Return the name and one integer; anything else is refused with what is allowed."""
     name, value = _one(named)
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InputTypeError(f"{name} must be an integer {allowed}, got {_describe(value)}")

@@ -51,12 +51,10 @@ class Enclosure:
 
     @classmethod
     def of(cls, matrix: Array) -> Enclosure:
-        """Return a matrix of doubles, which is exact."""
         return cls(matrix, np.zeros_like(matrix), np.zeros_like(matrix))
 
     @property
     def T(self) -> Enclosure:  # noqa: N802 (NumPy's name)
-        """The transpose."""
         return Enclosure(self.high.T, self.low.T, self.radius.T)
 
     def __matmul__(self, other: Enclosure) -> Enclosure:
@@ -80,7 +78,6 @@ class Enclosure:
         return Enclosure(high, low, radius)
 
     def __add__(self, other: Enclosure) -> Enclosure:
-        """Return the sum."""
         high, low = _two_sum(self.high, other.high)
         rest = low + (self.low + other.low)
         size = np.abs(low) + np.abs(self.low) + np.abs(other.low)
@@ -88,19 +85,15 @@ class Enclosure:
         return Enclosure(high, low, (self.radius + other.radius + 3 * UNIT * size) * UPWARDS)
 
     def __neg__(self) -> Enclosure:
-        """Return the negative."""
         return Enclosure(-self.high, -self.low, self.radius)
 
     def __sub__(self, other: Enclosure) -> Enclosure:
-        """Return the difference."""
         return self + -other
 
     def magnitude(self) -> Array:
-        """Return what no entry exceeds."""
         return (np.abs(self.high) + np.abs(self.low) + self.radius) * UPWARDS
 
     def norm(self) -> float:
-        """Return what the spectral norm does not exceed."""
         return spectral_norm(self.magnitude())
 
     def widened(self, more: float) -> Enclosure:
@@ -108,7 +101,6 @@ class Enclosure:
         return Enclosure(self.high, self.low, self.radius + more)
 
     def columns_scaled(self, factors: Array) -> Enclosure:
-        """Return the columns times factors that are powers of 2."""
         return Enclosure(self.high * factors, self.low * factors, self.radius * factors)
 
 

@@ -71,7 +71,6 @@ def both(name: str, build: Build, **options: object) -> dict[str, Stated]:
 
 
 def even(build: Callable[..., Workload], *sizes: object, **options: object) -> tuple[Workload, float]:
-    """Return a workload whose queries count alike."""
     return build(*sizes, **options), 1.0
 
 
@@ -119,7 +118,6 @@ COST = 0.5  # squared, of privacy first
 
 
 def more_problems() -> dict[str, Stated]:
-    """Return problems by name."""
     found: dict[str, Stated] = {}
     for table in fitness_instances.RANDOM_TABLES:
         for seed in MORE_SEEDS:
@@ -191,13 +189,11 @@ def reuses() -> dict[str, Stated]:
 
 
 def _maximal() -> CommonMechanism:
-    """State example 3.8."""
     first, second = np.ones((1, 3)), np.vstack([np.ones((1, 3)), np.eye(3)])
     return CommonMechanism([_noise(first, 1.0), _noise(second, 2.0)])
 
 
 def _two_marginals() -> CommonMechanism:
-    """State example 3.12."""
     ones, cells = np.ones((1, 3)), np.eye(3)
     return CommonMechanism([_noise(np.kron(cells, ones), 1.0), _noise(np.kron(ones, cells), 1.0)])
 
@@ -323,7 +319,6 @@ SOFTMAX_ASKED: dict[str, Callable[[], Workload]] = {
 
 
 def softmax_problems() -> dict[str, Stated]:
-    """Return problems by name."""
     found: dict[str, Stated] = {}
     for name, build in SOFTMAX_ASKED.items():
         for sharpness in SHARPNESSES:
@@ -482,5 +477,4 @@ FAMILIES = {
 
 
 def problems() -> dict[str, Stated]:
-    """Return all problems by name."""
     return {name: state for part in PARTS for name, state in part().items()}

@@ -341,7 +341,6 @@ def _dual(problem: AnyProblem, given: Any, tol: float | None, callback: Callback
 
 
 def _dual_of(problem: Problem, bound: Any) -> object:
-    """Return the dual weights of a solution of the same problem."""
     found = validate.instance(Solution, bound=bound)
     if not found.problem.same_as(problem):
         raise InvalidInputError(f"bound must be a solution of the same problem, got one of {found.problem!r}")

@@ -102,7 +102,6 @@ def epsilon_at(squared_cost: float, delta: float) -> float:
 
 
 def mechanism_of_answer(answer: object) -> GaussianPrivacy:
-    """Return the mechanism of a solution, or the mechanism that is given."""
     held: Any = getattr(answer, "answer", answer)  # a judgement's
     made = held.mechanism if isinstance(held, Solution) else held
     if not hasattr(made, "squared_privacy_cost"):

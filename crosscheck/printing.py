@@ -245,12 +245,10 @@ def print_lines(out: Console, *lines: str, whole: bool = False) -> None:
 
 
 def yes_or_no(holds: bool) -> str:
-    """Return whether something holds in a word."""
     return "yes" if holds else "NO"
 
 
 def uncertified_mark(certified: bool) -> str:
-    """Return what is added to the name of a row that is not certified."""
     return "" if certified else " WIDE"
 
 
@@ -262,8 +260,6 @@ LISTED = 6  # most names that a line lists before it counts the rest
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """In what terms an answer is reported."""
-
     z: float  # margin of error in standard deviations
     delta: float  # δ at which ε is given
     # squared privacy cost that `TotalVariance` and `QueryWeighting`, solved at 1, are to spend; ``ε²/2`` for the
@@ -271,11 +267,9 @@ class Terms:
     cost: float
 
     def divisor(self, problem: Problem) -> float:
-        """Return what an objective of the problem is divided by."""
         return self.cost if family_of(problem).at_a_cost else 1.0
 
     def privacy(self, problem: Problem) -> str:
-        """Return at which privacy an objective of the problem holds, where it is not the objective itself."""
         if not family_of(problem).at_a_cost:
             return ""
         if getattr(problem, "privacy", None) == "pure":
@@ -284,12 +278,10 @@ class Terms:
 
     @property
     def laplace_epsilon(self) -> float:
-        """The ε that Laplace noise spends."""
         return float(np.sqrt(2 * self.cost))
 
 
 def measure(problem: Problem) -> str:
-    """Return what the objective of a problem is."""
     return family_of(problem).measure(problem)
 
 
@@ -300,7 +292,6 @@ def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:
 
 
 def steps(solution: Solution) -> str:
-    """Return the steps that a solver took, by their name."""
     unit = "iterations"
     if solution.solver.startswith("fast"):
         unit = "steps" if "softmax" in solution.solver else family_of(solution.problem).steps
@@ -329,7 +320,6 @@ def names(workload: Workload, queries: npt.NDArray[np.intp]) -> str:
 
 
 def range_text(values: Array) -> str:
-    """Return one number, or the least and the largest."""
     low, high = f"{values.min():.4g}", f"{values.max():.4g}"
     return low if low == high else f"{low} to {high}"
 

@@ -289,7 +289,6 @@ def _expect(holds: bool, path: FilePath, words: str) -> None:
 
 
 def _on_matrix(problem: Problem) -> Any:
-    """Return a problem on a matrix; refuse what has none."""
     if not isinstance(problem, FAMILIES):
         known = ", ".join(each.__name__ for each in FAMILIES)
         raise InputTypeError(f"problem must be one of {known}, got {type(problem).__name__}")

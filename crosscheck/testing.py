@@ -45,7 +45,6 @@ class KnownProblem:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """All that is asked, as `library.arrays` has it of a folder."""
         return library.of_problem(self.problem)
 
     @property

@@ -219,7 +219,6 @@ def _of_practice(
     tol: float,
     callback: Callback | None,
 ) -> Waste:
-    """Return what a practice wastes: independent noise on every table, each for its share of ρ."""
     relation, tables = relation_of(neighbours), _tables(workload)
     if stream_in(workload) is not None and workload.shape[0] > MOST:
         raise InvalidInputError(

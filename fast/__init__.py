@@ -215,5 +215,4 @@ def _check_options(problem: object, solver: Solver, options: dict[str, object]) 
 
 
 def _geometry(problem: object) -> str:
-    """Return the name of the geometry that a problem stands on, if it has one."""
     return getattr(getattr(problem, "geometry", None), "name", "")

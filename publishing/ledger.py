@@ -105,7 +105,6 @@ class Ledger:
         return kept
 
     def lines(self) -> list[str]:
-        """Return what has been spent, in words."""
         return [
             f"Ledger: release {len(self.releases)} of these records; all together cost rho = {self.spent}, "
             f"{float(self.spent):.6g}, of the {self.limit} that is the limit."
@@ -125,7 +124,6 @@ class Ledger:
 
 
 def _entry(given: object) -> dict[str, str]:
-    """Return an entry, whose ρ must be one."""
     held = validate.mapping("rho, what, when and workload", releases=given)
     if {*held} != {*ENTRY} or not all(isinstance(each, str) for each in held.values()):
         raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {held}")

@@ -59,7 +59,6 @@ def sweep(
 
 
 def row_line(row: Row) -> str:
-    """Return a row of results in one line."""
     asked = [row["family"], row["workload"]]
     named = ("targets", "rho", "epsilon", "t1", "seed", "tol")
     asked += [

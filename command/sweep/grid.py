@@ -116,7 +116,6 @@ Stated: TypeAlias = Mapping[str, tuple[Any, ...]]
 
 
 def _stated(path: FilePath) -> Stated:
-    """Return the values of every key, checked one by one."""
     with files.reading.opened(path) as handle:
         try:
             given = tomllib.loads(handle.read().decode("utf-8"))
@@ -306,7 +305,6 @@ def _without_a_part(found: Instance, parts: int) -> Iterator[Instance]:
 
 
 def _halved(found: Instance) -> Instance | None:
-    """Return the instance at half its size, None where it has none to halve."""
     size = found.first.size
     if size is None or size < 2:
         return None

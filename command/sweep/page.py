@@ -41,7 +41,6 @@ class Figure:
     base: int = 10
 
     def point(self, row: Row) -> tuple[float, float] | None:
-        """Return where a row is drawn, None where it has nothing to draw."""
         across, up = (self._value(row, name) for name in (self.across, self.up))
         return None if across is None or up is None else (across, up)
 
@@ -172,7 +171,6 @@ def page(rows: Sequence[Row], title: str, commands: Sequence[str]) -> str:
 
 
 def _drawn(figure: Figure, rows: Sequence[Row], said: str) -> str:
-    """Return a figure with what is not in it, and the commands that draw it."""
     picture = base64.b64encode(svg(figure, rows).encode("utf-8")).decode("ascii")
     count = sum(figure.point(row) is not None for row in rows)
     least = sum(row["gap"] == 0 for row in rows) if figure.up == "gap" else 0
@@ -265,7 +263,6 @@ def _cell(cell: Cell) -> str:
 
 
 def _versions(rows: Sequence[Row]) -> str:
-    """Return which versions computed the rows."""
     sets = dict.fromkeys(", ".join(f"{name} {own}" for name, own in row["versions"].items()) for row in rows)
     return "<br>".join(map(_escaped, sets))
 

@@ -123,7 +123,6 @@ class Run:
 
     @classmethod
     def of(cls, row: Row) -> Run:
-        """Return the run that a row came of."""
         kept = {each.name: row[each.name] for each in fields(cls) if each.name in row}
         return cls(**{**kept, "contents": tuple(kept["contents"])})
 
@@ -143,7 +142,6 @@ class Run:
         return _digest({"problem": self.problem} | {name: getattr(self, name) for name in _HOW})
 
     def read(self) -> Workload:
-        """Return the workload."""
         return read_workload(self.workload)
 
     def request(self, workload: Workload | str, targets: Array | str | None = None) -> Request:
@@ -179,7 +177,6 @@ class Run:
         return np.repeat(targets, counts) if self.family == SOFTMAX else targets  # which asks query by query
 
     def solve(self, problem: AnyProblem) -> Solution:
-        """Return the answer of the layer."""
         named: dict[str, Any] = {} if self.tol is None else {"tol": self.tol}
         named |= {} if self.time_limit is None else {"time_limit": self.time_limit}
         if self.layer == Layer.FAST:
@@ -236,7 +233,6 @@ _HOW = ("layer", "backend", "tol", "time_limit", "threads")  # what of a run is 
 
 
 def interval(row: Row) -> tuple[float, float] | None:
-    """Return the proven interval of a row, None of one without an answer."""
     if row["lower"] is None:
         return None
     return row["lower"], math.inf if row["upper"] is None else row["upper"]
@@ -253,7 +249,6 @@ def contents_of(*texts: str | None) -> tuple[str, ...]:
 
 
 def default_delta(epsilon: float | None, delta: float | None, family: str) -> float | None:
-    """Return the δ that goes with an ε."""
     if epsilon is None or family == LOCAL:
         return None
     return REPORTED_DELTA if delta is None else delta

@@ -122,7 +122,6 @@ def apply_rule(rule: Rule, stage: int, answers: Answers, mechanisms: int) -> npt
 def gather_answers(
     mechanism: LinearGaussianMechanism, found: list[tuple[npt.NDArray[np.intp], Array]]
 ) -> ChosenAnswers:
-    """Return the answers of one mechanism from all stages, in the order of the blocks."""
     if not found:
         return ChosenAnswers(np.zeros(0, dtype=np.intp), np.zeros((0, len(mechanism.query_matrix))))
     blocks = np.concatenate([block for block, _ in found])

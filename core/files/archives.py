@@ -102,7 +102,6 @@ def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
 
 
 def _digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
-    """Return the SHA-256 of all arrays but the digest, by name."""
     found = hashlib.sha256()
     for key in sorted(arrays):
         if key != DIGEST:
@@ -202,7 +201,6 @@ DOMAIN_SCHEMA = "domain_schema"  # what values are called, where the domain is a
 
 
 def domain_arrays(domain: Domain) -> Arrays:
-    """Return the arrays that describe a domain."""
     found: Arrays = {
         "domain_names": as_text_array("domain names", domain.names),
         "domain_sizes": np.array(domain.shape, dtype=np.int64),

@@ -47,7 +47,6 @@ class Parts:
 
     @property
     def counts(self) -> Array:
-        """Number of queries of each orbit."""
         return np.bincount(self.orbits).astype(np.float64)
 
 
@@ -212,7 +211,6 @@ def _same_queries(one: Array, two: Array) -> bool:
 
 
 def with_positive_lead(rows: Array) -> Array:
-    """Return rows with their first entry that is not zero positive."""
     first = np.argmax(rows != 0, axis=1)
     signs = np.sign(rows[np.arange(len(rows)), first])
     return np.asarray(rows * np.where(signs == 0, 1.0, signs)[:, None] + 0.0)
@@ -235,7 +233,6 @@ def _canonical_rows(rows: Array, labels: Index) -> Array:
 
 
 def _rotation_orbits(queries: Array) -> tuple[Index, Index]:
-    """Return the orbit of each query under rotation, and a query of each."""
     distinct, first, labels = np.unique(with_positive_lead(queries), axis=0, return_index=True, return_inverse=True)
     count = len(distinct)
     turned = np.unique(

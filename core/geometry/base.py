@@ -61,7 +61,6 @@ def costs_over(found: Ranked, limit: float, words: Words) -> tuple[str, ...]:
 
 
 def query_words(workload: Workload, index: int) -> str:
-    """Return what a query is called."""
     return f"query {workload.names[index]!r}"
 
 
@@ -319,7 +318,6 @@ class TableGeometry(Geometry[Point, Lambda, Mu, Array], Protocol[Point, Lambda, 
         return np.asarray(numbers[workload.table_numbers()])
 
     def item_words(self, index: int) -> str:
-        """Return what a table is called."""
         names: Sequence[str] = cast(Any, self.workload).table_names
         return f"table {names[index]!r}"
 

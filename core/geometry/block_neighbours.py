@@ -178,11 +178,9 @@ class Persons(Pairs):
         return cls(types, several, first, second, cells)
 
     def apart(self, key: Key) -> Array:
-        """Return 1 + κ of a block for each kind, 1 where it does not see both."""
         return 2 - super(Persons, self).apart(key)
 
     def inside(self, key: Key) -> Array:
-        """Return what a unit of ``1/K`` costs each kind, all of whose cells are in one coordinate of a block."""
         # 1/κ is whole, so that nothing is lost where the cost is next to none: l (P ± (l - 1)) / P.
         inverse, sign = np.ones(self.count), np.ones(self.count)
         for axis, component in key:
@@ -192,7 +190,6 @@ class Persons(Pairs):
         return np.asarray(self.cells * (inverse + sign * (self.cells - 1)) / inverse)
 
     def weights(self) -> tuple[list[int], list[int]]:
-        """Return how often each kind counts, halves, the squares of both cells and their inner product."""
         counts = self.cells.tolist()
         return [max(count, 2) for count in counts], [2 * count * (count - 1) for count in counts]
 

@@ -31,8 +31,6 @@ UNMOVED_TOLERANCE = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A block of several coordinates."""
-
     key: Key  # where it lives
     rows: Index  # (m,) the orbit of queries of each row
     cells: Index  # (b,) the orbit of cells of each coordinate
@@ -89,8 +87,6 @@ def with_still(noise: Array | None, moved: Array | None) -> Array:
 
 
 class BlockRows:
-    """Rows of blocks, collected table by table."""
-
     def __init__(self, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> None:
         self.symmetries, self.wide = symmetries, wide
         self.rows: dict[Key, list[Index]] = {}
@@ -127,7 +123,6 @@ class BlockRows:
         return keys, matrix, np.array([self.cells_of(key)[0] for key in keys], dtype=np.intp)
 
     def matrix_blocks(self) -> tuple[Block, ...]:
-        """Return the other blocks."""
         return tuple(
             Block.of(
                 key, np.concatenate(self.rows[key]), self.cells_of(key), np.concatenate(values), self.copies_of(key)
@@ -137,11 +132,9 @@ class BlockRows:
         )
 
     def copies_of(self, key: Key) -> float:
-        """Return how many copies symmetry makes of a block."""
         return math.prod(float(self.symmetries[axis].dimensions[component]) for axis, component in key)
 
     def cells_of(self, key: Key) -> Index:
-        """Return the orbit of cells of each coordinate of a block."""
         chosen = dict(key)
         orbits = np.zeros(1, dtype=np.intp)
         for axis in self.wide:
@@ -152,7 +145,6 @@ class BlockRows:
 
 
 def check_key(key: Key, symmetries: tuple[AttributeSymmetry, ...]) -> None:
-    """Refuse the key of a block that attributes of these symmetries do not have."""
     axes = [axis for axis, _ in key]
     if axes != sorted({*axes}) or any(
         not (0 <= axis < len(symmetries) and 0 <= each < len(symmetries[axis].dimensions)) for axis, each in key

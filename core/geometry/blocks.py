@@ -78,7 +78,6 @@ class BasedPoint:
     bases: tuple[Array, ...] = ()
 
     def on(self, blocks: Sequence[Block]) -> BlockPoint:
-        """Return the noise on the bases of blocks."""
         for name, own in (("covariances", self.covariances), ("bases", self.bases)):
             if not isinstance(own, tuple) or len(own) != len(blocks):
                 given = len(own) if isinstance(own, tuple) else type(own).__name__
@@ -129,7 +128,6 @@ class BlockForms(Forms[Array]):
         return ranked(self.costs)
 
     def _by_table(self, targets: Array) -> Array:
-        """Return the largest variance of each table over its target."""
         largest = np.zeros(len(targets))
         np.maximum.at(largest, self.blocks.tables, self.variances)
         return np.asarray(largest / targets)

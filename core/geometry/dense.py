@@ -281,7 +281,6 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return Offer(SET_UP + decompositions(rank, queries + pairs - rank), take)
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
-        """Return one number per query; queries of number 0 are none of the geometry's workload."""
         each = numbers.by_query_or_table(workload, given, name)
         asked = workload if np.all(each) else workload.select(np.flatnonzero(each))
         if not self.workload.same_as(asked):
@@ -292,7 +291,6 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return {"basis": self.basis, "neighbours": self.neighbours}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
-        """Return the matrices of a workload and of the neighbours, and the number of each query."""
         return {"kind": kind, "numbers": numbers} | self.matrices(workload)
 
     def on_rows(self, point: Array) -> tuple[Array, Array]:

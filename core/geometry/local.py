@@ -394,7 +394,6 @@ def repair(strategy: Array, epsilon: float) -> Array:
 
 
 def as_epsilon(epsilon: float) -> float:
-    """Return ε from 1e-6 to 100."""
     given = validate.positive_number(epsilon=epsilon)
     if not SMALLEST_EPSILON <= given <= LARGEST_EPSILON:
         raise InvalidInputError(f"epsilon must be from {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g}, got {given:g}")

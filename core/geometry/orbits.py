@@ -120,7 +120,6 @@ def _labels(name: str, given: object, count: int) -> Index:
 
 
 def _permutation(given: npt.ArrayLike, index: int, cells: int) -> Index:
-    """Return one permutation, checked."""
     order = validate.numeric(1, **{f"orbits[{index}]": given})
     if len(order) != cells or not np.array_equal(np.sort(order), np.arange(cells)):
         raise InvalidInputError(f"orbits[{index}] must be a permutation of the cells 0 to {cells - 1}")

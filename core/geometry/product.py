@@ -245,7 +245,6 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return tuple(factor.stored(own) for factor, own in zip(self.factors, point, strict=True))
 
     def restored(self, point: object) -> object:
-        """Return a point from what a file holds; anything else is left to the judge."""
         if not isinstance(point, tuple) or len(point) != len(self.factors):
             return point
         return tuple(factor.restored(own) for factor, own in zip(self.factors, point, strict=True))
@@ -273,7 +272,6 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return products.outer(found)
 
     def _per_factor(self, name: str, given: object, checked: Callable[[Geometry, Any], Any]) -> PerFactor:
-        """Return one item per factor."""
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise InputTypeError(f"{name} must be a sequence, one item per factor, got {type(given).__name__}")
         if len(given) != len(self.factors):

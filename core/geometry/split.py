@@ -89,7 +89,6 @@ class SplitNoise:
 
     @property
     def residual_cost(self) -> float:
-        """The largest of them."""
         return float(self.residual_costs.max())
 
     @property

@@ -24,7 +24,6 @@ class Sets:
         self._names: dict[object, str] = {}
 
     def name(self, asked: Workload | None) -> str:
-        """Return the name of a set of queries, `VALUES` for the values themselves."""
         if asked is None:
             return VALUES
         if id(asked) not in self._names:

@@ -98,7 +98,6 @@ class Bidiagonal:
 
     @classmethod
     def of(cls, neighbour_weights: Array, query_weights: Array, decay: float | Array) -> Bidiagonal:
-        """Return L for positive weights λ and μ."""
         return cls(1 / (neighbour_weights * query_weights), decay**2 / (neighbour_weights[1:] * query_weights[:-1]))
 
     @property
@@ -260,7 +259,6 @@ class CausalPoint:
         return replace(self, level=_over(self.level, divisor))
 
     def checked(self) -> CausalPoint:
-        """Return it; refuse a level that is not positive."""
         return replace(self, level=validate.positive_number(level=self.level))
 
     def forms(self, geometry: Stream) -> DenseForms | None:
@@ -357,7 +355,6 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
         return numbers.by_query(workload, given, name) if each is None else float(each[0])
 
     def on_sums(self, given: Array) -> Array:
-        """Return the numbers of the sums from those of the items: they are these."""
         return given
 
     @property
@@ -544,7 +541,6 @@ class RangeStream(Stream):
 
     @property
     def sums(self) -> Array:
-        """V written out (d, d); refused where it is too large."""
         if (count := self.workload.shape[1]) ** 2 > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
                 f"noise on {count} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"

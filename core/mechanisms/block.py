@@ -381,7 +381,6 @@ class OrderedBlocks(BlockTables):
 
 
 def _pairs(name: str, given: object) -> list[tuple[Any, Tables]]:
-    """Return mechanisms of tables, each with what it measured."""
     found = []
     for index, each in enumerate(validate.sequence(**{name: given})):
         pair = validate.sequence(**{f"{name}[{index}]": each})

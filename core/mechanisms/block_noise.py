@@ -49,7 +49,6 @@ class WholeAttribute(AttributeSymmetry):
 
 
 def marginal_symmetries(sizes: Iterable[int]) -> tuple[AttributeSymmetry, ...]:
-    """Return the symmetry of attributes that marginal tables alone are asked of."""
     return tuple(
         WholeAttribute(
             np.broadcast_to(np.intp(0), size),
@@ -99,7 +98,6 @@ def from_parts(symmetry: AttributeSymmetry, parts: Array, axis: int = 0) -> Arra
 
 
 def class_sums(symmetry: AttributeSymmetry, array: Array, axis: int = 0) -> Array:
-    """Return the sum over each class along the axis."""
     size = len(symmetry.labels)
     if len(symmetry.sizes) == 1:
         return np.asarray(array.sum(axis=axis, keepdims=True))
@@ -110,7 +108,6 @@ def class_sums(symmetry: AttributeSymmetry, array: Array, axis: int = 0) -> Arra
 
 
 def spread_over_values(symmetry: AttributeSymmetry, sums: Array, axis: int = 0) -> Array:
-    """Return class sums spread evenly over the values of their classes."""
     means = np.moveaxis(sums, axis, -1) / symmetry.sizes
     return np.moveaxis(means[..., symmetry.labels], -1, axis)
 
@@ -130,7 +127,6 @@ def inner_products(symmetry: AttributeSymmetry, one: Array, two: Array) -> Array
 
 
 def unit_noise(symmetry: AttributeSymmetry, component: int, draws: Array, axis: int) -> Array:
-    """Return unit noise on a component from independent unit noise in its places."""
     return draws if symmetry.turning else np.asarray(draws - draws.mean(axis=axis, keepdims=True))
 
 
@@ -151,7 +147,6 @@ def _units(symmetry: AttributeSymmetry) -> Array:
 
 
 def factors_of(domain: Domain, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> dict[int, Array]:
-    """Return the factors of a product query by the positions of their attributes."""
     validate.mapping("attributes to factors", **{argument: query})
     factors = {}
     for name, factor in query.items():
@@ -236,7 +231,6 @@ class Piece:
 
 
 def axes_of(key: Key) -> Axes:
-    """Return the attributes of a block."""
     return tuple(axis for axis, _ in key)
 
 

@@ -134,8 +134,6 @@ UNASKED = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intersection:
-    """The intersection of several row spaces."""
-
     rows: Array  # (r, d) orthonormal rows that span it; none where the spaces meet in 0 alone
     # (k,) in increasing order, k the least of the dimensions, in radians. For two spaces they are the principal
     # angles; for more, each is the root mean square of the angles' sines between a direction of the smallest space
@@ -163,7 +161,6 @@ class Meeting:
         return cls(rows, bounds, found.angles, np.array(roundings))
 
     def scaled(self, times: float) -> Meeting:
-        """Return the meeting on rows that are multiplied by a number."""
         return replace(self, rows=times * self.rows, bounds=times**2 * self.bounds)
 
     def covariance_of(self, theirs: Array) -> Array | None:

@@ -58,24 +58,20 @@ class Cells:
         self.first = mechanisms[0]
 
     def parts(self, mechanism: Any, name: str = "mechanism") -> list[LinearGaussianMechanism]:
-        """Return the mechanism."""
         check_comparable((self.first, mechanism), ("mechanisms[0]", name))
         return [mechanism]
 
     def joined(self, parts: Sequence[LinearGaussianMechanism]) -> LinearGaussianMechanism:
-        """Return the one part, with the neighbours of all."""
         (part,) = parts
         if part.neighbours is self.first.neighbours:
             return part
         return LinearGaussianMechanism(part.query_matrix, part.covariance(), self.first.neighbours)
 
     def decomposed(self, parts: Sequence[Decomposition]) -> Decomposition:
-        """Return the one decomposition."""
         (part,) = parts
         return part
 
     def unit(self, bounds: Array) -> float:
-        """Return 1: rows are compared as they are."""
         return 1.0
 
 
@@ -116,7 +112,6 @@ class TableBlocks:
         self._roots = np.sqrt(linalg.kronecker([symmetries[axis].sizes for axis in wide]).ravel())
 
     def refined(self, mechanism: Any) -> Any:
-        """Return a mechanism on the blocks of all tables together."""
         symmetries = self._blank.symmetries
         if same_symmetry(mechanism.symmetries, symmetries):
             return self._blank.with_pieces(mechanism.pieces)
@@ -129,7 +124,6 @@ class TableBlocks:
         return self._made(refined_noise(attributes, [*mechanism.pieces.items()], classes))
 
     def parts(self, mechanism: object, name: str = "mechanism") -> list[LinearGaussianMechanism]:
-        """Return the noise on one copy of every block."""
         _check(self._blank, mechanism, name)
         pieces = self.refined(mechanism).pieces
         further = next((key for key in pieces if key not in self.keys), None)
@@ -138,7 +132,6 @@ class TableBlocks:
         return [self._part(key, pieces.get(key)) for key in self.keys]
 
     def joined(self, parts: Sequence[LinearGaussianMechanism]) -> Any:
-        """Return the mechanism of tables with this noise on the blocks."""
         found = {}
         for key, part in zip(self.keys, parts, strict=True):
             form = part.standard_form.queries
@@ -147,7 +140,6 @@ class TableBlocks:
         return self._made(found)
 
     def decomposed(self, parts: Sequence[Decomposition]) -> TableDecomposition:
-        """Return the decomposition of a mechanism of tables."""
         return TableDecomposition(
             *(self.joined([getattr(each, name) for each in parts]) for name in ("target", "common", "residual"))
         )

@@ -264,7 +264,6 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         return np.ascontiguousarray(factor * np.sign(np.diagonal(factor))[:, None] + 0.0)
 
     def participation_cost(self, times: int, separation: int) -> ParticipationCost:
-        """Return what no person exceeds who takes part in several steps; see `GaussianPrivacy`."""
         most, apart = validate.size(times=times), validate.size(separation=separation)
         cost = self.cost_matrix
         most = min(most, -(-len(cost) // apart))

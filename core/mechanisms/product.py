@@ -81,7 +81,6 @@ class ProductMechanism(GaussianPrivacy):
 
     @property
     def squared_privacy_cost(self) -> float:
-        """The product of the factors', Δ²."""
         costs = [factor.squared_privacy_cost for factor in self.factors]
         found = products.product(costs)
         short = Fraction(found) < math.prod(map(Fraction, costs))
@@ -122,7 +121,6 @@ class ProductMechanism(GaussianPrivacy):
         return tuple(factor.variances(part) for factor, part in zip(self.factors, parts, strict=True))
 
     def as_targets(self, workload: Workload) -> Any:
-        """Return the variances by factor of a product over the same cells, those of other queries written out."""
         asked = check_workload(workload)
         parts = asked.factors if isinstance(asked, ProductWorkload) else ()
         if [part.shape[1] for part in parts] != [_cells(factor) for factor in self.factors]:

@@ -127,7 +127,6 @@ class SplitMechanism(GaussianPrivacy):
         return spread
 
     def as_targets(self, workload: Workload) -> Array:
-        """Return the largest variance of each table of its own workload, or those of other queries, written out."""
         asked = check_workload(workload)
         return self.variances(self.workload) if asked.same_as(self.workload) else super().as_targets(asked)
 

@@ -267,7 +267,6 @@ class StreamMechanism(SteppedMechanism):
 
     @property
     def cells(self) -> int:
-        """Number of cells d."""
         return int(self.workload.shape[1])
 
     def _as_matrix(self) -> LinearGaussianMechanism:
@@ -405,7 +404,6 @@ class CausalMechanism(SteppedMechanism):
 
     @property
     def cells(self) -> int:
-        """Number of steps n."""
         return self.steps
 
     def _as_matrix(self) -> LinearGaussianMechanism:

@@ -205,7 +205,6 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
 
     @property
     def headline(self) -> str:
-        """What is asked, in a few words: the problem, how many queries and cells, the geometry."""
         return f"{super().headline}, {self.geometry.name}"
 
     def statement(self) -> dict[str, object]:
@@ -213,11 +212,9 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         return super().statement() | {"geometry": self.geometry.name} | self.geometry.statement()
 
     def stored(self, primal: object) -> object:
-        """Return a primal point as a file holds it."""
         return self.geometry.stored(primal)
 
     def restored(self, primal: object) -> object:
-        """Return a primal point from what a file holds."""
         return self.geometry.restored(primal)
 
     def binding(self, primal: object, slack: float) -> Index:
@@ -227,7 +224,6 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(within)
 
     def same_as(self, other: object) -> bool:
-        """Whether another problem asks the same, on whatever geometry."""
         if self is other:
             return True
         if type(self) is not type(other) or not same_content(_moves(self), _moves(other)):
@@ -246,7 +242,6 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         return found
 
     def in_numbers(self) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it; refused where the geometry has no proof."""
         stated: dict[str, object] = self.geometry.in_numbers(self.workload, self.numbers, getattr(self, self.numbers))
         return {**stated, "allowed": getattr(self, "cost", 1.0)}
 
@@ -324,7 +319,6 @@ def share_of(problem: OnGeometry, tol: float) -> float:
 
 
 def mechanism_of(geometry: Geometry, point: object) -> GaussianPrivacy:
-    """Return the mechanism with the noise that a checked point of a geometry describes."""
     return MECHANISMS[geometry.name](geometry, point)
 
 

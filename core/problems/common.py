@@ -429,7 +429,6 @@ class CommonMechanism(Problem[CommonDual, Any]):
 
 
 def _in_frame(mechanisms: Sequence[GaussianPrivacy]) -> tuple[tuple[Any, ...], Frame]:
-    """Return the mechanisms, and what they are compared on."""
     if isinstance(mechanisms, GaussianPrivacy) or not isinstance(mechanisms, Sequence):
         raise InputTypeError(
             f"mechanisms must be a sequence of two or more mechanisms, got {type(mechanisms).__name__}"

@@ -95,7 +95,6 @@ class SineLoads:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of sines, and of cells."""
         return self.cells, self.cells
 
     @property
@@ -294,7 +293,6 @@ def _column_norms(workload: Workload, inverse: PseudoInverse, lengths: Array) ->
 
 
 def _plain_norms(workload: Workload, inverse: PseudoInverse, lengths: Array) -> tuple[Array, Array]:
-    """Return both from products of doubles."""
     norms, matrix = workload.row_norms() * UPWARDS, inverse.matrix
     # Zeros are added without any rounding.
     terms = np.count_nonzero(matrix, axis=0)
@@ -371,7 +369,6 @@ def _long_rows_first(rows: Array) -> npt.NDArray[np.intp]:
 
 
 def _design(design: Workload | Matrix | npt.ArrayLike, cells: int) -> Array:
-    """Return the design queries written out."""
     checked = design.matrix if isinstance(design, Workload) else validate.matrix(design=design)
     if checked.shape[1] != cells:
         raise InvalidInputError(f"design must have {cells} columns, one per cell, got {checked.shape[1]}")

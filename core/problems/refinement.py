@@ -250,13 +250,11 @@ class _Frame:
         self.orthonormal, self.triangle = scipy.linalg.qr(scaled / self.norms.T, mode="economic", check_finite=False)
 
     def coordinates(self, vectors: Array) -> Array:
-        """Return the coordinates of vectors in the span of the directions."""
         inside = self.orthonormal.T @ (vectors / self.units)
         solved = scipy.linalg.solve_triangular(self.triangle, inside, check_finite=False)
         return np.asarray(solved / self.norms)
 
     def condition(self) -> float:
-        """Return the condition number of the scaled directions."""
         values = linalg.singular_values(self.triangle)
         return float(values[0] / values[-1])
 
@@ -274,7 +272,6 @@ def _directions(rank: int, **named: npt.ArrayLike) -> Array:
 
 
 def relative(part: Array, whole: Array) -> Array:
-    """Return parts of wholes, 0 where there is no whole."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
@@ -343,7 +340,6 @@ def _common(moves: Array, rows: Array, dual: FitnessDual) -> Array:
 
 
 def _norms(columns: Array) -> Array:
-    """Return the squared norms of columns."""
     return np.einsum("ki,ki->i", columns, columns)
 
 

@@ -276,7 +276,6 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         return self.row_by_row.geometry
 
     def in_numbers(self) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it."""
         release = self.release if len(self.release) else None
         asked = {"targets": self.targets, "release": release}
         return {"kind": "reuse"} | self.geometry.matrices(self.workload) | asked

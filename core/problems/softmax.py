@@ -135,7 +135,6 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         return self.accuracy_first.geometry
 
     def in_numbers(self) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it."""
         stated = self.geometry.matrices(self.workload)
         numbers = {name: getattr(self, name) for name in ("targets", "t1", "t2", "total_weight")}
         return {"kind": "soft maxima"} | stated | numbers

@@ -33,8 +33,6 @@ Balanced = Callable[[Array, Matrix], tuple[Array, Array, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attributes:
-    """Covariances and weights of every attribute."""
-
     shapes: tuple[Array, ...]
     neighbour_weights: tuple[Array, ...]
     query_weights: tuple[Array, ...]
@@ -90,7 +88,6 @@ def attributes(problem: FitnessForUse | TotalVariance, total: float | None, alon
 
 
 def _attribute_problem(queries: Array, total: float | None, summed: bool) -> FitnessForUse | TotalVariance:
-    """State the problem of an attribute, with targets 1 for its queries and `total` for the total."""
     count, size = queries.shape
     rows, targets = [queries], [np.ones(count)]
     if np.linalg.matrix_rank(queries) < size:

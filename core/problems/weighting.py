@@ -124,7 +124,6 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         )
 
     def in_numbers(self) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it."""
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
         asked = {"workload": self.workload.dense(), "design": np.asarray(self.design), "neighbours": moves}
         return {"kind": "weighting", "privacy": self.privacy, **asked}

@@ -42,7 +42,6 @@ def known_problems() -> dict[str, Any]:
 
 
 def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
-    """Return the arrays of a problem, one of `PROBLEMS`, and of an answer to it."""
     arrays: Arrays = {"problem": np.array(type(problem).__name__)}
     for name, part in (problem.statement() | {"primal": problem.stored(primal)}).items():
         arrays |= pack(name, part)
@@ -61,12 +60,10 @@ def save_mechanism(mechanism: object, path: FilePath) -> None:
 
 
 def parts_of(*names: str) -> Callable[[Any], Mapping[str, object]]:
-    """Return what takes an object to its attributes of these names."""
     return lambda value: {name: getattr(value, name) for name in names}
 
 
 def of_fields(kind: Any) -> Kind:
-    """Return the kind of a dataclass whose parts are its fields."""
     return Kind(parts_of(*(each.name for each in fields(kind))), kind)
 
 
@@ -146,14 +143,12 @@ def _unpack_items(given: Given, key: str) -> tuple[Any, ...]:
 
 
 def required_array(given: Given, key: str) -> npt.NDArray[np.generic]:
-    """Return an array that a file must hold."""
     if key not in given:
         raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(given)) or 'none'}")
     return given[key]
 
 
 def required_value(value: object, key: str) -> Any:
-    """Return a value that a file must hold."""
     if value is None:
         raise InvalidInputError(f"needs {key!r}")
     return value

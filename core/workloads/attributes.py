@@ -167,17 +167,14 @@ class Labelled(Attribute):
 
     @property
     def ordered(self) -> bool:
-        """Labels have no order."""
         return False
 
     @property
     def demand(self) -> str:
-        """One of the labels."""
         shown = ", ".join(map(repr, [*self._codes][:SHOWN_VALUES]))
         return f"one of {shown}{', …' if len(self._codes) > SHOWN_VALUES else ''}"
 
     def named_code(self, text: str) -> int | None:
-        """Return the code of a label, or of missing values."""
         return self.labels.index(text.strip()) if text.strip() in self.labels else self.code(text)
 
     def _code(self, text: str) -> int | None:
@@ -201,12 +198,10 @@ class WholeNumbers(Attribute):
 
     @property
     def last(self) -> int:
-        """The largest value."""
         return self.first + self.values - 1
 
     @property
     def demand(self) -> str:
-        """A whole number between the ends."""
         return "a whole number" if self.clamp else f"a whole number from {self.first} to {self.last}"
 
     def _code(self, text: str) -> int | None:
@@ -235,7 +230,6 @@ class Binned(Attribute):
 
     @property
     def demand(self) -> str:
-        """A number between the ends."""
         return "a number" if self.clamp else f"a number from {self.edges[0]:g} to {self.edges[-1]:g}"
 
     def _code(self, text: str) -> int | None:
@@ -246,7 +240,6 @@ class Binned(Attribute):
 
     @property
     def end(self) -> str:
-        """An edge."""
         return "an edge of its bins"
 
     def _ends(self, text: str) -> tuple[int, int] | None:
@@ -288,7 +281,6 @@ def text_of(value: object) -> str:
 
 
 def codes_of(attribute: Attribute, values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
-    """Return the codes of a column's values, -1 of those that are not allowed."""
     known: dict[object, int] = {}
     found = np.empty(len(values), dtype=np.int64)
     for index, value in enumerate(values.tolist()):

@@ -259,7 +259,6 @@ class StructuredWorkload(Workload):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the matrix, where it is written out, is sparse."""
         return True
 
     def _structure(self) -> tuple[object, ...]:

@@ -51,7 +51,6 @@ class CircularWorkload(StructuredWorkload):
         self._begin((int(periods.sum()), given.shape[1]))
 
     def tabular(self) -> UnionWorkload:
-        """Return one table, over one attribute."""
         return union({"value": self.shape[1]}, {"translates": {"value": self}})
 
     @property
@@ -106,7 +105,6 @@ class CircularWorkload(StructuredWorkload):
         return False
 
     def column_squares(self) -> Array:
-        """Return the squared norm of each column (n,); all are equal."""
         own = (self.bases**2).sum(axis=1) @ (self.periods / self.shape[1])
         return np.full(self.shape[1], own)
 

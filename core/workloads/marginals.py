@@ -75,11 +75,9 @@ class MarginalWorkload(StructuredWorkload):
 
     @property
     def table_counts(self) -> tuple[int, ...]:
-        """Number of queries of each table."""
         return tuple(cells_of(self._domain, axes) for axes in self.axes)
 
     def tabular(self) -> MarginalWorkload:
-        """Return these tables."""
         return self
 
     @property
@@ -244,12 +242,10 @@ def random_marginals(domain: tabulations.DomainLike, tables: int, rng: np.random
 
 
 def cells_of(domain: Domain, axes: Axes) -> int:
-    """Return the number of cells of a table."""
     return math.prod(domain.shape[axis] for axis in axes)
 
 
 def check_marginal(workload: object, name: str = "workload") -> MarginalWorkload:
-    """Refuse what is no workload of marginals."""
     if not isinstance(workload, MarginalWorkload):
         raise InputTypeError(f"{name} must be made by dualmech.workloads.marginals, got {type(workload).__name__}")
     return workload

@@ -104,7 +104,6 @@ def by_query(workload: Workload, given: object, name: str, positive: bool = True
 
 
 def _of_each_query(workload: Workload, given: Mapping[Any, Any], name: str, positive: bool) -> list[Any]:
-    """Return the number of each query, from those of queries and of groups by their names."""
     groups = {*workload.groups}
     known = groups.union(workload.names)
     found: dict[str, object] = {}
@@ -182,5 +181,4 @@ def _even(workload: Workload, each: Array) -> Array | None:
 
 
 def is_number(given: object) -> bool:
-    """Whether one number was given for all."""
     return isinstance(given, int | float | np.number) or (isinstance(given, np.ndarray) and given.ndim == 0)

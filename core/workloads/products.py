@@ -117,12 +117,10 @@ class ProductWorkload(StructuredWorkload):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether all factors are stored sparse."""
         return all(factor.is_sparse for factor in self.factors)
 
     @property
     def sensitivity(self) -> float:
-        """The product of the factors'."""
         return math.prod(factor.sensitivity for factor in self.factors)
 
     def _structure(self) -> tuple[object, ...]:

@@ -57,7 +57,6 @@ class TableWorkload(StructuredWorkload):
         return self.tables.table_names
 
     def tabular(self) -> UnionWorkload:
-        """Return these tables, each as the product of its attributes' queries."""
         return cast(UnionWorkload, union_of([self]))
 
     @property
@@ -68,7 +67,6 @@ class TableWorkload(StructuredWorkload):
 
     @property
     def table_counts(self) -> tuple[int, ...]:
-        """Number of queries of each table."""
         return tuple(math.prod(self.table_shape(axes)) for axes in self.tables.axes)
 
     @property

@@ -64,7 +64,6 @@ class Schema(Domain):
         object.__setattr__(self, "attributes", found)
 
     def attribute(self, axis: int) -> Attribute:
-        """Return what the values of an attribute are, by its position."""
         return self.attributes[validate.index(len(self.attributes), axis=axis)]
 
     @classmethod

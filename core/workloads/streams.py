@@ -47,13 +47,13 @@ class RuleWorkload(StructuredWorkload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name per query."""
+        """One name per query, from what it asks."""
         self._check_query_count()
         return self._named(np.arange(self.shape[0]))
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """One name for all."""
+        """One group, that of the rule."""
         self._check_query_count()
         return (self._group,) * self.shape[0]
 
@@ -63,7 +63,6 @@ class RuleWorkload(StructuredWorkload):
         return False
 
     def select(self, queries: Sequence[int] | Index) -> Workload:
-        """Return the workload of the chosen queries, in the chosen order."""
         index = validate.indices(self.shape[0], queries=queries)
         if len(index) * self.shape[1] > MAX_DENSE_ENTRIES or not len(index):
             return super().select(queries)
@@ -129,7 +128,6 @@ class StreamWorkload(RuleWorkload):
         return running_sums(validate.vector(self.shape[1], "cell", x=x), self.decay)
 
     def row_norms(self) -> Array:
-        """Return the Euclidean norm of each sum (d,)."""
         powers = self.decay ** (2 * np.arange(self.shape[0]))
         return np.asarray(np.sqrt(powers.cumsum()))
 
@@ -379,7 +377,6 @@ class RangeWorkload(RuleWorkload):
         return np.concatenate([sums[first + 1 :] - sums[first] for first in range(self.shape[1])])
 
     def gram(self, query_weights: npt.ArrayLike | None = None) -> Array:
-        """Return ``W' diag(query_weights) W`` (d, d); all weights 1 by default."""
         return all_range_gram(self.shape[1]) if query_weights is None else super().gram(query_weights)
 
     def row_norms(self) -> Array:
@@ -452,7 +449,6 @@ class SineWorkload(RuleWorkload):
         return np.asarray(scipy.fft.dst(validate.vector(self.shape[1], "cell", x=x), type=1, norm="ortho"))
 
     def row_norms(self) -> Array:
-        """Return the Euclidean norm of each sine (d,): 1."""
         return np.ones(self.shape[0])
 
     def column_squares(self) -> Array:

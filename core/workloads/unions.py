@@ -159,7 +159,6 @@ class UnionWorkload(StructuredWorkload):
         self._begin((sum(self.table_counts), domain.cells), domain)
 
     def tabular(self) -> UnionWorkload:
-        """Return these tables."""
         return self
 
     @property
@@ -182,7 +181,6 @@ class UnionWorkload(StructuredWorkload):
 
     @property
     def table_counts(self) -> tuple[int, ...]:
-        """Number of queries of each table."""
         return tuple(math.prod(self.table_shape(table)) for table in self.tables)
 
     @property
@@ -353,7 +351,6 @@ def tables_of(workload: Workload) -> Any:
 
 
 def _as_tables(domain: Domain, tables: Iterable[Table]) -> tuple[Table, ...]:
-    """Return tables over a domain; others are refused."""
     given = validate.sequence(tables=tables)
     for table in given:
         if not isinstance(table, Table) or not are_positions(table.axes, len(domain.shape)):

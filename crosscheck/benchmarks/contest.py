@@ -152,7 +152,6 @@ class Contest:
 
     @property
     def present(self) -> tuple[Contender, ...]:
-        """Contenders that are installed."""
         return tuple(each for each in self.contenders if not each.missing)
 
     def table(self, entries: list[Timing]) -> TextTable:

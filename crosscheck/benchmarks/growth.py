@@ -88,7 +88,6 @@ CASES = (
 
 
 def measure(case: int, size: int) -> Measured:
-    """Solve one size in this process."""
     asked, held, busy = CASES[case], peak_mebibytes(), load()
     with without_warnings():
         fast.solve(FitnessForUse(workloads.prefix(8)), tol=TOLERANCE)  # what is loaded once is not measured
@@ -116,7 +115,6 @@ def exponent(found: list[Measured], name: str, least: float) -> float:
 
 
 def lay_out(found: list[Measured]) -> TextTable:
-    """Return the table of what was measured, the exponents below it."""
     rows, notes = [], []
     for index, case in enumerate(CASES):
         mine = [each for each in found if each["case"] == index]
@@ -221,7 +219,6 @@ def _no_records(mechanism: GaussianPrivacy) -> dict[object, object]:
 
 
 def lay_out_way(found: list[dict[str, float]]) -> TextTable:
-    """Return the table of the steps, with the exponent of each in the number of tables."""
     rows = []
     for step in [*found[0]][1:]:
         points = [{"size": each["tables"], step: each[step]} for each in found]
@@ -328,7 +325,6 @@ def _people(domain: Domain) -> Codes:
 
 
 def lay_out_fitted(found: list[Measured]) -> TextTable:
-    """Return the table of what was measured."""
     rows = [
         (
             *(each["name"], str(each["queries"]), each["cells"], str(each["clique cells"])),

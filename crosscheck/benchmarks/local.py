@@ -54,7 +54,6 @@ class LocalTiming:
 
 
 def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> LocalTiming:
-    """Solve one instance from several seeds."""
     problem = LocalStrategy(WORKLOADS[name](users), EPSILON)
     answers, clocks = [], []
     for seed in range(seeds):
@@ -109,7 +108,6 @@ def step(users: int) -> dict[str, float]:
 
 
 def tables(found: dict[str, Any]) -> list[TextTable]:
-    """Lay both tables out."""
     solved = (
         (
             *(each.workload, str(each.users), each.method, f"{each.seconds:.3g}", f"{each.processor:.3g}"),

@@ -113,7 +113,6 @@ def prove(solution: Solution, denominator: int = exact.LARGEST_DENOMINATOR) -> E
 
 
 def in_fractions(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINATOR) -> FractionProblem | None:
-    """Return a problem in fractions, None where its numbers are none with denominators up to a largest."""
     geometry, variance = problem.geometry, isinstance(problem, TotalVariance)
     numbers = problem.asked_weights if variance else problem.targets
     first = isinstance(problem, PrivacyFirst)

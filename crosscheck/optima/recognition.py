@@ -121,7 +121,6 @@ class _Conditions:
         return sigma, lam, mu, t
 
     def residual(self, unknowns: Units) -> Units | None:
-        """Return what the conditions lack, in units; None where Σ has no inverse."""
         sigma, lam, mu, t = self.parts(unknowns)
         inverse = _inverse(sigma)
         if inverse is None:
@@ -137,7 +136,6 @@ class _Conditions:
         return np.concatenate([balance[self.upper], costs - ONE, variances - self.limits[self.seen], [lam.sum() - ONE]])
 
     def derivative(self, unknowns: Units) -> Array:
-        """Return the derivative of the conditions, in doubles."""
         sigma, lam, mu, t = self.parts(_doubles(unknowns))
         moves, own = _doubles(self.moves), _doubles(self.rows[self.seen])
         rows, weights = (_doubles(self.rows), _doubles(self.limits)) if self.of_variance else (own, mu)
@@ -181,7 +179,6 @@ class _Conditions:
         return chosen
 
     def pinned(self, unknowns: Units, free: list[int], within: float) -> dict[int, int]:
-        """Return simple fractions near free unknowns, in units."""
         _, sizes = self.sizes(unknowns)
         near = [Fraction(int(unknowns[each]), ONE) for each in free]
         found = [surds.simplest_near(a, Fraction(within * sizes[b])) for a, b in zip(near, free, strict=True)]
@@ -196,7 +193,6 @@ class _Conditions:
         return found if np.linalg.eigvalsh(sigma)[0] > 0 else unknowns
 
     def digits(self, unknowns: Units) -> Digits:
-        """Return the unknowns as noise and weights, with those that are 0."""
         sigma, lam, mu, _ = self.parts(unknowns)
         every = np.zeros(len(self.asked.moves[0]), dtype=object)
         every[self.neighbours] = lam
@@ -257,13 +253,11 @@ def _units(rows: Units) -> Units:
 
 
 def _doubles(units: Units) -> Array:
-    """Return units as doubles."""
     given = np.asarray(units)
     return np.array([int(each) / ONE for each in given.ravel()], dtype=float).reshape(given.shape)
 
 
 def _from_doubles(values: npt.ArrayLike) -> Units:
-    """Return doubles in units; those that are not finite raise `OverflowError`."""
     flat = [0 if each != each else int(Fraction(each) * ONE) for each in np.asarray(values, float).ravel().tolist()]
     return np.array([*flat, None], dtype=object)[:-1].reshape(np.shape(values))
 

@@ -85,7 +85,6 @@ class Surd:
 
     @cached_property
     def sign(self) -> int:
-        """-1, 0 or 1."""
         bits = 64
         while self.terms:
             middle, off = self.in_units(bits)
@@ -295,7 +294,6 @@ def simplest_between(low: Fraction, high: Fraction) -> Fraction:
 
 
 def transpose(rows: Rows) -> Rows:
-    """Return the transposed matrix."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
@@ -311,7 +309,6 @@ def total(left: Rows, right: Rows) -> Rows:
 
 
 def times(factor: Number, rows: Rows) -> Rows:
-    """Return a matrix times a number."""
     return [[factor * entry for entry in row] for row in rows]
 
 
@@ -321,7 +318,6 @@ def dot(left: Sequence[Number], right: Sequence[Number]) -> Number:
 
 
 def form(matrix: Rows, vector: list[Number]) -> Number:
-    """Return the quadratic form of a matrix at a vector."""
     return dot([dot(row, vector) for row in matrix], vector)
 
 
@@ -351,7 +347,6 @@ def row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
 
 
 def null_space(matrix: Rows) -> Rows:
-    """Return vectors, a row each, that span what a matrix takes to 0."""
     reduced, pivots = row_echelon(matrix)
     found: Rows = []
     for free in (column for column in range(len(matrix[0])) if column not in pivots):
@@ -387,5 +382,4 @@ def on_basis(rows: Rows, basis: Rows) -> Rows | None:
 
 
 def floats(rows: Rows) -> npt.NDArray[np.float64]:
-    """Return the nearest doubles."""
     return np.array([[float(entry) for entry in row] for row in rows])

@@ -73,8 +73,6 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A backend at one accuracy, and all that it claims."""
-
     name: str
     version: str
     tolerance: float  # what it says of itself; NaN where that is not known
@@ -83,12 +81,10 @@ class Backend:
 
     @property
     def optimal(self) -> tuple[Claim, ...]:
-        """What it calls optimal."""
         return tuple(claim for claim in self.claims if claim.optimal)
 
     @property
     def below(self) -> tuple[Claim, ...]:
-        """What it calls optimal and is below what is possible."""
         return tuple(claim for claim in self.optimal if claim.error < 0)
 
     @property
@@ -106,12 +102,10 @@ class Backend:
         return sum(claim.beyond(self.tolerance) for claim in claims)
 
     def count(self, *statuses: str) -> int:
-        """Return how many problems it said one of these of."""
         return sum(claim.status in statuses for claim in self.claims)
 
     @property
     def errors(self) -> list[float]:
-        """Errors of what it calls optimal; one of 0 where that is nothing."""
         return [claim.error for claim in self.optimal] or [0.0]
 
 
@@ -145,7 +139,6 @@ def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = Tr
 
 
 def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Claim:
-    """Return what a backend says of one problem, under options of its own."""
     from dualmech import reference
 
     problem = library.problems()[problem_name]()

@@ -70,8 +70,6 @@ GROWTH = (2, 5, 10, 20, 30, 40, 50, 60, 70, 80)
 
 @dataclass(frozen=True, slots=True)
 class MarginalsCase:
-    """Marginal tables with targets."""
-
     label: str  # What they are
     domain: Domain  # The attributes
     ways: tuple[int, ...]  # All tables of that many attributes
@@ -79,7 +77,6 @@ class MarginalsCase:
     random: bool = False  # Whether every table's target is drawn from 1 to 100
 
     def problem(self) -> FitnessForUse:
-        """Return the problem."""
         tables = workloads.marginals(self.domain, ways=self.ways)
         if not self.random:
             return FitnessForUse(tables, self.targets)
@@ -198,15 +195,12 @@ ALL = {f"P{number}": 1.0 for number in range(1, 6)} | AGES
 
 @dataclass(frozen=True, slots=True)
 class TablesCase:
-    """A list of tables with targets."""
-
     label: str  # What they are
     build: Callable[[], UnionWorkload]  # Returns them
     targets: Mapping[str, float] = field(default_factory=dict)  # By published table; by default all are 1
     dense: bool = False  # Whether the dense solver can follow
 
     def problem(self) -> FitnessForUse:
-        """Return the problem."""
         tables = self.build()
         return FitnessForUse(tables, census.per_table(tables, self.targets) if self.targets else 1.0)
 

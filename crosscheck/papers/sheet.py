@@ -30,24 +30,20 @@ class Row:
 
     @classmethod
     def compared(cls, values: Mapping[str, object], gap: float, outcome: Agreement) -> Row:
-        """Return a row whose certified answers were compared."""
         return cls(values, gap, outcome is Agreement.AGREE, outcome is not Agreement.DISAGREE)
 
     @property
     def outcome(self) -> Agreement:
-        """How certified answers compare."""
         if not self.sound:
             return Agreement.DISAGREE
         return Agreement.AGREE if self.certified else Agreement.WIDE
 
     def __getattr__(self, name: str) -> Any:
-        """Return a value by its name."""
         if name == "values" or name not in self.values:
             raise AttributeError(name)
         return self.values[name]
 
     def text(self, form: Form) -> str:
-        """Return the row in a form."""
         if not isinstance(form, str):
             return form(self)
         mark = uncertified_mark(self.certified)
@@ -74,8 +70,6 @@ Show = Callable[[Console, str, Iterator[Row]], None]
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table or figure."""
-
     source: str  # Paper and number
     tasks: Tasks
     show: Show

@@ -49,7 +49,6 @@ EVERYTHING = "all"  # what stands behind a paper's slash for all of its tables a
 
 
 def loaded(paper: str) -> dict[str, Sheet]:
-    """Return a paper's sheets."""
     match paper:
         case "fitness":
             from dualmech.crosscheck.papers.fitness.report import SHEETS as found

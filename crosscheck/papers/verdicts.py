@@ -56,8 +56,6 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class InstanceVerdict:
-    """The verdict on a row for one instance."""
-
     finding: Finding
     implied: Interval  # The squared costs that the fitting columns have in common
     excess: Interval  # How far these lie above the certified optimum, relative
@@ -139,7 +137,6 @@ def with_proofs(sheets: Mapping[str, Sheet], folder: str) -> dict[str, Sheet]:
 
 
 def written(folder: str) -> Written:
-    """Return what rows have written into a folder."""
     reasons = {path.stem: path.read_text(encoding="utf-8").strip() for path in sorted(Path(folder).glob("*.txt"))}
     return Written(len([*Path(folder).glob("*.json")]), reasons)
 

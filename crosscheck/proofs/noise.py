@@ -90,7 +90,6 @@ def polar_factor(matrix: Array) -> Array:
 
 
 def moved(rows: Array, neighbours: Any) -> Array:
-    """Return what neighbours move of some rows."""
     return rows if neighbours is None else linalg.to_dense(rows @ neighbours)
 
 
@@ -137,7 +136,6 @@ def improved(
 
 
 def shortened(matrix: Matrix, bits: int) -> Matrix:
-    """Return a matrix with the first bits of its entries."""
     rows = [
         [(each >> dropped) << dropped for each in row for dropped in (max(each.bit_length() - bits, 0),)]
         for row in matrix.rows

@@ -27,8 +27,6 @@ from dualmech.threads import blas_threads
 
 
 class Witness(NamedTuple):
-    """How one kind of problem is proven."""
-
     refuse_large: Callable[[Any, Parts], None]
     """Refuse what takes too many multiplications of whole numbers, before any of them."""
     find: Callable[[Any, Any, Any, Parts], Sides]

@@ -101,7 +101,6 @@ class Form:
         pieces.setdefault(own, []).append((basis[:, self._order(shape)], self._unit(key) * noise))
 
     def noise(self, key: Key, pieces: list[tuple[Array, Array]]) -> Parts:
-        """Return the noise of a block as a file has it."""
         cells = np.array(self.classes.cells(key), dtype=np.float64)
         if len(cells) == 1:
             return {"on": _named(key), "level": float(pieces[0][1][0, 0])}
@@ -175,7 +174,6 @@ def _keys(blocks: Blocks) -> tuple[Key, ...]:
 
 
 def _blocks_noise(form: Form, point: BlockPoint) -> Parts:
-    """Return a level, or a strategy with its inverse, of every block."""
     blocks = form.blocks
     forms = blocks.forms(point)
     if forms is None:

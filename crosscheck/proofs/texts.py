@@ -38,7 +38,6 @@ def written(given: Any) -> Any:
 
 
 def as_read(given: Parts) -> Given:
-    """Return parts as the checker reads them from a file."""
     return Given(written(given))
 
 

@@ -287,7 +287,6 @@ def _choose(domain: Domain, asked: Sequence[Axes], offered: Sequence[Axes], exac
 
 
 def _magnifications(domain: Domain, measured: Axes, asked: Sequence[Axes]) -> dict[int, int]:
-    """Return the magnification of every table asked for that a measured one contains, by its position."""
     inside = set(measured)
     return {
         position: _cells(domain, measured) // _cells(domain, axes)
@@ -309,7 +308,6 @@ def _greedy_cover(masks: Sequence[int], whole: int) -> list[int] | None:
 
 
 def _least_cover(masks: Sequence[int], missing: int, most: int) -> list[int] | None:
-    """Return a cover of fewest masks, `most` or fewer; None if there is none."""
     if not missing:
         return []
     best = None

@@ -149,7 +149,6 @@ class NoiseRival(LocalRival):
         return np.asarray(column + self._noise(1, generator))
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
-        """Draw an estimate of the data vector (n,) from ``x_u`` users of each type, for study."""
         counts, generator = self._counts(x), validate.generator(rng=rng)
         told = self.strategy @ counts + self._noise(int(counts.sum()), generator)
         return np.asarray(counts.mean() + self._inverse() @ told)

@@ -161,25 +161,20 @@ class MatrixRival(FactorisedRival):
         self.user_types, self.epsilon = given.shape[1], as_epsilon(epsilon)
 
     def mechanism(self, workload: Workload) -> LocalMechanism:
-        """Return the mechanism with the best reconstruction for a workload."""
         return LocalMechanism(self.strategy, self.epsilon, workload)
 
     def gram(self) -> Array:
-        """Return ``Q' diag(Q 1)⁻¹ Q`` (n, n)."""
         return np.asarray(self.strategy.T @ self._rows())
 
     def second_moments(self, form: Array) -> Array:
-        """Return ``Σ_o Q_ou p_o' K p_o`` (n,) of a symmetric K (n, n)."""
         rows = self._rows()
         return np.asarray(self.strategy.T @ np.einsum("ou,ou->o", rows @ form, rows))
 
     def respond(self, user: int, rng: np.random.Generator | int | None = None) -> int:
-        """Draw the output that one user of a type reports, for study."""
         column = self.strategy[:, self._type(user)]
         return int(validate.generator(rng=rng).choice(len(column), p=column / column.sum()))
 
     def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
-        """Draw ``Σ p_o`` (n,) over the reports of ``x_u`` users of each type."""
         generator, rows = validate.generator(rng=rng), self._rows()
         columns = zip(self._counts(x), self.strategy.T, strict=True)
         counts = sum(generator.multinomial(count, column / column.sum()) for count, column in columns)
@@ -326,7 +321,6 @@ class MixedRival(FactorisedRival):
         return np.asarray(total / len(self.parts))
 
     def second_moments(self, form: Array) -> Array:
-        """Return ``Σ_o Q_ou p_o' K p_o`` (n,) of a symmetric K (n, n)."""
         total = np.zeros(self.user_types)
         for part, group in zip(self.parts, self.groups, strict=True):
             sums = (np.arange(part.user_types)[:, None] == group) * (part.user_types / self.user_types)
@@ -340,7 +334,6 @@ class MixedRival(FactorisedRival):
         return index, self.parts[index].respond(int(self.groups[index][chosen]), generator)
 
     def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
-        """Draw ``Σ p_o`` (n,) over the reports of ``x_u`` users of each type."""
         counts, generator = self._counts(x), validate.generator(rng=rng)
         shares = np.full(len(self.parts), 1 / len(self.parts))
         taken = np.array([generator.multinomial(count, shares) for count in counts])

@@ -59,7 +59,6 @@ class SetRival(FactorisedRival):
         return float(self.sizes @ traces / (n - 1))
 
     def gram(self) -> Array:
-        """Return ``11'/n + g Π`` (n, n)."""
         n = self.user_types
         return np.asarray(np.full((n, n), (1 - self.spread) / n) + self.spread * np.eye(n))
 
@@ -91,7 +90,6 @@ class SetRival(FactorisedRival):
         return self._draw(np.full(1, chosen), generator)[0]
 
     def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
-        """Draw ``Σ p_S`` (n,) over the sets that ``x_u`` users of each type report."""
         counts, generator = self._counts(x), validate.generator(rng=rng)
         people = np.repeat(np.arange(self.user_types), counts)
         found = np.zeros(self.user_types)
@@ -100,7 +98,6 @@ class SetRival(FactorisedRival):
         return found
 
     def with_listed_sets(self) -> MatrixRival:
-        """Return the same mechanism with its sets listed."""
         n = self.user_types
         used = [int(size) for size in np.flatnonzero(self.sizes)]
         if sum(math.comb(n, size) for size in used) > MAX_OUTPUTS:

@@ -142,7 +142,6 @@ def _ends(cells: int, intervals: Iterable[tuple[int, int]]) -> tuple[Index, Inde
 
 
 def _members(first: Index, stop: Index) -> tuple[Index, Index]:
-    """Return every cell of every interval, and the interval that it is in."""
     widths = stop - first
     owners = np.repeat(np.arange(len(first)), widths)
     offsets = np.arange(len(owners)) - np.repeat(np.cumsum(widths) - widths, widths)
@@ -363,7 +362,6 @@ def product_mechanism(domain: Domain, tree: Callable[[int], IntervalTree], cost:
 
 
 def attributes_of(domain: int | DomainLike) -> Domain:
-    """Return a domain; a number of cells is one attribute, the cell."""
     if isinstance(domain, int | np.integer):
         return Domain({"cell": validate.size(domain=domain)})
     return as_domain(domain)

@@ -233,7 +233,6 @@ def remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | None
 
 
 def _continued_progress(news: Progress, first: Solution) -> Progress:
-    """Number the progress of a second run on from the first."""
     return replace(news, iteration=news.iteration + first.iterations, seconds=news.seconds + first.seconds)
 
 

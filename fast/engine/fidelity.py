@@ -62,13 +62,10 @@ class Half(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiagonalHalf:
-    """That of D = I; see `Half`."""
-
     scale: Array  # (k,) √λ
 
     @property
     def log_volume(self) -> float:
-        """Return the logarithm of the determinant."""
         return float(np.log(self.scale).sum())
 
     def around(self, matrix: Array) -> Array:
@@ -82,7 +79,6 @@ class DiagonalHalf:
         return np.asarray(self.scale[:, None] * matrix)
 
     def moved(self, matrix: Array) -> Array:
-        """Return X."""
         return matrix
 
 
@@ -95,7 +91,6 @@ class TriangularHalf:
 
     @property
     def log_volume(self) -> float:
-        """Return the logarithm of the determinant."""
         return float(np.log(np.diagonal(self.lower)).sum())
 
     def around(self, matrix: Array) -> Array:
@@ -128,7 +123,6 @@ class NearlyDiagonalHalf:
 
     @classmethod
     def of(cls, moves: Array, own: npt.NDArray[np.intp], scale: Array) -> NearlyDiagonalHalf | None:
-        """Return it; None where it would lose digits."""
         others = np.setdiff1d(np.arange(len(scale)), own)
         diagonal = DiagonalHalf(scale[own])
         axes, values, turn = np.linalg.svd(moves[:, others] * scale[others] / scale[own, None], full_matrices=False)
@@ -138,7 +132,6 @@ class NearlyDiagonalHalf:
 
     @property
     def log_volume(self) -> float:
-        """Return the logarithm of the determinant."""
         return self.diagonal.log_volume + float(np.log(self.lengths).sum())
 
     def around(self, matrix: Array) -> Array:

@@ -48,7 +48,6 @@ class WeightingProgram:
 
     @classmethod
     def of(cls, costs: Array, sensitivities: Matrix, power: int) -> WeightingProgram:
-        """Bring costs and weights to units of order one."""
         units = (costs / np.asarray(sensitivities.mean(axis=1)).ravel()) ** (1 / (power + 1))
         units = units / (sensitivities.T @ units).max()
         scaled = costs * units**-power

@@ -193,7 +193,6 @@ class Direction:
 
 
 def operations(program: Evaluable) -> float:
-    """Return the approximate operations of a step."""
     (neighbours, queries, _), (first, _, product) = program.sizes, program.operations
     size = neighbours + queries
     if _is_formed(program, size):

@@ -27,8 +27,6 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiagonalProgram:
-    """The data of such blocks."""
-
     # (m, t) ``v²`` over targets; where the queries' weights are given, (1, t), with these in them
     squares: sp.csr_array
     reach: sp.csr_array  # (s, t) ``d²``
@@ -67,7 +65,6 @@ class DiagonalSpectrum:
 
     @property
     def neighbours(self) -> int:
-        """Where the queries begin."""
         return int(self.program.reach.shape[0])
 
     @property
@@ -76,11 +73,9 @@ class DiagonalSpectrum:
         return self._sum_by_group(self.mean / self.moved, self.moved / self.mean)
 
     def gradient(self) -> Array:
-        """Return the gradient of the smoothed function."""
         return self._sum_by_group((self.mean + self.smoothing) / self.moved, self.moved / self.mean)
 
     def gradient_slope(self) -> Array:
-        """Return the derivative of the gradient by the smoothing."""
         slope = -self.mean / (2 * self.mean + self.smoothing)
         return self._sum_by_group((1 + slope) / self.moved, -slope * self.moved / self.mean**2)
 
@@ -90,7 +85,6 @@ class DiagonalSpectrum:
         return float(np.log(self.mean * self.moved).sum())
 
     def smoothed(self, smoothing: float) -> DiagonalSpectrum:
-        """Return the same at another smoothing."""
         mean = 2 * self.values**2 / (smoothing + np.sqrt(smoothing**2 + 4 * self.values**2))
         return replace(self, mean=mean, smoothing=smoothing)
 
@@ -99,7 +93,6 @@ class DiagonalSpectrum:
         return np.asarray(self.moved / self.mean)
 
     def curvature_diagonal(self) -> Array:
-        """Return the diagonal of `hessian`."""
         own, seen, kernel = self._relative()
         first = (own * own) @ (kernel + self.smoothing)
         return first if seen is None else np.concatenate([first, (seen * seen) @ kernel])
@@ -232,7 +225,6 @@ class OrbitSpectrum:
 
     @property
     def neighbours(self) -> int:
-        """Where the queries begin."""
         return self.program.neighbours
 
     @property
@@ -247,12 +239,10 @@ class OrbitSpectrum:
 
     @property
     def values(self) -> Array:
-        """Singular values of all parts, ascending."""
         return np.sort(self._concatenate("values"))
 
     @property
     def mean(self) -> Array:
-        """The n of all parts."""
         return self._concatenate("mean")
 
     @cached_property
@@ -268,7 +258,6 @@ class OrbitSpectrum:
 
     @cached_property
     def fidelity(self) -> float:
-        """F."""
         return float(self._concatenate("values").sum())
 
     @cached_property
@@ -292,19 +281,16 @@ class OrbitSpectrum:
         return float(own) + (0.0 if self.diagonal is None else self.diagonal.barrier)
 
     def gradient(self) -> Array:
-        """Return the gradient of the smoothed function."""
         pairs = zip(self.program.parts, self.spectra, strict=True)
         diagonal = None if self.diagonal is None else self.diagonal.gradient()
         return self.program.gather([part.shares * each.gradient() for part, each in pairs], diagonal)
 
     def gradient_slope(self) -> Array:
-        """Return the derivative of `gradient` by the smoothing."""
         pairs = zip(self.program.parts, self.spectra, strict=True)
         own = [part.shares * each.gradient_slope() for part, each in pairs]
         return self.program.gather(own, None if self.diagonal is None else self.diagonal.gradient_slope())
 
     def smoothed(self, smoothing: float) -> OrbitSpectrum:
-        """Return the same decompositions at another smoothing."""
         return replace(
             self,
             spectra=tuple(each.smoothed(smoothing) for each in self.spectra),

@@ -141,24 +141,19 @@ class SteppedRows:
         return len(self.factors)
 
     def scaled(self, columns: Array) -> SteppedRows:
-        """Multiply columns."""
         return replace(self, root=self.root * columns)
 
     def squares(self, columns: Array) -> Array:
-        """Return weighted sums of squares."""
         found = [self.queries.forms((self.root * each) @ self.root.T) for each in columns.T]
         return np.asarray(self.factors[:, None] ** 2 * np.stack(found, axis=1))
 
     def forms(self, matrix: Array) -> Array:
-        """Return quadratic forms."""
         return np.asarray(self.factors**2 * self.queries.forms(self.root @ matrix @ self.root.T))
 
     def gram(self, weights: Array) -> Array:
-        """Return the weighted Gram matrix."""
         return np.asarray(self.root.T @ self.queries.gram(self.factors**2 * weights) @ self.root)
 
     def chosen(self, index: Index) -> Array:
-        """Return some rows."""
         return np.asarray(self.factors[index, None] * self.queries.times(self.root, index))
 
 

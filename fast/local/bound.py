@@ -62,7 +62,6 @@ class BoundProgram:
         return cls(scaled, share, lift, local.trace_bound(scaled, epsilon))
 
     def split(self, values: Array) -> tuple[Array, Relaxation]:
-        """Return costs and multipliers."""
         size = len(self.share)
         blank = Relaxation.of(size)
         shapes = [np.shape(getattr(blank, name)) for name in NAMES]

@@ -161,7 +161,6 @@ class DescentLog:
         return self.cut
 
     def add(self, best: DescentIterate) -> None:
-        """Note a step."""
         seconds = time.perf_counter() - self.began
         reached = self.unit * (best.worst if self.worst else best.objective)
         news = Progress(len(self.history) + 1, reached, 0.0, np.inf, seconds)
@@ -173,7 +172,6 @@ class DescentLog:
 def _descend(
     task: DescentObjective, first: DescentIterate, length: float, most: int, log: DescentLog, strict: bool
 ) -> DescentIterate | None:
-    """Return the best iterate of a walk, None where a strict one fails."""
     best = first
     for count, current in enumerate(descent_steps(task, first, length, most, strict), 1):
         if current is None:

@@ -103,7 +103,6 @@ class View:
 
     @classmethod
     def of(cls, frame: Frame, point: PatternPoint) -> View:
-        """Decompose G at a point."""
         rows = local.rows(point.sets, frame.epsilon)
         mass = rows @ point.share
         scale = np.sqrt(point.weights / mass)

@@ -323,7 +323,6 @@ class Seeker:
     deadline: Deadline
 
     def weigh(self, point: PatternPoint, least_gap: float = np.inf, steps: int = 0) -> Columns:
-        """Weigh the patterns of a point, and look for others."""
         point, view, count = solve(self.frame, point, LAST_GAIN, WEIGHING, self.deadline)
         return self._columns(point, view, least_gap, steps + count)
 
@@ -339,7 +338,6 @@ class Seeker:
         return self.weigh(replace(point, sets=sets, weights=weights), columns.least_gap, columns.decompositions)
 
     def solve(self, point: PatternPoint, aim: float, least_gap: float, steps: int) -> Columns:
-        """Solve on the patterns of a point to a tolerance, and look for others."""
         point, view, count = columns.solve(self.frame, point, aim, STEPS, self.deadline)
         return self._columns(point, view, least_gap, steps + count)
 

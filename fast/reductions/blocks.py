@@ -50,7 +50,6 @@ Ascend = Callable[..., Solution]
 
 
 def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits: loop.Limits) -> Solution:
-    """Solve a problem on blocks by those of its kinds of neighbours that bind."""
     began, geometry = time.perf_counter(), problem.geometry
     trial = replace(limits, max_iterations=min(TRIAL_STEPS, limits.max_iterations))
     answer = ascend(problem, trial, method="fixed_point")
@@ -82,7 +81,6 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
 
 
 def _on_neighbours(problem: FitnessForUse | TotalVariance, kept: Any) -> Any:
-    """Return the same problem under some of its neighbours."""
     numbers = getattr(problem, problem.numbers)
     return type(problem)(problem.workload, numbers, geometry=problem.geometry.restricted(kept))
 
@@ -161,7 +159,6 @@ class BlockReduction:
         return cls(program, cells, queries, shape, thin, live, moved, rank_one)
 
     def covariance(self, found: tuple[Array, tuple[Array, ...]]) -> BlockPoint:
-        """Return the primal point."""
         levels = self._all_levels(found[0])
         solved = iter(found[1])
         wide = iter([with_still(next(solved) if own is None or own.size else None, own) for own in self.moved])
@@ -239,7 +236,6 @@ def _variance_task(problem: TotalVariance) -> ascent.Task:
 
 
 def _moved_rows(block: Block, moved: Array | None) -> Index:
-    """Return the rows of a block that some neighbour moves."""
     if moved is None:
         return np.arange(len(block.rows))
     lengths = np.linalg.norm(block.queries, axis=1)

@@ -59,15 +59,12 @@ class Kinds:
 
     @classmethod
     def distinct(cls, count: int) -> Kinds:
-        """Return a kind for each."""
         return cls(np.arange(count), np.arange(count), np.ones(count))
 
     def spread(self, weights: Array) -> Array:
-        """Return weights of all from those of the kinds."""
         return weights[self.labels] * self.shares
 
     def gather(self, weights: Array) -> Array:
-        """Return the weights of the kinds from those of all."""
         return np.asarray(np.bincount(self.labels, weights, len(self.longest)), dtype=np.float64)
 
 
@@ -87,18 +84,15 @@ class WithoutCopies:
         return self.whole.shape
 
     def covariance(self, inner: Array) -> Array:
-        """Return the covariance on the problem's basis."""
         return self.whole.covariance(inner) if self.lift is None else self.lift @ inner @ self.lift.T
 
     def spread(self, weights: Array) -> Array:
-        """Return the weights of all that the whole reduction keeps."""
         count = len(self.neighbours.longest)
         queries = weights[count:]
         last = self.queries.spread(queries) if queries.size else queries
         return np.concatenate([self.neighbours.spread(weights[:count]), last])
 
     def gather(self, weights: Array) -> Array:
-        """Return the weights of the kinds."""
         count = len(self.neighbours.labels)
         queries = weights[count:]
         last = self.queries.gather(queries) if queries.size else queries
@@ -143,8 +137,6 @@ def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
 
 
 def _tied(task: ascent.Task, under: WithoutCopies) -> ascent.Task:
-    """Return the task on what the reduction leaves."""
-
     def gather(known: object) -> Array | None:
         weights = task.gather(known)
         return None if weights is None else under.gather(weights)
@@ -229,22 +221,18 @@ class OrbitReduction:
         return self.whole.shape
 
     def covariance(self, found: tuple[Array, tuple[Array, ...]]) -> Array:
-        """Return the covariance on the problem's basis."""
         return np.asarray(self.whole.covariance(found[1][0]))
 
     def spread(self, weights: Array) -> Array:
-        """Return the weights of the members from those of their orbits."""
         (part,) = self.program.parts
         return weights[part.groups] * part.shares
 
     def gather(self, weights: Array) -> Array:
-        """Return the weights of orbits from those of their members."""
         (part,) = self.program.parts
         return np.asarray(np.bincount(part.groups, weights, sum(self.program.sizes[:2])), dtype=np.float64)
 
 
 def by_orbit(task: ascent.Task, orbits: Orbits) -> ascent.Task:
-    """Return the task with one weight for each orbit of its neighbours and queries."""
     reduction, program = task.reduction, task.reduction.program
     groups, first = _renumber(orbits.neighbours[reduction.neighbours])
     last = 0

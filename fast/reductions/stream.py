@@ -103,7 +103,6 @@ class Curvature:
 
     @classmethod
     def of(cls, matrix: Bidiagonal, poles: Poles) -> Curvature:
-        """Differentiate the recurrences."""
         count, found = len(matrix.a), []
         diagonals, by_a, by_b = np.zeros((2, count)), np.zeros(count), np.zeros(count - 1)
         for start in range(0, len(poles.places), stream.POLES):
@@ -148,7 +147,6 @@ class StreamSpectrum:
 
     @property
     def neighbours(self) -> int:
-        """Number of weights on cells."""
         return len(self.program.numbers)
 
     @property
@@ -163,12 +161,10 @@ class StreamSpectrum:
 
     @property
     def linear(self) -> Array:
-        """Nothing is linear."""
         return np.zeros(len(self.weights))
 
     @property
     def lower_bound(self) -> float:
-        """What the weights prove."""
         sums = self.weights[self.neighbours :]
         return float(self.fidelity**2 / self.weights[: self.neighbours].sum() / (sums.sum() or 1.0))
 
@@ -179,11 +175,9 @@ class StreamSpectrum:
         return float(dearest * (worst if len(self.gains) > self.neighbours else self.fidelity))
 
     def gradient(self) -> Array:
-        """Return the gradient of 2F."""
         return self.gains
 
     def gradient_slope(self) -> Array:
-        """Return 0: there is no smoothing."""
         return np.zeros(len(self.weights))
 
     def smoothed(self, smoothing: float) -> StreamSpectrum:
@@ -191,7 +185,6 @@ class StreamSpectrum:
         return replace(self, smoothing=smoothing, made=[])
 
     def curvature_diagonal(self) -> Array:
-        """Return about the diagonal of the Hessian."""
         return DIAGONAL * self.weights * self.gains
 
     def curvature_product(self, change: Array) -> Array:
@@ -207,7 +200,6 @@ class StreamSpectrum:
         return self.made[0].product(change[:count], on_sums)[: len(change)]
 
     def covariance(self) -> StreamPoint:
-        """Return the noise that belongs to the weights."""
         return StreamPoint(*self.program.split(self.weights), 1.0)
 
     def calmed(self, share: float) -> None:
@@ -236,12 +228,10 @@ class StreamProgram:
         return EVALUATION * count, np.inf, PRODUCT * count
 
     def split(self, weights: Array) -> tuple[Array, Array]:
-        """Return the weights λ on the cells and μ on the variances, from all weights."""
         count = len(self.numbers)
         return weights[:count], self.numbers if self.fixed else weights[count:] / self.numbers
 
     def at(self, weights: Array) -> StreamSpectrum:
-        """Evaluate."""
         cells, sums = self.split(weights)
         matrix = Bidiagonal.of(cells, sums, self.decay)
         poles = stream.poles_of(matrix, cells, sums, self.decay, self.tol)
@@ -254,8 +244,6 @@ class StreamProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamReduction:
-    """A problem on a stream as it is."""
-
     program: StreamProgram
 
     @property
@@ -264,7 +252,6 @@ class StreamReduction:
         return self.program.sizes[:2]
 
     def covariance(self, found: StreamPoint) -> StreamPoint:
-        """Return the primal point."""
         return found
 
 

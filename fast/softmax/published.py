@@ -152,7 +152,6 @@ class Derivatives:
     gradient: Array  # (k, k) ``∇F``
 
     def exact_product(self, direction: Array) -> Array:
-        """Return the Hessian of F times a direction."""
         x, y = self._changes(direction)
         p, q = self.point.neighbour_shares, self.point.query_shares
         objective = self.point.objective
@@ -163,7 +162,6 @@ class Derivatives:
         )
 
     def printed_product(self, direction: Array) -> Array:
-        """Return the matrix that Equation 14 prints, times a direction."""
         x, y = self._changes(direction)
         p, q = self.point.neighbour_shares, self.point.query_shares
         objective = self.point.objective
@@ -327,8 +325,6 @@ class SoftmaxOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ending:
-    """Where Algorithm 1 ended, why, and what it took."""
-
     point: ObjectivePoint
     reason: Status
     message: str

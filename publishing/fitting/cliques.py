@@ -153,11 +153,9 @@ class CliqueTables:
 
     @property
     def cells(self) -> int:
-        """Number of cells of all tables together."""
         return self.offsets[-1]
 
     def views(self, vector: Array) -> list[Array]:
-        """Return the tables of a vector, an axis an attribute."""
         bounds = zip(self.offsets, self.offsets[1:], self.shapes, strict=False)
         return [vector[first:last].reshape(shape) for first, last, shape in bounds]
 
@@ -166,7 +164,6 @@ class CliqueTables:
         return tuple(side for side, axis in enumerate(self.cliques[number].axes) if axis not in axes)
 
     def marginal(self, table: Array, number: int, axes: Axes) -> Array:
-        """Return the table of some of a clique's attributes."""
         return np.asarray(table.sum(axis=self.outside(number, axes)))
 
     def spread(self, table: Array, number: int, axes: Axes) -> Array:

@@ -43,7 +43,6 @@ class NoisyTable:
         return self.at(layout, number)
 
     def at(self, layout: CliqueTables, number: int) -> NoisyTable:
-        """Return the same asked of a table of a layout, by its number."""
         others = layout.outside(number, self.axes)
         sides = tuple(1 if side in others else size for side, size in enumerate(layout.shapes[number]))
         return replace(self, clique=number, others=others, sides=sides, gram=self._gram())
@@ -56,18 +55,15 @@ class NoisyTable:
         return np.asarray(product if isinstance(product, np.ndarray) else product.toarray())
 
     def hessian(self, table: Array) -> Array:
-        """Return `adjoint` of `forward`."""
         if self.gram is None:
             return self.adjoint(self.forward(table))
         marginal = np.asarray(table.sum(axis=self.others)).reshape(self.shape)
         return np.asarray(self.gram @ marginal).reshape(self.sides)
 
     def answers(self, table: Array) -> Array:
-        """Return the answers on a clique's table."""
         return _along(self.queries, np.asarray(table.sum(axis=self.others)).reshape(self.shape))
 
     def forward(self, table: Array) -> Array:
-        """Return the answers over σ."""
         return np.asarray(self.answers(table) * self.unit)
 
     def adjoint(self, answers: Array) -> Array:
@@ -92,7 +88,6 @@ class NoisyTables:
 
     @property
     def queries(self) -> int:
-        """Number of answers."""
         return sum(table.aim.size for table in self.tables)
 
     def forward(self, vector: Array) -> list[Array]:

@@ -48,19 +48,15 @@ class DataSet(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CliqueData:
-    """A data set that is known by its tables of cliques."""
-
     layout: CliqueTables
     vector: Array
     whole: bool
 
     @property
     def axes(self) -> Axes:
-        """All attributes of cliques."""
         return tuple(sorted({axis for clique in self.layout.cliques for axis in clique.axes}))
 
     def records(self) -> Codes:
-        """Return records that have these tables, where they are whole."""
         return glued_records(self.layout, self.vector, self.axes)
 
     def joint(self) -> Array:
@@ -80,15 +76,12 @@ class RecordData:
 
     @property
     def whole(self) -> bool:
-        """Always."""
         return True
 
     def records(self) -> Codes:
-        """Return a copy."""
         return self.codes.copy()
 
     def joint(self) -> Array:
-        """Return the counts of all cells."""
         shape = tuple(self.sizes[axis] for axis in self.axes)
         cells = np.ravel_multi_index(tuple(self.codes.T), shape) if shape else np.zeros(len(self.codes), dtype=np.intp)
         return np.bincount(cells, minlength=math.prod(shape)).astype(np.float64).reshape(shape)
@@ -338,7 +331,6 @@ class RecordMoves:
 
     @property
     def vector(self) -> Array:
-        """The tables of the records, one after another."""
         return np.concatenate([own.ravel() for own in self.counts])
 
     def descend(self) -> None:
@@ -421,7 +413,6 @@ class RecordMoves:
         return found
 
     def _count(self, number: int, codes: Codes) -> Array:
-        """Return a table of records."""
         shape = self.shapes[number]
         columns = tuple(codes[:, axis] for axis in self.noisy.tables[number].axes)
         cells = np.ravel_multi_index(columns, shape) if shape else np.zeros(len(codes), dtype=np.intp)

@@ -131,7 +131,6 @@ def _axes_of(workload: Workload) -> list[Axes]:
 
 
 def _noisy_tables(released: Planned) -> tuple[NoisyTable, ...]:
-    """Return the tables of a release in units of their noise."""
     workload, tables = released.workload, released.published.values()
     variances = [released.variances(table.name) for table in tables]
     least = LEAST_VARIANCE * max(float(each.max(initial=0.0)) for each in variances)
@@ -152,7 +151,6 @@ def _noisy_tables(released: Planned) -> tuple[NoisyTable, ...]:
 
 
 def _total(released: Planned) -> float:
-    """Return the estimate of the number of records."""
     asked = _of_all_records(released.drawn, released.workload)
     with _total_is_told():
         return float(np.asarray(released.drawn.estimate(released.measured, asked)).item())

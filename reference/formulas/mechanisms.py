@@ -51,7 +51,6 @@ def weighting(problem: QueryWeighting) -> Statement:
 
 
 def _design(problem: QueryWeighting) -> tuple[Symbol, ...]:
-    """Return the queries, the design, and what they cost."""
     (queries, cells), design = problem.workload.shape, problem.design
     count = design.shape[0]
     rows = r"\lvert Q U \rvert" if problem.privacy == "pure" else r"(Q U) \circ (Q U)"
@@ -69,7 +68,6 @@ def _design(problem: QueryWeighting) -> tuple[Symbol, ...]:
 
 
 def common(problem: CommonMechanism) -> Statement:
-    """State the common mechanism."""
     count, size, _ = problem.bounds.shape
     cells = problem.basis.shape[1]
     given = (
@@ -182,22 +180,18 @@ class _Blocks:
         return cls(problem.geometry.reach.shape[1] > 0, bool(problem.geometry.matrix_blocks))
 
     def sum(self, of_levels: str, of_several: str) -> str:
-        """Return a sum over levels and one over the other blocks, of those that there are."""
         return " + ".join(each for each, there in ((of_levels, self.levels), (of_several, self.several)) if there)
 
     @property
     def cost(self) -> str:
-        """What neighbours of kind i cost."""
         return self.sum(r"\sum_t R_{it} / \tau_t", r"\sum_b (C_b \operatorname{diag}(M_b^{\top} K_b^{-1} M_b))_i")
 
     @property
     def variance(self) -> str:
-        """The variance of queries of kind j."""
         return self.sum(r"\sum_t N_{jt} \tau_t", r"\sum_b (Q_b \operatorname{diag}(V_b K_b V_b^{\top}))_j")
 
     @property
     def over(self) -> str:
-        """What the noise ranges over, in words."""
         return " and ".join(
             each for each, there in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several)) if there
         )

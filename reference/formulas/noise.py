@@ -69,14 +69,12 @@ def _moves(problem: AnyProblem, cells: int) -> tuple[Symbol, ...]:
 
 
 def covariance(problem: AnyProblem) -> Symbol:
-    """Return Σ, the covariance of the noise."""
     geometry = problem.geometry
     rank = geometry.rank if geometry.name == "dense" else problem.workload.shape[1]
     return Symbol(r"\Sigma", "the covariance of the noise on $B x$", (rank, rank), part="itself")
 
 
 def definite(problem: AnyProblem) -> str:
-    """Return what Σ ranges over, in words."""
     still = len(getattr(problem.geometry, "unmoved", ()))
     return r"$\Sigma \succeq 0$ whose range holds every $B u_i$" if still else r"$\Sigma \succ 0$"
 
@@ -109,7 +107,6 @@ def unmoved_words(problem: AnyProblem) -> str:
 
 
 def targets(problem: AnyProblem) -> Symbol:
-    """Return c, the variance targets."""
     listed = problem.targets
     if isinstance(listed, tuple):
         return Symbol("c_j", "variance targets, products of those of the factors")
@@ -117,13 +114,11 @@ def targets(problem: AnyProblem) -> Symbol:
 
 
 def neighbour_weights(count: int | None) -> Symbol:
-    """Return λ."""
     shape = None if count is None else (count,)
     return Symbol(r"\lambda", "weights on pairs of neighbours, none negative", shape, part="neighbour_weights")
 
 
 def query_weights(count: int | None) -> Symbol:
-    """Return μ."""
     shape = None if count is None else (count,)
     return Symbol(r"\mu", "weights on queries, none negative", shape, part="query_weights")
 
@@ -147,7 +142,6 @@ def bound_lines(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
 
 
 def fitness(problem: FitnessForUse) -> Statement:
-    """State fitness for use."""
     moves, queries = counts(problem)
     return Statement(
         (*matrices(problem), targets(problem)),
@@ -202,7 +196,6 @@ def privacy_first(problem: PrivacyFirst) -> Statement:
 
 
 def variance(problem: TotalVariance) -> Statement:
-    """State total variance."""
     moves, _ = counts(problem)
     dense = problem.geometry.name == "dense"
     count = problem.geometry.workload.shape[0] if dense else 0

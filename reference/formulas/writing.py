@@ -99,7 +99,6 @@ class Reader:
         self.tokens: Iterator[str] = iter(TOKEN.findall(formula))
 
     def text(self, until: str | None = None) -> str:
-        """Return the text up to a token, or to the end."""
         parts: list[str] = []
         for token in self.tokens:
             if token == until:
@@ -115,7 +114,6 @@ class Reader:
         return self.text("}") if token == "{" else self.one(token)
 
     def one(self, token: str) -> str:
-        """Return the text of a token, with the arguments that it takes."""
         if token == "{":
             return self.text("}")
         if token == "^":
@@ -129,7 +127,6 @@ class Reader:
         return self.command(token[1:]) if token.startswith("\\") else token
 
     def command(self, name: str) -> str:
-        """Return the text of a command."""
         if name in SIGNS:
             return SIGNS[name]
         if name == "frac":
@@ -145,7 +142,6 @@ class Reader:
         raise ValueError(f"\\{name} is not in the vocabulary of formulas")
 
     def text_of_rows(self) -> str:
-        """Return the rows of a matrix, up to its end."""
         parts: list[str] = []
         for token in self.tokens:
             if token == r"\end":
@@ -156,7 +152,6 @@ class Reader:
 
 
 def raised(text: str) -> str:
-    """Return an exponent; a transpose is an apostrophe."""
     if text == "'" or not text:
         return text
     short = text.translate(RAISED)
@@ -169,12 +164,10 @@ def raised(text: str) -> str:
 
 
 def lowered(text: str) -> str:
-    """Return an index."""
     return f"_{text}" if re.fullmatch(r"[\w*+]+", text) else f"_({text})"
 
 
 def bracketed(text: str) -> str:
-    """Return a text in brackets where it is no single thing."""
     return text if SIMPLE.fullmatch(text) or len(text) == 1 or _in_brackets(text) else f"({text})"
 
 
@@ -254,8 +247,6 @@ class Aligned:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A matrix, its entries as formulas."""
-
     name: str  # a formula
     rows: tuple[tuple[str, ...], ...]
 
@@ -312,7 +303,6 @@ def _escaped_letter(letter: str) -> str:
 
 
 def terminal_lines(section: Section) -> Iterator[str]:
-    """Yield a section line by line, its title in the first."""
     yield plain_words(section.title)
     for part in section.parts:
         if isinstance(part, Words):
@@ -346,7 +336,6 @@ def _aligned_lines(part: Aligned) -> Iterator[str]:
 
 
 def latex_section(section: Section) -> str:
-    """Return a section as LaTeX, without a document around it."""
     parts = [f"\\subsection*{{{latex_words(section.title)}}}"]
     for part in section.parts:
         if isinstance(part, Words):
@@ -373,7 +362,6 @@ def _latex_number(text: str) -> str:
 
 
 def latex_document(sections: Sequence[Section]) -> str:
-    """Return sections as a document that LaTeX compiles with amsmath alone."""
     body = "\n\n".join(map(latex_section, sections))
     return f"{PREAMBLE}{body}\n\\end{{document}}\n"
 
@@ -424,7 +412,6 @@ def symbol_parts(symbols: tuple[Symbol, ...]) -> tuple[Part, ...]:
 
 
 def program_part(program: Program) -> Aligned:
-    """Return a program, its constraints below each other."""
     rows = [(program.sense, program.objective, f"over {program.over}" if program.over else "")]
     for index, line in enumerate(program.constraints):
         rows.append(("" if index else "subject to", line.formula, line.remark))
@@ -432,7 +419,6 @@ def program_part(program: Program) -> Aligned:
 
 
 def proof_part(lines: tuple[Line, ...]) -> Aligned:
-    """Return formulas of a proof, below each other."""
     return Aligned(tuple(("", line.formula, line.remark) for line in lines))
 
 
@@ -454,7 +440,6 @@ def entries(numbers: Array) -> tuple[tuple[str, ...], ...]:
 
 
 def number(value: float) -> str:
-    """Return a number as it is printed."""
     return f"{value + 0.0:.6g}"
 
 

@@ -1,14 +1,19 @@
-"""Pages and docstrings: exercises' solutions run, mathematics is written as such, and what prose names exists."""
+"""Pages and docstrings: solutions run, formulas are mathematics, quoted names exist, what users reach is described."""
 
 from __future__ import annotations
 
 import doctest
+import functools
 import importlib.util
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
+from hostile import public_functions
 
 import dualmech as dm
 
@@ -23,13 +28,6 @@ FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 EXERCISE = re.compile(r"^\*\*Exercise (\d+)\.\*\*(.*?)(?=^\*\*Exercise|\Z)", re.DOTALL | re.MULTILINE)
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SOLUTION = re.compile(r"^<details>\n<summary>Solution</summary>\n\n(.*?)\n\n</details>$", re.DOTALL | re.MULTILINE)
-
-
-def test_there_are_six_lessons_each_of_which_leads_to_the_next() -> None:
-    assert [page.stem for page in LESSONS] == [f"lesson_{number}" for number in range(1, 7)]
-    for page, following in zip(LESSONS, LESSONS[1:], strict=False):
-        assert "Next: [" in page.read_text(encoding="utf-8")
-        assert f"]({following.name})" in page.read_text(encoding="utf-8").splitlines()[-1]
 
 
 @pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
@@ -78,3 +76,18 @@ def test_files_and_names_that_prose_quotes_exist(path: Path) -> None:
     names = {name.rstrip(".") for name in re.findall(r"`dualmech\.([A-Za-z_][\w.]*)`", text)} - {*SCHEMAS}
     assert not [each for each in files if not (ROOT / each).exists()]
     assert not [each for each in sorted(names) if not exists(each)]
+
+
+def offered() -> Iterator[tuple[str, Any]]:
+    """Yield what users reach: names that `dualmech` and its modules offer, and the public members of classes."""
+    for module in [dm, *filter(inspect.ismodule, (getattr(dm, name) for name in dir(dm)))]:
+        for label, value in public_functions(module, f"{module.__name__}."):
+            yield label, value
+            for name, member in inspect.getmembers_static(value) if inspect.isclass(value) else ():
+                if not name.startswith("_") and isinstance(member, FunctionType | property | functools.cached_property):
+                    yield f"{label}.{name}", getattr(value, name)
+
+
+def test_what_users_reach_is_described() -> None:
+    """By its own docstring, or by that of what it overrides; inside, a name that says it all needs no more."""
+    assert not [label for label, value in offered() if not inspect.getdoc(value)]

@@ -104,7 +104,6 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         )
 
     def in_numbers(self) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it."""
         asked = {"workload": self.workload.dense(), "answers": self.answers, "total": self.total}
         return {"kind": "estimate", **asked}
 

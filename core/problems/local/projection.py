@@ -95,7 +95,6 @@ class LocalProjection(Problem[ProjectionDual, Never]):
         set_parts(self, floor=None if floor is None else self._as_floor(floor))
 
     def in_numbers(self) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it."""
         asked = {"matrix": self.matrix, "epsilon": self.epsilon, "floor": self.floor}
         return {"kind": "projection"} | asked
 

@@ -54,8 +54,6 @@ NOISE_SEED = 1  # another than of the blocks: sizes and noise would else be made
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """How blocks of one kind are drawn."""
-
     name: str  # The data set in whose place it stands
     # Of the log-normal sizes: median, and standard deviation of the logarithm
     median: float
@@ -351,7 +349,6 @@ def solve() -> Row:
 
 
 def census(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute; a quick run computes all of it."""
     return [solve]
 
 

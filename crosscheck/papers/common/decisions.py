@@ -76,20 +76,16 @@ class OwnTable:
 
     @property
     def title(self) -> str:
-        """What stands above the table."""
         return f"Your grid, {self.choice}"
 
     @property
     def fixed(self) -> Setting:
-        """The setting under which releases are timed."""
         return next(iter(self.rows.values()))
 
     def setting(self, row: str) -> Setting:
-        """Return the parameters of a row."""
         return self.rows[row]
 
     def printed(self, row: str) -> tuple[str, ...]:  # noqa: ARG002
-        """Return what is printed of a row: nothing."""
         return ()
 
 
@@ -160,8 +156,6 @@ EDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CensusBlocks:
-    """The blocks of data to decide on."""
-
     name: str  # Of the population, or of the file
     counts: Array  # (n, d)
     real: bool  # Whether they come from a file
@@ -264,24 +258,20 @@ def near(accuracy: float, printed: float, number: int) -> bool:
 
 
 def percent(holds: npt.NDArray[np.bool_]) -> float:
-    """Return how many of the conditions hold, in percent."""
     return 100 * float(np.mean(holds))
 
 
 @cache
 def population(name: str, blocks: int) -> Array:
-    """Return the blocks of a population, drawn once."""
     return POPULATIONS[name].draw(blocks)
 
 
 def synthetic_blocks(choice: str, blocks: int = common_population.BLOCKS) -> CensusBlocks:
-    """Return the blocks of the population that stands for a choice's data."""
     name = POPULATION[choice]
     return CensusBlocks(f"synthetic {name}", population(name, blocks), real=False)
 
 
 def read_blocks(choice: str, path: str) -> CensusBlocks:
-    """Return the blocks in a file; refused where their cells are not those of the choice."""
     return CensusBlocks(path, common_population.read_counts(path, CHOICES[choice].domain.cells), real=True)
 
 
@@ -406,7 +396,6 @@ def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
 
 
 def synthetic_threshold_blocks(blocks: int = common_census.BLOCKS) -> CensusBlocks:
-    """Return the blocks of the population that stands for the tracts."""
     return CensusBlocks("synthetic AgeGender", population("AgeGender", blocks), real=False)
 
 
@@ -439,7 +428,6 @@ def _of_file(name: str, path: str, setting: Setting | None) -> Row:
 
 
 def picture(axes: Axes, rows: Sequence[Row]) -> None:
-    """Draw Figure 1."""
     curves = {
         "chain": [row.chain[PLAIN] for row in rows],
         "chain, 3σ margin": [row.chain[SURE] for row in rows],

@@ -237,7 +237,6 @@ def two_copies() -> Row:
 
 
 def examples(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute; a quick run computes all of it."""
     return [partial(example) for example in (personal_privacy, equivalence, maximal, decomposition, two_copies)]
 
 
@@ -284,7 +283,6 @@ def family_with_bounds(name: str) -> Row:
 
 
 def tasks(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute, a family each."""
     return [partial(family_with_bounds, name) for name in FAMILIES]
 
 
@@ -316,8 +314,6 @@ def _outline(covariance: Array, centre: float) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One way to meet a wish."""
-
     name: str  # ``naive``, ``residual`` or ``joint``
     further: dm.LinearGaussianMechanism  # What it runs now, on top of the release
     total: float  # Squared privacy cost of the release and of that together

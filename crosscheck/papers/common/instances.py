@@ -53,8 +53,6 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyTable:
-    """One half of Tables 2 to 6."""
-
     number: int  # Of the table
     choice: str  # Between which mechanisms
     varied: str  # Which of `RHO`, `SHARE` and `LEVEL` the rows vary
@@ -65,7 +63,6 @@ class AccuracyTable:
 
     @property
     def title(self) -> str:
-        """What stands above the table."""
         return f"Table {self.number}, {self.choice}"
 
     def with_rows(self, printed: str) -> AccuracyTable:
@@ -73,11 +70,9 @@ class AccuracyTable:
         return replace(self, rows=parse_table(printed))
 
     def printed(self, row: str) -> tuple[str, ...]:
-        """Return what is printed of a row."""
         return self.rows[row]
 
     def setting(self, row: str) -> Setting:
-        """Return the parameters of a row."""
         numbers = {RHO: self.fixed.rho, SHARE: self.fixed.share, LEVEL: self.fixed.level}
         numbers[self.varied] = float(Fraction(row))
         return Setting(numbers[RHO], numbers[SHARE], numbers[LEVEL])
@@ -204,7 +199,6 @@ class Choice:
 
     @property
     def workloads(self) -> tuple[Workload, Workload]:
-        """What the two mechanisms answer."""
         primary, secondary = (workloads.marginals(self.domain, ways=ways) for ways in self.ways)
         return primary, secondary
 

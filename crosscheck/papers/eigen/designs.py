@@ -124,7 +124,6 @@ def completed_total(answer: Solution) -> float:
 
 
 def comparisons(quick: bool) -> list[Callable[[], Row]]:
-    """Return the comparisons of designs to make: 1024 cells, or 128."""
     cells = 128 if quick else 1024
     shape = (4, 4, 8) if quick else (8, 8, 16)
     ranges, tables = partial(ranges_design, cells), partial(two_way_marginals, shape)
@@ -145,12 +144,10 @@ def prefix_root(cells: int) -> Array:
 
 
 def ranges_design(cells: int) -> Workload:
-    """Return a workload with the Gram matrix of all ranges of ordered cells."""
     return workloads.from_gram(workloads.all_range_gram(cells))
 
 
 def two_way_marginals(shape: Shape) -> Workload:
-    """Return a workload with the Gram matrix of all two-way marginals of a shape."""
     return workloads.from_gram(workloads.marginals_gram(shape, ways=2), shape)
 
 
@@ -394,7 +391,6 @@ def _weigh_reduced(program: QueryWeighting, optimum: Interval, method: str, opti
 
 
 def reductions_rows(quick: bool) -> list[Callable[[], Row]]:
-    """Return the reductions to compare: 1024 cells, or 256."""
     return rows_of(256 if quick else 1024, (4, 8, 8) if quick else (8, 8, 16))
 
 

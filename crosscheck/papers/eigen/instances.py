@@ -107,7 +107,6 @@ class EigenInstance:
 
     @property
     def cells(self) -> int:
-        """Number of cells d."""
         return math.prod(self.shape)
 
     def errors(self, name: str, workload: Workload) -> Interval:
@@ -125,7 +124,6 @@ class EigenInstance:
         return min(totals), max(totals)
 
     def rival(self, name: str) -> LinearGaussianMechanism:
-        """Return a rival at squared privacy cost 1."""
         cells = workloads.total(self.cells)
         if name == WAVELET:
             return rivals.wavelet(cells, 1.0, self.shape)
@@ -227,7 +225,6 @@ def _marginals(kind: str, shape: Shape, tables: tuple[tuple[str, ...], ...]) -> 
 
 
 def prefixes(cells: int) -> Workload:
-    """Return a workload with the Gram matrix of all prefixes of ordered cells."""
     return workloads.from_gram(workloads.prefix_gram(cells))
 
 
@@ -249,7 +246,6 @@ def _ranges_of(shape: Shape, ways: int) -> Workload:
 
 
 def all_ranges(shape: Shape) -> Workload:
-    """Return a workload with the Gram matrix of all ranges."""
     return _ranges_of(shape, len(shape))
 
 
@@ -292,7 +288,6 @@ class SolvedInstance:
 
     @property
     def best(self) -> str:
-        """The rival of least error."""
         return min(self.rivals, key=lambda name: self.rivals[name])
 
     def factor(self, name: str) -> Interval:
@@ -356,22 +351,18 @@ def solve_row(name: str, instances: tuple[EigenInstance, ...]) -> Row:
 
 
 def row_of(name: str, readings: Sequence[SolvedInstance]) -> Row:
-    """Return a row of solved readings."""
     return Row({"name": name, "readings": readings}, parts=tuple(map(shown, readings)))
 
 
 def shown(reading: SolvedInstance) -> Row:
-    """Return the row of one solved instance."""
     return Row({"reading": reading}, reading.gap, reading.certified)
 
 
 def solve_shown(instance: EigenInstance) -> Row:
-    """Return the row of one instance, solved."""
     return shown(solve(instance))
 
 
 def ratio(one: Interval, other: Interval) -> Interval:
-    """Return the interval of a quotient of positive numbers."""
     return one[0] / other[1], one[1] / other[0]
 
 

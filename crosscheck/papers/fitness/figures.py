@@ -52,12 +52,10 @@ class ExchangeableNoise:
 
     @property
     def cell_variance(self) -> float:
-        """Variance of each cell's count."""
         return self.own + self.shared
 
     @property
     def total_variance(self) -> float:
-        """Variance of the sum of all counts."""
         return self.cells * (self.own + self.cells * self.shared)
 
     @property
@@ -133,12 +131,10 @@ class Figure:
     quick: tuple[tuple[int, int], ...]
 
     def tasks(self, quick: bool) -> list[Callable[[], Row]]:
-        """Return what to compute, a point each."""
         solved = self.quick if quick else self.solved
         return [partial(point, cells, target, (cells, target) in solved) for cells, target in self.points]
 
     def x(self, row: Row) -> int:
-        """Return the abscissa of a point."""
         return int(row.cells if self.varied == "d" else row.total_target)
 
 
@@ -201,7 +197,6 @@ def curve(privacy_cost: float) -> Row:
 
 
 def held_curve(privacy_cost: float, deltas: tuple[float, ...]) -> Row:
-    """Return a curve of which every ε has to be found again from its δ, where that δ is one."""
     again = all(
         delta <= 0 or abs(accounting.epsilon(privacy_cost, delta) / epsilon - 1) <= ROUNDING
         for epsilon, delta in zip(EPSILONS, deltas, strict=True)
@@ -210,7 +205,6 @@ def held_curve(privacy_cost: float, deltas: tuple[float, ...]) -> Row:
 
 
 def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
-    """Draw Figure 1: every curve, and on it the points of its row."""
     epsilons = np.linspace(0.0, LARGEST_EPSILON, STEPS)
     for row, colour in zip(rows, COLOURS, strict=False):
         deltas = [accounting.delta(row.privacy_cost, float(epsilon)) for epsilon in epsilons]
@@ -222,7 +216,6 @@ def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def draw_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
-    """Draw Figure 2 or 3 by closed forms."""
     xs = [figure.x(each) for each in rows]
     for name, colour in zip(CA_WEIGHTINGS, COLOURS[1:], strict=False):
         axes.plot(xs, [each.curves[name] for each in rows], "o-", ms=3.5, color=colour, label=name)

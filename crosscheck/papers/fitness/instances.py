@@ -36,7 +36,6 @@ class FitnessInstance:
 
 
 def readings(table: int, row: int) -> tuple[FitnessInstance, ...]:
-    """Return the definite instances that a row of a table may be of, at least one."""
     if table == 4:
         return (FitnessInstance("", _pl94),)
     if table == 9:
@@ -158,11 +157,9 @@ class RatioTable:
 
     @property
     def source(self) -> str:
-        """Paper and table."""
         return f"{FFU}, Table {self.number}"
 
     def printed(self, row: int) -> dict[str, str]:
-        """Return the texts of a row by mechanism."""
         return dict(zip(MECHANISMS, self.rows[row], strict=True))
 
     def said_of_total_error(self, row: int) -> str:

@@ -502,7 +502,6 @@ def _run_line(run: PublishedRun, optimum: Interval) -> str:
 
 
 def _sentence(found: InstanceVerdict) -> str:
-    """Return a verdict in words."""
     text = RATIO_LINES_WORDS[found.finding]
     if found.finding is Finding.ABOVE:
         text += f" by {100 * found.excess[0]:.2f} % to {100 * found.excess[1]:.2f} %"

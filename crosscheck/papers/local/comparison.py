@@ -162,7 +162,6 @@ def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable
 
 
 def by_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
-    """Return what to compute for Figure 2, at ε = 1."""
     sizes, usual = ((8, 64), QUICK_SECONDS) if quick else (SIZES, None)
     return [
         partial(solve, LocalInstance(name, size), 1.0, True, limit=limit or usual)
@@ -265,7 +264,6 @@ def solve_histograms(size: int, epsilon: float) -> Row:
 
 
 def histograms_rows(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute."""
     sizes = HISTOGRAMS_QUICK_SIZES if quick else HISTOGRAMS_SIZES
     return [partial(solve_histograms, size, epsilon) for size in sizes for epsilon in HISTOGRAMS_EPSILONS]
 

@@ -113,7 +113,6 @@ def time_steps(size: int) -> Row:
 
 
 def steps(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to time."""
     return [partial(time_steps, size) for size in (QUICK_STEP_SIZES if quick else STEP_SIZES)]
 
 
@@ -172,7 +171,6 @@ def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) ->
 
 
 def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute."""
     size, epsilons, seeds = (
         (QUICK_SIZE, QUICK_EPSILONS, INITIALISATION_QUICK_SEEDS)
         if quick
@@ -299,7 +297,6 @@ def solve_consistency(
 
 
 def consistency_rows(quick: bool, path: str | None = None, limit: float | None = None) -> list[Callable[[], Row]]:
-    """Return what to compute."""
     runs, usual = (QUICK_RUNS, QUICK_SECONDS) if quick else (RUNS, SECONDS)
     seconds = limit or usual
     return [

@@ -49,7 +49,6 @@ class LocalInstance:
 
     @property
     def queries(self) -> int:
-        """Number of queries, p."""
         bits = self.attributes
         three_way = 8 * math.comb(bits, 3)
         counts = {ALL_RANGE: self.size * (self.size + 1) // 2, ALL_MARGINALS: 3**bits, THREE_WAY: three_way}

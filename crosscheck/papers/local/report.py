@@ -90,7 +90,6 @@ def _proven(row: Row) -> str:
 
 
 def _summary(varied: str, rows: Sequence[Row]) -> str:
-    """Return what the rows say on the claims of sections 6.2 and 6.3."""
     best, best_of_all = (
         ", ".join(dict.fromkeys(comparison.best(row, names) for row in rows)) for names in (COMPARED, ALL_RIVALS)
     )

@@ -27,7 +27,6 @@ class Matrix:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and of columns."""
         return len(self.rows), len(self.rows[0])
 
     def times(self, other: Matrix) -> Matrix:
@@ -55,11 +54,9 @@ class Matrix:
         return Matrix(rows, self.exponent + other.exponent)
 
     def sizes(self) -> Matrix:
-        """Return the magnitudes of all entries."""
         return Matrix([[abs(entry) for entry in row] for row in self.rows], self.exponent)
 
     def plus(self, other: Matrix, factor: int = 1) -> Matrix:
-        """Return the sum, the other taken `factor` times."""
         least = min(self.exponent, other.exponent)
         own, more = self.exponent - least, other.exponent - least
         rows = [
@@ -69,21 +66,17 @@ class Matrix:
         return Matrix(rows, least)
 
     def over(self, other: Matrix) -> Matrix:
-        """Return these rows, then those of the other."""
         least = min(self.exponent, other.exponent)
         rows = [[entry << (each.exponent - least) for entry in row] for each in (self, other) for row in each.rows]
         return Matrix(rows, least)
 
     def transposed(self) -> Matrix:
-        """Return the matrix with rows for columns."""
         return Matrix([list(column) for column in zip(*self.rows, strict=True)], self.exponent)
 
     def squares(self) -> list[Fraction]:
-        """Return the sum of squares of every row."""
         return [power(sum(entry * entry for entry in row), 2 * self.exponent) for row in self.rows]
 
     def numbers(self) -> list[list[Fraction]]:
-        """Return the entries."""
         return [[power(entry, self.exponent) for entry in row] for row in self.rows]
 
     def paired(self, other: Matrix) -> Fraction:
@@ -92,7 +85,6 @@ class Matrix:
         return power(sum(sum(map(int.__mul__, one, two)) for one, two in pairs), self.exponent + other.exponent)
 
     def trace(self) -> Fraction:
-        """Return the sum of the diagonal."""
         return power(sum(row[index] for index, row in enumerate(self.rows)), self.exponent)
 
     def largest_sum(self) -> Fraction:
@@ -186,12 +178,10 @@ def power(whole: int, exponent: int) -> Fraction:
 
 
 def below(value: Fraction) -> Decimal:
-    """Return a number in decimals, rounded down."""
     return Context(15, ROUND_FLOOR).divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def above(value: Fraction) -> Decimal:
-    """Return a number in decimals, rounded up."""
     return Context(15, ROUND_CEILING).divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
@@ -225,7 +215,6 @@ class Given:
         return self.entries.get(name)
 
     def names(self) -> list[str]:
-        """Return all names, none of which is read by that."""
         return list(self.entries)
 
     def refuse_unread(self) -> None:
@@ -244,7 +233,6 @@ class Given:
         return found
 
     def part(self, name: str) -> Given:
-        """Return a part."""
         found = self.get(name)
         expect(isinstance(found, dict), f"it has no {name!r}")
         return self._within(name, [found])[0]
@@ -257,15 +245,12 @@ class Given:
         return self._within(name, found)
 
     def listed(self, name: str) -> list[Given]:
-        """Return a list of parts, which may have none."""
         return self.parts(name) if self.get(name) else []
 
     def number(self, name: str) -> Fraction:
-        """Return a number."""
         return power(*_parsed(self.get(name)))
 
     def vector(self, name: str, count: int | None = None) -> list[Fraction]:
-        """Return a list of numbers, as many as is said."""
         texts = self.get(name)
         if not isinstance(texts, list) or not texts:
             raise Refused(f"{name} must be a list of numbers")
@@ -294,7 +279,6 @@ class Given:
         )
 
     def optional_matrix(self, name: str, shape: Shape = (None, None)) -> Matrix | None:
-        """Return a matrix, None where there is none."""
         return None if self.get(name) is None else self.matrix(name, shape)
 
     def _within(self, name: str, found: list[Any]) -> list[Given]:

@@ -38,7 +38,6 @@ from .exact import Given, Matrix, departure, exp_above, exp_below, expect, root_
 
 
 def estimate_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
-    """Return the lower and the upper bound that an estimate and a residual of a file show."""
     workload = problem.matrix("workload").numbers()
     queries, cells = len(workload), len(workload[0])
     answers = problem.vector("answers", queries)
@@ -217,7 +216,6 @@ def projection_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fract
 
 
 def joint(nearest_to: Matrix, ratios: Matrix, sums: list[Fraction], most: Fraction) -> Fraction:
-    """Return what is proven without a floor."""
     proven = sum(sums, Fraction(0))
     for row, own in zip(ratios.numbers(), nearest_to.numbers(), strict=True):
         raised = sum((max(each, Fraction(0)) for each in row), Fraction(0))
@@ -229,7 +227,6 @@ def joint(nearest_to: Matrix, ratios: Matrix, sums: list[Fraction], most: Fracti
 
 
 def by_column(nearest_to: Matrix, floor: list[Fraction], sums: list[Fraction], most: Fraction) -> Fraction:
-    """Return what is proven with a floor."""
     proven = Fraction(0)
     for multiplier, column in zip(sums, zip(*nearest_to.numbers(), strict=True), strict=True):
         chosen = [min(max(own + multiplier, low), most * low) for own, low in zip(column, floor, strict=True)]

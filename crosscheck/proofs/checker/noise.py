@@ -67,7 +67,6 @@ def stated(problem: Given) -> tuple[Matrix, Matrix | None]:
 
 
 def moved(rows: Matrix, neighbours: Matrix | None) -> Matrix:
-    """Return what neighbours move of some rows."""
     return rows if neighbours is None else rows.times(neighbours)
 
 
@@ -267,7 +266,6 @@ POWERS = {"approximate": 1, "pure": 2}
 
 
 def weighting_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
-    """Return the lower and the upper bound that weights of a file show."""
     power = POWERS[problem.word("privacy", POWERS)]
     workload = problem.matrix("workload")
     cells = workload.shape[1]
@@ -283,7 +281,6 @@ def weighting_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fracti
 
 
 def achieved(costs: Costs, reach: list[list[Fraction]], weights: list[Fraction], power: int) -> Fraction:
-    """Return what weights achieve, brought to a sensitivity of 1."""
     total, spent = Fraction(0), [Fraction(0)] * len(reach[0])
     for (_, most), row, weight in zip(costs, reach, weights, strict=True):
         if any(row):

@@ -28,8 +28,6 @@ POSITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)  # so that no two texts ar
 
 
 class AskedTables:
-    """The tables of a problem, with their numbers."""
-
     def __init__(self, problem: Given) -> None:
         self.sizes = [int(size) for size in problem.vector("sizes")]
         expect(min(self.sizes) > 0 and self.sizes == problem.vector("sizes"), "sizes must be positive and whole")
@@ -50,7 +48,6 @@ class AskedTables:
         return {pair for table in self.tables for pair in table.items()}
 
     def matrix_of(self, axis: int, name: str) -> Matrix | None:
-        """Return queries of an attribute, None for its values."""
         return None if name == "values" else self.sets[name]
 
     def summed(self, variances: list[list[tuple[Fraction, int]]]) -> Fraction:
@@ -83,7 +80,6 @@ def position(text: object, count: int) -> int:
 
 
 def by_attribute(given: Given, count: int) -> dict[int, Given]:
-    """Return what a file says of attributes, where it says anything."""
     found = given.get("attributes")
     if found is None:
         return {}
@@ -103,7 +99,6 @@ def by_key(given: Given, classes: list[int]) -> dict[Key, Given]:
 
 
 def level(block: Given) -> Fraction:
-    """Return the variance of noise in a block of one coordinate."""
     found = block.number("level")
     expect(found > 0, "level must be positive")
     return found
@@ -158,7 +153,6 @@ class Classes:
         ]
 
     def cases(self, table: Table) -> list[tuple[Group, ...]]:
-        """Return every choice of a group for each attribute of a table."""
         return list(product(*(self.groups[pair] for pair in table.items())))
 
     def parts(self, table: Table, case: tuple[Group, ...]) -> list[tuple[Key, Part, Fraction, Fraction]]:
@@ -225,7 +219,6 @@ class Classes:
                         )
 
     def labels_of(self, axis: int) -> Sequence[int]:
-        """Return the class of each value of an attribute."""
         return self.labels.get(axis) or (0,) * self.asked.sizes[axis]
 
     def _groups(self, axis: int, name: str) -> list[Group]:
@@ -350,7 +343,6 @@ class _Noise:
         self.costs = [shared * each for each in lengths]
 
     def variance(self, seen: Part) -> Fraction:
-        """Return the variance of s."""
         if seen not in self.known:
             row = Matrix([[*seen[0]]], seen[1])
             found = row if self.inverse is None else row.times(self.inverse)
@@ -528,7 +520,6 @@ def _products(table: dict[int, str], pairs: tuple[Pair, ...]) -> list[tuple[Key,
 
 
 def split_lower(asked: AskedTables, given: Given) -> Fraction:
-    """Return what products of weights prove."""
     named, sums = by_attribute(given, len(asked.sizes)), dict[Key, Fraction]()
     looks = {pair: _trace(asked, *pair, named.get(pair[0])) for pair in asked.used()}
     weights = asked.numbers if asked.weighs else given.nonnegative("weights", len(asked.tables))
@@ -610,7 +601,6 @@ FACTORS = {
 
 
 def product_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
-    """Return the lower and the upper bound that the factors of a file show."""
     known = FACTORS[problem.word("kind", FACTORS)]
     factors = problem.parts("factors")
     noises, weights = (each.parts("factors", len(factors)) for each in (upper, lower))
