@@ -28,25 +28,10 @@ if TYPE_CHECKING:
     from dualmech.crosscheck.leaderboard import Entry, Standing
 
 
+@options.poses()
 def solve(
     context: typer.Context,
     workload: options.Workload,
-    problem: options.Problem = options.FITNESS,
-    targets: options.Targets = None,
-    moe: options.Margins = None,
-    z: options.Quantile = None,
-    weights: options.Weights = None,
-    design: options.Design = None,
-    privacy: options.Kind = None,
-    t1: options.CostSharpness = None,
-    t2: options.VarianceSharpness = None,
-    total_weight: options.TotalWeight = None,
-    rho: options.Rho = None,
-    cap: options.Caps = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    neighbours: options.Neighbours = None,
-    geometry: options.Geometry = "auto",
     layer: Annotated[Layer, typer.Option(help="The library's own solver, or the CVXPY program.")] = Layer.FAST,
     backend: Annotated[
         str | None, typer.Option(help="CVXPY backend of the reference layer. [default: CLARABEL]")
@@ -128,24 +113,10 @@ def _posed(request: Request, on_matrix: bool, proved: bool) -> Any:
     return posed
 
 
+@options.poses("cap")
 def judge(
     context: typer.Context,
     workload: options.Workload,
-    problem: options.Problem = options.FITNESS,
-    targets: options.Targets = None,
-    moe: options.Margins = None,
-    z: options.Quantile = None,
-    weights: options.Weights = None,
-    design: options.Design = None,
-    privacy: options.Kind = None,
-    t1: options.CostSharpness = None,
-    t2: options.VarianceSharpness = None,
-    total_weight: options.TotalWeight = None,
-    rho: options.Rho = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    neighbours: options.Neighbours = None,
-    geometry: options.Geometry = "auto",
     covariance: Annotated[
         str | None,
         typer.Option(
@@ -194,16 +165,11 @@ def judge(
 
         _leave_judged(capping.judge_waste(context, str(workload), mechanism, output), tol, found=True)
     request = request_of(context)
-    if problem != "fitness" and (rho is not None or epsilon is not None):
-        raise UsageError(
-            f"--rho and --epsilon belong to solve; judge takes an answer to --problem {problem} at "
-            f"sensitivity 1, and reports another one scaled to it"
-        )
     request.refuse_foreign(**given)
     kinds = [kind for kind, path in given.items() if path is not None]
     if len(kinds) != 1:
         either = "either --covariance FILE or --strategy FILE"
-        wanted = "--query-weights FILE" if problem == "weighting" else either
+        wanted = "--query-weights FILE" if request.problem == "weighting" else either
         raise UsageError(f"give {wanted}: the answer to judge")
     path = str(given[kinds[0]])
     with passing("reading") as line:
@@ -360,6 +326,7 @@ def leave(*judged: tuple[Certificate, float]) -> NoReturn:
 # The command ``verify``: whether a proof file shows what it says, and of which problem.
 
 
+@options.poses("geometry")
 def verify(
     context: typer.Context,
     proof: Annotated[str, typer.Argument(metavar="PROOF", help="File that solve --prove wrote.")],
@@ -367,15 +334,6 @@ def verify(
         str | None,
         typer.Argument(metavar="[WORKLOAD]", help="Whether the proof is of this workload, with the options below."),
     ] = None,
-    problem: options.Problem = options.FITNESS,
-    targets: options.Targets = None,
-    moe: options.Margins = None,
-    z: options.Quantile = None,
-    weights: options.Weights = None,
-    rho: options.Rho = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    neighbours: options.Neighbours = None,
 ) -> None:
     """Check a proof in whole numbers, with nothing but Python's own arithmetic."""
     with passing("checking") as line:
@@ -454,18 +412,11 @@ def plot(
 # The command ``explain``: its options, and where the explanation goes.
 
 
+@options.poses("z", "cap")
 def explain(
     context: typer.Context,
     workload: options.Asked,
     problem: options.ExplainedProblem = options.FITNESS_EXPLAINED,
-    targets: options.Targets = None,
-    moe: options.Margins = None,
-    weights: options.Weights = None,
-    design: options.Design = None,
-    privacy: options.Kind = None,
-    t1: options.CostSharpness = None,
-    t2: options.VarianceSharpness = None,
-    total_weight: options.TotalWeight = None,
     rho: options.AnyRho = None,
     epsilon: options.AnyEpsilon = None,
     delta: options.AnyDelta = None,
@@ -474,8 +425,6 @@ def explain(
     released: options.Released = None,
     answers: options.Answers = None,
     total: options.Total = None,
-    neighbours: options.Neighbours = None,
-    geometry: options.Geometry = "auto",
     layer: Annotated[Layer, typer.Option(help="Whose answer, and of the reference layer whose program.")] = Layer.FAST,
     formulation: Annotated[
         str | None, typer.Option(help="Which program of the reference layer. [default: its first]")

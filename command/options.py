@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
@@ -67,181 +69,6 @@ def refuse_unused(context: typer.Context, used: Collection[str], whose: str) -> 
     for name in given(context):
         if name not in used:
             raise UsageError(f"{spelt(name)} is not for {whose}")
-
-
-class Use(NamedTuple):
-    """When a command reads some of its options: what must hold of all of them, and what to say where it does not."""
-
-    options: tuple[str, ...]
-    when: Callable[[Mapping[str, object]], bool]
-    words: str  # after the name of the option
-    commands: tuple[str, ...] = ()  # all that have the options, if none is named
-
-
-def _judges_a_file(given: Mapping[str, object]) -> bool:
-    return not any(given[name] for name in ("covariance", "strategy", "query_weights"))
-
-
-OF_THE_FAST_LAYER = "belongs to --layer fast without --refine"
-
-USES = (
-    Use(
-        ("backend",),
-        lambda given: given["layer"] == "reference",
-        "belongs to --layer reference; the fast layer has none",
-    ),
-    Use(
-        ("formulation",),
-        lambda given: given["layer"] == "reference",
-        "belongs to --layer reference; the fast layer has none",
-    ),
-    Use(
-        ("method", "start", "time_limit"),
-        lambda given: given["layer"] == "fast" and not given["refine"],
-        OF_THE_FAST_LAYER,
-        ("solve",),
-    ),
-    Use(
-        ("targets", "moe", "weights", "rho", "epsilon", "delta", "neighbours", "problem", "z"),
-        lambda given: given["workload"] is not None,
-        "poses a problem, and such options need a WORKLOAD, which the proof is to be of",
-        ("verify",),
-    ),
-    Use(
-        ("geometry",), lambda given: given["problem"] in ON_GEOMETRY, f"belongs to --problem {' or '.join(ON_GEOMETRY)}"
-    ),
-    Use(("z",), lambda given: given["moe"] is not None, "is for --moe", ("verify",)),
-    Use(
-        ("z",),
-        lambda given: given["moe"] is not None or _judges_a_file(given),
-        "is for --moe: the verdict on an answer has no margins",
-        ("judge",),
-    ),
-    Use(("delta",), lambda given: given["epsilon"] is not None, "is for --epsilon", ("verify", "explain")),
-    Use(
-        ("delta",),
-        lambda given: given["epsilon"] is not None or _judges_a_file(given),
-        "is for --epsilon: the verdict on an answer has no other",
-        ("judge",),
-    ),
-    Use(
-        ("output",),
-        lambda given: given["mechanism"] is not None,
-        "belongs to --mechanism: it writes the better one",
-        ("judge",),
-    ),
-    Use(
-        ("output", "allow_empty"),
-        lambda given: not given["dry_run"],
-        "is not for --dry-run, which reads no record and writes nothing",
-        ("release",),
-    ),
-    Use(
-        ("jobs",),
-        lambda given: given["dask"] is None,
-        "is for this machine; a Dask cluster has as many as it has workers",
-        ("sweep",),
-    ),
-)
-"""Every option that some way of calling a command does not read; those of a family of problems are in its record."""
-
-
-STUDIES = "For studies"
-"""Under what the help lists the commands that an office has no use for."""
-
-OTHERS = "For other problems"
-
-PANELS: dict[str, tuple[str, ...]] = {
-    "What is asked": ("targets", "moe", "cap", "z", "neighbours", "level", "simultaneous", "problem"),
-    "Privacy": ("rho", "epsilon", "delta", "ledger"),
-    "What is written": ("output", "prove", "latex", "fitted", "dry_run"),
-    OTHERS: (
-        *("weights", "design", "privacy", "query_weights", "criterion", "prior", "released", "answers", "total"),
-        *("t1", "t2", "total_weight"),
-    ),
-    "For experts": (
-        *("tol", "refine", "layer", "backend", "method", "formulation", "geometry", "start", "time_limit"),
-        "threads",
-        *("allow_empty", "help"),
-    ),
-}
-"""By group, the options of commands that have many, in the order of their help."""
-
-WRITTEN = "dualmech.written"  # under which a command keeps the arguments that it was given
-
-MANY = 8  # options from which a command's are grouped
-
-
-class Checked(TyperCommand):
-    """A command that refuses, by name and before any work, an option that was given and that nothing would read.
-
-    Its help shows many options by groups, those for experts last, and where a problem is named only those of it.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep what was written, for the help, which is shown before anything is read."""
-        ctx.meta[WRITTEN] = [*args]
-        return super().parse_args(ctx, args)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, then options by group."""
-        named = _problem_named(ctx.meta.get(WRITTEN, []))
-        panels = {name: title for title, names in PANELS.items() for name in names}
-        options = [each for each in self.get_params(ctx) if each.param_type_name == "option"]
-        found: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{title: [] for title in PANELS}}
-        for each in self.get_params(ctx):
-            record = each.get_help_record(ctx)
-            if record is None or named not in (None, *owners_of(str(each.name), named)):
-                continue
-            grouped = panels.get(str(each.name), "Options") if len(options) > MANY else "Options"
-            found["Arguments" if each not in options else grouped].append(record)
-        for title, records in found.items():
-            if records:
-                own = f"For {named}" if named is not None and title == OTHERS else title
-                with formatter.section(own):
-                    formatter.write_dl(records)
-
-    def invoke(self, ctx: Any) -> object:
-        """Refuse such options, then run the command."""
-        own = given(ctx)
-        for use in USES:
-            mine = not use.commands or self.name in use.commands
-            for name in use.options:
-                if mine and name in own and not use.when(ctx.params):
-                    raise UsageError(f"{spelt(name)} {use.words}")
-        return super().invoke(ctx)
-
-
-def owners_of(option: str, otherwise: str | None = None) -> list[str | None]:
-    return [family.name for family in FAMILIES if option in family.options] or [otherwise]
-
-
-def _problem_named(written: list[str]) -> str | None:
-    line = " ".join(written).replace("--problem=", "--problem ").split()
-    named = [after for word, after in pairwise(line) if word == "--problem"]
-    return named[-1] if named and named[-1] in [*Explained] else None
-
-
-class Grouped(TyperGroup):
-    """The command itself, whose help lists what an office and a researcher use, then what is for studies."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by group, in the order in which they were added."""
-        found: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            own: Any = self.get_command(ctx, name)
-            title = own.rich_help_panel if isinstance(own.rich_help_panel, str) else "Commands"
-            found.setdefault(title, []).append((name, own.get_short_help_str(formatter.width)))
-        for title, records in found.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-def tolerance(given: float | None) -> float | None:
-    """Return a gap to prove; one that every answer meets, or none, is refused."""
-    if given is not None and not 0 < given < math.inf:
-        raise InvalidInputError(f"tol must be positive and finite, got {given:g}")
-    return given
 
 
 def fraction(text: str) -> Fraction:
@@ -377,3 +204,231 @@ Geometry = Annotated[
         "--geometry", help="fitness, variance: how noise is evaluated, auto, dense, blocks, product, split or stream."
     ),
 ]
+
+POSING: dict[str, tuple[Any, object]] = {
+    "problem": (Problem, FITNESS),
+    "targets": (Targets, None),
+    "moe": (Margins, None),
+    "z": (Quantile, None),
+    "weights": (Weights, None),
+    "design": (Design, None),
+    "privacy": (Kind, None),
+    "t1": (CostSharpness, None),
+    "t2": (VarianceSharpness, None),
+    "total_weight": (TotalWeight, None),
+    "rho": (Rho, None),
+    "cap": (Caps, None),
+    "epsilon": (Epsilon, None),
+    "delta": (Delta, None),
+    "neighbours": (Neighbours, None),
+    "geometry": (Geometry, "auto"),
+}
+"""The options that pose a problem, with their defaults: what `Request` holds besides the workload."""
+
+
+def poses(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command, after its workload, the options of `POSING` but those named, or its own in their place.
+
+    Their values are in its context: `request_of` reads them there.
+    """
+
+    def widened(command: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            command(**{name: given[name] for name in own})
+
+        parameters: dict[str, inspect.Parameter] = {}
+        for name, parameter in own.items():
+            parameters.setdefault(name, parameter)
+            if name == "workload":
+                for posed, (kind, default) in POSING.items():
+                    fresh = inspect.Parameter(posed, parameter.kind, default=default, annotation=kind)
+                    parameters |= {} if posed in without else {posed: own.get(posed, fresh)}
+        vars(run)["__signature__"] = inspect.Signature([*parameters.values()])
+        run.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+        return run
+
+    return widened
+
+
+class Use(NamedTuple):
+    """When a command reads some of its options: what must hold of all of them, and what to say where it does not."""
+
+    options: tuple[str, ...]
+    when: Callable[[Mapping[str, object]], bool]
+    words: str  # after the name of the option
+    commands: tuple[str, ...] = ()  # all that have the options, if none is named
+
+
+def _judges_a_file(given: Mapping[str, object]) -> bool:
+    return not any(given[name] for name in ("covariance", "strategy", "query_weights"))
+
+
+OF_THE_FAST_LAYER = "belongs to --layer fast without --refine"
+
+USES = (
+    Use(
+        ("backend",),
+        lambda given: given["layer"] == "reference",
+        "belongs to --layer reference; the fast layer has none",
+    ),
+    Use(
+        ("formulation",),
+        lambda given: given["layer"] == "reference",
+        "belongs to --layer reference; the fast layer has none",
+    ),
+    Use(
+        ("method", "start", "time_limit"),
+        lambda given: given["layer"] == "fast" and not given["refine"],
+        OF_THE_FAST_LAYER,
+        ("solve",),
+    ),
+    Use(
+        tuple(POSING),
+        lambda given: given["workload"] is not None,
+        "poses a problem, and such options need a WORKLOAD, which the proof is to be of",
+        ("verify",),
+    ),
+    Use(
+        ("geometry",), lambda given: given["problem"] in ON_GEOMETRY, f"belongs to --problem {' or '.join(ON_GEOMETRY)}"
+    ),
+    Use(("z",), lambda given: given["moe"] is not None, "is for --moe", ("verify",)),
+    Use(
+        ("z",),
+        lambda given: given["moe"] is not None or _judges_a_file(given),
+        "is for --moe: the verdict on an answer has no margins",
+        ("judge",),
+    ),
+    Use(("delta",), lambda given: given["epsilon"] is not None, "is for --epsilon", ("verify", "explain")),
+    Use(
+        ("delta",),
+        lambda given: given["epsilon"] is not None or _judges_a_file(given),
+        "is for --epsilon: the verdict on an answer has no other",
+        ("judge",),
+    ),
+    Use(
+        ("rho", "epsilon"),
+        lambda given: given["problem"] == "fitness" or _judges_a_file(given),
+        "belongs to solve; but for fitness, judge takes an answer at sensitivity 1, and reports another scaled to it",
+        ("judge",),
+    ),
+    Use(
+        ("output",),
+        lambda given: given["mechanism"] is not None,
+        "belongs to --mechanism: it writes the better one",
+        ("judge",),
+    ),
+    Use(
+        ("output", "allow_empty"),
+        lambda given: not given["dry_run"],
+        "is not for --dry-run, which reads no record and writes nothing",
+        ("release",),
+    ),
+    Use(
+        ("jobs",),
+        lambda given: given["dask"] is None,
+        "is for this machine; a Dask cluster has as many as it has workers",
+        ("sweep",),
+    ),
+)
+"""Every option that some way of calling a command does not read; those of a family of problems are in its record."""
+
+
+STUDIES = "For studies"
+"""Under what the help lists the commands that an office has no use for."""
+
+OTHERS = "For other problems"
+
+PANELS: dict[str, tuple[str, ...]] = {
+    "What is asked": ("targets", "moe", "cap", "z", "neighbours", "level", "simultaneous", "problem"),
+    "Privacy": ("rho", "epsilon", "delta", "ledger"),
+    "What is written": ("output", "prove", "latex", "fitted", "dry_run"),
+    OTHERS: (
+        *("weights", "design", "privacy", "query_weights", "criterion", "prior", "released", "answers", "total"),
+        *("t1", "t2", "total_weight"),
+    ),
+    "For experts": (
+        *("tol", "refine", "layer", "backend", "method", "formulation", "geometry", "start", "time_limit"),
+        "threads",
+        *("allow_empty", "help"),
+    ),
+}
+"""By group, the options of commands that have many, in the order of their help."""
+
+WRITTEN = "dualmech.written"  # under which a command keeps the arguments that it was given
+
+MANY = 8  # options from which a command's are grouped
+
+
+class Checked(TyperCommand):
+    """A command that refuses, by name and before any work, an option that was given and that nothing would read.
+
+    Its help shows many options by groups, those for experts last, and where a problem is named only those of it.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep what was written, for the help, which is shown before anything is read."""
+        ctx.meta[WRITTEN] = [*args]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then options by group."""
+        named = _problem_named(ctx.meta.get(WRITTEN, []))
+        panels = {name: title for title, names in PANELS.items() for name in names}
+        options = [each for each in self.get_params(ctx) if each.param_type_name == "option"]
+        found: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{title: [] for title in PANELS}}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
+            if record is None or named not in (None, *owners_of(str(each.name), named)):
+                continue
+            grouped = panels.get(str(each.name), "Options") if len(options) > MANY else "Options"
+            found["Arguments" if each not in options else grouped].append(record)
+        for title, records in found.items():
+            if records:
+                own = f"For {named}" if named is not None and title == OTHERS else title
+                with formatter.section(own):
+                    formatter.write_dl(records)
+
+    def invoke(self, ctx: Any) -> object:
+        """Refuse such options, then run the command."""
+        own = given(ctx)
+        for use in USES:
+            mine = not use.commands or self.name in use.commands
+            for name in use.options:
+                if mine and name in own and not use.when(ctx.params):
+                    raise UsageError(f"{spelt(name)} {use.words}")
+        return super().invoke(ctx)
+
+
+def owners_of(option: str, otherwise: str | None = None) -> list[str | None]:
+    return [family.name for family in FAMILIES if option in family.options] or [otherwise]
+
+
+def _problem_named(written: list[str]) -> str | None:
+    line = " ".join(written).replace("--problem=", "--problem ").split()
+    named = [after for word, after in pairwise(line) if word == "--problem"]
+    return named[-1] if named and named[-1] in [*Explained] else None
+
+
+class Grouped(TyperGroup):
+    """The command itself, whose help lists what an office and a researcher use, then what is for studies."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by group, in the order in which they were added."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            own: Any = self.get_command(ctx, name)
+            title = own.rich_help_panel if isinstance(own.rich_help_panel, str) else "Commands"
+            found.setdefault(title, []).append((name, own.get_short_help_str(formatter.width)))
+        for title, records in found.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def tolerance(given: float | None) -> float | None:
+    """Return a gap to prove; one that every answer meets, or none, is refused."""
+    if given is not None and not 0 < given < math.inf:
+        raise InvalidInputError(f"tol must be positive and finite, got {given:g}")
+    return given

@@ -130,8 +130,6 @@ class Run:
     def problem(self) -> str:
         """Digest of what is asked; that of files is their contents, whatever they are called."""
         asked = {name: value for name, value in asdict(self).items() if name not in (*_HOW, "pattern", "size")}
-        if self.rho is None:
-            del asked["rho"]  # as in files that were written before there was one
         if self.epsilon is not None and self.family != LOCAL:
             asked["conversion"] = "zCDP"
         return _digest(asked)
@@ -368,8 +366,6 @@ def _row(line: bytes) -> Row:
     if not isinstance(row, dict):
         raise ValueError("it is not an object")
     for name, kinds in FIELDS.items():
-        if name == "rho":
-            row.setdefault(name, None)  # of files that were written before there was one
         if name not in row:
             raise ValueError(f"{name} is missing")
         value = row[name]

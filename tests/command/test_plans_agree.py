@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import accounting, crosscheck
+from dualmech.command import options
 from dualmech.command.main import app
 from dualmech.command.options import UsageError
+from dualmech.command.request import Request
 from dualmech.solution import Asked, HardLimits
 
 ASKED = """title = "Ages | sexes"
@@ -206,10 +209,11 @@ def test_a_plan_costs_no_more_than_was_asked(folder: Path) -> None:
         ("solve prefix:4 --weights 2", "--weights belongs to --problem variance"),
         ("judge prefix:4 --covariance c.npy --z 2", "--z is for --moe"),
         ("judge prefix:4 --covariance c.npy --delta 1e-6", "--delta is for --epsilon"),
+        ("judge prefix:4 --problem variance --rho 1 --covariance c.npy", "--rho belongs to solve"),
         ("judge prefix:4 --covariance c.npy -o b.npz", "--output belongs to --mechanism"),
         ("judge prefix:4 --mechanism c.npy --targets 3", "--targets is not for --mechanism"),
         ("verify p.json --problem variance", "--problem poses a problem"),
-        ("verify p.json --z 2", "--z poses a problem"),
+        ("verify p.json --design haar", "--design poses a problem"),
         ("verify p.json prefix:4 --delta 1e-6", "--delta is for --epsilon"),
         ("explain prefix:2 --delta 1e-6", "--delta is for --epsilon"),
         ("explain prefix:2 --formulation schur", "--formulation belongs to --layer reference"),
@@ -223,3 +227,7 @@ def test_options_that_nothing_reads(line: str, told: str, tmp_path: Path, monkey
     np.save("c.npy", np.eye(4))
     found = run(*line.split())
     assert isinstance(found.exception, UsageError) and str(found.exception).startswith(told), found.exception
+
+
+def test_every_option_that_poses_a_problem_is_part_of_the_request() -> None:
+    assert ["workload", *options.POSING] == [each.name for each in dataclasses.fields(Request)]

@@ -333,12 +333,25 @@ class TestCommand:
         assert run("verify", path, "marginals:2x3:1", "--problem", "variance").exit_code == 3
         assert run("verify", path, "prefix:6", "--problem", "variance").exit_code == 3
 
-    def test_replaced_records_are_proven_on_a_matrix(self, tmp_path: Path) -> None:
-        path, asked = str(tmp_path / "proof.json"), ("marginals:2x3:1,2", "--neighbours", "replace")
-        assert run("solve", *asked, "--prove", path).exit_code == 0
-        assert run("verify", path, *asked).exit_code == 0
-        assert run("verify", path, asked[0]).exit_code == 3
-        refused = run("solve", *asked, "--geometry", "blocks", "--prove", path)
+    @pytest.mark.parametrize(
+        ("asked", "other"),
+        [
+            ("marginals:2x3:1,2 --neighbours replace", "--neighbours add-remove"),
+            ("prefix:4 --problem weighting --design haar", "--design tree"),
+            ("prefix:4 --problem weighting --privacy pure", "--privacy approximate"),
+            ("prefix:4 --problem variance --weights 2", "--weights 3"),
+            ("marginals:2x3:0,1 --rho 1/2 --cap 0=3", "--cap 0=2"),
+        ],
+    )
+    def test_verify_takes_what_solve_takes(self, asked: str, other: str, tmp_path: Path) -> None:
+        path = str(tmp_path / "proof.json")
+        assert run("solve", *asked.split(), "--prove", path).exit_code == 0
+        assert run("verify", path, *asked.split()).exit_code == 0
+        assert run("verify", path, *asked.split()[:-2], *other.split()).exit_code == 3
+
+    def test_replaced_records_are_proven_on_a_matrix_alone(self) -> None:
+        asked = "marginals:2x3:1,2 --neighbours replace --geometry blocks"
+        refused = run("solve", *asked.split(), "--prove", "p.json")
         assert "not of replaced ones" in str(refused.exception)
 
     def test_what_cannot_be_proven_is_refused_before_any_work(

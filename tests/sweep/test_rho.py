@@ -1,4 +1,4 @@
-"""ρ as an axis of sweeps: fractions, kept exactly, and what was written before there was one."""
+"""ρ as an axis of sweeps: fractions, kept exactly."""
 
 from __future__ import annotations
 
@@ -25,12 +25,9 @@ def test_every_family_that_spends_takes_it(tmp_path: Path) -> None:
     assert runs[3].state(runs[3].read())[1] == 0.5
 
 
-def test_digests_stay_where_none_is_named() -> None:
+def test_it_is_part_of_what_is_asked() -> None:
     plain, other = Run("fitness", "prefix:4", "prefix:4"), Run("fitness", "prefix:4", "prefix:4", rho="1/20")
-    assert plain.digest != other.digest
-    row = plain.row()
-    del row["rho"]
-    assert Run.of(row) == plain
+    assert plain.problem != other.problem and Run.of(other.row()) == other
 
 
 @pytest.mark.parametrize(
