@@ -26,7 +26,7 @@ from dualmech.mechanisms.privacy import SHOWN_DELTA
 from dualmech.neighbours import Relation
 from dualmech.progress import Status
 from dualmech.publishing.specification import Specification
-from dualmech.solution import judged_solution, retold
+from dualmech.solution import HardLimits, judged_solution, retold
 from dualmech.watching import Line, passing
 
 TOLERANCES = {Layer.FAST: 1e-6, Layer.REFERENCE: 1e-4}
@@ -58,7 +58,7 @@ def solve_capped(
         if output is not None:
             line.say("writing")
             answer.save(output)
-        proofs = [] if prove is None else _proofs(answer, prove, line)
+        proofs = [] if prove is None else _proofs(answer, found.limits, prove, line)
     out = printing.console()
     certificate = answers.solution_report(out, answer, request.terms, width)
     for said in proofs:
@@ -88,11 +88,10 @@ def _searched(asked: Search, width: float, layer: Layer, z: float) -> Capped:
         ) from error
 
 
-def _proofs(answer: dm.Solution, path: str, line: Line) -> list[str]:
+def _proofs(answer: dm.Solution, limits: HardLimits, path: str, line: Line) -> list[str]:
     """Write two proofs in whole numbers, of the factor from above and from below, and say what they show."""
     line.say("proving")
-    limits, problem = answer.limits, answer.problem
-    lower = limits.below(problem)
+    lower = limits.below(answer.problem)
     tight = judged_solution(lower, lower.feasible(answer.primal), limits.dual, tol=answer.tol, otherwise=Status.GIVEN)
     above, below = dm.prove(answer), dm.prove(tight)
     second = str(Path(path).with_suffix(".below.json"))

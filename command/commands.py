@@ -101,7 +101,7 @@ def solve(
     leave(*((each.certificate, each.tol) for each in (answer, *stages)))
 
 
-def _posed(request: Request, on_matrix: bool, proved: bool) -> Any:
+def _posed(request: Request, on_matrix: bool, proved: bool) -> AnyProblem:
     """State the problem, on a matrix where the solver or the proof needs one."""
     posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
     if proved:
@@ -271,7 +271,7 @@ def request_of(context: typer.Context, kind: type[Request] | None = None, **give
     return chosen(**{name: context.params[name] for name in known if name in context.params} | given).specified()
 
 
-def _started(path: str) -> Any:
+def _started(path: str) -> Solution:
     from dualmech.command import inputs
 
     found = inputs.read_solution(path)

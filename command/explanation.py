@@ -207,9 +207,9 @@ class AnyRequest(Request):
     def by_epsilon_alone(self) -> bool:
         return self.pure or self.problem in LOCAL
 
-    def state(self, geometry: str | None = None) -> Any:
+    def state(self, geometry: str | None = None) -> AnyProblem:
         """Read everything and state the problem, unless it is too large to be explained."""
-        own: dict[str, Callable[[], Any]] = {
+        own: dict[str, Callable[[], AnyProblem]] = {
             "common": self._common,
             "reuse": self._reuse,
             "local": self._local,

@@ -15,7 +15,8 @@ from dualmech.command.options import Privacy, UsageError
 from dualmech.crosscheck.families import POSED, Family
 from dualmech.crosscheck.printing import Terms, neighbours_name
 from dualmech.errors import InvalidInputError
-from dualmech.neighbours import Relation
+from dualmech.neighbours import NeighboursLike, Relation
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
@@ -36,7 +37,7 @@ class Search(NamedTuple):
     targets: Any
     caps: Any
     cost: float
-    neighbours: Any
+    neighbours: NeighboursLike
     geometry: str
 
 
@@ -207,7 +208,7 @@ class Request:
             )
         return replace(self, neighbours=asked if own is None else own)
 
-    def state(self, geometry: str | None = None) -> Any:
+    def state(self, geometry: str | None = None) -> AnyProblem:
         """Read everything and state the problem, on a geometry of one's own if that is named.
 
         Raises `UsageError` where limits that are hard make it a search for a factor; `search` states that.
@@ -217,7 +218,7 @@ class Request:
             raise UsageError("hard limits at a given privacy belong to solve: they are a search, not one problem")
         return request._stated(geometry or self.geometry)
 
-    def _stated(self, geometry: str) -> Any:
+    def _stated(self, geometry: str) -> AnyProblem:
         validate.positive_number(z=self.terms.z)
         if self.delta is not None:
             validate.probability(delta=self.delta)
@@ -257,7 +258,7 @@ class Request:
         workload, changes = self._data(matrix=True)
         return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=changes)
 
-    def _data(self, matrix: bool = False) -> tuple[Workload, Any]:
+    def _data(self, matrix: bool = False) -> tuple[Workload, NeighboursLike]:
         """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
         workload = self._read()
         given = reachable(workload, self._moves())

@@ -192,7 +192,7 @@ class Solution(Displayed, Generic[Dual, Made]):
         return self.certificate.gap
 
     @property
-    def limits(self) -> Any:
+    def limits(self) -> HardLimits | None:
         """What was hard as well as a budget, with the factor on the rest (`HardLimits`); None where nothing was."""
         return None if self.asked is None else self.asked.limits
 

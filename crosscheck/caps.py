@@ -6,12 +6,13 @@ import contextlib
 import copy
 import math
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import accounting, fast, reference, validate
 from dualmech.certificate import Certificate
@@ -28,7 +29,7 @@ from dualmech.workloads.base import Workload, check_workload
 STEPS = 60  # tangents, each a problem solved
 FAR = 1e6  # factor at which the targets of the others count for nothing
 DOWN = 16.0  # by what the factor falls where a line says nothing of it
-LAYERS = {"fast": fast.solve, "reference": reference.solve}
+LAYERS: dict[str, Callable[..., Solution]] = {"fast": fast.solve, "reference": reference.solve}
 
 
 LISTED = 6  # most caps that a message names
@@ -86,8 +87,8 @@ class Capped(Displayed):
     @property
     def limits(self) -> HardLimits:
         """What was hard, as the answer's file keeps it."""
-        found: HardLimits = self.answer.limits
-        return found
+        assert self.answer.limits is not None
+        return self.answer.limits
 
     @property
     def mechanism(self) -> GaussianPrivacy:
@@ -163,7 +164,7 @@ def capped(
 
 def posed(
     workload: Workload, targets: object, caps: object, neighbours: NeighboursLike, geometry: str
-) -> tuple[FitnessForUse, Any]:
+) -> tuple[FitnessForUse, npt.NDArray[np.bool_]]:
     """Return the problem at a factor of 1, and which of its numbers are caps; refused as `capped` says."""
     check_workload(workload)
     held: dict[Hashable, float] = {**validate.mapping("names to positive numbers", caps=caps)}
@@ -181,7 +182,7 @@ def posed(
     return _stated(workload, own, held, others, neighbours, geometry)
 
 
-def _others(workload: Workload, held: dict[Hashable, float]) -> list[Any]:
+def _others(workload: Workload, held: dict[Hashable, float]) -> list[Hashable]:
     """Return the least names that, beside those of caps, stand for all tables or queries: of ways, or of groups."""
     tables = workload.tabular()
     if tables is not None:
@@ -196,10 +197,10 @@ def _stated(
     workload: Workload,
     own: dict[Hashable, float],
     held: dict[Hashable, float],
-    others: list[Any],
+    others: list[Hashable],
     neighbours: NeighboursLike,
     geometry: str,
-) -> tuple[FitnessForUse, Any]:
+) -> tuple[FitnessForUse, npt.NDArray[np.bool_]]:
     """Return the problem at a factor of 1, and which of its numbers are caps.
 
     A cap on a table or group that a target names more closely would not hold: that is refused.
@@ -227,10 +228,10 @@ class _Search:
 
     stated: FitnessForUse
     caps: dict[str, float]
-    held: Any  # whether each target is a cap
+    held: npt.NDArray[np.bool_]  # whether each target is a cap
     cost: float
     tol: float
-    solve: Any
+    solve: Callable[..., Solution]
 
     def numbers(self, factor: float) -> Array:
         """Return caps, and the others' targets times a factor."""

@@ -390,7 +390,7 @@ def _axes(axes: Axes) -> Axes:
     return drawn
 
 
-def _named(mechanisms: Mapping[str, GaussianPrivacy]) -> Mapping[str, Any]:
+def _named(mechanisms: Mapping[str, GaussianPrivacy]) -> Mapping[str, GaussianPrivacy]:
     found = validate.mapping("mechanisms by name", mechanisms=mechanisms)
     if not 0 < len(found) < len(COLOURS) + 1:
         raise InvalidInputError(f"mechanisms must be 1 to {len(COLOURS)}, by name, got {len(found)}")

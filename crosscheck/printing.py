@@ -352,6 +352,6 @@ def console() -> Console:
 class _PlainConsole(Console):
     """A console on which no name in a text can move the cursor."""
 
-    def print(self, *objects: Any, **options: Any) -> None:
+    def print(self, *objects: object, **options: Any) -> None:
         """Print texts with their control characters written out, and other objects as they draw themselves."""
         super().print(*(plain(each) if isinstance(each, str) else each for each in objects), **options)

@@ -155,7 +155,7 @@ class Run:
             t1=self.t1,
         )
 
-    def state(self, workload: Workload, targets: Array | None = None) -> tuple[Any, float]:
+    def state(self, workload: Workload, targets: Array | None = None) -> tuple[AnyProblem, float]:
         """Return the problem on a workload, and what its objective is divided by at the privacy that is asked."""
         if self.family == LOCAL:
             return LocalStrategy(workload, self.epsilon or 0.0), 1.0

@@ -21,7 +21,7 @@ from dualmech.crosscheck.judging import covariance_of_strategy, judge
 from dualmech.crosscheck.printing import TextTable, table, without_warnings
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs
-from dualmech.problems.base import Problem
+from dualmech.problems.base import AnyProblem, Problem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -56,7 +56,7 @@ class Answer(Protocol):
         """Steps, as the solver counts them."""
 
     @property
-    def status(self) -> Any:
+    def status(self) -> Enum:
         """How it ended; its `name` is shown."""
 
 
@@ -72,7 +72,7 @@ class Contender:
     """A way to solve the problem, how it is drawn, and the largest size that it is given, with the reason."""
 
     name: str
-    solve: Callable[[Any], Answer]
+    solve: Callable[[AnyProblem], Answer]
     colour: str = ""
     line: str = "-"
     largest: int | None = None
@@ -103,7 +103,7 @@ class Contest:
     title: str  # Of the table
     sizes: tuple[int, ...]  # Numbers of cells
     # Takes a number of cells to the problem; making it is part of what is measured
-    problem: Callable[[int], Any]
+    problem: Callable[[int], AnyProblem]
     contenders: tuple[Contender, ...]  # In the order of the table
     repeats: int = REPEATS  # How often a solve that is not long is measured
     long: float = LONG

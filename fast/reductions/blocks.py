@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, Block, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
-from dualmech.progress import Status
+from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
@@ -80,7 +80,7 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
     return answer
 
 
-def _on_neighbours(problem: FitnessForUse | TotalVariance, kept: Any) -> Any:
+def _on_neighbours(problem: FitnessForUse | TotalVariance, kept: Index) -> FitnessForUse | TotalVariance:
     numbers = getattr(problem, problem.numbers)
     return type(problem)(problem.workload, numbers, geometry=problem.geometry.restricted(kept))
 
@@ -88,9 +88,9 @@ def _on_neighbours(problem: FitnessForUse | TotalVariance, kept: Any) -> Any:
 def _for_all(
     problem: FitnessForUse | TotalVariance,
     found: Solution,
-    kept: Any,
+    kept: npt.NDArray[np.bool_],
     limits: loop.Limits,
-    history: Any,
+    history: Sequence[Progress],
     seconds: float,
 ) -> Solution:
     """Return an answer under some neighbours as one under all, judged anew."""
@@ -201,7 +201,9 @@ def solve(
     return _ascend(task, problem, limits, method=method, start=start)
 
 
-def _ascend(task: Any, problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
+def _ascend(
+    task: Callable[..., ascent.Task], problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any
+) -> Solution:
     return ascent.solve(problem, task, limits, **options)
 
 
@@ -228,9 +230,10 @@ def _variance_task(problem: TotalVariance) -> ascent.Task:
     roots = np.sqrt(problem.geometry.orbit_weights(problem.weights))
     reduction = BlockReduction.of(problem.geometry, roots, fixed=True)
 
-    def gather(known: Any) -> Array | None:
-        fits = isinstance(known, VarianceDual) and np.size(known.neighbour_weights) == reduction.shape[0]
-        return np.asarray(known.neighbour_weights[reduction.cells]) if fits else None
+    def gather(known: object) -> Array | None:
+        if not isinstance(known, VarianceDual) or np.size(known.neighbour_weights) != reduction.shape[0]:
+            return None
+        return np.asarray(known.neighbour_weights[reduction.cells])
 
     return ascent.Task(problem, reduction, lambda weights: VarianceDual(reduction.spread(weights)[0]), gather)
 

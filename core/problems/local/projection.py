@@ -198,7 +198,7 @@ class LocalProjection(Problem[ProjectionDual, Never]):
         if self.floor is None:
             if np.any(rows == 0):
                 return np.inf
-            excess.append(float((rows.max(axis=1) / rows.min(axis=1)).max()) / self.growth - 1)
+            excess.append(float((rows.max(axis=1) / rows.min(axis=1)).max(initial=1.0)) / self.growth - 1)
         else:
             used = self.floor > 0
             if np.any(strategy[~used] > 0):
