@@ -12,7 +12,7 @@ import io
 import pickle
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -92,25 +92,72 @@ def the_same_and_others(run: Run) -> None:
     assert not run.problem.same_as(None) and not run.problem.same_as("problem")
 
 
+def _first(array: Any, factor: float) -> Any:
+    """Return an array with its first entry times a factor."""
+    return array * np.where(np.arange(array.size) == 0, factor, 1.0).reshape(array.shape)
+
+
+def _square(array: Any) -> bool:
+    return array.ndim == 2 and array.shape[0] == array.shape[1]
+
+
+LIES: dict[str, Callable[[Any], Any]] = {
+    "negative": lambda array: -array,
+    "zero": lambda array: 0 * array,
+    "not a number": lambda array: np.nan * array,
+    "infinite": lambda array: np.full_like(array, np.inf),
+    "minus infinity": lambda array: np.full_like(array, -np.inf),
+    "one entry no number": lambda array: _first(array, np.nan),
+    "one entry infinite": lambda array: _first(array, np.inf),
+    "one entry negative": lambda array: _first(array, -1.0),
+    "one entry more": lambda array: _first(array, 10.0),
+    "one entry alone": lambda array: array - _first(array, 0.0),
+    "less": lambda array: 0.9 * array,
+    "more": lambda array: 1.1 * array,
+    "far less": lambda array: 1e-300 * array,
+    "far more": lambda array: 1e300 * array,
+    "uneven": lambda array: array * np.linspace(0.5, 2.0, array.shape[-1] if array.ndim else 1),
+    "reversed": lambda array: array[::-1] if array.ndim else -array,
+    "squared": lambda array: array**2,
+    "alike": np.ones_like,
+    "indefinite": lambda array: array - np.trace(array) * np.eye(len(array)) if _square(array) else array - 1,
+    "asymmetric": lambda array: np.triu(array) if _square(array) else array + 1,
+    "without correlation": lambda array: np.diag(np.diag(array)) if _square(array) else array / 2,
+}
+"""What a solver may claim in place of an array that it found."""
+
+NO_NUMBERS = ("not a number", "infinite", "minus infinity", "one entry no number", "one entry infinite")
+
+
 def lies_are_not_certified(run: Run) -> None:
-    """What is not finite, or negative, proves nothing."""
+    """No array of a point, spoilt or repaired, passes for an optimum, and none of dual weights proves too much."""
     answer = run.answer("fast")
-    for factor in (np.nan, -1.0, np.inf):
-        for primal, dual in (
-            (_times(answer.primal, factor), answer.dual),
-            (answer.primal, _times(answer.dual, factor)),
-        ):
-            with np.errstate(all="ignore"):
-                try:
-                    found = run.problem.certify(primal, dual)
-                except DualmechError:
-                    continue
-            assert np.isfinite(found.objective) or found.remarks, "no remark says why there is no point"
-            proves = found.lower_bound > 0 or found.offset > 0 or found.objective == 0
-            assert proves or found.remarks, "no remark says why nothing is proven"
-            harmless = family_of(run.problem).name in ("projection", "estimate") or dual is not answer.dual
-            assert harmless or not found.certifies(run.case.tol), f"{factor} is certified"
-            assert found.lower_bound <= answer.objective * (1 + 1e-6)
+    for lie, spoil in LIES.items():
+        for primal in _spoilt(answer.primal, spoil):
+            judged_as_it_is(run, lie, primal, answer.dual)
+            with contextlib.suppress(DualmechError), np.errstate(all="ignore"):
+                judged_as_it_is(run, f"{lie}, repaired", run.problem.feasible(primal), answer.dual)
+        for dual in _spoilt(answer.dual, spoil):
+            judged_as_it_is(run, lie, answer.primal, dual)
+
+
+def judged_as_it_is(run: Run, lie: str, primal: Any, dual: Any) -> None:
+    """What is certified is as good as the answer, no bound is above it, and remarks say what is missing."""
+    answer, tol = run.answer("fast"), run.case.tol
+    with np.errstate(all="ignore"):
+        try:
+            found = run.problem.certify(primal, dual)
+        except DualmechError:
+            return
+        for ask in (lambda: run.problem.binding(primal, 1e-6), lambda: run.problem.prices(dual)):
+            with contextlib.suppress(DualmechError):
+                ask()
+    assert np.isfinite(found.objective) or found.remarks, "no remark says why there is no point"
+    proves = found.lower_bound > 0 or found.offset > 0 or found.objective == 0
+    assert proves or found.remarks, "no remark says why nothing is proven"
+    assert found.lower_bound <= answer.objective * (1 + 1e-6), f"{lie} raises the bound"
+    near = abs(found.objective - answer.objective) <= 2 * tol * (answer.objective + found.offset)
+    assert lie not in NO_NUMBERS and near or not found.certifies(tol), f"{lie} is certified"
 
 
 def outsiders_are_judged(run: Run) -> None:
@@ -243,6 +290,20 @@ def options_are_refused_by_name(run: Run) -> None:
             assert next(iter(options)) in str(error)
         else:
             raise AssertionError(f"{options} is taken")
+    for options in ({"formulation": "prose"}, {"tol": -1.0}):
+        with contextlib.suppress(DualmechError):
+            reference.solve(run.problem, **options)
+            raise AssertionError(f"{options} is taken")
+
+
+def limits_leave_a_judged_answer(run: Run) -> None:
+    """A program that is out of time ends with a feasible point and a bound, both of them true."""
+    answer = run.answer("fast")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        found = reference.solve(run.problem, time_limit=1e-9)
+    assert found.certificate.feasible and found.lower_bound <= answer.objective * (1 + 1e-9)
+    assert answer.lower_bound <= found.objective * (1 + 1e-9)
 
 
 def proven_in_whole_numbers(run: Run) -> None:
@@ -361,6 +422,7 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         a_feasible_point_stays,
         progress_is_in_the_units_of_the_answer,
         options_are_refused_by_name,
+        limits_leave_a_judged_answer,
         proven_in_whole_numbers,
         drawn_in_whole_numbers,
         what_a_geometry_can_do,
@@ -369,13 +431,16 @@ CHECKS: dict[str, Callable[[Run], None]] = {
 """The checks, by name."""
 
 
-def _times(value: Any, factor: float) -> Any:
-    """Return all numbers of a point or of dual weights times a factor."""
-    if value is None:
-        return None
+def _spoilt(value: Any, spoil: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yield a point or dual weights with each of their arrays spoilt in turn."""
     if isinstance(value, tuple):
-        return tuple(_times(each, factor) for each in value)
-    if hasattr(value, "__dataclass_fields__"):
-        return replace(value, **{name: _times(getattr(value, name), factor) for name in value.__dataclass_fields__})
-    with np.errstate(all="ignore"):
-        return np.asarray(value) * factor
+        for place, part in enumerate(value):
+            for each in _spoilt(part, spoil):
+                yield (*value[:place], each, *value[place + 1 :])
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            for each in _spoilt(getattr(value, name), spoil):
+                yield replace(value, **{name: each})
+    elif np.size(value) and value is not None:
+        with np.errstate(all="ignore"):
+            yield spoil(np.asarray(value, dtype=float))

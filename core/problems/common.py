@@ -108,12 +108,15 @@ def loewner_violation(bounds: Array, covariance: Array, roundings: Array) -> tup
 
 
 def raise_above_bounds(bounds: Array, covariance: Array, roundings: Array) -> Array:
-    """Return the covariance plus as little, in the units of each coordinate, as puts it above every P_i for certain."""
+    """Return the covariance plus as little, in the units of each coordinate, as puts it above every P_i for certain.
+
+    One whose excess no double holds stays as it is.
+    """
     units = _units(bounds)
     share = 1.0
     for _ in range(MOST_RAISES):
         worst = max(_excesses(bounds, covariance, roundings))
-        if worst <= 0:
+        if not 0 < worst < np.inf:
             return covariance
         covariance = covariance + share * max(worst, EPS) * np.diag(units**2)  # less would change nothing
         share *= 2

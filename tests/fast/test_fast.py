@@ -16,7 +16,6 @@ from dualmech.fast.engine.fidelity import decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.validate import Array
 
-METHODS = ("auto", "newton", "fixed_point")
 WAYS = (("auto", False), ("auto", True), ("newton", False))
 """Methods, and whether the matrix is sparse."""
 

@@ -328,11 +328,6 @@ class TestOtherWays:
         assert answer.certificate.feasible and answer.lower_bound > 0
 
 
-def scaled_block(point: dm.duals.BlockPoint, factor: float) -> dm.duals.BlockPoint:
-    first, *others = point.covariances
-    return dm.duals.BlockPoint(point.levels, (factor * first, *others))
-
-
 class TestJudge:
     thirds = dm.Workload([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 1]])
     tables = workloads.union(
@@ -340,40 +335,6 @@ class TestJudge:
         {"ages": {"age": None}, "groups": {"age": thirds, "race": None}, "sexes": ["sex"], "races": ["race"]},
     )
     numbers = {"ages": 2.0, "groups": 1.0, "sexes": 3.0, "races": 0.5}
-    lies: tuple[Callable[[dm.duals.BlockPoint], dm.duals.BlockPoint], ...] = (
-        lambda point: point.scaled(1.01),
-        lambda point: point.scaled(0.99),
-        lambda point: dm.duals.BlockPoint(np.nan * point.levels, point.covariances),
-        lambda point: dm.duals.BlockPoint(-point.levels, point.covariances),
-        lambda point: dm.duals.BlockPoint(0 * point.levels, point.covariances),
-        lambda point: scaled_block(point, -1.0),
-        lambda point: scaled_block(point, 0.0),
-        lambda point: scaled_block(point, np.nan),
-        lambda point: dm.duals.BlockPoint(point.levels, tuple(np.triu(each) for each in point.covariances)),
-        lambda point: dm.duals.BlockPoint(
-            point.levels, tuple(each - each.max() * np.eye(len(each)) for each in point.covariances)
-        ),
-    )
-
-    @pytest.mark.parametrize("lie", lies)
-    @pytest.mark.parametrize("kind", [dm.FitnessForUse, dm.TotalVariance])
-    def test_lies_are_not_certified(self, kind: Any, lie: Callable[[dm.duals.BlockPoint], dm.duals.BlockPoint]) -> None:
-        problem = kind(self.tables, self.numbers)
-        answer = fast.solve(problem, tol=1e-7)
-        assert answer.status is dm.Status.CERTIFIED
-        assert not problem.certify(lie(answer.primal), answer.dual).certifies(1e-4)
-        repaired = problem.certify(problem.feasible(lie(answer.primal)), answer.dual)
-        assert not repaired.certifies(1e-7) or repaired.objective == pytest.approx(answer.objective, rel=1e-6)
-
-    @pytest.mark.parametrize("factor", [-1.0, 0.0, np.nan, np.inf])
-    def test_weights_that_are_none_prove_nothing(self, factor: float) -> None:
-        problem = dm.FitnessForUse(self.tables)
-        answer = fast.solve(problem)
-        cells, queries = answer.dual.neighbour_weights, answer.dual.query_weights
-        for dual in (dm.duals.FitnessDual(factor * cells, queries), dm.duals.FitnessDual(cells, factor * queries)):
-            assert problem.certify(answer.primal, dual).lower_bound == 0
-        total = dm.TotalVariance(self.tables)
-        assert total.certify(answer.primal, dm.duals.VarianceDual(factor * cells)).lower_bound == 0
 
     @quick
     @given(seeds)
@@ -430,7 +391,6 @@ class TestJudge:
         assert [*problem.loose(answer.primal, 1e-3)] == [3]
         assert answer.prices[3] < 1e-6 and answer.prices.sum() == pytest.approx(1)
         assert len(problem.binding(answer.primal, 1e-6)) >= 1
-        assert not len(problem.binding(scaled_block(answer.primal, -1.0), 1e-6))
         assert not len(dm.TotalVariance(self.tables).loose(answer.primal, 1e-3))
         small = fast.solve(dm.TotalVariance(self.tables, {**self.numbers, "sexes": 1e-6}), tol=1e-8)
         assert small.prices[2] < 0.01

@@ -128,15 +128,6 @@ class TestAgainstDense:
         judged = problem.certify(problem.feasible(points), dual)
         assert judged.feasible and judged.lower_bound <= judged.objective
 
-    def test_lies_are_not_certified(self) -> None:
-        problem = dm.FitnessForUse(BOTH, TARGETS)
-        answer = fast.solve(problem, tol=1e-8)
-        covariance, noise = answer.primal
-        for primal in ((1.1 * covariance, noise), (0.9 * covariance, noise), (-covariance, noise.scaled(-1.0))):
-            assert not problem.certify(primal, answer.dual).certifies(1e-6)
-        dual = dm.duals.FitnessDual(answer.dual.neighbour_weights, (answer.dual.query_weights[0], [0.0] * 3))
-        assert not problem.certify(answer.primal, dual).certifies(1e-6)
-
     @pytest.mark.parametrize("factor", [1.1, 1e-3, 1e6])
     def test_one_factors_slack_pays_for_the_others_excess(self, factor: float) -> None:
         """Variances multiply, and so do targets: of every query it is the product of the ratios that counts."""
@@ -245,17 +236,6 @@ class TestSolvers:
         with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
             answer = fast.solve(problem, max_iterations=1)
         assert answer.status is dm.Status.STEPS_EXHAUSTED
-
-    def test_has_no_one_program_and_takes_no_orbits_nor_start(self) -> None:
-        problem = dm.FitnessForUse(BOTH, TARGETS)
-        with pytest.raises(dm.errors.InvalidInputError, match="formulate each of problem.factors"):
-            reference.formulate(problem)
-        answer = fast.solve(problem)
-        for solver in (fast.solve, reference.solve, reference.formulate):
-            with pytest.raises(dm.errors.InvalidInputError, match="orbits are for geometry 'dense'"):
-                solver(problem, orbits=[[*range(18)]])
-        with pytest.raises(dm.errors.InvalidInputError, match="start is not for geometry 'product'"):
-            fast.solve(problem, start=answer)
 
 
 class TestMechanism:

@@ -19,6 +19,7 @@ QUERIES = dm.workloads.query_tables({"age": 4, "sex": 2}, {"age": dm.workloads.p
 STANDING = {
     "dense": (SMALL, "dense", None, 1e-4),
     "dense, replaced": (SMALL, "dense", "replace", 1e-4),
+    "dense, deficient": (dm.workloads.related(4, 5, rank=2, rng=2), "dense", None, 1e-4),
     "marginals": (TABLES, "blocks", None, 1e-4),
     "union": (UNION, "blocks", None, 1e-4),
     "union, replaced": (UNION, "blocks", "replace", 1e-4),

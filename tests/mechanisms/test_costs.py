@@ -12,8 +12,6 @@ import pytest
 import dualmech as dm
 from dualmech.validate import Array
 
-Rows = list[list[Fraction]]
-
 
 def exact_cost(covariance: Array, move: list[float]) -> Fraction | float:
     """Return ``b' Σ⁺ b`` of a positive semidefinite matrix, infinite where b leaves its range."""

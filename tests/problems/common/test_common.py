@@ -72,27 +72,6 @@ class TestJudge:
             rescaled = problem.certify(covariance, 1e3 * weights)
             assert rescaled.lower_bound == pytest.approx(judged.lower_bound, rel=1e-12)
 
-    @quick
-    @given(seeds)
-    def test_a_lying_solver_is_never_certified(self, seed: int) -> None:
-        covariances = random_covariances(seed, count=2)
-        problem = on_cells(*covariances)
-        covariance, weights = closed_form(*problem.bounds)
-        honest = problem.certify(problem.feasible(covariance), weights)
-        lies = {
-            "scaled": (0.99 * covariance, weights),
-            "indefinite": (covariance - 2 * np.trace(covariance) * np.eye(4), weights),
-            "NaN": (np.full((4, 4), np.nan), weights),
-            "raised dual": (covariance * 1.1, 3 * weights),
-            "negative dual": (covariance * 1.1, -weights),
-            "dual of NaN": (covariance, np.full((2, 4, 4), np.nan)),
-            "one outcome": (covariance * 1.1, np.array([weights[0] * 5, weights[1] * 0])),
-        }
-        for lie in lies.values():
-            judged = problem.certify(*lie)
-            assert not judged.certifies(1e-3)
-            assert judged.lower_bound <= honest.objective * (1 + 1e-9)
-
     def test_violation_is_relative_in_every_direction(self) -> None:
         problem = on_cells(np.diag([1.0, 1e-9]), np.diag([1.0, 1e-9]))
         order = np.diag(problem.basis @ np.diag([1.0, 1e-9]) @ problem.basis.T)

@@ -44,12 +44,6 @@ def answer(request: pytest.FixtureRequest) -> dm.Solution:
     return solved
 
 
-def changed(array: Array, index: Any, value: float) -> Array:
-    copy = np.array(array)
-    copy[index] = value
-    return copy
-
-
 def worst_way(problem: Judged) -> float:
     """Return the factor that a covariance must not be multiplied by: up for accuracy, down for privacy."""
     return 2.0 if isinstance(problem, dm.FitnessForUse) else 0.5
@@ -59,25 +53,10 @@ def parts_of(answer: dm.Solution) -> list[Array]:
     return [getattr(answer.dual, name) for name in answer.dual.__dataclass_fields__]
 
 
-def as_dual(parts: list[Array]) -> Any:
-    return tuple(parts) if len(parts) > 1 else parts[0]
-
-
 COVARIANCES: dict[str, Callable[[dm.Solution], Array]] = {
-    "scaled up": lambda a: 2 * a.primal,
-    "scaled down": lambda a: a.primal / 2,
     "scaled a little out of bounds": lambda a: a.primal * worst_way(a.problem) ** 1e-5,
-    "negative": lambda a: -a.primal,
-    "zero": lambda a: 0 * a.primal,
-    "indefinite": lambda a: a.primal - 1.5 * np.median(np.linalg.eigvalsh(a.primal)) * np.eye(len(a.primal)),
     "slightly indefinite": lambda a: a.primal - 1e-6 * np.trace(a.primal) * np.eye(len(a.primal)),
-    "one NaN": lambda a: changed(a.primal, (0, -1), np.nan),
-    "all NaN": lambda a: a.primal * np.nan,
-    "infinite entry": lambda a: changed(a.primal, (0, 0), np.inf),
-    "minus infinity": lambda a: changed(a.primal, (0, 0), -np.inf),
-    "all infinite": lambda a: np.full_like(a.primal, np.inf),
-    "upper triangle": lambda a: np.triu(a.primal),
-    "asymmetric": lambda a: a.primal + 1e-5 * np.abs(a.primal).max() * np.triu(np.ones_like(a.primal), 1),
+    "slightly asymmetric": lambda a: a.primal + 1e-5 * np.abs(a.primal).max() * np.triu(np.ones_like(a.primal), 1),
     "rank one": lambda a: np.outer(a.primal[0], a.primal[0]) / a.primal[0, 0],
     "off the diagonal alone": lambda a: a.primal - np.diag(np.diag(a.primal)),
     "its inverse": lambda a: a.problem.feasible(np.linalg.pinv(a.primal)),
@@ -86,26 +65,7 @@ COVARIANCES: dict[str, Callable[[dm.Solution], Array]] = {
     "underflow": lambda a: a.primal * 1e-320,
     "huge asymmetry": lambda a: a.primal + 1.5e308 * (np.triu(np.ones_like(a.primal), 1) * 2 - 1),
 }
-
-NO_COVARIANCE = ("negative", "zero", "indefinite", "all NaN", "one NaN", "infinite entry", "asymmetric")
-
-DUALS: dict[str, Callable[[Array], Array]] = {
-    "raised": lambda w: 10 * w,
-    "raised beyond double precision": lambda w: w / w.max() * 1e308,
-    "tiny": lambda w: w * 1e-300,
-    "one raised": lambda w: changed(w, -1, 10 * w.max()),
-    "one negative": lambda w: changed(w, 0, -w.max()),
-    "all negative": lambda w: -w,
-    "one NaN": lambda w: changed(w, 0, np.nan),
-    "all NaN": lambda w: w * np.nan,
-    "one infinite": lambda w: changed(w, 0, np.inf),
-    "minus infinity": lambda w: changed(w, 0, -np.inf),
-    "zero": lambda w: 0 * w,
-    "reversed": lambda w: w[::-1],
-    "uniform": lambda w: np.ones_like(w),
-    "one alone": lambda w: changed(0 * w, 0, 1.0),
-    "squared": lambda w: w**2,
-}
+"""Beyond those of the conformance suite."""
 
 
 class TestLyingSolvers:
@@ -118,26 +78,8 @@ class TestLyingSolvers:
         assert judged.lower_bound == answer.lower_bound
         if judged.feasible:
             assert judged.objective >= answer.lower_bound
-        if lie in NO_COVARIANCE:
+        if lie == "slightly asymmetric":
             assert judged.objective == np.inf
-
-    @pytest.mark.parametrize("which", ["neighbours", "queries", "both"])
-    @pytest.mark.parametrize("lie", DUALS)
-    def test_false_weights_never_raise_the_bound(self, answer: dm.Solution, lie: str, which: str) -> None:
-        dual = dict(zip(("neighbours", "queries"), parts_of(answer), strict=False))
-        spoilt = [DUALS[lie](part) if which in (name, "both") else part for name, part in dual.items()]
-        if which == "queries" and len(dual) == 1:
-            return
-        judged = answer.problem.certify(answer.primal, as_dual(spoilt))
-        assert judged.objective == answer.objective
-        assert 0 <= judged.lower_bound <= answer.objective * (1 + judged.resolution)
-        if "NaN" in lie or "negative" in lie or "infini" in lie or lie == "zero":
-            assert judged.lower_bound == 0 and judged.gap == np.inf and not judged.certifies(1e300)
-
-    @pytest.mark.parametrize("lie", ["raised", "raised beyond double precision", "tiny"])
-    def test_the_scale_of_weights_neither_helps_nor_hurts(self, answer: dm.Solution, lie: str) -> None:
-        judged = answer.problem.certify(answer.primal, as_dual([DUALS[lie](part) for part in parts_of(answer)]))
-        assert judged.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12)
 
     def test_a_false_bound_is_an_error_and_no_certificate(
         self, answer: dm.Solution, monkeypatch: pytest.MonkeyPatch
