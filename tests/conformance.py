@@ -290,10 +290,11 @@ def options_are_refused_by_name(run: Run) -> None:
             assert next(iter(options)) in str(error)
         else:
             raise AssertionError(f"{options} is taken")
-    for name, value in (("formulation", "prose"), ("tol", -1.0)):
+    wrong: tuple[dict[str, Any], ...] = ({"formulation": "prose"}, {"tol": -1.0})
+    for stated in wrong:
         with contextlib.suppress(DualmechError):
-            reference.solve(run.problem, **{name: value})
-            raise AssertionError(f"{name}={value!r} is taken")
+            reference.solve(run.problem, **stated)
+            raise AssertionError(f"{stated} is taken")
 
 
 def limits_leave_a_judged_answer(run: Run) -> None:
