@@ -51,7 +51,7 @@ def command(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    """Optimal mechanisms for private linear queries, with a certificate beside every number."""
+    """Optimal mechanisms for private linear queries, with a certificate for every number."""
 
 
 for posed in (commands.solve, commands.judge, commands.waste, verify, explain, release, plot):
@@ -95,7 +95,7 @@ def crosscheck(
         typer.Option(help="Write a proof of every optimum that the rows rest on into this folder. See verify."),
     ] = None,
 ) -> None:
-    """Print a paper's tables and figures beside certified values, with a verdict on what it printed."""
+    """Print a paper's tables and figures next to certified values, with a verdict on what it printed."""
     from dualmech import validate
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.agreement import Agreement

@@ -179,7 +179,7 @@ VarianceSharpness = Annotated[
     float | None, typer.Option("--t2", help="softmax: the same of variances over targets. [default: t1]")
 ]
 TotalWeight = Annotated[
-    float | None, typer.Option(help="softmax: weight of the total variance beside them. [default: 0]")
+    float | None, typer.Option(help="softmax: weight of the total variance added to them. [default: 0]")
 ]
 Rho = Annotated[
     Fraction | None,

@@ -126,7 +126,7 @@ def _listing(values: Array | Sequence[Number]) -> str:
 
 
 def _without_rounding(values: Array) -> Array:
-    """Return values with those that are nothing but rounding beside the largest set to 0."""
+    """Return values with those that are nothing but rounding compared with the largest set to 0."""
     return np.where(np.abs(values) > ROUNDING * np.abs(values).max(initial=0.0), values, 0.0)
 
 

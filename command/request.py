@@ -45,7 +45,7 @@ class Search(NamedTuple):
 class Request:
     """The options of a command that pose a problem, as texts and numbers, before anything is read.
 
-    A workload, targets and a specification that are at hand are taken as well; `specified` reads the file of one, once.
+    A workload, targets and a specification are taken as objects as well; `specified` reads the file of one, once.
     Raises `UsageError` for options that exclude each other, need each other, or belong to another problem.
     """
 
@@ -166,7 +166,7 @@ class Request:
         )
 
     def asked(self) -> Asked:
-        """Return what a plan keeps of what was asked, beside its problem."""
+        """Return what a plan keeps of what was asked besides its problem."""
         rho = None if self._rho is None else str(self._rho)
         kept = self.workload if isinstance(self.workload, Specification) and self.problem == "fitness" else None
         text = None if kept is None else kept.to_json()
@@ -209,7 +209,7 @@ class Request:
         return replace(self, neighbours=asked if own is None else own)
 
     def state(self, geometry: str | None = None) -> AnyProblem:
-        """Read everything and state the problem, on a geometry of one's own if that is named.
+        """Read everything and state the problem, on another geometry if one is named.
 
         Raises `UsageError` where limits that are hard make it a search for a factor; `search` states that.
         """

@@ -1,4 +1,4 @@
-"""dualmech.crosscheck: both layers before the judge, beside the papers. This folder imports under that name.
+"""dualmech.crosscheck: both layers before the judge, compared with the papers. This folder imports under that name.
 
 It also holds the ``dualmech`` command (`dualmech.command.main`) and the benchmarks. Names are loaded when
 they are first used; `crosscheck/__init__.pyi` lists them.

@@ -2,7 +2,7 @@
 
 To add one, write its problem and its two solvers, and a record here; the conformance suite runs every record through
 all that a user can do with a problem. Problems are known by the names of their classes, so that nothing is loaded
-until one is at hand: the help of a command shows every family.
+until one is solved: the help of a command shows every family.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from dualmech.validate import Array
 
 SUFFIXES = (".csv", ".npy", ".npz", ".mtx")
 ARRAYS = ("covariance", "strategy", "answer")
-"""What the array of an answer in an ``.npz`` file is called; `seconds` may stand beside it."""
+"""What the array of an answer in an ``.npz`` file is called; `seconds` may come with it."""
 
 ROUNDING = 1e-12  # what is no further above the optimum is not told from it
 

@@ -1,4 +1,4 @@
-"""Pictures of one's own problem: noise, prices, costs, curves and convergence, on axes that can be reused.
+"""Pictures of a user's problem: noise, prices, costs, curves and convergence, on axes that can be reused.
 
 Every function takes an answer, or mechanisms, and draws on `axes`, by default new ones, which it returns; matplotlib
 (of the extra ``plots``) is loaded when something is drawn. One scale a plot, units in the names of the axes, colours

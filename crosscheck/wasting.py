@@ -184,7 +184,7 @@ def waste(
     """
     if isinstance(mechanism, Workload):
         if workload is not None or rho is None:
-            raise InvalidInputError("rho must be given beside the workload of a practice, and no other workload")
+            raise InvalidInputError("rho must be given with the workload of a practice, and no other workload")
         spent, own = validate.exact_number(rho=rho), validate.boolean(as_drawn=as_drawn)
         return _of_practice(mechanism, spent, shares, own, neighbours, validate.positive_number(tol=tol), callback)
     drawn = True if validate.boolean(as_drawn=as_drawn) else None

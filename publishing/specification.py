@@ -110,7 +110,7 @@ class Specification:
             (caps if validate.boolean(hard=table.get("hard", False)) else targets)[name] = target
         if rho is not None and not targets:
             raise InvalidInputError(
-                "tables must not all be hard beside rho, which is spent on those that are not: leave out rho here, and "
+                "tables must not all be hard where rho is given, which is spent on the others: leave out rho here, and "
                 "name it when the records are released"
             )
         relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
@@ -214,13 +214,13 @@ class Specification:
         """Return the problem: the least privacy cost that keeps all tables, or at ρ the least factor on the targets.
 
         What is solved at ρ costs no more once it is drawn: a grid's noise costs a millionth less in every direction.
-        Raises `InvalidInputError` where caps stand beside ρ, which is no one problem but a search for the factor.
+        Raises `InvalidInputError` where caps stand with ρ, which is no one problem but a search for the factor.
         """
         if self.cost is None:
             return FitnessForUse(self.workload, self.targets | self.caps, neighbours=self.protected)
         if self.caps:
             raise InvalidInputError(
-                "caps beside rho are a search for the factor on the other tables: crosscheck.capped(workload, targets, "
+                "caps with rho are a search for the factor on the other tables: crosscheck.capped(workload, targets, "
                 "caps, cost, neighbours), or dualmech solve"
             )
         return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.protected)

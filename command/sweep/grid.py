@@ -88,7 +88,7 @@ def read_grid(path: FilePath) -> list[Run]:
     Keys are those of `KEYS`. Most hold one value or several; the runs are their product. A workload is written as on
     the command line, with ``{size}`` and ``{seed}`` where those of the file go; workloads without them are run once.
     Targets are a number, ``"random"`` (uniform between 1 and 10, one a query or table, from the seed), or a file, and
-    only families that have targets get them; the same holds for ε. Files are looked for beside the grid.
+    only families that have targets get them; the same holds for ε. Files are looked for in the folder of the grid.
     Raises `FileFormatError` for a file that cannot be read, is no TOML or states no run; an unknown key is named with
     those that are known, and so is a value that is not allowed, or belongs to none of the families.
 
@@ -341,13 +341,13 @@ def _interval(run: Run, instance: Instance) -> Interval:
     return low / divisor, high / divisor
 
 
-def write_instance(instance: Instance, beside: FilePath) -> tuple[Path, str]:
-    """Write files that repeat a disagreement beside a file of results; return the grid, and the command that runs it.
+def write_instance(instance: Instance, results: FilePath) -> tuple[Path, str]:
+    """Write files that repeat a disagreement next to a file of results; return the grid, and the command that runs it.
 
     Of queries that are no text's there are a ``.csv`` of queries and, where targets differ, one of targets.
     Raises `FileFormatError` where one cannot be written.
     """
-    stem = f"{Path(beside).with_suffix('')}-disagreement-{instance.first.problem[:8]}"
+    stem = f"{Path(results).with_suffix('')}-disagreement-{instance.first.problem[:8]}"
     grid, results = Path(f"{stem}.toml"), Path(f"{stem}.jsonl")
     stated = _shrink_stated(instance, stem)
     command = f"dualmech sweep {shlex.quote(str(grid))} -o {shlex.quote(str(results))}"
@@ -366,8 +366,8 @@ def _pairs(instance: Instance) -> Iterator[tuple[Run, Interval]]:
 def _shrink_stated(instance: Instance, stem: str) -> dict[str, Any]:
     """Return what the grid states, with the files that it needs written."""
     first, second, folder = instance.first, instance.second, Path(stem).parent
-    workload, seed = _beside(first.workload, folder), first.seed
-    targets: float | str | None = _beside(first.targets, folder)
+    workload, seed = _relative_to(first.workload, folder), first.seed
+    targets: float | str | None = _relative_to(first.targets, folder)
     if instance.workload is not None:
         workload, seed = f"{Path(stem).name}.csv", None
         files.write_workload(instance.workload, folder / workload)
@@ -382,7 +382,7 @@ def _shrink_stated(instance: Instance, stem: str) -> dict[str, Any]:
         "rho": first.rho,
         "epsilon": first.epsilon,
         "delta": first.delta,
-        "neighbours": _beside(first.neighbours, folder),
+        "neighbours": _relative_to(first.neighbours, folder),
         "t1": first.t1,
         "seeds": seed if targets == "random" else None,
         "layers": list(dict.fromkeys([first.layer, second.layer])),
@@ -402,7 +402,7 @@ def _targets(targets: Array, stem: str) -> float | str:
     return path.name
 
 
-def _beside(text: str | None, folder: Path) -> str | None:
+def _relative_to(text: str | None, folder: Path) -> str | None:
     """Return a text, the path of a file as seen from a folder, in which a grid looks for it."""
     if text is None or Path(text).suffix.lower() not in files.SUFFIXES:
         return text

@@ -30,7 +30,7 @@ _unfinished: set[Path] = set()  # of this process
 
 
 @contextlib.contextmanager
-def temporary_beside(target: Path) -> Iterator[Path]:
+def temporary_next_to(target: Path) -> Iterator[Path]:
     """Yield an unused name in the folder of `target`, and remove whatever has it when the block ends.
 
     The name tells the machine and the process, so that another one can sweep up what a killed process left; that is
@@ -113,7 +113,7 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
     ['note']
     """
     target = _target(path)
-    with _failures_naming(path), temporary_beside(target) as temporary:
+    with _failures_naming(path), temporary_next_to(target) as temporary:
         # Nobody reads the new contents who could not read the old, not even while they are written.
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as handle:
@@ -151,7 +151,7 @@ def atomic_folder(path: FilePath) -> Iterator[Path]:
     (['tables'], ['first'])
     """
     target = check_new_folder(path)
-    with _failures_naming(path), temporary_beside(target) as temporary:
+    with _failures_naming(path), temporary_next_to(target) as temporary:
         temporary.mkdir()
         try:
             yield temporary
@@ -175,7 +175,7 @@ def check_writable(path: FilePath, suffix: str = "") -> None:
     dualmech.errors.FileFormatError: /no/such/folder/answer.npz: cannot be written: no folder /no/such/folder
     """
     check_suffix(path, suffix)
-    with _failures_naming(path), temporary_beside(_target(path)) as trial, open(trial, "xb"):
+    with _failures_naming(path), temporary_next_to(_target(path)) as trial, open(trial, "xb"):
         pass
 
 

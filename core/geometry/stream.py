@@ -103,8 +103,8 @@ class Bidiagonal:
     @property
     def largest(self) -> float:
         """Return what no eigenvalue of T exceeds, the largest sum of magnitudes in a row."""
-        beside = np.sqrt(self.a[:-1] * self.b)
-        rows = self.a + np.r_[0.0, self.b] + np.r_[beside, 0.0] + np.r_[0.0, beside]
+        off_diagonal = np.sqrt(self.a[:-1] * self.b)
+        rows = self.a + np.r_[0.0, self.b] + np.r_[off_diagonal, 0.0] + np.r_[0.0, off_diagonal]
         return float(rows.max()) * (1 + 8 * EPS)
 
 

@@ -1,4 +1,4 @@
-"""Several ways to solve one problem, at growing sizes and in one run: seconds beside what each proves."""
+"""Several ways to solve one problem, at growing sizes and in one run: seconds, and what each proves."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Contest:
         )
 
 
-# Total variance of prefixes beside other libraries, where they are installed: CPU seconds, and what is proven.
+# Total variance of prefixes compared with other libraries, where they are installed: CPU seconds, and what is proven.
 
 
 SIZES = (32, 256, 1024)

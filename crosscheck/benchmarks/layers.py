@@ -27,7 +27,7 @@ Problem: TypeAlias = Callable[[], FitnessForUse | TotalVariance | QueryWeighting
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A case with its limits, which are stated beside what was measured and never asserted."""
+    """A case with its limits, which are stated next to what was measured and never asserted."""
 
     name: str
     problem: Problem

@@ -1,1 +1,1 @@
-"""The papers' tables and figures, beside certified values."""
+"""The papers' tables and figures, next to certified values."""

@@ -44,7 +44,7 @@ ANSWERS = IMPOSSIBLE | {OPTIMAL, INACCURATE}
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a backend says of one problem, beside what is proven of it."""
+    """What a backend says of one problem, and what is proven of it."""
 
     problem: str
     status: str  # the backend's, in CVXPY's words, or that it failed

@@ -132,7 +132,7 @@ def _domain(sizes: tuple[int, ...]) -> Domain:
     return Domain([(f"a{axis}", size) for axis, size in enumerate(sizes)])
 
 
-# Marginal tables at scale: the certified optimum by residual subspaces, beside other solvers and plain noise.
+# Marginal tables at scale: the certified optimum by residual subspaces, next to other solvers and plain noise.
 
 
 MARGINALS_TOLERANCE = 1e-9  # gap to which the fast layer solves
@@ -160,13 +160,13 @@ def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
         "others": f" ({', '.join(others)})" if others else "",
     }
     slack = float((noisy.variances(tables) / problem.targets).max())
-    return beside_plain(answers, values, plain, plain * slack, seconds)
+    return with_plain_noise(answers, values, plain, plain * slack, seconds)
 
 
-def beside_plain(
+def with_plain_noise(
     answers: Sequence[Solution], values: Mapping[str, object], plain: float, consistent: float, seconds: float
 ) -> Row:
-    """Return a row of answers to one problem, the first in question, beside plain noise.
+    """Return a row of answers to one problem, the first in question, and to plain noise.
 
     - `plain`: squared privacy cost of independent noise of the target's variance on every query;
     - `consistent`: the same where what the queries say together is counted, and the noise raised until a target is met
@@ -184,7 +184,7 @@ def _other(problem: FitnessForUse, name: str) -> Solution:
     return fast.solve(FitnessForUse(Workload(problem.workload.matrix), problem.per_query()))
 
 
-# The census's lists of tables, certified by symmetry, beside the dense solver and beside independent noise.
+# The census's lists of tables, certified by symmetry, next to the dense solver and to independent noise.
 
 
 CENSUS_TOLERANCE = 1e-6  # gap to which both solvers solve
@@ -235,7 +235,7 @@ def solve_census(case: TablesCase) -> Row:
     noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
     plain = noisy.squared_privacy_cost
     slack = found.largest_ratio(noisy.point_on(found), problem.targets)
-    return beside_plain(answers, values, plain, plain * slack, seconds)
+    return with_plain_noise(answers, values, plain, plain * slack, seconds)
 
 
 def on_matrix(problem: FitnessForUse) -> FitnessForUse:
@@ -271,7 +271,7 @@ LARGE = [
 ]
 
 
-# Printed errors of ResidualPlanner and its successor beside what is certified: on marginal tables and on prefixes.
+# Printed errors of ResidualPlanner and its successor next to what is certified: on marginal tables and on prefixes.
 #
 # Errors are root mean squares over all queries at a squared privacy cost of 1. On marginals the least one is a closed
 # form, and proven. With prefix sums on numerical attributes the successor splits, in every attribute, the noise of
@@ -306,7 +306,7 @@ HDMM = {
     "Adult": ("5.648", "21.111", "60.025", "61.613"),
     "Loans": ("5.127", "17.149", "42.938", "44.338"),
 }
-"""Of HDMM, beside them."""
+"""Of HDMM, in the same tables."""
 
 PUBLISHED_TOLERANCE = 1e-9  # gap to which optima are solved
 
@@ -337,7 +337,7 @@ def of_data_set(name: str, entries: Sequence[Row]) -> Row:
 def _printed_error(
     asked: str, printed: str, again: Interval, least: Interval, rival: str = NONE, largest: Interval | None = None
 ) -> Row:
-    """Return what is printed of one error, beside the same computed here and the least error of any noise.
+    """Return what is printed of one error, the same computed here and the least error of any noise.
 
     - `asked`: a key of `WAYS`;
     - `rival`: the printed error of HDMM;
@@ -442,7 +442,7 @@ CLARABEL = "CLARABEL"
 PUBLISHED_LEGEND = (
     "Root mean square errors over all queries at a squared privacy cost of 1, and largest variances; up to 3-way, the "
     "total is among them. 'computed again': the paper's own way, which on marginals is the closed form. The least "
-    "error lies between what is proven and what is found. No printed largest variance of these domains is at hand."
+    "error lies between what is proven and what is found. No printed largest variance of these domains is known here."
 )
 
 
@@ -530,7 +530,7 @@ def _sentence(found: InstanceVerdict) -> str:
 
 
 def draw_growth(axes: Sequence[Axes], rows: Sequence[Row]) -> None:
-    """Draw the squared privacy cost, and beside it how many numbers have to be found, against up to 10^80 cells.
+    """Draw the squared privacy cost, and next to it how many numbers have to be found, against up to 10^80 cells.
 
     Seconds stand in the table: a picture is to be the same every time.
     """

@@ -96,7 +96,7 @@ def moved(rows: Array, neighbours: Any) -> Array:
 def square_strategy(basis: Array, covariance: Array, moves: Any) -> Array:
     """Return a square strategy A (d, d), mostly upper triangular, whose unit noise is that of a covariance on B x.
 
-    Where noise has no variance it gets a `FAINT` one; what B does not see is measured faintly beside it.
+    Where noise has no variance it gets a `FAINT` one; what B does not see is measured faintly as well.
     """
     spread = np.sqrt(np.diagonal(covariance))
     # Of a row that is exact the rounding must stay small where neighbours do not move it.
@@ -167,7 +167,7 @@ def root(matrix: Array) -> Array:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-# Reuse of a release: noise as `noise` has it, and rows of the release beside the queries.
+# Reuse of a release: noise as `noise` has it, and rows of the release with the queries.
 
 
 def refuse_large_reuse(problem: Problem, stated: Parts) -> None:

@@ -70,7 +70,7 @@ def blocks_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Par
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """Blocks beside the classes that the checker has of them."""
+    """Blocks, and the classes that the checker has of them."""
 
     blocks: Blocks
     classes: Classes

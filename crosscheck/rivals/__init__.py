@@ -1,4 +1,4 @@
-"""Baseline mechanisms at a given privacy cost, to set an optimal one beside; imports as `dualmech.crosscheck.rivals`.
+"""Baseline mechanisms at a given privacy cost, to compare an optimal one with; imports as `dualmech.crosscheck.rivals`.
 
 Every builder takes a workload and a squared privacy cost Δ², and returns a `dualmech.LinearGaussianMechanism`
 that spends it exactly. Neighbours differ by one record added or removed. Builders named ``…_matrix`` return

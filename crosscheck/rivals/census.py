@@ -21,7 +21,7 @@ from dualmech.validate import Array
 Choices = npt.NDArray[np.intp]
 
 RIDGE = 1e-6
-"""Weight of the squared slopes beside the mean log-likelihood: keeps them finite where counts separate the choices."""
+"""Weight of the squared slopes next to the mean log-likelihood: keeps them finite where counts separate the choices."""
 
 STEPS, DECREASE = 100, 1e-10
 """Most steps of Newton's method, and the decrease promised by the next one below which it stops."""

@@ -173,7 +173,7 @@ class NoiseRival(LocalRival):
 
 
 def matrix_mechanism(workload: Workload, epsilon: float, norm: str = "l1", delta: float | None = None) -> NoiseRival:
-    """Run the matrix mechanism locally, with the best strategy for a workload that is at hand.
+    """Run the matrix mechanism locally, with the best strategy known for a workload.
 
     For L2 that is the one of least total variance (`dualmech.TotalVariance`) among neighbours that differ by the type
     of one user, up to `EXACT` user types; beyond, for the largest distance of a user from the mean. For L1 it is the

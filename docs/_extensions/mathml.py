@@ -10,7 +10,7 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
-BAR = "<mo>&#x02016;</mo>"  # of a norm; left to itself it would grow with the exponent that stands beside it
+BAR = "<mo>&#x02016;</mo>"  # of a norm; left to itself it would grow with the exponent that stands next to it
 
 MODULUS = '<mo stretchy="false">&#x0007C;</mo>'  # close to what it encloses
 

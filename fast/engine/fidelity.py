@@ -119,7 +119,7 @@ class NearlyDiagonalHalf:
     others: npt.NDArray[np.intp]
     axes: Array  # (k, c) X
     lengths: Array  # (c,) √(1 + σ²)
-    beside: Array  # (c, c) ``Y σ``
+    coupling: Array  # (c, c) ``Y σ``
 
     @classmethod
     def of(cls, moves: Array, own: npt.NDArray[np.intp], scale: Array) -> NearlyDiagonalHalf | None:
@@ -148,7 +148,7 @@ class NearlyDiagonalHalf:
         """Return ``(H⁻¹ D diag(√λ))' X``."""
         turned = self._stretched(matrix, 1 / self.lengths)
         found = np.empty((len(self.own) + len(self.others), matrix.shape[1]))
-        found[self.own], found[self.others] = turned, self.beside @ (self.axes.T @ turned)
+        found[self.own], found[self.others] = turned, self.coupling @ (self.axes.T @ turned)
         return found
 
     def _stretched(self, matrix: Array, lengths: Array) -> Array:

@@ -196,8 +196,8 @@ class OrbitProgram:
         first, product = sum(each[0] for each in own), sum(each[2] for each in own)
         second = sum(part.operations[0 if part.by_members else 1] for part in self.parts)
         if self.diagonal is not None:
-            beside = self.diagonal.operations
-            return first + beside[0], second + beside[1], product + beside[2]
+            more = self.diagonal.operations
+            return first + more[0], second + more[1], product + more[2]
         return first, second, product
 
     def at(self, weights: Array) -> OrbitSpectrum:

@@ -129,8 +129,8 @@ def test_signals_that_end_a_session_leave_no_file(end: signal.Signals, reached: 
     """One signal ends both processes as it does, and what is half written goes with them."""
     half = (
         "from pathlib import Path\n"
-        "from dualmech.files.atomic import temporary_beside\n"
-        "with temporary_beside(Path('out.npz')) as path:\n"
+        "from dualmech.files.atomic import temporary_next_to\n"
+        "with temporary_next_to(Path('out.npz')) as path:\n"
         "    path.write_text('half')\n"
         "    sys.stderr.write('ready\\n'); sys.stderr.flush()\n"
         "    time.sleep(600)\n"

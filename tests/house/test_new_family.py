@@ -13,7 +13,7 @@ import pytest
 from conformance import CHECKS, ConformanceCase, Run
 
 import dualmech as dm
-from dualmech import fast, reference
+from dualmech import fast, reference, validate
 from dualmech.certificate import with_reasons
 from dualmech.crosscheck import families
 from dualmech.geometry.base import shares, valid_weights
@@ -85,8 +85,14 @@ def formulate(problem: PlainNoise) -> cp.Problem:
 
 
 def solve_reference(
-    problem: PlainNoise, *, backend: str = "CLARABEL", tol: float | None = None, **options: Any
+    problem: PlainNoise,
+    *,
+    backend: str = "CLARABEL",
+    formulation: str = "own",
+    tol: float | None = None,
+    **options: Any,
 ) -> Solution:
+    validate.choice(("own",), formulation=formulation)
     request = attempts.BackendRequest.of(backend, frozenset({"SOC"}), tol, None, options)
     program = formulate(problem)
     program.solve(solver=backend)

@@ -90,7 +90,7 @@ def test_layers_that_disagree_would_be_found() -> None:
     case = scale.sixty(quick=True)[0]
     row = scale.solve_marginals(case)
     other = reference.solve(MarginalsCase("", case.domain, (1,)).problem(), backend="CLARABEL")
-    mixed = scale.beside_plain([row.best, other], {}, row.plain, row.consistent, 0.0)
+    mixed = scale.with_plain_noise([row.best, other], {}, row.plain, row.consistent, 0.0)
     assert mixed.outcome is Agreement.DISAGREE
 
 

@@ -57,7 +57,7 @@ from dualmech.workloads.base import Workload
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A grid of one's own in place of the settings that the paper's tables have: a file with a line for each setting.
+# A grid of the user's in place of the settings that the paper's tables have: a file with a line for each setting.
 
 
 NOISE = ("rho", "sigma")
@@ -68,7 +68,7 @@ COLUMNS = (*NOISE, "x", "y", "gamma")
 
 @dataclass(frozen=True, slots=True)
 class OwnTable:
-    """A choice under settings of one's own, of which nothing is printed; `AccuracyTable` is what is printed."""
+    """A choice under settings of the user's, of which nothing is printed; `AccuracyTable` is what is printed."""
 
     choice: str  # Between which mechanisms
     rows: dict[str, Setting]  # By what it says of itself
@@ -478,7 +478,7 @@ def show(out: Console, title: str, rows: Iterator[Row]) -> None:
 
 
 def _print_choices(out: Console, title: str, found: Sequence[Row], setting: str) -> None:
-    """Print for how many blocks each histogram is right, beside Table 7 where its settings are used."""
+    """Print for how many blocks each histogram is right, next to Table 7 where its settings are used."""
     judged, printed = any(row.judged for row in found), all(row.printed for row in found)
     columns: Columns = (
         (setting, "{name}{mark}"),

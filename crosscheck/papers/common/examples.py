@@ -1,7 +1,7 @@
 """Worked examples of the common-mechanism paper (CMN: 3.3, 3.8, 3.12; lemma 2.4, section 4), statement by statement.
 
-The text at hand has lost a row here and there; a statement is checked as it must have stood, and beside it whether what
-is printed holds.
+The converted text has lost a row here and there; a statement is checked as it must have stood, and whether what is
+printed holds is said next to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fact(example: str, statement: str, difference: float, printed: bool = True) 
     """Return a statement of an example.
 
     - `difference`: between its two sides; 0 or infinity for a statement that is true or false;
-    - `printed`: whether it also holds exactly as the text at hand prints it.
+    - `printed`: whether it also holds exactly as the converted text prints it.
     """
     values = {"example": example, "statement": statement, "printed": printed}
     return Row(values, difference, sound=difference <= ROUNDING)

@@ -35,7 +35,7 @@ def _show_examples(out: Console, title: str, rows: Iterator[Row]) -> None:
     facts = [fact for row in rows for fact in row.parts]
     out.print(drawn(title, EXAMPLES, facts, words=("example", "statement")))
     print_lines(
-        out, "Last column: whether the statement holds as the text at hand has it, which lost rows of some matrices."
+        out, "Last column: whether the statement holds as the converted text has it, which lost rows of some matrices."
     )
 
 

@@ -1,8 +1,8 @@
 """Design queries compared: what weighing others than the eigen-queries gives away.
 
-EIG, section 5.3, weighs the rows of other bases by Program 1 and sets the strategies beside that of the eigen-queries,
-on two workloads and on the same with their cells permuted. All errors are root mean squares, over the certified optimum
-of any strategy.
+EIG, section 5.3, weighs the rows of other bases by Program 1 and compares the strategies with that of the
+eigen-queries, on two workloads and on the same with their cells permuted. All errors are root mean squares, over the
+certified optimum of any strategy.
 """
 
 from __future__ import annotations
@@ -216,8 +216,8 @@ def completion_rows(quick: bool) -> list[Callable[[], Row]]:
 # Weights of known strategies under pure ε-differential privacy (EIG, section 3.5): what optimising them gains.
 #
 # The text finds that weighting improves the wavelet on ranges and the Fourier basis on marginals, by factors that the
-# copy at hand has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a
-# sum of magnitudes, so every basis is weighted by its own Program 1, certified, beside equal weights.
+# conversion has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a
+# sum of magnitudes, so every basis is weighted by its own Program 1, certified, and by equal weights.
 
 
 WEIGHT_TOLERANCE = 1e-6  # gap to which weights are solved
@@ -364,7 +364,7 @@ def bound(program: QueryWeighting) -> float:
     """Return a lower bound on the total variance of every strategy, from the eigen-queries of its workload.
 
     It is ``‖W diag(√λ)‖_*²``, as `TotalVariance` judges it, at the weights λ that its fixed point takes to from equal
-    ones: ``λ_i`` proportional to a power of ``Σ_k √σ_k q_ki²``, eigenvalues σ and eigenvectors q being at hand. One
+    ones: ``λ_i`` proportional to a power of ``Σ_k √σ_k q_ki²``, eigenvalues σ and eigenvectors q being known. One
     decomposition more, for the singular values, and no solver.
     """
     gains = program.sensitivities.T @ program.geometry.roots

@@ -1,6 +1,6 @@
 """The workloads and rivals of the Eigen-Design paper's experiments, what it prints of them, and what is certified.
 
-The text at hand names 2048 cells and two data sets, of three and of four attributes, whose sizes it has lost. Of the
+The converted text names 2048 cells and two data sets, of three and of four attributes, whose sizes it has lost. Of the
 shapes that were tried, 8 x 16 x 16 gives the printed wavelet error on predicates (1.94) and 8 x 8 x 16 x 2 the printed
 DataCube error on one-way ranges, so these two stand for the lost ones. Only Gram matrices enter, so workloads of
 millions of ranges are no larger than their cells.
@@ -30,7 +30,7 @@ from dualmech.workloads.base import Workload
 #
 # All are from Li and Miklau, "An adaptive mechanism for accurate query answering under differential privacy",
 # PVLDB 5(6), 2012 ("EIG"), section 5: the table of alternative workloads, and what the text says of its figures.
-# The text at hand has lost most of its numbers of cells, attributes and queries, so what they were is assumed
+# The converted text has lost most of its numbers of cells, attributes and queries, so what they were is assumed
 # (`dualmech.crosscheck.papers.eigen.instances`).
 
 
@@ -96,7 +96,7 @@ class EigenInstance:
     shape: Shape  # Sizes of the attributes that the rivals know of
     # Returns the workload, or one with the same Gram matrix; cheap to keep, called where it is needed
     build: Callable[[], Workload]
-    rivals: tuple[str, ...]  # Of the strategies to set beside the Eigen-Design
+    rivals: tuple[str, ...]  # Of the strategies to compare with the Eigen-Design
     # Marginal tables that Fourier and DataCube are made for; empty for all cells
     tables: tuple[tuple[str, ...], ...] = ()
     # By column: what the paper prints, over the error of the Eigen-Design, as this reading takes it
@@ -257,7 +257,7 @@ def _tables_workload(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Workl
     return workloads.from_gram(workloads.marginals_gram(shape, sets=tables), shape)
 
 
-# Experiments of the Eigen-Design paper, solved: its strategy, its rivals and its bound beside the certified optimum.
+# Experiments of the Eigen-Design paper, solved: its strategy, its rivals and its bound next to the certified optimum.
 #
 # Errors are root mean squares over all queries at one privacy cost, so their ratios depend neither on that cost nor on
 # the number of queries. The unit here is the singular value bound (EIG, Theorem 2), a closed form.

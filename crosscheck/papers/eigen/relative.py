@@ -2,7 +2,7 @@
 
 Whatever ε and δ are, noise of standard deviation s on an answer a has the expected relative error ``√(2/π) s / a``,
 so the ratio of two mechanisms' means over all queries needs neither samples nor a privacy budget. Answers below
-`SANITY` of all records count as that many, as Xiao, Wang and Gehrke (ICDE 2010) do; the text at hand does not say.
+`SANITY` of all records count as that many, as Xiao, Wang and Gehrke (ICDE 2010) do; the converted text does not say.
 """
 
 from __future__ import annotations

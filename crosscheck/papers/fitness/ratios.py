@@ -180,7 +180,7 @@ def _largest_ratio(variances: Array, targets: Array, weights: Array, certificate
     return float((ratios * (1 - slack)).max()), float((ratios * (1 + slack)).max())
 
 
-# SM-II run here on the paper's problems, in each basis that it may have been run in, beside the certified optimum.
+# SM-II run here on the paper's problems, in each basis that it may have been run in, next to the certified optimum.
 
 
 MOST_STEPS = 10**7  # steps allowed to a run: more than its time limit lets it take

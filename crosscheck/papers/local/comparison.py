@@ -1,7 +1,7 @@
 """Figures 1 and 2 of the local privacy paper: users needed by every mechanism, over ε and over the domain.
 
 All numbers are sample complexities in the worst case, ``max_u T_u / (p α)`` at α = 0.01. The optimised strategy is the
-best on average, as the paper's is; what is proven beside it bounds every mechanism of the kind, average and worst.
+best on average, as the paper's is; what is proven next to it bounds every mechanism of the kind, average and worst.
 """
 
 from __future__ import annotations
