@@ -27,24 +27,21 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import (
     SET_UP,
-    Forms,
     Index,
     Judged,
     Offer,
-    Ranked,
     Request,
     TableGeometry,
     decompositions,
     given_weights,
     numbers_by_table,
-    ranked,
     read_weights,
     shares,
     valid_weights,
 )
 from dualmech.geometry.block_neighbours import moved_by
 from dualmech.geometry.block_rows import Block, BlockRows, Key, check_size, check_sums, key_of, symmetries_of
-from dualmech.geometry.dense import check_noise, judged_covariance
+from dualmech.geometry.dense import DenseForms, check_noise, judged_covariance
 from dualmech.geometry.statements import tables_in_numbers
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
@@ -87,47 +84,18 @@ class BasedPoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockForms(Forms[Array]):
+class BlockForms(DenseForms):
     """Cost of a pair of neighbours of each orbit, variance of a query of each orbit, and their rounding, absolute."""
 
     blocks: Blocks
-    costs: Array
-    variances: Array
-    cost_allowance: Array
-    variance_allowance: Array
 
-    @property
-    def cost(self) -> float:
-        return float(self.costs.max())
+    def limits(self, targets: Array) -> Array:
+        return targets[self.blocks.tables]
 
-    @property
-    def cost_rounding(self) -> float:
-        return float((self.costs + self.cost_allowance).max() / self.cost - 1)
+    def bill(self, weights: Array) -> Array:
+        return np.asarray(weights[self.blocks.tables] * self.blocks.counts)
 
-    def excess(self, targets: Array) -> Judged:
-        limits = targets[self.blocks.tables]
-        ratios = self.variances / limits
-        highest = (ratios + self.variance_allowance / limits).max()
-        return float(ratios.max()), float(highest / ratios.max() - 1)
-
-    def total(self, weights: Array) -> Judged:
-        bill = weights[self.blocks.tables] * self.blocks.counts
-        total = float(bill @ self.variances)
-        return total, float(bill @ self.variance_allowance) / total
-
-    def binding(self, slack: float) -> Index:
-        return np.flatnonzero((self.costs >= (1 - slack) * self.cost) & np.isfinite(self.cost))
-
-    def loose(self, targets: Array, slack: float) -> Index:
-        return np.flatnonzero(self._by_table(targets) < 1 - slack)
-
-    def worst_items(self, targets: Array) -> Ranked:
-        return ranked(self._by_table(targets))
-
-    def worst_neighbours(self) -> Ranked:
-        return ranked(self.costs)
-
-    def _by_table(self, targets: Array) -> Array:
+    def ratios(self, targets: Array) -> Array:
         largest = np.zeros(len(targets))
         np.maximum.at(largest, self.blocks.tables, self.variances)
         return np.asarray(largest / targets)
@@ -182,7 +150,7 @@ def evaluate(blocks: Blocks, point: BlockPoint) -> BlockForms | None:
         np.add.at(variance_rounding, block.rows, (2 * len(regularised) + depth) * EPS * sizes)
     # What rounding hides of a query may be a part that it needs, which then meets the noise of its block.
     hidden = (blocks.rounding_threshold * blocks.magnitudes) ** 2 * _all_noise(blocks, point)
-    return BlockForms(blocks, costs, variances, cost_rounding, variance_rounding + hidden)
+    return BlockForms(costs, variances, cost_rounding, variance_rounding + hidden, blocks)
 
 
 def trace_norm(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -> Judged:

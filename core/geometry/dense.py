@@ -79,26 +79,40 @@ class DenseForms(Forms[Array]):
     def cost_rounding(self) -> float:
         return float((self.profile + self.profile_rounding).max() / self.cost - 1)
 
+    def limits(self, targets: Array) -> Array:
+        """Return the target of each variance."""
+        return targets
+
+    def bill(self, weights: Array) -> Array:
+        """Return what each variance counts in all."""
+        return weights
+
+    def ratios(self, targets: Array) -> Array:
+        """Return the variance of each item over its target."""
+        return self.variances / targets
+
     def excess(self, targets: Array) -> Judged:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            ratios = self.variances / targets
-            higher = np.maximum(ratios, 0.0) + self.variance_rounding / targets
+            limits = self.limits(targets)
+            ratios = self.variances / limits
+            higher = np.maximum(ratios, 0.0) + self.variance_rounding / limits
             # Variances that cancellation left at 0 or below say nothing: the allowance is then all there is.
             return float(ratios.max()), float(higher.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf)
 
     def total(self, weights: Array) -> Judged:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            total = float(weights @ self.variances)
-            return total, float(weights @ self.variance_rounding / total)
+            bill = self.bill(weights)
+            total = float(bill @ self.variances)
+            return total, float(bill @ self.variance_rounding / total)
 
     def binding(self, slack: float) -> Index:
         return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
 
     def loose(self, targets: Array, slack: float) -> Index:
-        return np.flatnonzero(self.variances / targets < 1 - slack)
+        return np.flatnonzero(self.ratios(targets) < 1 - slack)
 
     def worst_items(self, targets: Array) -> Ranked:
-        return ranked(self.variances / targets)
+        return ranked(self.ratios(targets))
 
     def worst_neighbours(self) -> Ranked:
         return ranked(self.profile)

@@ -620,7 +620,10 @@ def stream_in(workload: Workload) -> StreamWorkload | RangeWorkload | None:
     if asked is None or isinstance(asked, StreamWorkload | RangeWorkload):
         return asked
     sums = StreamWorkload(asked.shape[1])
-    return sums if asked.shape == sums.shape and sums.same_as(asked) else None
+    if asked.shape != sums.shape:
+        return None
+    counts = np.arange(1.0, 1.0 + asked.shape[1])  # answers of sums are whole numbers, exactly, and cheaper than rows
+    return sums if np.array_equal(asked.apply(counts), sums.apply(counts)) and sums.same_as(asked) else None
 
 
 def stream_of(workload: Workload) -> Stream:

@@ -58,7 +58,7 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
     forms, weights = geometry.forms(answer.primal), answer.dual.neighbour_weights
     if forms is None:
         return ascend(problem, limits, method="auto")
-    kept = (forms.costs >= (1 - NEAR) * forms.cost) | (weights >= WEIGHTY * weights.max())
+    kept = (forms.profile >= (1 - NEAR) * forms.cost) | (weights >= WEIGHTY * weights.max())
     history = list(answer.history)
     for _ in range(MOST_ROUNDS):
         steps = history[-1].iteration
@@ -73,7 +73,7 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
         forms = geometry.forms(answer.primal)
         if forms is None:
             break
-        joining = ~kept & (forms.costs > (1 + limits.tol / 4) * forms.costs[kept].max())
+        joining = ~kept & (forms.profile > (1 + limits.tol / 4) * forms.profile[kept].max())
         if not joining.any():
             break
         kept |= joining

@@ -166,7 +166,7 @@ class TestReduction:
         rows, noise = measured(blocks, point)
         assert forms is not None
         costs = np.einsum("ki,ki->i", rows, np.linalg.solve(noise, rows))
-        np.testing.assert_allclose(costs, forms.costs[cell_orbits(blocks)], rtol=1e-8)
+        np.testing.assert_allclose(costs, forms.profile[cell_orbits(blocks)], rtol=1e-8)
         answers = np.linalg.lstsq(rows.T, workload.dense().T, rcond=None)[0].T
         np.testing.assert_allclose(answers @ rows, workload.dense(), atol=1e-9)
         variances = np.einsum("jk,jk->j", answers @ noise, answers)

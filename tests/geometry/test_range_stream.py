@@ -129,8 +129,8 @@ class TestMechanism:
     def test_drawn_noise_has_the_variances_that_are_stated(self) -> None:
         mechanism = dm.StreamMechanism(dm.workloads.all_range(4), [0.2, 0.3, 0.3, 0.2], np.ones(4))
         generator = np.random.default_rng(5)
-        drawn = np.array([mechanism.simulate(np.zeros(4), generator) for _ in range(20_000)])
-        np.testing.assert_allclose(drawn.var(axis=0), mechanism.variances(), rtol=0.06)
+        drawn = np.array([mechanism.simulate(np.zeros(4), generator) for _ in range(5_000)])
+        np.testing.assert_allclose(drawn.var(axis=0), mechanism.variances(), rtol=0.12)
 
 
 class TestFilesAndRefusals:

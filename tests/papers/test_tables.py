@@ -44,7 +44,7 @@ def changed(row: Row, **changes: Any) -> Row:
     return ratios.ratio_row(**{name: getattr(row, name) for name in names} | changes)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def solved() -> Iterator[dict[tuple[int, int], Row]]:
     """Rows that several tests look at, each solved once."""
     rows = [(4, 252), (9, 232), (10, 2), (10, 4), (5, 64), (6, 64), (7, 64), (8, 64), (11, 64)]

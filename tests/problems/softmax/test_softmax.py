@@ -323,6 +323,7 @@ class TestReferenceLayer:
             for turn, formulation in enumerate(("schur", "matrix_frac"))
             for backend in ("CLARABEL", "SCS")
             if backend == "CLARABEL" or number % 2 == turn
+            if formulation == "matrix_frac" or not case.startswith("one replaced, ")  # which takes many seconds
         ],
     )
     def test_both_layers_agree(self, case: str, formulation: str, backend: str) -> None:
