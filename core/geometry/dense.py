@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,18 +48,6 @@ from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 
 ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
-
-
-class HasTargets(Protocol):
-    """What is evaluated: a workload over its basis and neighbours, with a target for every query."""
-
-    @property
-    def geometry(self) -> Dense:
-        """Workload, basis and neighbours."""
-
-    @property
-    def targets(self) -> Array:
-        """Variance targets (m,)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,15 +151,14 @@ def judged_covariance(
     return judged if judged is not None and np.all(np.isfinite(judged[1])) else None
 
 
-def evaluate(problem: HasTargets, primal: npt.ArrayLike) -> Sides:
+def evaluate(geometry: Dense, targets: Array, primal: npt.ArrayLike) -> Sides:
     """Evaluate both sides of Problem 1 at any matrix; one that is no covariance costs infinity."""
-    geometry = problem.geometry
     forms = geometry.forms(geometry.point(primal))
     if forms is None:
-        return Sides(np.full(geometry.moves.shape[1], np.inf), np.full(len(problem.targets), np.inf))
+        return Sides(np.full(geometry.moves.shape[1], np.inf), np.full(len(targets), np.inf))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        ratios = forms.variances / problem.targets
-        return Sides(forms.profile, ratios, forms.cost_rounding + forms.excess(problem.targets)[1])
+        ratios = forms.variances / targets
+        return Sides(forms.profile, ratios, forms.cost_rounding + forms.excess(targets)[1])
 
 
 def trace_norm_bound(geometry: Dense, neighbour_weights: Array, factors: Array) -> Judged:

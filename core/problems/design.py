@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,28 +28,6 @@ from dualmech.workloads.streams import RangeWorkload, SineWorkload
 
 TRANSFORM = 64
 """A Fourier transform of length N is off by this many roundings times ``log₂ 4N`` at most, in Euclidean norm."""
-
-
-class Loads(Protocol):
-    """The sensitivities N (k, s): what a unit of each weight spends between each pair of neighbours, none negative."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of design queries, and of pairs of neighbours."""
-
-    @property
-    def matrix(self) -> Array:
-        """N written out; refused where it is too large."""
-
-    @property
-    def largest(self) -> Array:
-        """The largest sensitivity of each design query (k,)."""
-
-    def reach(self, weights: Array) -> tuple[Array, Array]:
-        """Return ``N y`` (k,) for weights y of sum 1, and what no entry exceeds."""
-
-    def spent(self, weights: Array) -> tuple[Array, float]:
-        """Return ``N'u`` (s,), infinite weights left out, and an allowance for rounding, relative to 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -161,7 +161,7 @@ class RefinementStage:
         queries are left out.
         """
         face, departure, excess = self._nearest(self.problem.geometry.point(primal))
-        sides = evaluate(self.problem, face)
+        sides = evaluate(self.problem.geometry, self.problem.targets, face)
         bound, rounding = self._bound(*self.problem.geometry.weights(dual))
         objective = float(sides.profile[self.neighbours].max(initial=0.0))
         violation = max(sides.excess - 1, departure)
@@ -179,7 +179,7 @@ class RefinementStage:
     def binding(self, primal: npt.ArrayLike, slack: float) -> Indices:
         """Return the open neighbours whose cost is within `slack`, relative, of the largest among them."""
         within = 1 - validate.nonnegative_number(slack=slack)
-        profile = evaluate(self.problem, primal).profile[self.neighbours]
+        profile = evaluate(self.problem.geometry, self.problem.targets, primal).profile[self.neighbours]
         return np.asarray(self.neighbours[profile >= within * profile.max(initial=0.0)])
 
     def spread(self, neighbour_shares: Array, query_shares: Array) -> FitnessDual:
@@ -404,7 +404,8 @@ class Refinement:
     @property
     def profile(self) -> Array:
         """Squared privacy cost of each pair of neighbours (s,)."""
-        return evaluate(accuracy_first(self.solution.problem), self.covariance).profile
+        problem = self.solution.problem
+        return evaluate(problem.geometry, problem.targets, self.covariance).profile
 
     @property
     def mechanism(self) -> LinearGaussianMechanism:

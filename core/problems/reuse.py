@@ -402,7 +402,8 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
 
     def _sides(self, primal: npt.ArrayLike) -> Sides:
         """Evaluate all constraints; the last ratio is the largest eigenvalue of ``K Σ K'``."""
-        sides, coordinates = evaluate(self.row_by_row, primal), self.release_coordinates
+        together, coordinates = self.row_by_row, self.release_coordinates
+        sides = evaluate(together.geometry, together.targets, primal)
         covariance = self.geometry.point(primal)
         fixed = linalg.regularised_covariance((covariance + covariance.T) / 2) if np.isfinite(sides.excess) else None
         if fixed is None or not len(coordinates):

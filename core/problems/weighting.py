@@ -17,7 +17,7 @@ from dualmech.geometry.base import ON_NEIGHBOURS, costs_over, neighbour_words, r
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem
-from dualmech.problems.design import DesignGeometry, Loads, SineDesign, answer_rows
+from dualmech.problems.design import DesignGeometry, SineDesign, SineLoads, WrittenLoads, answer_rows
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -98,7 +98,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
     privacy: str
     neighbours: Matrix | None
     geometry: DesignGeometry | SineDesign = field(repr=False)
-    loads: Loads = field(repr=False)
+    loads: WrittenLoads | SineLoads = field(repr=False)
 
     dual_type: ClassVar[Callable[..., WeightingDual]] = WeightingDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "design", "privacy", "neighbours")

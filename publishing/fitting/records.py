@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,24 +26,6 @@ Codes = npt.NDArray[np.int64]
 
 MOST_CODES = 2**27  # of all records together
 GOLDEN = (math.sqrt(5) - 1) / 2
-
-
-class DataSet(Protocol):
-    """What fitted tables are of: a data set of the attributes `axes`."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether it has records."""
-
-    @property
-    def axes(self) -> Axes:
-        """The attributes."""
-
-    def records(self) -> Codes:
-        """Return records, as codes (N, attributes)."""
-
-    def joint(self) -> Array:
-        """Return the counts of all cells, an axis an attribute."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,7 +187,7 @@ class FittedTables:
     """
 
     gap: float
-    _data: DataSet
+    _data: CliqueData | RecordData
     _domain: Domain
     _tables: dict[str, tuple[PublishedTable, Array]]
 

@@ -12,7 +12,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.publishing.fitting.cliques import Clique, CliqueTables, Part, parts_of
 from dualmech.publishing.fitting.nearest import NoisyTable, NoisyTables, nearest
-from dualmech.publishing.fitting.records import CliqueData, DataSet, FittedTables, RecordData, RecordMoves, whole_tables
+from dualmech.publishing.fitting.records import CliqueData, FittedTables, RecordData, RecordMoves, whole_tables
 from dualmech.publishing.statement import Planned
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -35,7 +35,7 @@ def fit(released: Planned, integer: bool) -> FittedTables:
     tables = _noisy_tables(released)
     fits = [_fitted_part(part, tables, total) for part in parts]
     noisy, vector, _ = fits[0]
-    data: DataSet
+    data: CliqueData | RecordData
     if len(parts) > 1 or (integer and are_few(total, noisy.layout)):
         noisy, moves = _moved_records(tables, fits, total)
         vector, axes = moves.vector, tuple(sorted({axis for table in tables for axis in table.axes}))
