@@ -25,6 +25,7 @@ ROUNDING = 1e-9
 
 COVARIANCES, WEIGHTINGS = ("fitness", "variance"), ("weighting", "weighting, pure")
 FAMILIES = (*COVARIANCES, *WEIGHTINGS)
+JUDGED = (*FAMILIES, "softmax")
 
 Law = TypeVar("Law", bound=Callable[..., None])
 
@@ -73,7 +74,9 @@ class Point:
     @property
     def numbers(self) -> Array:
         """Targets or weights of the queries, or the rows that are weighed."""
-        return np.asarray(getattr(self.problem, self.problem.numbers if self.on_rows else "design"))
+        return np.asarray(
+            getattr(self.problem, getattr(self.problem, "numbers", "targets") if self.on_rows else "design")
+        )
 
     @property
     def on_rows(self) -> bool:
@@ -98,7 +101,9 @@ class Point:
         own = self.numbers if numbers is None else numbers
         if not self.on_rows:
             return dm.QueryWeighting(workload, own, self.problem.privacy)
-        return type(self.problem)(workload, own, **{"basis": self.problem.basis} | options)
+        soft = ("t1", "t2", "total_weight") if isinstance(self.problem, dm.SoftmaxFitness) else ()
+        same = {name: getattr(self.problem, name) for name in ("basis", *soft)}
+        return type(self.problem)(workload, own, **same | options)
 
     def keeps(self, problem: Any, factor: float = 1.0, **changes: Array) -> None:
         """Hold that both sides of another problem are those of this one, times a factor."""
@@ -121,15 +126,15 @@ def points(draw: st.DrawFn, family: str, least_cells: int = 1, independent: bool
         return Point(weighed, weighed.feasible(rng.uniform(0.1, 1, queries)), rng.uniform(0, 1, cells))
     queries = draw(st.integers(1, 5))
     matrix = draw(arrays(np.float64, (queries, cells), elements=st.integers(-3, 3).map(float)))
-    if family == "fitness":
-        numbers = draw(arrays(np.float64, queries, elements=st.sampled_from([0.25, 0.5, 1.0, 2.0, 5.0])))
-    else:
-        numbers = draw(arrays(np.float64, queries, elements=st.sampled_from([0.0, 0.25, 1.0, 1.0, 5.0])))
+    values = [0.0, 0.25, 1.0, 1.0, 5.0] if family == "variance" else [0.25, 0.5, 1.0, 2.0, 5.0]
+    numbers = draw(arrays(np.float64, queries, elements=st.sampled_from(values)))
     assume(np.any(matrix[numbers > 0]))
-    problem: Any = (dm.FitnessForUse if family == "fitness" else dm.TotalVariance)(dm.Workload(matrix), numbers)
+    soft = [draw(st.sampled_from([0.1, 1.0, 3.0, 20.0])) for _ in range(2)] + [draw(st.sampled_from([0.0, 0.5, 3.0]))]
+    kinds: dict[str, Any] = {"fitness": dm.FitnessForUse, "variance": dm.TotalVariance, "softmax": dm.SoftmaxFitness}
+    problem = kinds[family](dm.Workload(matrix), numbers, *(soft if family == "softmax" else ()))
     factor = rng.standard_normal((problem.geometry.rank, problem.geometry.rank))
     covariance = problem.feasible(factor @ factor.T + 0.2 * np.eye(len(factor)))
-    weights = rng.uniform(0, 1, queries) if family == "fitness" else None
+    weights = None if family == "variance" else rng.uniform(0, 1, queries)
     return Point(problem, covariance, rng.uniform(0, 1, cells), weights)
 
 
@@ -144,12 +149,12 @@ def meet(one: Any, other: Any, slack: float = 1e-12) -> None:
 
 
 class TestEveryFamily:
-    @of(*FAMILIES)
+    @of(*JUDGED)
     def test_any_weights_bound_any_feasible_point(self, family: str, data: st.DataObject) -> None:
         judged = data.draw(points(family)).judged  # CertificateError if the bound were above
         assert judged.lower_bound <= judged.objective * (1 + judged.resolution)
 
-    @of(*FAMILIES)
+    @of(*JUDGED)
     def test_scale_of_the_weights_is_immaterial(self, family: str, data: st.DataObject) -> None:
         point, scales = data.draw(points(family)), st.floats(1e-12, 1e12)
         changes: dict[str, Any] = {"cells": data.draw(scales) * point.cells}
@@ -203,7 +208,7 @@ class TestEveryFamily:
             other = point.restated(point.matrix * units[:, None], point.numbers * units**2)
             point.keeps(other, queries=np.asarray(point.queries) / units**2)
 
-    @of(*FAMILIES)
+    @of(*JUDGED)
     def test_order_and_sign_of_cells(self, family: str, data: st.DataObject) -> None:
         point, rng = data.draw(points(family)), draws(data.draw(seeds))
         order, signs = rng.permutation(len(point.cells)), rng.choice([-1.0, 1.0], len(point.cells))
@@ -235,7 +240,7 @@ class TestEveryFamily:
 class TestCovariances:
     """Of noise on a basis."""
 
-    @of(*COVARIANCES)
+    @of(*COVARIANCES, "softmax")
     def test_any_basis_gives_the_same_certificate(self, family: str, data: st.DataObject) -> None:
         """Theorem 2 of fitness for use."""
         point = data.draw(points(family))
@@ -295,7 +300,7 @@ class TestFitness:
         expected = float(np.linalg.norm(weighted, "nuc")) ** 2 / float(bill)
         assert point.judged.lower_bound == pytest.approx(expected, rel=ROUNDING)
 
-    @of("fitness")
+    @of("fitness", "softmax")
     def test_order_and_sign_of_queries(self, family: str, data: st.DataObject) -> None:
         point, rng = data.draw(points(family)), draws(data.draw(seeds))
         order, signs = rng.permutation(len(point.numbers)), rng.choice([-1.0, 1.0], (len(point.numbers), 1))
