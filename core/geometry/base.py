@@ -173,6 +173,62 @@ class Forms(Protocol[NumbersIn]):
         """Return the neighbours of the largest costs, with these."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluatedForms(Forms[Array]):
+    """Both quadratic forms of a covariance, with allowances for their rounding, absolute."""
+
+    profile: Array  # profile, profile_rounding: (s,) cost ``(B u_i)' Σ⁻¹ (B u_i)`` of each pair of neighbours
+    variances: Array  # variances, variance_rounding: (m,) variance ``v_j Σ v_j'`` of each query
+    profile_rounding: Array
+    variance_rounding: Array
+
+    @property
+    def cost(self) -> float:
+        return float(self.profile.max())
+
+    @property
+    def cost_rounding(self) -> float:
+        return float((self.profile + self.profile_rounding).max() / self.cost - 1)
+
+    def limits(self, targets: Array) -> Array:
+        """Return the target of each variance."""
+        return targets
+
+    def bill(self, weights: Array) -> Array:
+        """Return what each variance counts in all."""
+        return weights
+
+    def ratios(self, targets: Array) -> Array:
+        """Return the variance of each item over its target."""
+        return self.variances / targets
+
+    def excess(self, targets: Array) -> Judged:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            limits = self.limits(targets)
+            ratios = self.variances / limits
+            higher = np.maximum(ratios, 0.0) + self.variance_rounding / limits
+            # Variances that cancellation left at 0 or below say nothing: the allowance is then all there is.
+            return float(ratios.max()), float(higher.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf)
+
+    def total(self, weights: Array) -> Judged:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            bill = self.bill(weights)
+            total = float(bill @ self.variances)
+            return total, float(bill @ self.variance_rounding / total)
+
+    def binding(self, slack: float) -> Index:
+        return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
+
+    def loose(self, targets: Array, slack: float) -> Index:
+        return np.flatnonzero(self.ratios(targets) < 1 - slack)
+
+    def worst_items(self, targets: Array) -> Ranked:
+        return ranked(self.ratios(targets))
+
+    def worst_neighbours(self) -> Ranked:
+        return ranked(self.profile)
+
+
 SET_UP = 4e7
 """Operations that a solution takes however small it is, as measured; with them offers are counted."""
 

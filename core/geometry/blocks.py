@@ -27,6 +27,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import (
     SET_UP,
+    EvaluatedForms,
     Index,
     Judged,
     Offer,
@@ -41,7 +42,7 @@ from dualmech.geometry.base import (
 )
 from dualmech.geometry.block_neighbours import moved_by
 from dualmech.geometry.block_rows import Block, BlockRows, Key, check_size, check_sums, key_of, symmetries_of
-from dualmech.geometry.dense import DenseForms, check_noise, judged_covariance
+from dualmech.geometry.dense import check_noise, judged_covariance
 from dualmech.geometry.statements import tables_in_numbers
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
@@ -84,7 +85,7 @@ class BasedPoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockForms(DenseForms):
+class BlockForms(EvaluatedForms):
     """Cost of a pair of neighbours of each orbit, variance of a query of each orbit, and their rounding, absolute."""
 
     blocks: Blocks

@@ -18,7 +18,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense import DenseForms
+from dualmech.geometry.base import EvaluatedForms
 from dualmech.linalg import EPS
 from dualmech.neighbours import participation
 from dualmech.validate import Array
@@ -132,14 +132,14 @@ def summing(steps: int) -> float:
     return 4 * (steps + 8) * EPS
 
 
-def unit_forms(strategy: Causal, decay: float) -> DenseForms | None:
+def unit_forms(strategy: Causal, decay: float) -> EvaluatedForms | None:
     """Evaluate both sides of unit noise; None where doubles do not hold them, or say nothing of them."""
     costs = strategy.costs()
     variances, off = strategy.variances(decay)
     if not (np.all(np.isfinite(variances)) and np.all(np.isfinite(off)) and np.all(np.isfinite(costs))):
         return None
     rounding = summing(strategy.steps)
-    return DenseForms(costs, variances, rounding * costs, (off + rounding) * variances)
+    return EvaluatedForms(costs, variances, rounding * costs, (off + rounding) * variances)
 
 
 # Banded strategies of running sums: covariances block by block, and what their rounding may hide.

@@ -16,16 +16,14 @@ from dualmech.geometry.base import (
     ON_NEIGHBOURS,
     ON_QUERIES,
     SET_UP,
-    Forms,
+    EvaluatedForms,
     Geometry,
     Index,
     Judged,
     Offer,
-    Ranked,
     Request,
     decompositions,
     given_weights,
-    ranked,
     read_weights,
     shares,
     valid_weights,
@@ -51,62 +49,6 @@ ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to i
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DenseForms(Forms[Array]):
-    """Both quadratic forms of a covariance, with allowances for their rounding, absolute."""
-
-    profile: Array  # profile, profile_rounding: (s,) cost ``(B u_i)' Σ⁻¹ (B u_i)`` of each pair of neighbours
-    variances: Array  # variances, variance_rounding: (m,) variance ``v_j Σ v_j'`` of each query
-    profile_rounding: Array
-    variance_rounding: Array
-
-    @property
-    def cost(self) -> float:
-        return float(self.profile.max())
-
-    @property
-    def cost_rounding(self) -> float:
-        return float((self.profile + self.profile_rounding).max() / self.cost - 1)
-
-    def limits(self, targets: Array) -> Array:
-        """Return the target of each variance."""
-        return targets
-
-    def bill(self, weights: Array) -> Array:
-        """Return what each variance counts in all."""
-        return weights
-
-    def ratios(self, targets: Array) -> Array:
-        """Return the variance of each item over its target."""
-        return self.variances / targets
-
-    def excess(self, targets: Array) -> Judged:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            limits = self.limits(targets)
-            ratios = self.variances / limits
-            higher = np.maximum(ratios, 0.0) + self.variance_rounding / limits
-            # Variances that cancellation left at 0 or below say nothing: the allowance is then all there is.
-            return float(ratios.max()), float(higher.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf)
-
-    def total(self, weights: Array) -> Judged:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            bill = self.bill(weights)
-            total = float(bill @ self.variances)
-            return total, float(bill @ self.variance_rounding / total)
-
-    def binding(self, slack: float) -> Index:
-        return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
-
-    def loose(self, targets: Array, slack: float) -> Index:
-        return np.flatnonzero(self.ratios(targets) < 1 - slack)
-
-    def worst_items(self, targets: Array) -> Ranked:
-        return ranked(self.ratios(targets))
-
-    def worst_neighbours(self) -> Ranked:
-        return ranked(self.profile)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Sides:
     """Cost of each pair of neighbours, ratio of each variance to its target, and their rounding, relative."""
 
@@ -126,7 +68,7 @@ class Sides:
         return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
 
 
-def quadratic_forms(geometry: Dense, covariance: Array) -> DenseForms | None:
+def quadratic_forms(geometry: Dense, covariance: Array) -> EvaluatedForms | None:
     """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
     judged = judged_covariance(covariance, geometry.moves, geometry.moves_rounding)
     if judged is None:
@@ -134,7 +76,7 @@ def quadratic_forms(geometry: Dense, covariance: Array) -> DenseForms | None:
     regularised, profile, profile_rounding = judged
     with np.errstate(over="ignore", invalid="ignore"):
         variances, variance_rounding = geometry.variances(regularised)
-    return DenseForms(profile, variances, profile_rounding, variance_rounding)
+    return EvaluatedForms(profile, variances, profile_rounding, variance_rounding)
 
 
 def judged_covariance(
@@ -371,7 +313,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
     def divide(self, point: Array, divisor: float) -> Array:
         return divided_covariance(point, divisor)
 
-    def forms(self, point: Array) -> DenseForms | None:
+    def forms(self, point: Array) -> EvaluatedForms | None:
         return quadratic_forms(self, point)
 
     def largest_ratio(self, point: Array, targets: Array) -> float:

@@ -13,9 +13,19 @@ import scipy.special
 
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
-from dualmech.geometry.base import Geometry, Index, Judged, Offer, Ranked, Request, shares, valid_weights
+from dualmech.geometry.base import (
+    EvaluatedForms,
+    Geometry,
+    Index,
+    Judged,
+    Offer,
+    Ranked,
+    Request,
+    shares,
+    valid_weights,
+)
 from dualmech.geometry.causal import Causal
-from dualmech.geometry.dense import Dense, DenseForms, as_dual_weights, divided_covariance
+from dualmech.geometry.dense import Dense, as_dual_weights, divided_covariance
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.linalg import EPS
 from dualmech.validate import Array
@@ -222,7 +232,7 @@ class StreamPoint:
             validate.positive(1, **{name: each})
         return replace(self, level=validate.positive_number(level=self.level))
 
-    def forms(self, geometry: Stream) -> DenseForms | None:
+    def forms(self, geometry: Stream) -> EvaluatedForms | None:
         """Evaluate both sides; None for weights or a level that are not positive."""
         cells, sums = self.neighbour_weights, self.query_weights
         weights = np.concatenate([cells, sums, [self.level]])
@@ -236,7 +246,7 @@ class StreamPoint:
             costs, variances = left * cells_unit / cells / level, right * sums_unit / sums * level
         if not (np.all(np.isfinite(costs)) and np.all(np.isfinite(variances))):
             return None
-        return DenseForms(costs, variances, error * costs, error * variances)
+        return EvaluatedForms(costs, variances, error * costs, error * variances)
 
     def covariance(self, sums: Array) -> Array:
         """Return the covariance on the cells (d, d), of the sums as a matrix."""
@@ -251,7 +261,7 @@ class CausalPoint:
     """Noise of variance `level` on the answers of a causal strategy: unit noise as it was evaluated, once."""
 
     strategy: Causal
-    unit: DenseForms
+    unit: EvaluatedForms
     level: float
 
     def divided(self, divisor: float) -> CausalPoint:
@@ -261,7 +271,7 @@ class CausalPoint:
     def checked(self) -> CausalPoint:
         return replace(self, level=validate.positive_number(level=self.level))
 
-    def forms(self, geometry: Stream) -> DenseForms | None:
+    def forms(self, geometry: Stream) -> EvaluatedForms | None:
         """Evaluate both sides; None for a level that is not positive."""
         if not 0 < self.level < np.inf:
             return None
@@ -270,7 +280,7 @@ class CausalPoint:
             costs, variances = unit.profile / self.level, unit.variances * self.level
             rounding = unit.profile_rounding / self.level, unit.variance_rounding * self.level
         held = np.isfinite(costs).all() and np.isfinite(variances).all()
-        return DenseForms(costs, variances, *rounding) if held else None
+        return EvaluatedForms(costs, variances, *rounding) if held else None
 
     def covariance(self, sums: Array) -> Array:
         """Return the covariance on the cells (d, d); refused of a strategy without a matrix."""
@@ -400,7 +410,7 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
             return divided_covariance(point, divisor)
         return point.divided(divisor)
 
-    def forms(self, point: AnyNoise) -> DenseForms | None:
+    def forms(self, point: AnyNoise) -> EvaluatedForms | None:
         return self.written.forms(point) if isinstance(point, np.ndarray) else point.forms(self)
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
@@ -487,7 +497,7 @@ def _over(level: float, divisor: float) -> float:
 class RangeForms:
     """What noise costs each cell, and the sum of the variances of all ranges."""
 
-    sums: DenseForms  # of the sums V x with the weights μ, or of the ranges themselves with equal ones
+    sums: EvaluatedForms  # of the sums V x with the weights μ, or of the ranges themselves with equal ones
     shares: Array
 
     @property

@@ -11,8 +11,9 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.base import EvaluatedForms
 from dualmech.geometry.causal import Causal, summing, unit_forms
-from dualmech.geometry.dense import Dense, DenseForms
+from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import (
     ACCURACY,
@@ -344,7 +345,7 @@ class CausalMechanism(SteppedMechanism):
 
     level: float
     _strategy: Causal
-    _unit: dict[float, DenseForms]
+    _unit: dict[float, EvaluatedForms]
 
     def __init__(self, strategy: Causal, level: float = 1.0) -> None:
         if not all(hasattr(strategy, name) for name in ("steps", "costs", "variances")):
@@ -424,7 +425,7 @@ class CausalMechanism(SteppedMechanism):
     def _asks_sums(self, workload: object) -> TypeGuard[StreamWorkload]:
         return isinstance(workload, StreamWorkload) and workload.shape[0] == self.steps
 
-    def _forms(self, decay: float) -> DenseForms:
+    def _forms(self, decay: float) -> EvaluatedForms:
         """Return both sides of unit noise, evaluated once for each decay."""
         if decay not in self._unit:
             forms = unit_forms(self._strategy, decay)

@@ -12,8 +12,8 @@ from scipy.special import entr
 
 from dualmech import validate
 from dualmech.certificate import Certificate, with_reasons
-from dualmech.geometry.base import valid_weights
-from dualmech.geometry.dense import Dense, DenseForms, divided_covariance, trace_norm_bound
+from dualmech.geometry.base import EvaluatedForms, valid_weights
+from dualmech.geometry.dense import Dense, divided_covariance, trace_norm_bound
 from dualmech.immutable import set_parts
 from dualmech.linalg import EPS
 from dualmech.neighbours import NeighboursLike
@@ -203,7 +203,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         forms = self.geometry.forms(self.geometry.point(primal))
         return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(within)
 
-    def _value(self, forms: DenseForms) -> tuple[float, float]:
+    def _value(self, forms: EvaluatedForms) -> tuple[float, float]:
         """Return F and its rounding, relative.
 
         Every form is known up to its allowance. F grows with each and is convex, so the allowances move it
