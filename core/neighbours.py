@@ -210,8 +210,13 @@ def contributions(d: int, groups: npt.ArrayLike, records: int, most: int) -> sp.
     (4, 8)
     """
     cells, count = validate.size(d=d), as_members(records=records)
-    labels = np.asarray(groups)
-    if labels.shape != (cells,):
+    try:
+        labels = np.asarray(groups)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"groups must have {cells} entries, one per cell, got {validate.shown(groups)}"
+        ) from error
+    if labels.shape != (cells,) or labels.dtype.names:
         raise InvalidInputError(f"groups must have {cells} entries, one per cell, got shape {labels.shape}")
     members = [np.flatnonzero(labels == label).tolist() for label in dict.fromkeys(labels.tolist())]
     together = min(validate.size(most=most), len(members))

@@ -64,7 +64,9 @@ def register(name: str, method: Method, problems: object = Problem) -> None:
         raise InvalidInputError(f"name must be an identifier and none of {', '.join(BUILT_IN)}, got {name!r}")
     kinds = problems if isinstance(problems, tuple) else (problems,)
     if not kinds or not all(isinstance(kind, type) and issubclass(kind, Problem) for kind in kinds):
-        raise InputTypeError(f"problems must be a class of problems, or a tuple of them, got {problems!r}")
+        raise InputTypeError(
+            f"problems must be a class of problems, or a tuple of them, got {validate.shown(problems)}"
+        )
     REGISTERED[called] = _callable(method), kinds
 
 

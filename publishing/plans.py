@@ -192,8 +192,8 @@ class ReleasePlan(Displayed):
 
     def _table(self, name: str) -> PublishedTable:
         if not isinstance(name, str) or name not in self.published:
-            near = did_you_mean(name, self.published)
-            raise InvalidInputError(f"table must be one of {list(self.tables)}, got {name!r}{near}")
+            near = did_you_mean(name, self.published) if isinstance(name, str) else ""
+            raise InvalidInputError(f"table must be one of {list(self.tables)}, got {validate.shown(name)}{near}")
         return self.published[name]
 
     def _facts(self) -> dict[str, object]:

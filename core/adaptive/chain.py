@@ -281,9 +281,9 @@ class Chain:
 
     def __post_init__(self) -> None:
         given, stages = validate.sequence(mechanisms=self.mechanisms), validate.sequence(stages=self.stages)
-        frame_of(given)
         if not len(stages) == len(given) - 1 > 0:
             raise InvalidInputError("stages must be one fewer than the mechanisms, of which there are two or more")
+        frame_of(given)
         for index, stage in enumerate(stages):
             validate.instance(ChainStage, **{f"stages[{index}]": stage})
 

@@ -416,7 +416,9 @@ class CausalMechanism(SteppedMechanism):
     ) -> Array:
         """Draw noisy running sums (n,) of a data vector x (n,), for study. NOT a private release."""
         if not self._asks_sums(workload):
-            raise InvalidInputError(f"workload must be running sums of {self.steps} cells, got {workload!r}")
+            raise InvalidInputError(
+                f"workload must be running sums of {self.steps} cells, got {validate.shown(workload)}"
+            )
         self._forms(workload.decay)
         data, generator = validate.vector(self.steps, "cell", x=x), validate.generator(rng=rng)
         noise = self._strategy.noise(generator, workload.decay)

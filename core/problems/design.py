@@ -102,11 +102,12 @@ class SineLoads:
 
     def _product(self, vector: Array) -> tuple[Array, float]:
         period = self.cells + 1
-        half = scipy.fft.rfft(np.r_[0.0, vector]).real
-        falls = half[0] - half[1:]
-        found = np.r_[falls, falls[: self.cells - len(falls)][::-1]] / period
-        length = np.sqrt(period) * np.linalg.norm(vector)
-        error = 2 * TRANSFORM * np.log2(4 * period) * linalg.EPS * length / period
+        with np.errstate(over="ignore", invalid="ignore"):
+            half = scipy.fft.rfft(np.r_[0.0, vector]).real
+            falls = half[0] - half[1:]
+            found = np.r_[falls, falls[: self.cells - len(falls)][::-1]] / period
+            length = np.sqrt(period) * np.linalg.norm(vector)
+            error = 2 * TRANSFORM * np.log2(4 * period) * linalg.EPS * length / period
         return np.maximum(found, 0.0), float(error)
 
 

@@ -16,6 +16,7 @@ from conformance import ConformanceCase
 from hostile import Call, fault_of
 
 import dualmech as dm
+from dualmech import validate
 from dualmech.publishing.release import plan
 
 VALUES = {**hostile.VALUES, **hostile.FOREIGN}
@@ -47,6 +48,7 @@ CALLED = {
     "answer": ("answer", "primal", "point", *NOISE),
     "point": ("point", "primal", *NOISE),
     "dual": ("dual", "neighbour_weights", "query_weights"),
+    "method": ("method", "primal", *NOISE),
     "bases": ("bases", "basis"),
     "codes": ("code", "age", "sex"),
     "sizes": ("sizes", "domain"),
@@ -56,8 +58,10 @@ CALLED = {
     "table": ("table", "attribute", "workload"),
     "values": ("values", "targets"),
     "name": ("name", "table"),
-    "d": ("d", "domain"),
-    "attributes": ("attribute", "workload"),
+    "d": ("d", "domain", "cells", "steps"),
+    "attributes": ("attribute", "workload", "name"),
+    "given": ("given", "specification"),
+    "basis": ("basis", "strategy"),
     "first": ("first", "attribute"),
     "second": ("second", "attribute"),
     "query": ("query", "attribute"),
@@ -415,6 +419,12 @@ def of_problem(case: ConformanceCase) -> list[Call]:
     ]
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of the values are names of files, which are written where a test runs."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory, cases: list[ConformanceCase]) -> list[Call]:
     found = World(tmp_path_factory.mktemp("hostile")).calls()
@@ -442,7 +452,8 @@ def faults(calls: list[Call], count: int) -> list[str]:
                 if any(name in FUNCTIONS and inspect.isclass(value) for name, value in values.items()):
                     continue
                 if fault := fault_of(call, values, words):
-                    found.append(f"{call.place}({values!r:.100}): {fault}")
+                    shown = ", ".join(f"{name}={validate.shown(value)}" for name, value in values.items())
+                    found.append(f"{call.place}({shown}): {fault}")
     return found
 
 
@@ -501,4 +512,4 @@ def test_tolerances_are_finite_and_positive(calls: list[Call]) -> None:
 
 @pytest.mark.slow
 def test_all_hostile_arguments_are_refused_by_name(calls: list[Call]) -> None:
-    assert not faults(calls, len(VALUES))
+    assert not (found := faults(calls, len(VALUES))), "\n".join(found)
