@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from typing import Any, TypeVar
 
@@ -52,9 +51,8 @@ def _copied(value: object, known: dict[int, object]) -> Any:
         found = value if own else freeze(value.copy(order="K"))
     elif isinstance(value, tuple):
         found = tuple(_copied(each, known) for each in value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "has_matrix"):
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        with contextlib.suppress(TypeError, ValueError):  # of what is made in another way, no point and no dual weights
-            found = dataclasses.replace(value, **{name: _copied(each, known) for name, each in parts.items()})
+        found = dataclasses.replace(value, **{name: _copied(each, known) for name, each in parts.items()})
     known[id(value)] = found
     return found

@@ -99,7 +99,7 @@ def evaluate(geometry: Dense, targets: Array, primal: npt.ArrayLike) -> Sides:
     if forms is None:
         return Sides(np.full(geometry.moves.shape[1], np.inf), np.full(len(targets), np.inf))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        ratios = forms.variances / targets
+        ratios = forms.ratios(targets)
         return Sides(forms.profile, ratios, forms.cost_rounding + forms.excess(targets)[1])
 
 

@@ -169,7 +169,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         forms = self.geometry.forms(self.geometry.point(primal))
         if forms is None:
             return SoftmaxDual(np.zeros(self.geometry.moves.shape[1]), np.zeros(len(self.targets)))
-        ratios = forms.variances / self.targets
+        ratios = forms.ratios(self.targets)
         return SoftmaxDual(soft_max(forms.profile, self.t1)[1], soft_max(ratios, self.t2)[1])
 
     def feasible(self, primal: npt.ArrayLike) -> Array:

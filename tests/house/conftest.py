@@ -63,7 +63,7 @@ def of_tables(*workloads: dm.Workload, scale: float = 1.0) -> list[dm.BlockMecha
     return [dm.BlockMechanism.of_tables(each, scale if place == 0 else 1.0) for place, each in enumerate(workloads)]
 
 
-def released(variance: float = 2.0) -> dm.LinearGaussianMechanism:
+def released(variance: float = 0.8) -> dm.LinearGaussianMechanism:
     return dm.LinearGaussianMechanism([[1, 1, 1, 1]], [[variance]])
 
 
