@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any, TypeVar
 
@@ -52,7 +53,9 @@ def _copied(value: object, known: dict[int, object]) -> Any:
     elif isinstance(value, tuple):
         found = tuple(_copied(each, known) for each in value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        found = dataclasses.replace(value, **{name: _copied(each, known) for name, each in parts.items()})
+        found = copy.copy(value)  # not made anew: whatever was given for a point may be made in another way
+        for name in (each.name for each in dataclasses.fields(value)):
+            if not isinstance(getattr(type(value), name, None), property):
+                object.__setattr__(found, name, _copied(getattr(value, name), known))
     known[id(value)] = found
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -84,8 +84,6 @@ class Problem(Displayed, Generic[Dual, Made]):
             return dual
         parts = dual if isinstance(dual, tuple) else (dual,)
         try:
-            if any(map(is_dataclass, parts)):
-                raise TypeError("dual weights are arrays")
             return kind(*(np.asarray(part, float) if isinstance(part, list) else part for part in parts))
         except (TypeError, ValueError) as error:
             names = ", ".join(each.name for each in fields(kind))
