@@ -64,10 +64,10 @@ class Enclosure:
         one, two, _, rest, sizes = _pieces(self.high, self.low, bits)
         first, second, behind, last, others = (each.T for each in _pieces(other.high.T, other.low.T, bits))
         # Products of the first pieces, and of a first with a second one, are sums of whole numbers below 2^53.
-        high, low = _two_sum(one @ first, one @ second)
-        high, more = _two_sum(high, two @ first)
+        high, low = two_sum(one @ first, one @ second)
+        high, more = two_sum(high, two @ first)
         small = np.hstack([one, two, rest]) @ np.vstack([last, behind, other.high])
-        high, low = _two_sum(high, low + more + small)
+        high, low = two_sum(high, low + more + small)
         # Each of the small products has terms below 3/4 · 4^-bits next to both sizes. All are rounded: by
         # forming the pieces, in a sum of 3 · inner terms, and three times when they are added to the errors above.
         share = 32 * UNIT * inner * (inner + 8) * 4.0 ** -(bits + 1)
@@ -78,10 +78,10 @@ class Enclosure:
         return Enclosure(high, low, radius)
 
     def __add__(self, other: Enclosure) -> Enclosure:
-        high, low = _two_sum(self.high, other.high)
+        high, low = two_sum(self.high, other.high)
         rest = low + (self.low + other.low)
         size = np.abs(low) + np.abs(self.low) + np.abs(other.low)
-        high, low = _two_sum(high, rest)
+        high, low = two_sum(high, rest)
         return Enclosure(high, low, (self.radius + other.radius + 3 * UNIT * size) * UPWARDS)
 
     def __neg__(self) -> Enclosure:
@@ -191,11 +191,26 @@ def exactly_independent(columns: Array) -> list[int] | None:
     return chosen
 
 
-def _two_sum(one: Array, two: Array) -> tuple[Array, Array]:
+def two_sum(one: Array, two: Array) -> tuple[Array, Array]:
     """Return the rounded sum and its exact error (Knuth)."""
     total = one + two
     back = total - one
     return total, (one - (total - back)) + (two - back)
+
+
+def two_product(one: Array, two: Array) -> tuple[Array, Array]:
+    """Return the rounded product and its exact error (Dekker), but for what underflows."""
+    product = one * two
+    first, second = _halves(one), _halves(two)
+    error = first[0] * second[0] - product
+    return product, ((error + first[0] * second[1]) + first[1] * second[0]) + first[1] * second[1]
+
+
+def _halves(number: Array) -> tuple[Array, Array]:
+    """Return two numbers of half as many digits whose sum it is (Veltkamp)."""
+    scaled = SPLITTER * number
+    high = scaled - (scaled - number)
+    return high, number - high
 
 
 def _pieces(high: Array, low: Array, bits: int) -> tuple[Array, Array, Array, Array, Array]:

@@ -14,7 +14,8 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.stream import factor_squares, stream_in
 from dualmech.linalg import EPS
-from dualmech.mechanisms.stream import InverseRoot, StreamMechanism, inverse_root
+from dualmech.mechanisms.inverse_root import InverseRoot
+from dualmech.mechanisms.stream import StreamMechanism, inverse_root
 from dualmech.publishing.drawing import Counts, Exact, Noise, counted_vector, whole_counts
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -40,7 +41,9 @@ POLES = 2e-7  # relative error of the sum over the poles
 ACCURACY = 1e-6  # by how much less is measured than may be, relative: no direction then costs more
 LARGER = 1 + 4e-6  # how much larger the noise that is drawn is than the mechanism's, at most
 MOST_STEPS = 100_000
-PASSES = 3  # of the solution for the cells: each leaves a millionth of the error
+PASSES = 40  # of the solution for the cells: each leaves a millionth of the error, or what rounding does
+SOLVED = 1e-7  # of the noise's deviation: what the solution for the cells may miss
+ROUNDED = 2.0**-48  # of a gain or a decay, relative
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,23 +71,41 @@ class DecayedSum:
 
     def apply(self, vector: Array) -> Array:
         """Return the sums ``F v`` (n,) of real numbers, in units of the noise."""
-        banded = np.vstack([np.ones(len(vector)), np.r_[-self.decays[1:], 0.0]])
-        return np.asarray(scipy.linalg.solve_banded((1, 0), banded, self.gains * vector, check_finite=False))
+        return np.asarray(scipy.linalg.blas.dtbsv(1, self._banded, self.gains * vector, lower=1, diag=1))
 
     def transposed(self, vector: Array) -> Array:
         """Return ``F'v`` (n,)."""
-        banded = np.vstack([np.r_[0.0, -self.decays[1:]], np.ones(len(vector))])
-        return np.asarray(self.gains * scipy.linalg.solve_banded((0, 1), banded, vector, check_finite=False))
+        return np.asarray(self.gains * scipy.linalg.blas.dtbsv(1, self._banded, vector, lower=1, trans=1, diag=1))
+
+    @property
+    def _banded(self) -> Array:
+        """N with ``F = N⁻¹ diag(t)``, lower bidiagonal (2, n): substitution, which does not pivot, cancels least."""
+        return np.vstack([np.ones(len(self.gains)), np.r_[-self.decays[1:], 0.0]])
 
     def changes(self) -> Array:
         """Return how long the change of g is at most, over 2^b, for a record more in each cell (n,)."""
         decays = self.decays
         squares = [*itertools.accumulate((decays[:0:-1] ** 2).tolist(), lambda s, a: 1 + a * s, initial=1.0)]
-        rounded = [*itertools.accumulate(decays[1:].tolist(), lambda e, a: 1 + a * e, initial=1.0)]
         true = self.gains * np.sqrt(squares[::-1])
         # All terms are positive, and none has passed through more than four operations a step.
-        longest = (1 + 8 * len(decays) * EPS) * (true + np.linalg.norm(rounded) * 2.0**-EXPONENT)
+        longest = (1 + 8 * len(decays) * EPS) * (true + np.linalg.norm(_sums_of(decays)) * 2.0**-EXPONENT)
         return np.asarray(longest)
+
+    @property
+    def moved(self) -> float:
+        """How far rounding moves it at most, relative: ``‖F~ F⁻¹ - I‖`` for the sums F that it stands for.
+
+        With ``N = I - A``, A having the decays below its diagonal, ``F = N⁻¹ diag(t)`` with the gains t. No entry of
+        ``N⁻¹ A = N⁻¹ - I`` is negative: decays that are off by a share ε move F by ``ε ‖N⁻¹‖`` at most, and gains by
+        ``ε ‖N⁻¹ (I + A)‖``, twice as much.
+        """
+        rows, columns = _sums_of(self.decays), _sums_of(np.r_[0.0, self.decays[:0:-1]])
+        return 4 * ROUNDED * math.sqrt(float(rows.max()) * float(columns.max()))
+
+
+def _sums_of(decays: Array) -> Array:
+    """Return e (n,) with ``e_i = α_i e_{i-1} + 1``: the sums of rows of ``N⁻¹``, or of its columns backwards."""
+    return np.array([*itertools.accumulate(decays[1:].tolist(), lambda e, a: 1 + a * e, initial=1.0)])
 
 
 def _whole(values: Array, bits: int) -> tuple[int, ...]:
@@ -137,10 +158,7 @@ class DrawnStream:
         for each in self.sums:
             noisy = each.answers(counts) + noise(2.0**EXPONENT, len(counts))
             total += each.transposed(np.ldexp(noisy.astype(np.float64), -EXPONENT))
-        found = np.zeros(len(counts))
-        for _ in range(PASSES):
-            found += self.root.noise_times(total - self._precision(found))
-        return found
+        return self._cells(total)
 
     def estimate(self, measured: Array, workload: Workload) -> Array:
         """Return the unbiased estimates (m,) of a workload from what was drawn."""
@@ -150,17 +168,28 @@ class DrawnStream:
         """Return ``F'F v`` (d,) of all that is measured."""
         return np.sum([each.transposed(each.apply(vector)) for each in self.sums], axis=0)
 
-    def _check(self) -> None:
-        """Refuse what rounding has moved from the mechanism, in cost or in the noise of some directions."""
-        given, count = self.given, self.given.cells
-        probes = (np.ones(count), np.arange(1.0, count + 1), (-1.0) ** np.arange(count), np.eye(1, count)[0])
-        for probe in probes:
-            solved = self.root.noise_times(np.asarray(probe, dtype=np.float64))
-            known, found = probe @ solved, solved @ self._precision(solved)
-            if not abs(found / known - (1 - ACCURACY) ** 2) <= ACCURACY:
-                raise InvalidInputError(UNEVEN)
-        if not float(self.squared_privacy_cost) <= given.squared_privacy_cost:
+    def _cells(self, total: Array) -> Array:
+        """Return ``(F'F)⁻¹ v`` (d,), the noise of the mechanism being nearly its inverse."""
+        found, left, missed = np.zeros(len(total)), total, math.inf
+        for _ in range(PASSES):
+            step = self.root.noise_times(left)
+            before, missed = missed, abs(float(left @ step))  # squared, in units of the noise
+            if missed <= SOLVED**2 or not missed < before / 4:
+                break
+            found += step
+            left = total - self._precision(found)
+        if not missed <= max(SOLVED**2, ROUNDED * abs(float(total @ found))):
             raise InvalidInputError(UNEVEN)
+        return found
+
+    def _check(self) -> None:
+        """Refuse sums that rounding moves from the mechanism, in cost or in the noise of any direction."""
+        # With each F moved by a share η at most, no direction has noise larger by more than (1 - ACCURACY - η)^-2.
+        if not max(each.moved for each in self.sums) <= ACCURACY / 2:
+            raise InvalidInputError(UNEVEN)
+        if not float(self.squared_privacy_cost) <= self.given.squared_privacy_cost:
+            raise InvalidInputError(UNEVEN)
+        self._cells(self._precision((-1.0) ** np.arange(self.given.cells)))
 
 
 UNEVEN = "mechanism must have more even weights, or fewer steps, for its sums to be drawn in whole numbers"

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
@@ -199,7 +200,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         if not np.any(moves):
             raise InvalidInputError(UNMOVED)
         unmoved = np.zeros((0, len(chosen))) if checked is None else unmoved_directions(moves)
-        mismatch = _mismatch(dense, chosen, representation)
+        mismatch = mismatch_of(dense, chosen, representation)
         inverse = chosen.T if basis is None else np.linalg.pinv(chosen)
         leverage = np.abs(inverse).sum(axis=0)
         return cls(workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, leverage, extra)
@@ -287,13 +288,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
     def variances(self, covariance: Array) -> tuple[Array, Array]:
         """Return ``diag(L Σ L')`` (m,) and an allowance for its rounding."""
-        rows, size, sizes = self.representation, self.rank, np.abs(covariance)
-        spread, values = self._spread(covariance)
-        magnitudes = np.einsum("jk,jk->j", np.abs(rows) @ sizes, np.abs(rows))
-        # What ``W - L B`` leaves of a query meets noise as well, which may be large where the query has little.
-        left = self.mismatch * (2 * np.abs(spread) @ self.leverage)
-        left += self.mismatch**2 * float(self.leverage @ sizes @ self.leverage)
-        return values, 2 * size * linalg.EPS * magnitudes + left
+        return row_variances(self.representation, covariance, self.mismatch, self.leverage)
 
     def point(self, primal: object) -> Array:
         """Return a primal point as a matrix of the right shape, its entries unseen; text and the like are refused."""
@@ -319,13 +314,8 @@ class Dense(Geometry[Array, Array, Array, Array]):
     def largest_ratio(self, point: Array, targets: Array) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
             regularised = linalg.regularised_covariance(point)
-            _, variances = self._spread(point if regularised is None else regularised)
+            _, variances = _spread(self.representation, point if regularised is None else regularised)
             return float((variances / targets).max())
-
-    def _spread(self, covariance: Array) -> tuple[Array, Array]:
-        """Return ``L Σ`` (m, k), and the diagonal of ``L Σ L'`` (m,)."""
-        spread = self.representation @ covariance
-        return spread, np.einsum("jk,jk->j", spread, self.representation)
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         return as_dual_weights(dual, self.moves.shape[1], self.workload.shape[0] if queries else None)
@@ -418,7 +408,29 @@ def _factor(
     return given, representation, len(given) - workload_rank
 
 
-def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
+def row_variances(rows: Array, covariance: Array, mismatch: Array, leverage: Array) -> tuple[Array, Array]:
+    """Return ``diag(L Σ L')`` (m,) of rows L (m, k), dense or sparse, and an allowance for its rounding, absolute.
+
+    `mismatch` and `leverage` are those of `Dense`.
+    """
+    sizes = np.abs(covariance)
+    spread, values = _spread(rows, covariance)
+    _, magnitudes = _spread(abs(rows), sizes)
+    # What ``W - L B`` leaves of a query meets noise as well, which may be large where the query has little.
+    left = mismatch * (2 * np.abs(spread) @ leverage)
+    left += mismatch**2 * float(leverage @ sizes @ leverage)
+    return values, 2 * len(covariance) * linalg.EPS * magnitudes + left
+
+
+def _spread(rows: Matrix, covariance: Array) -> tuple[Array, Array]:
+    """Return ``L Σ`` (m, k), and the diagonal of ``L Σ L'`` (m,)."""
+    spread = rows @ covariance
+    if sp.issparse(rows):
+        return spread, np.asarray(rows.multiply(spread).sum(axis=1)).ravel()
+    return spread, np.einsum("jk,jk->j", spread, rows)
+
+
+def mismatch_of(dense: Array, basis: Array, representation: Array) -> Array:
     """Return the largest entry of each row of ``|W - L B|``, rounding included; nothing where B is the identity."""
     if linalg.is_identity(basis):
         return np.zeros(len(dense))

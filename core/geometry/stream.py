@@ -29,6 +29,7 @@ from dualmech.geometry.dense import Dense, as_dual_weights, divided_covariance
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.linalg import EPS
 from dualmech.validate import Array
+from dualmech.verified import two_product
 from dualmech.workloads import numbers
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload, running_sums
@@ -130,6 +131,11 @@ def recurrences(matrix: Bidiagonal, places: Array) -> tuple[Array, Array]:
     """Return p and r (n, p), for each of the shifts w."""
     after = _sequence(matrix.a[::-1], np.r_[0.0, matrix.b[::-1]], places)[::-1]
     return _forwards(matrix, places), after
+
+
+def passed_on(matrix: Bidiagonal, places: Array) -> Array:
+    """Return s (n, p), for each of the shifts w; ``w + s + b`` are the squares of the diagonal of F, F F' = L'L + w."""
+    return _sequence(matrix.a, np.r_[0.0, matrix.b], places)
 
 
 def _forwards(matrix: Bidiagonal, places: Array) -> Array:
@@ -347,6 +353,11 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
         return self.workload.decay
 
     @property
+    def exact_decays(self) -> tuple[Array, Array]:
+        """The same, one per step, as sums of two doubles (d - 1,)."""
+        return np.full(self.workload.shape[1] - 1, self.decay), np.zeros(self.workload.shape[1] - 1)
+
+    @property
     def sums(self) -> Array:
         """The sums written out (d, d); refused where they are too large."""
         return self.workload.matrix
@@ -542,6 +553,12 @@ class RangeStream(Stream):
         """How much of each sum V x goes into the next (d - 1,)."""
         before = np.arange(1, self.workload.shape[1], dtype=np.float64)
         return before / (before + 1)
+
+    @property
+    def exact_decays(self) -> tuple[Array, Array]:
+        decay, after = self.decay, np.arange(2.0, self.workload.shape[1] + 1)
+        product, error = two_product(decay, after)
+        return decay, ((after - 1 - product) - error) / after
 
     @property
     def shares(self) -> Array:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
-from dualmech.geometry.base import Index
+from dualmech.geometry.base import Index, Judged
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import BlockRows, Key
 from dualmech.geometry.blocks import Blocks
@@ -24,6 +24,7 @@ from dualmech.geometry.dense import judged_covariance
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.mechanisms import records
+from dualmech.mechanisms.costs import require_told
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -224,6 +225,11 @@ class Piece:
             rounding=self.rounding / factor,
         )
 
+    @property
+    def unit(self) -> float:
+        """What rounding may move a variance by, next to what magnitudes in the place of all numbers would make it."""
+        return 4 * (sum(self.moves.shape) + 8) * linalg.EPS
+
     def covers(self, rows: Array, coordinates: Array) -> bool:
         """Whether rows, of these coordinates on the basis, lie in its span."""
         missed = np.linalg.norm(rows - coordinates @ self.moves)
@@ -233,6 +239,9 @@ class Piece:
 def axes_of(key: Key) -> Axes:
     return tuple(axis for axis, _ in key)
 
+
+BlockQueries = tuple[Index, Array, Array]
+"""Rows of a table in a block: their orbits, what they are on the basis, and that with magnitudes for numbers."""
 
 ProductQuery = Mapping[int, tuple[Array, Array]]
 """Of a product query: the class means and the parts of each attribute's factor, by position."""
@@ -377,19 +386,21 @@ class BlockNoise:
 
     def variance_of(self, query: Mapping[str, npt.ArrayLike]) -> float:
         """Return the variance of a product query: one factor an attribute, ones for those that are not named."""
-        query_parts = self._product_query(query)
-        return self._covariance(query_parts, query_parts)
+        return self._variance(self._product_query(query))
 
     def covariance_of(self, first: Mapping[str, npt.ArrayLike], second: Mapping[str, npt.ArrayLike]) -> float:
         """Return the covariance of two product queries, ``x ↦ Σ_cells Π_i f_i(cell_i) x_cell``.
 
         They need not be in the workload, as long as its queries, and what symmetry makes of them, span them.
         Raises `InvalidInputError` or `InputTypeError` for unknown attributes, factors of another length, a
-        query with a part that is not measured.
+        query with a part that is not measured, or of which rounding may hide too much.
 
         With `first`, `second`, the factors f_i; an attribute that is not named has the factor 1 for all its values.
         """
-        return self._covariance(self._product_query(first, "first"), self._product_query(second, "second"))
+        one, two = self._product_query(first, "first"), self._product_query(second, "second")
+        found, off = self._covariance(one, two)
+        require_told(np.sqrt([self._variance(one) * self._variance(two)]), np.array([off]))
+        return found
 
     def _table(self, asked: str | Iterable[str]) -> Table:
         """Return a table of the union by name, or a marginal table by its attributes."""
@@ -408,8 +419,8 @@ class BlockNoise:
             )
         return table
 
-    def _rows(self, table: Table) -> tuple[tuple[Parts, ...], dict[Key, tuple[npt.NDArray[np.intp], Array]]]:
-        """Return the parts of a table, and its rows in each block: their orbits, and what they are on the basis."""
+    def _rows(self, table: Table) -> tuple[tuple[Parts, ...], dict[Key, BlockQueries]]:
+        """Return the parts of a table, and its rows in each block."""
         own = self.workload.tables if isinstance(self.workload, UnionWorkload) else ()
         known = self.known.get(table.name) if any(each is table for each in own) else None
         parts = known or tuple(self.symmetries[axis].parts(asked) for axis, asked in table.queries)
@@ -423,7 +434,7 @@ class BlockNoise:
             moved = values if piece is None else values @ piece.moves.T
             if piece is None or not piece.covers(values, moved):
                 raise InvalidInputError(f"{table.name} is not answered: {self._named(key)} is not measured")
-            found[key] = rows.rows[key][0], moved
+            found[key] = rows.rows[key][0], moved, np.abs(values) @ np.abs(piece.moves.T)
         return parts, found
 
     def _add_marginal(self, rows: BlockRows, axes: Axes) -> None:
@@ -436,12 +447,15 @@ class BlockNoise:
                 rows.rows[key] = [np.zeros(1, dtype=np.intp)]
                 rows.values[key] = [np.full((1, 1), math.prod(sizes[axis] - 1 for axis in inside) / cells)]
 
-    def _orbit_variances(self, rows: Mapping[Key, tuple[npt.NDArray[np.intp], Array]]) -> Array:
-        found = np.zeros(1 + max((int(orbits.max()) for orbits, _ in rows.values()), default=0))
-        for key, (orbits, moved) in rows.items():
+    def _orbit_variances(self, rows: Mapping[Key, BlockQueries]) -> Array:
+        found = np.zeros(1 + max((int(orbits.max()) for orbits, _, _ in rows.values()), default=0))
+        off = np.zeros_like(found)
+        for key, (orbits, moved, sizes) in rows.items():
             piece = self.pieces[key]
-            found[orbits] += np.einsum("jk,jk->j", moved @ piece.covariance, moved) / piece.copies
-        return found
+            spread, wide = moved @ piece.covariance, sizes @ np.abs(piece.covariance)
+            found[orbits] += np.einsum("jk,jk->j", spread, moved) / piece.copies
+            off[orbits] += piece.unit * np.einsum("jk,jk->j", wide, sizes) / piece.copies
+        return require_told(found, off)
 
     def _product_query(self, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> ProductQuery:
         """Return what a query is made of; refuse it where a part is not measured."""
@@ -461,8 +475,13 @@ class BlockNoise:
                 )
         return query_parts
 
-    def _covariance(self, first: ProductQuery, second: ProductQuery) -> float:
-        total = 0.0
+    def _variance(self, query: ProductQuery) -> float:
+        found, off = self._covariance(query, query)
+        return float(require_told(np.array([found]), np.array([off]))[0])
+
+    def _covariance(self, first: ProductQuery, second: ProductQuery) -> Judged:
+        """Return the covariance of two queries, and what it may be off by, absolute."""
+        total = off = 0.0
         products = {
             axis: inner_products(self.symmetries[axis], first[axis][1], second[axis][1])
             for axis in first
@@ -474,9 +493,11 @@ class BlockNoise:
                 products[axis][component] if axis in products else 0.0 for axis, component in key
             )
             if share:
-                ours, theirs = (piece.moves @ self._vector(query_parts, key) for query_parts in (first, second))
-                total += share * float(ours @ piece.covariance @ theirs)
-        return float(total)
+                ours, theirs = (self._vector(query_parts, key) for query_parts in (first, second))
+                total += share * float(piece.moves @ ours @ piece.covariance @ (piece.moves @ theirs))
+                sizes = [np.abs(piece.moves) @ np.abs(each) for each in (ours, theirs)]
+                off += abs(share) * piece.unit * float(sizes[0] @ np.abs(piece.covariance) @ sizes[1])
+        return float(total), float(off)
 
     def _sought(self, query_parts: ProductQuery) -> Iterator[Key]:
         """Yield the blocks in which a query has a part."""

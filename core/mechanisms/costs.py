@@ -165,8 +165,31 @@ def _inverse(triangle: Array) -> Array:
 TOLD = 1e-9
 """What a variance may be off by, relative."""
 
+LEAST_TOLD = 1e-6
+"""What a variance may be off by, relative, that is told at all."""
+
+FAINT = 1e-12
+"""Share of the largest variance that is too little to be told as well as the others."""
+
 NOTHING = 1e-20
 """Share of the largest variance that may stand in an answer below which there is none: the answer is exact."""
+
+
+def require_told(variances: Array, off: Array) -> Array:
+    """Return variances that may be off by so much, absolute, as far as they can be told.
+
+    A variance is off by at most `LEAST_TOLD` of it, or it is rounded up: by a thousandth of it at most, and `FAINT` of
+    the largest. Others are refused.
+    """
+    told = off <= LEAST_TOLD * variances
+    faint = ~told & (off <= 1e-3 * variances) & (off <= FAINT * variances.max(initial=0.0))
+    if not np.all(told | faint | (off == 0)):
+        worst = int(np.argmin(told | faint | (off == 0)))
+        raise InvalidInputError(
+            f"workload has variances that cannot be told from rounding, such as that of query {worst}: the noise on "
+            "what it adds up is so much larger"
+        )
+    return np.where(faint, variances + off, variances)
 
 
 def profile(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
@@ -264,13 +287,28 @@ def proven_variances(noise: Array, queries: Array, independent: bool, asked: Arr
     Of independent rows B they are those of ``L = W B⁺``, ``L Σ L'``, in twice the precision. Of dependent rows that
     determine every cell they are ``W C⁻¹ W'`` with ``C = B' Σ⁻¹ B``.
     """
+    found = _spread(noise, queries, independent, asked)
+    return None if found is None else _told(*found)
+
+
+def proven_covariance(noise: Array, queries: Array, independent: bool, asked: Array) -> Array | None:
+    """Return the covariance of answers (m, m), each entry next to those of the diagonal, as `proven_variances` does."""
+    found = _spread(noise, queries, independent, asked)
+    if found is None or _told(*found) is None:
+        return None
+    total = (found[0] @ found[1].T).high
+    return (total + total.T) / 2
+
+
+def _spread(noise: Array, queries: Array, independent: bool, asked: Array) -> tuple[Enclosure, Enclosure, float] | None:
+    """Return ``L Σ`` and L, which map answers to the queries, and the largest variance of an answer."""
     wanted = Enclosure.of(asked)
     if independent:
         known = PseudoInverse.of(queries).enclosed()
         if known is None:
             return None
         combined = wanted @ known
-        return _told(combined @ Enclosure.of(noise), combined, float(np.diagonal(noise).max()))
+        return combined @ Enclosure.of(noise), combined, float(np.diagonal(noise).max())
     found = linalg.whitened(Enclosure.of(noise)) if np.all(np.diagonal(noise) > 0) else None
     if found is None:
         return None
@@ -279,7 +317,7 @@ def proven_variances(noise: Array, queries: Array, independent: bool, asked: Arr
     if again is None:
         return None
     combined = wanted @ Enclosure.of(again[0])
-    return _told(combined @ again[1], combined, 1.0)
+    return combined @ again[1], combined, 1.0
 
 
 def _told(left: Enclosure, right: Enclosure, largest: float) -> Array | None:

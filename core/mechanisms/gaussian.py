@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.moves import moves_between
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
 from dualmech.neighbours import participation
-from dualmech.validate import Array
+from dualmech.validate import Array, Matrix
 from dualmech.verified import UPWARDS, gram_defect, spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
@@ -180,6 +182,8 @@ def _root(matrix: Array) -> Array:
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
+LARGEST_FORMS = 4096  # differences that are judged together
+
 MAX_WRITTEN = 2**24  # largest number of entries of a query matrix that is written out
 
 
@@ -265,16 +269,28 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
 
     def participation_cost(self, times: int, separation: int) -> ParticipationCost:
         most, apart = validate.size(times=times), validate.size(separation=separation)
-        cost = self.cost_matrix
-        most = min(most, -(-len(cost) // apart))
-        together = participation(len(cost), most, apart, np.ones((1, most)))
-        judged = linalg.inverse_forms(self._independent_noise, self.independent_rows)
-        assert judged is not None
-        # An entry is off by at most the geometric mean of what both diagonal ones may be.
-        off = together.T @ np.sqrt(judged[2])
-        largest = together.multiply(np.abs(cost) @ together).sum(axis=0) + off**2
-        same = np.tril((together @ together.T).toarray()) > 0
-        return ParticipationCost(float(largest.max()), bool(np.all(cost[same] >= 0)))
+        cells = self.query_matrix.shape[1]
+        most = min(most, -(-cells // apart))
+        together = participation(cells, most, apart, np.ones((1, most)))
+        pairs = sp.coo_array(sp.triu(together @ together.T, k=1))
+        first, second = (sp.eye_array(cells, format="csc")[:, each] for each in pairs.coords)
+        own, off = self._judged_forms(sp.eye_array(cells, format="csc"))
+        # With moves u and v of two steps, 4 u'Σ⁻¹v is what their sum costs less what their difference does.
+        (plus, more), (minus, less) = self._judged_forms(first + second), self._judged_forms(first - second)
+        sizes = sp.coo_array(((np.abs(plus - minus) + more + less) / 2, pairs.coords), shape=pairs.shape)
+        largest = together.multiply((sizes + sp.diags_array(own + off)) @ together).sum(axis=0)
+        return ParticipationCost(float(largest.max()) * UPWARDS, bool(np.all(plus - minus >= -(more + less))))
+
+    def _judged_forms(self, differences: Matrix) -> tuple[Array, Array]:
+        """Return what differences of data sets (d, s) cost, and what that may be off by, a few at a time."""
+        parts = []
+        for start in range(0, differences.shape[1], LARGEST_FORMS):
+            some = differences[:, start : start + LARGEST_FORMS]
+            judged = linalg.inverse_forms(self._independent_noise, *moves_between(self.independent_rows, some))
+            assert judged is not None
+            parts.append(judged[1:])
+        forms, off = (np.concatenate(each) for each in zip(*parts, strict=True)) if parts else (np.zeros(0),) * 2
+        return forms, off
 
     def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the same mechanism stated on other rows with the same span (Theorem 2)."""

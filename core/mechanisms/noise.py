@@ -8,20 +8,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
+from dualmech.geometry.dense import mismatch_of, row_variances
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
 from dualmech.mechanisms import costs
-from dualmech.mechanisms.costs import PseudoInverse
+from dualmech.mechanisms.costs import LEAST_TOLD, PseudoInverse
 from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
 from dualmech.verified import exactly_independent
 from dualmech.workloads.base import Workload, check_workload, same_content
 
 MOST_PROVEN = 2**20  # terms in a workload times the rows up to which variances are proven
+
+CHUNK = 64  # queries whose variances are proven together, where there are more terms
 
 CLEAR = 1e-4  # least singular value, next to the largest, at which variances of dependent rows keep eight digits
 
@@ -188,41 +190,66 @@ class NoisyQueries:
         """Return the covariance (m, m) of the answers to a workload; without one, Σ itself.
 
         A workload ``W = L B`` is answered by ``L (B x + noise)`` with covariance ``L Σ L'``. Where rows of B
-        depend on one another, L is that of generalised least squares.
+        depend on one another, L is that of generalised least squares. The diagonal is as accurate as `variances`; other
+        entries are, next to the two of the diagonal.
         """
         if workload is None:
             return self._covariance
         coordinates = self.represent(workload)
         product = coordinates @ self._independent_noise @ coordinates.T
-        return np.asarray((product + product.T) / 2)
+        found = np.asarray((product + product.T) / 2)
+        if not np.all(self._variances(workload, coordinates)[1] <= LEAST_TOLD * np.diagonal(found)):
+            proven = self._proven(costs.proven_covariance, workload.dense())
+            found = found if proven is None else proven
+        return found
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of each answer to a workload (m,); a query outside the row space is refused.
 
-        Raises `InvalidInputError` where no digits of them can be told, as the rows hardly differ.
+        Raises `InvalidInputError` where rounding may hide more than 1e-6 of one, as where rows hardly differ.
         """
-        coordinates = self.represent(workload)
-        if 0 < workload.shape[0] * self.query_matrix.size <= MOST_PROVEN:
-            proven = self._proven_variances(workload.dense())
+        coordinates, count = self.represent(workload), workload.shape[0]
+        if 0 < count * self.query_matrix.size <= MOST_PROVEN:
+            proven = self._proven(costs.proven_variances, workload.dense())
             if proven is not None:
                 return proven
-            if self._form is None or not _is_clear(self.query_matrix, self._covariance, self._form):
-                raise InvalidInputError(
-                    "workload has variances that cannot be told from rounding: rows of the mechanism hardly differ"
-                )
-        spread = coordinates @ self._independent_noise
-        if sp.issparse(coordinates):
-            return np.maximum(np.asarray(coordinates.multiply(spread).sum(axis=1)).ravel(), 0.0)
-        # Where an answer is exact, rounding may leave a little less than 0.
-        return np.maximum(np.einsum("jk,jk->j", spread, coordinates), 0.0)
+            self._require_clear()
+            return self._variances(workload, coordinates)[0]
+        found, off = self._variances(workload, coordinates)
+        rough = np.flatnonzero(~(off <= LEAST_TOLD * found))
+        for some in np.split(rough, range(CHUNK, len(rough), CHUNK)):
+            proven = self._proven(costs.proven_variances, linalg.to_dense(workload.matrix[some]))
+            if proven is None:
+                self._require_clear()
+            else:
+                found[some] = proven
+        return found
 
-    def _proven_variances(self, asked: Array) -> Array | None:
-        found = costs.proven_variances(self._covariance, self.query_matrix, self.independent, asked)
+    def _variances(self, workload: Workload, coordinates: Matrix) -> tuple[Array, Array]:
+        """Return the variances (m,) as doubles have them, and what they may be off by."""
+        rows, mismatch, leverage = self.independent_rows, np.zeros(workload.shape[0]), np.zeros(self.rank)
+        if not linalg.is_identity(rows):
+            mismatch = mismatch_of(workload.dense(), rows, coordinates)
+            leverage = np.abs(np.linalg.pinv(rows)).sum(axis=0)
+        found, off = row_variances(coordinates, self._independent_noise, mismatch, leverage)
+        # Where an answer is exact, rounding may leave a little less than 0.
+        return np.maximum(found, 0.0), off
+
+    def _require_clear(self) -> None:
+        """Refuse variances that nothing proves, unless dependent rows are far from more of them."""
+        if self._form is None or not _is_clear(self.query_matrix, self._covariance, self._form):
+            raise InvalidInputError(
+                "workload has variances that cannot be told from rounding: rows of the mechanism hardly differ"
+            )
+
+    def _proven(self, function: Any, asked: Array) -> Array | None:
+        """Return what is proven of the noise on queries (m, d): their variances, or their covariance."""
+        found: Array | None = function(self._covariance, self.query_matrix, self.independent, asked)
         if found is None and not self.independent:
             chosen = exactly_independent(self.query_matrix.T)
             # The independent rows must not be said to be fewer.
             if chosen is not None and len(chosen) == self.rank:
-                found = costs.proven_variances(self._independent_noise, self.independent_rows, True, asked)
+                found = function(self._independent_noise, self.independent_rows, True, asked)
         return found
 
     def simulate(

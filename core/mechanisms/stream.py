@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
@@ -19,7 +17,6 @@ from dualmech.geometry.stream import (
     ACCURACY,
     Bidiagonal,
     CausalPoint,
-    Poles,
     Stream,
     StreamPoint,
     poles_of,
@@ -28,7 +25,9 @@ from dualmech.geometry.stream import (
 )
 from dualmech.immutable import freeze
 from dualmech.linalg import to_dense
+from dualmech.mechanisms.costs import require_told
 from dualmech.mechanisms.gaussian import TOLERANCE, Answerability, Equivalence, LinearGaussianMechanism
+from dualmech.mechanisms.inverse_root import InverseRoot
 from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
@@ -115,47 +114,6 @@ CHUNK = 64  # queries whose variances are found together: what bounds the memory
 MOST_WRITTEN = 2**27  # most entries of a workload whose variances are found one by one
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InverseRoot:
-    """``(L'L)^-½`` as ``Σ_j c_j (L'L + w_j)⁻¹``, L bidiagonal, with what makes noise on the cells of it."""
-
-    matrix: Bidiagonal  # L
-    poles: Poles  # c and w
-    cells: Array  # the diagonal of D, at most 1
-    level: float
-
-    @property
-    def banded(self) -> Array:
-        """``L'L``, its upper two diagonals."""
-        a, b = self.matrix.a, self.matrix.b
-        return np.vstack([np.r_[0.0, -np.sqrt(a[1:] * b)], a + np.r_[b, 0.0]])
-
-    def solved(self, y: Array) -> Array:
-        """Return ``(L'L)^-½ y``, (d,) or (d, q)."""
-        banded, found = self.banded, np.zeros_like(y)
-        for place, factor in zip(self.poles.places, self.poles.factors, strict=True):
-            root = scipy.linalg.cholesky_banded(banded + [[0.0], [place]], check_finite=False)
-            found += factor * scipy.linalg.cho_solve_banded((root, False), y, check_finite=False)
-        return found
-
-    def times(self, y: Array) -> Array:
-        """Return ``L y`` (d,)."""
-        found = np.sqrt(self.matrix.a) * y
-        found[1:] -= np.sqrt(self.matrix.b) * y[:-1]
-        return found
-
-    def transposed_times(self, y: Array) -> Array:
-        """Return ``L'y`` (d,)."""
-        found = np.sqrt(self.matrix.a) * y
-        found[:-1] -= np.sqrt(self.matrix.b) * y[1:]
-        return found
-
-    def noise_times(self, vector: Array) -> Array:
-        """Return ``Σ v`` (d,), in time proportional to d."""
-        root = np.sqrt(self.level * self.cells)
-        return np.asarray(root * self.times(self.solved(self.transposed_times(root * vector))))
-
-
 class StreamMechanism(SteppedMechanism):
     """The mechanism ``x ↦ x + N(0, Σ)`` on the cells of a stream, ``Σ = level · P # Q⁻¹``, and the sums of its answers.
 
@@ -223,7 +181,7 @@ class StreamMechanism(SteppedMechanism):
 
         Those of all ranges together are of their sum, `total_variance`: single ones are asked for by ``select``.
         Raises `InvalidInputError` or `InputTypeError` for no workload, another number of cells, more than
-        `MOST_WRITTEN` entries of its matrix.
+        `MOST_WRITTEN` entries of its matrix, a variance of which rounding may hide more than 1e-6.
         """
         given = self.workload if workload is None else check_workload(workload)
         asked = stream_in(given) or given
@@ -238,9 +196,10 @@ class StreamMechanism(SteppedMechanism):
                 f"variances of {asked.shape[0]} queries over {asked.shape[1]} cells are too many to find one by one; "
                 "select some, or ask for the total_variance"
             )
-        matrix = asked.matrix
-        parts = range(0, asked.shape[0], CHUNK)
-        return np.concatenate([self._quadratic(to_dense(matrix[row : row + CHUNK])) for row in parts])
+        matrix, root = asked.matrix, inverse_root(self)
+        parts = (to_dense(matrix[row : row + CHUNK]) for row in range(0, asked.shape[0], CHUNK))
+        each = (require_told(*root.variances(part, self._stream.rounding)) for part in parts)
+        return np.concatenate([*each])
 
     def as_targets(self, workload: Workload) -> Array:
         """Return the variances of a workload's queries, without a matrix of the noise; see `GaussianPrivacy`."""
@@ -285,34 +244,21 @@ class StreamMechanism(SteppedMechanism):
     def simulate_cells(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw noisy cells ``x + noise`` (d,), whose sums answer any query, for study. NOT a private release."""
         data, generator = validate.vector(self.workload.shape[1], "cell", x=x), validate.generator(rng=rng)
-        held, drawn = inverse_root(self), np.zeros(len(data))
-        for place, factor in zip(held.poles.places, held.poles.factors, strict=True):
-            root = scipy.linalg.cholesky_banded(held.banded + [[0.0], [place]], check_finite=False)
-            draw = np.sqrt(factor) * generator.standard_normal(len(data))
-            drawn += scipy.linalg.solve_banded((0, 1), root, draw, check_finite=False)
-        return np.asarray(data + np.sqrt(held.level * held.cells) * held.times(drawn))
-
-    def _quadratic(self, rows: Array) -> Array:
-        """Return the variances of queries v (q, d): ``v Σ v' = y' (L'L)^-½ y`` with ``y = L' diag(√λ) v'``."""
-        held = inverse_root(self)
-        sums = np.sqrt(self.point.query_weights / self.point.query_weights.max())
-        y = np.array(rows.T)
-        y[:-1] -= np.asarray(self._stream.decay * np.ones(len(y) - 1))[:, None] * rows.T[1:]
-        y /= sums[:, None]
-        return np.asarray(held.level * np.einsum("iq,iq->q", y, held.solved(y)))
+        return np.asarray(data + inverse_root(self).draw(generator))
 
     def __repr__(self) -> str:
         return f"StreamMechanism({self.workload!r}, rho={self.rho:.6g})"
 
 
 def inverse_root(mechanism: StreamMechanism, tol: float = ACCURACY) -> InverseRoot:
-    """Return ``Σ = level · D^½ L (L'L)^-½ L' D^½``, the inverse square root a sum over poles to a relative accuracy."""
-    point, decay = mechanism.point, stream_of(mechanism.workload).decay
+    """Return the noise of a mechanism, the inverse square root a sum over poles to a relative accuracy."""
+    point, stream = mechanism.point, stream_of(mechanism.workload)
     cells, sums = point.neighbour_weights, point.query_weights
     level = float(point.level * np.sqrt(cells.max() / sums.max()))
     cells, sums = cells / cells.max(), sums / sums.max()
-    matrix = Bidiagonal.of(cells, sums, decay)
-    return InverseRoot(matrix, poles_of(matrix, cells, sums, decay, tol), cells, level)
+    matrix = Bidiagonal.of(cells, sums, stream.decay)
+    poles = poles_of(matrix, cells, sums, stream.decay, tol)
+    return InverseRoot(matrix, poles, cells, sums, stream.exact_decays, level)
 
 
 class CausalMechanism(SteppedMechanism):
@@ -368,7 +314,8 @@ class CausalMechanism(SteppedMechanism):
     def variances(self, workload: Workload) -> Array:
         """Return the variance of each sum of a stream (n,) in linear time, or of another workload by the matrix."""
         if self._asks_sums(workload):
-            return np.asarray(self._forms(workload.decay).variances * self.level)
+            forms = self._forms(workload.decay)
+            return require_told(forms.variances * self.level, forms.variance_rounding * self.level)
         return self.dense().variances(workload)
 
     def as_targets(self, workload: Workload) -> Array:

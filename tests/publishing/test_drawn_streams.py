@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from many_digits import Exact as Digits
+from many_digits import stream_root
 
 import dualmech as dm
 from dualmech import fast
 from dualmech.mechanisms.stream import StreamMechanism
 from dualmech.publishing import streams
 from dualmech.publishing.drawing import Exact
-from dualmech.publishing.streams import EXPONENT, LARGER, DrawnStream
+from dualmech.publishing.streams import EXPONENT, FRACTION, LARGER, DrawnStream
 from dualmech.validate import Array
 
 LONG = dm.workloads.prefix(4096)
@@ -37,6 +41,21 @@ def precision(drawn: DrawnStream) -> Array:
     return np.array([drawn._precision(cell) for cell in np.eye(drawn.given.cells)])
 
 
+def exact_precision(drawn: DrawnStream) -> Digits:
+    """Return the inverse covariance of the noise that is drawn, from the whole numbers."""
+    count = drawn.given.cells
+    total = mpmath.zeros(count)
+    for each in drawn.sums:
+        gain, decay = mpmath.mpf(2) ** -(FRACTION + EXPONENT), mpmath.mpf(2) ** -FRACTION
+        rows = mpmath.zeros(count)
+        for i in range(count):
+            for j in range(count):
+                before = rows[i - 1, j] * each.whole_decays[i] * decay if i else 0
+                rows[i, j] = before + (each.whole_gains[i] * gain if i == j else 0)
+        total += rows.T * rows
+    return total
+
+
 class TestDrawnStream:
     @settings(max_examples=30)
     @given(st.integers(0, 10_000))
@@ -47,6 +66,30 @@ class TestDrawnStream:
         shares = np.linalg.eigvalsh(root.T @ precision(drawn) @ root)
         assert shares[0] >= 1 / LARGER and shares[-1] <= 1
         assert drawn.mechanism.total_variance == pytest.approx(LARGER * given_mechanism.total_variance, rel=1e-9)
+
+    @pytest.mark.parametrize("count", [1, 5, 12])
+    def test_no_direction_has_more_noise_than_is_said_whatever_the_weights(self, count: int) -> None:
+        """The whole numbers as they are, against 120 digits, for weights of 24 orders of magnitude."""
+        made = 0
+        for seed in range(8):
+            rng = np.random.default_rng(seed)
+            workload = [dm.workloads.prefix, dm.workloads.all_range][seed % 2](count)
+            first, second = 10.0 ** rng.uniform(-6, 6, (2, count))
+            mechanism = StreamMechanism(workload, first, second)
+            with mpmath.workdps(120), contextlib.suppress(dm.errors.InvalidInputError):
+                drawn = DrawnStream(mechanism)
+                shares = mpmath.eigsy(stream_root(mechanism).T * exact_precision(drawn) * stream_root(mechanism))[0]
+                assert 1 / mpmath.mpf(LARGER) <= min(shares) and max(shares) <= 1
+                made += 1
+        assert made >= 4
+
+    @pytest.mark.parametrize("tol", [1e-6, 1e-9, 1e-10])
+    def test_a_tight_tolerance_is_no_reason_to_refuse(self, tol: float) -> None:
+        targets = 10.0 ** np.random.default_rng(1).uniform(-1, 1, 150)
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(150), targets, geometry="stream"), tol=tol)
+        planned = dm.plan_release(answer)
+        x = np.random.default_rng(2).integers(0, 10**6, 150)
+        np.testing.assert_allclose(planned.drawn.draw(x, none), x, rtol=1e-9, atol=1e-6)
 
     @settings(max_examples=30)
     @given(st.integers(0, 10_000))
