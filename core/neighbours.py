@@ -9,6 +9,7 @@ this is what keeps s small below. Every builder returns a scipy sparse CSC matri
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Iterable
@@ -316,6 +317,8 @@ MANY = 2**32  # more differences than are written out
 
 NAMES = ("add-remove", "replace", "contributions")
 
+DIFFERENCES = "differences:"  # what the canonical text of a matrix begins with
+
 NeighboursLike: TypeAlias = "str | Relation | Matrix | npt.ArrayLike | None"
 """What problems and mechanisms take: words, a rule, differences by column, or None for one record more or less."""
 
@@ -404,6 +407,23 @@ class Relation:
         """Largest squared length of a difference."""
         return (2.0 if self.replace else 1.0) * self.members**2
 
+    def contains(self, other: Relation) -> bool:
+        """Whether noise that is enough for these neighbours is enough for the others, whatever the cells.
+
+        Those of one kind with fewer records; and of records added or removed all whose reach is no larger, since the
+        cost of several at once is largest where they are in one cell, by the triangle inequality.
+
+        Examples
+        --------
+        >>> import dualmech as dm
+        >>> three, replaced = dm.neighbours.Relation(members=3), dm.neighbours.Relation(replace=True)
+        >>> three.contains(replaced), replaced.contains(three)
+        (True, False)
+        """
+        if type(self) is Relation and not self.replace:
+            return other.reach <= self.members
+        return type(self) is type(other) and self.replace == other.replace and self.members >= other.members
+
     @property
     def words(self) -> str:
         """Say by what neighbours differ."""
@@ -483,6 +503,10 @@ class Contributions(Relation):
     def farthest(self) -> float:
         return float(self.members) ** 2 * self.groups
 
+    def contains(self, other: Relation) -> bool:
+        alike = isinstance(other, Contributions) and self.attribute == other.attribute
+        return alike and self.groups >= other.groups and self.members >= other.members
+
     @property
     def words(self) -> str:
         records = "one record" if self.members == 1 else f"up to {self.members} records"
@@ -539,6 +563,38 @@ def relation_of(neighbours: NeighboursLike) -> Relation | None:
     if isinstance(neighbours, str):
         return Relation.of(neighbours)
     return neighbours if isinstance(neighbours, Relation) else None
+
+
+def canonical(neighbours: Relation | Matrix | None, cells: str = "") -> str:
+    """Return a text that two relations share if they are the same: that of a rule, or a digest of the differences.
+
+    A matrix (d, s) that a rule writes out is the rule. Of others the SHA-256 is that of the columns, whatever their
+    order, signs and number, and of what `cells` says that the cells are.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.neighbours import canonical
+    >>> canonical(dm.neighbours.replace_one(3))
+    'replace:1'
+    >>> canonical(np.array([[1, 0], [1, 2]])) == canonical(np.array([[0, -1], [-2, -1]]))
+    True
+    """
+    rule = neighbours if isinstance(neighbours, Relation) else None
+    if rule is None:
+        rule = Relation() if neighbours is None else Relation.matching(neighbours)
+    if rule is not None:
+        return str(rule)
+    columns = sp.csc_array(validate.matrix(neighbours=neighbours), copy=True)
+    columns.sum_duplicates()
+    columns.eliminate_zeros()
+    digests = set()
+    for start, end in itertools.pairwise(columns.indptr.tolist()):
+        rows, entries = columns.indices[start:end].astype("<i8"), columns.data[start:end].astype("<f8")
+        if len(rows):
+            digests.add(hashlib.sha256(rows.tobytes() + (entries * np.sign(entries[0])).tobytes()).digest())
+    named = f"{columns.shape[0]} {cells}".encode()
+    return f"{DIFFERENCES}{hashlib.sha256(named + b''.join(sorted(digests))).hexdigest()}"
 
 
 def _counts(text: str) -> bool:

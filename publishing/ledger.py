@@ -15,10 +15,11 @@ from pathlib import Path
 from dualmech import files, validate
 from dualmech.errors import FileFormatError, InvalidInputError, printable
 from dualmech.files.reading import errors_naming, read_toml
+from dualmech.neighbours import DIFFERENCES, Relation
 from dualmech.publishing.plans import ReleasePlan
 
 KEYS = ("limit", "neighbours", "releases")
-ENTRY = ("rho", "what", "when", "workload")
+ENTRY = ("rho", "what", "when", "workload", "neighbours")
 LOCK = ".lock"  # what the name of the file that one writer at a time holds ends in
 
 
@@ -36,9 +37,9 @@ class Ledger:
     limit : Fraction
         The ρ that all of them may cost together.
     releases : tuple of mappings
-        What each cost, ``rho``, what it was, when, and the digest of its workload.
+        What each cost, ``rho``, what it was, when, the digest of its workload, and the neighbours that it protects.
     neighbours : str
-        Whom all of them protect; empty where there is none yet.
+        Whom all of them protect, as `dualmech.neighbours.canonical` writes it; empty where that is not settled yet.
     """
 
     path: Path
@@ -52,7 +53,7 @@ class Ledger:
 
         Raises `FileFormatError` for a file that is none, or cannot be read.
         """
-        place = Path(os.path.realpath(path))
+        place = _place(path)
         if not place.exists():
             raise FileFormatError(f'{path}: there is no such ledger; begin one with a line such as limit = "1/2"')
         given = read_toml(place)
@@ -63,7 +64,15 @@ class Ledger:
                 raise InvalidInputError('a ledger needs limit, the rho that all releases may cost, such as "1/2"')
             limit = validate.exact_number(limit=given["limit"])
             entries = [_entry(each) for each in validate.sequence(releases=given.get("releases", ()))]
-            return cls(place, limit, tuple(entries), validate.text(neighbours=given.get("neighbours", "")))
+            if entries and "neighbours" not in given:
+                raise InvalidInputError("a ledger with releases must have neighbours, whom all of them protect")
+            whom = _relation(given["neighbours"]) if "neighbours" in given else ""
+            if others := [each["neighbours"] for each in entries if not _protects(each["neighbours"], whom)]:
+                raise InvalidInputError(
+                    "the releases of a ledger must protect its neighbours, for their rho to add up: "
+                    f"{whom}; one protects {others[0]}"
+                )
+            return cls(place, limit, tuple(entries), whom)
 
     @property
     def spent(self) -> Fraction:
@@ -78,10 +87,10 @@ class Ledger:
                 f"{self.path}: the ledger's limit is rho = {self.limit}, {float(self.spent):.6g} of it is spent, and "
                 f"this release costs {float(planned.rho):.6g}, more than the {float(left):.6g} that are left"
             )
-        if self.neighbours and planned.neighbours != self.neighbours:
+        if self.neighbours and not _protects(planned.relation, self.neighbours):
             raise InvalidInputError(
-                f"{self.path}: the releases of a ledger must protect the same neighbours, for their rho to add up: "
-                f"{self.neighbours}; got {planned.neighbours}"
+                f"{self.path}: the releases of a ledger must protect the same neighbours, or more, for their rho to "
+                f"add up: {self.neighbours}; got {planned.relation}"
             )
 
     def record(self, planned: ReleasePlan, workload: str, what: str = "") -> Ledger:
@@ -98,8 +107,9 @@ class Ledger:
                 "what": printable(what),
                 "when": datetime.now(UTC).isoformat(timespec="seconds"),
                 "workload": workload,
+                "neighbours": planned.relation,
             }
-            kept = Ledger(self.path, now.limit, (*now.releases, entry), planned.neighbours)
+            kept = Ledger(self.path, now.limit, (*now.releases, entry), now.neighbours or planned.relation)
             kept._write()
         planned.ledger = kept
         return kept
@@ -107,7 +117,7 @@ class Ledger:
     def lines(self) -> list[str]:
         return [
             f"Ledger: release {len(self.releases)} of these records; all together cost rho = {self.spent}, "
-            f"{float(self.spent):.6g}, of the {self.limit} that is the limit."
+            f"{float(self.spent):.6g}, of the {self.limit} that is the limit, for neighbours {self.neighbours}."
         ]
 
     def _write(self) -> None:
@@ -129,7 +139,29 @@ def _entry(given: object) -> dict[str, str]:
         raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {held}")
     if held["rho"] != "0":
         validate.exact_number(rho=held["rho"])
-    return {key: held[key] for key in ENTRY}
+    return {key: held[key] for key in ENTRY} | {"neighbours": _relation(held["neighbours"])}
+
+
+def _relation(given: object) -> str:
+    """Return the canonical text of whom a ledger, or a release in it, protects."""
+    text = validate.text(neighbours=given)
+    return text if text.startswith(DIFFERENCES) else str(Relation.of(text))
+
+
+def _protects(release: str, whom: str) -> bool:
+    """Whether a release's neighbours are those of a ledger, or contain them: it costs them no more, then."""
+    if release.startswith(DIFFERENCES) or whom.startswith(DIFFERENCES):
+        return release == whom
+    return Relation.of(release).contains(Relation.of(whom))
+
+
+def _place(path: str | PathLike[str]) -> Path:
+    """Return the one name of a file; refuse one that has several, which two writers could lock apart."""
+    place = Path(os.path.realpath(path))
+    with errors_naming(path):
+        if place.exists() and (names := place.stat().st_nlink) > 1:
+            raise InvalidInputError(f"a ledger must be a file of one name, this one has {names} (hard links)")
+    return place
 
 
 @contextlib.contextmanager

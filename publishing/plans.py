@@ -15,6 +15,7 @@ from dualmech.accounting import LEVEL, level_of, normal_quantile
 from dualmech.display import Displayed, counted
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.mechanisms import records
+from dualmech.neighbours import canonical
 from dualmech.publishing.drawing import Measured, is_records, require_domain
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.specification import Specification
@@ -23,6 +24,7 @@ from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.schema import Schema
 
 SEEDS = ("rng", "seed", "random_state", "random_seed", "generator", "key", "sampler", "noise")
 
@@ -146,6 +148,13 @@ class ReleasePlan(Displayed):
     def neighbours(self) -> str:
         """Which data sets count as neighbours, in words."""
         return neighbours_text(self)
+
+    @property
+    def relation(self) -> str:
+        """The same as a text that no other neighbours have; see `dualmech.neighbours.canonical`."""
+        domain = self.workload.domain
+        cells = domain.to_json() if isinstance(domain, Schema) else "" if domain is None else repr(domain.sizes)
+        return canonical(getattr(self.drawn.mechanism, "neighbours", None), cells)
 
     def variances(self, table: str) -> Array:
         """Return the variance of each estimate of a table, an axis a side."""

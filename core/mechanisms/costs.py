@@ -168,7 +168,7 @@ TOLD = 1e-9
 LEAST_TOLD = 1e-6
 """What a variance may be off by, relative, that is told at all."""
 
-FAINT = 1e-12
+FAINT = 1e-10
 """Share of the largest variance that is too little to be told as well as the others."""
 
 NOTHING = 1e-20
@@ -178,11 +178,11 @@ NOTHING = 1e-20
 def require_told(variances: Array, off: Array) -> Array:
     """Return variances that may be off by so much, absolute, as far as they can be told.
 
-    A variance is off by at most `LEAST_TOLD` of it, or it is rounded up: by a thousandth of it at most, and `FAINT` of
+    A variance is off by at most `LEAST_TOLD` of it, or it is rounded up: by a hundredth of it at most, and `FAINT` of
     the largest. Others are refused.
     """
     told = off <= LEAST_TOLD * variances
-    faint = ~told & (off <= 1e-3 * variances) & (off <= FAINT * variances.max(initial=0.0))
+    faint = ~told & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=0.0))
     if not np.all(told | faint | (off == 0)):
         worst = int(np.argmin(told | faint | (off == 0)))
         raise InvalidInputError(

@@ -279,7 +279,7 @@ class TestRefused:
             mechanism.variance_of({"a": np.array([1.0, 1.0, 0.0])})
 
     def test_little_next_to_the_largest_is_rounded_up(self) -> None:
-        told = costs.require_told(np.array([1.0, 1e-9]), np.array([1e-9, 5e-13]))
-        assert told.tolist() == [1.0, 1e-9 + 5e-13]
+        told = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]))
+        assert told.tolist() == [1.0, 1e-8 + 5e-11]
         with pytest.raises(dm.errors.InvalidInputError, match="query 1"):
-            costs.require_told(np.array([1.0, 1e-9]), np.array([0.0, 5e-12]))
+            costs.require_told(np.array([1.0, 1e-8]), np.array([0.0, 2e-10]))

@@ -9,7 +9,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 import dualmech as dm
@@ -44,10 +47,73 @@ def test_exact_costs_add_up_and_the_limit_holds(path: Path) -> None:
     assert Ledger.read(exact.path) == again
 
 
-def test_other_neighbours_do_not_add_up(path: Path) -> None:
-    kept = Ledger.read(path).record(planned(), "w")
-    with pytest.raises(dm.errors.InvalidInputError, match="must protect the same neighbours"):
-        kept.record(planned(neighbours="replace"), "w")
+class TestNeighbours:
+    """What adds up is the cost of the same differences, not of those that the same words describe."""
+
+    def test_others_are_refused(self, path: Path) -> None:
+        kept = Ledger.read(path).record(planned(), "w")
+        assert kept.neighbours == kept.releases[0]["neighbours"] == "add-remove:1"
+        path.write_text('limit = 10\nneighbours = "add-remove:3"\n')
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the same neighbours, or more"):
+            Ledger.read(path).record(planned(neighbours="replace"), "w")
+
+    def test_matrices_are_told_apart(self, path: Path) -> None:
+        """Both are three listed differences; of the second plan the first's neighbours cost rho = 1.3333, not 1e-6."""
+        differences = np.array([[1.0, 0, 1], [0, 1, 1]])
+        one, two = (
+            dm.plan_release(fast.solve(dm.FitnessForUse(dm.workloads.identity(2), variance, neighbours=given)))
+            for variance, given in ((20.0, differences), (0.5, differences / 1024))
+        )
+        kept = Ledger.read(path).record(one, "w")
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the same neighbours, or more"):
+            kept.record(two, "w")
+        again = fast.solve(dm.FitnessForUse(dm.workloads.identity(2), 9.0, neighbours=-differences[:, [2, 0, 1, 0]]))
+        assert len(kept.record(dm.plan_release(again), "w").releases) == 2
+
+    def test_of_more_records_a_release_costs_fewer_no_more(self, path: Path) -> None:
+        path.write_text('limit = 10\nneighbours = "replace:1"\n')
+        dearer = planned(neighbours="add-remove:2")
+        kept = Ledger.read(path).record(dearer, "w").record(planned(neighbours="replace:2"), "w")
+        assert kept.neighbours == "replace:1" and "for neighbours replace:1" in kept.lines()[0]
+        assert [each["neighbours"] for each in kept.releases] == ["add-remove:2", "replace:2"]
+        assert kept.spent >= dearer.rho >= planned(neighbours="replace:1").rho
+
+    @pytest.mark.parametrize("removed", ['neighbours = "add-remove:1"\n', '"add-remove:1"'])
+    def test_a_relation_that_is_missing_or_emptied(self, removed: str, path: Path) -> None:
+        Ledger.read(path).record(planned(), "w")
+        text = path.read_text()
+        for place in (0, text.rindex(removed)):
+            path.write_text(text[:place] + text[place:].replace(removed, '""' if removed.startswith('"') else "", 1))
+            with pytest.raises(
+                dm.errors.FileFormatError, match="must have neighbours|must have the texts|neighbours must be"
+            ):
+                Ledger.read(path)
+
+    @given(st.integers(0, 10**6))
+    def test_whom_a_relation_contains_costs_no_more(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        domain = dm.Domain({"a": 3, "b": 2})
+        texts = ["add-remove:1", "add-remove:2", "add-remove:4", "replace:1", "replace:2", "contributions:a:1:2"]
+        one, two = (dm.neighbours.Relation.of(each) for each in rng.choice([*texts, "contributions:a:2:2"], 2))
+        root = rng.standard_normal((6, 6))
+        mechanisms = [
+            dm.LinearGaussianMechanism(np.eye(6), root @ root.T + 0.1 * np.eye(6), each.matrix(6, domain))
+            for each in (one, two)
+        ]
+        first, second = (each.squared_privacy_cost for each in mechanisms)
+        assert not one.contains(two) or first >= second * (1 - 1e-9)
+        assert one.contains(one)
+
+
+def test_a_file_of_two_names_is_refused(path: Path) -> None:
+    """Each name has a lock of its own, and a file that is written anew: four releases passed where two fitted."""
+    os.link(path, path.parent / "other.toml")
+    for name in ("ledger.toml", "other.toml"):
+        with pytest.raises(dm.errors.FileFormatError, match="file of one name, this one has 2"):
+            Ledger.read(path.parent / name)
+    os.unlink(path.parent / "other.toml")
+    os.symlink(path, path.parent / "linked.toml")
+    assert Ledger.read(path.parent / "linked.toml").path == Ledger.read(path).path
 
 
 @pytest.mark.parametrize(
@@ -58,8 +124,12 @@ def test_other_neighbours_do_not_add_up(path: Path) -> None:
         ('limit = "x"', "limit must be"),
         ("limit = 1\nlimits = 2", "a ledger holds"),
         ('limit = 1\n[[releases]]\nrho = "1/2"', "must have the texts"),
-        ('limit = 1\n[[releases]]\nrho = "-1"\nwhat = ""\nwhen = ""\nworkload = ""', "rho must be positive"),
+        (
+            'limit = 1\n[[releases]]\nrho = "-1"\nwhat = ""\nwhen = ""\nworkload = ""\nneighbours = ""',
+            "rho must be positive",
+        ),
         ("limit", "TOML"),
+        ('limit = 1\nneighbours = "friends"', "neighbours must be"),
     ],
 )
 def test_what_is_no_ledger(text: str, told: str, tmp_path: Path) -> None:
