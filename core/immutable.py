@@ -1,9 +1,10 @@
-"""What was judged stays what it was: arrays that nobody can write to, however deep they lie."""
+"""What was judged stays what it was: arrays over memory that nobody can write to, however deep they lie."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import pickle
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,36 +12,70 @@ import scipy.sparse as sp
 
 T = TypeVar("T")
 
+SMALL = 2**20  # bytes up to which an array is copied to be frozen; larger ones are seen through a view that only reads
+
 
 def set_parts(made: object, /, **parts: object) -> None:
     for name, part in parts.items():
         object.__setattr__(made, name, part)
 
 
+def is_frozen(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array stands over memory that only reads, so that NumPy refuses to make it writeable again."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        owner = owner.base
+    return isinstance(owner, bytes) or (isinstance(owner, memoryview) and owner.readonly)
+
+
 def freeze(value: T) -> T:
-    """Return the same value, all arrays in it marked read-only; for what nobody else holds."""
+    """Return the same value with all arrays in it frozen, for what nobody else holds; objects are changed in place."""
     if isinstance(value, np.ndarray):
-        value.flags.writeable = False
+        return _frozen(value, value.nbytes <= SMALL)
+    if isinstance(value, tuple):
+        return type(value)(*map(freeze, value)) if hasattr(value, "_fields") else tuple(map(freeze, value))  # type: ignore[return-value]
+    if isinstance(value, dict):
+        value.update({key: freeze(each) for key, each in value.items()})
     elif sp.issparse(value):
         for name in ("data", "indices", "indptr", "coords"):
-            freeze(getattr(value, name, None))
-    elif isinstance(value, dict):
-        freeze(tuple(value.values()))
-    elif isinstance(value, tuple):
-        for each in value:
-            freeze(each)
+            if hasattr(value, name):
+                setattr(value, name, freeze(getattr(value, name)))
     elif dataclasses.is_dataclass(value) and not hasattr(value, "has_matrix"):  # a workload's may be too large
-        for field in dataclasses.fields(value):
-            freeze(getattr(value, field.name, None))
+        for name in _fields(value):
+            object.__setattr__(value, name, freeze(getattr(value, name, None)))
     return value
 
 
 def frozen_copy(value: object) -> Any:
-    """Return the value with copies of all arrays in it, marked read-only, but for those that nobody can write to.
+    """Return the value with frozen copies of all arrays in it, but for those that are frozen already.
 
     What it holds twice, the copy holds twice.
     """
     return _copied(value, {})
+
+
+def apart(value: T) -> T:
+    """Return a copy of which nothing but frozen arrays is shared, so that whatever is done to it, the value stays."""
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    except (pickle.PicklingError, AttributeError, TypeError):  # of a class that is defined in a function
+        return copy.deepcopy(value)
+    found: T = pickle.loads(text, buffers=[memoryview(each).toreadonly() for each in buffers])
+    return found
+
+
+def _frozen(array: Any, small: bool) -> Any:
+    if is_frozen(array) or not array.size or array.dtype.hasobject:
+        array.flags.writeable = False
+        return array
+    if small or not (array.flags.c_contiguous or array.flags.f_contiguous):
+        order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+        return np.frombuffer(array.tobytes(order=order), dtype=array.dtype).reshape(array.shape, order=order)
+    array.flags.writeable = False
+    return np.asarray(memoryview(array).toreadonly())
 
 
 def _copied(value: object, known: dict[int, object]) -> Any:
@@ -48,14 +83,19 @@ def _copied(value: object, known: dict[int, object]) -> Any:
         return known[id(value)]
     found = value
     if isinstance(value, np.ndarray):
-        own = value.flags.owndata and not value.flags.writeable
-        found = value if own else freeze(value.copy(order="K"))
+        plain = value.size and not value.dtype.hasobject
+        found = value if is_frozen(value) else _frozen(value if plain else value.copy(), True)
     elif isinstance(value, tuple):
         found = tuple(_copied(each, known) for each in value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = copy.copy(value)  # not made anew: whatever was given for a point may be made in another way
-        for name in (each.name for each in dataclasses.fields(value)):
-            if not isinstance(getattr(type(value), name, None), property):
-                object.__setattr__(found, name, _copied(getattr(value, name), known))
+        for name in _fields(value):
+            object.__setattr__(found, name, _copied(getattr(value, name), known))
     known[id(value)] = found
     return found
+
+
+def _fields(value: Any) -> list[str]:
+    """Return the names of the parts that an object of a dataclass holds, not computes."""
+    names = (each.name for each in dataclasses.fields(value))
+    return [name for name in names if not isinstance(getattr(type(value), name, None), property)]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
+from dualmech.immutable import freeze, frozen_copy
 
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -40,12 +41,6 @@ def is_empty(value: object) -> bool:
     return 0 in shape if isinstance(shape, tuple) else isinstance(value, Sized) and not len(value)
 
 
-def read_only(array: Array) -> Array:
-    """Return the same array, marked read-only, so that a frozen dataclass cannot change under its user."""
-    array.flags.writeable = False
-    return array
-
-
 def numeric(ndim: int | None = None, /, **named: object) -> Array:
     """Return a read-only float64 copy of a non-empty numeric array, of `ndim` dimensions if given."""
     name, value = _one(named)
@@ -60,7 +55,7 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
         if masked or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and (not raw.size or any(odd))):
             raise TypeError
         with np.errstate(over="ignore"):  # what is longer than a double may be infinite as one
-            array = np.array(raw, dtype=np.float64)
+            array = frozen_copy(np.asarray(raw, dtype=np.float64))
     except OverflowError as error:
         raise InvalidInputError(f"{name} must be numbers that a double can hold") from error
     except (TypeError, ValueError) as error:
@@ -69,7 +64,7 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
         raise InvalidInputError(f"{name} must have {ndim} dimension(s), got shape {array.shape}")
     if array.size == 0:
         raise InvalidInputError(f"{name} must not be empty, got shape {array.shape}")
-    return read_only(array)
+    return array
 
 
 def finite(ndim: int | None = None, /, **named: object) -> Array:
@@ -239,7 +234,7 @@ def per_item(length: int, /, **named: object) -> Array:
     if length > MOST_ITEMS:
         raise InvalidInputError(f"{name} of {float(length):.3g} items are too many (limit {MOST_ITEMS})")
     if array.ndim == 0:
-        return read_only(np.full(length, float(array)))
+        return freeze(np.full(length, float(array)))
     if array.shape != (length,):
         raise InvalidInputError(f"{name} must be one number or {length} numbers, got shape {array.shape}")
     return array
@@ -254,7 +249,7 @@ def symmetric(**named: object) -> Array:
         asymmetry, scale = float(np.abs(array - array.T).max()), float(np.abs(array).max())
     if asymmetry > SYMMETRY_TOLERANCE * scale:
         raise InvalidInputError(f"{name} must be symmetric, but differs from its transpose by {asymmetry:g}")
-    return read_only(array / 2 + array.T / 2)
+    return freeze(array / 2 + array.T / 2)
 
 
 def matrix(**named: object) -> Matrix:
@@ -270,9 +265,7 @@ def matrix(**named: object) -> Matrix:
     sparse.sum_duplicates()
     if not np.all(np.isfinite(sparse.data)):
         raise InvalidInputError(f"{name} must be finite, got NaN or infinite entries")
-    for part in (sparse.data, sparse.indices, sparse.indptr):
-        part.flags.writeable = False
-    return sparse
+    return freeze(sparse)
 
 
 def generator(**named: object) -> np.random.Generator:

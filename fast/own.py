@@ -12,6 +12,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine.loop import Limits
+from dualmech.immutable import apart
 from dualmech.problems.base import Problem
 from dualmech.progress import Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
@@ -117,7 +118,7 @@ def solve(problem: Problem, limits: Limits, method: Method, name: str, some_dual
     `some_dual` finds dual weights where the method gives none.
     """
     began, best, history = time.perf_counter(), Best(), list[Progress]()
-    given = method(problem)
+    given = method(apart(problem))  # so that what is judged is what was asked, whatever the method does to its own
     steps = given if isinstance(given, Iterator) else iter([given])
     reason, count = Status.GIVEN, 0
     for count, step in enumerate(steps, 1):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
+from dualmech.immutable import freeze
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.validate import Array
 
@@ -52,8 +53,7 @@ class LocalRandomiser:
 
     def __init__(self, mechanism: LocalMechanism) -> None:
         planned = validate.instance(LocalMechanism, mechanism=mechanism)
-        self.chances = _whole_chances(planned.strategy, planned.epsilon)
-        self.chances.setflags(write=False)
+        self.chances = freeze(_whole_chances(planned.strategy, planned.epsilon))
         self._ends = np.cumsum(self.chances, axis=0)
         strategy = np.ldexp(self.chances, -BITS)
         # The plan's own way to estimate, which may be for another aim than the mean user, without the grid's bias.

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.certificate import FEASIBLE
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
+from dualmech.immutable import freeze
 from dualmech.linalg import to_dense
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
@@ -415,7 +416,7 @@ def read_weights(count: int, given: object, name: str, each: str) -> Array:
     if len(checked) != count:
         raise InvalidInputError(f"{name} must be {count}, one per {each}, got {len(checked)}")
     rounding = (checked < 0) & (checked > -DUST * np.abs(checked).max())
-    return validate.read_only(np.where(rounding, 0.0, checked)) if rounding.any() else checked
+    return freeze(np.where(rounding, 0.0, checked)) if rounding.any() else checked
 
 
 def valid_weights(weights: Array) -> bool:

@@ -13,6 +13,7 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE
 from dualmech.errors import InvalidInputError
+from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import UNIT, spectral_norm, sum_rounding
@@ -403,13 +404,13 @@ def as_epsilon(epsilon: float) -> float:
 def as_prior(prior: npt.ArrayLike | None, size: int) -> Array:
     """Return a probability over the user types, uniform by default."""
     if prior is None:
-        return validate.read_only(np.full(size, 1 / size))
+        return freeze(np.full(size, 1 / size))
     given = validate.finite(1, prior=prior)
     if given.shape != (size,) or np.any(given < 0) or abs(given.sum() - 1) > FEASIBLE:
         raise InvalidInputError(
             f"prior must hold {size} numbers, none negative, of sum 1, got {len(given)} of sum {given.sum():g}"
         )
-    return validate.read_only(given / given.sum())
+    return freeze(given / given.sum())
 
 
 def centred(root: Array) -> Array:

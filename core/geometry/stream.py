@@ -27,6 +27,7 @@ from dualmech.geometry.base import (
 from dualmech.geometry.causal import Causal
 from dualmech.geometry.dense import Dense, as_dual_weights, divided_covariance
 from dualmech.geometry.moves import LARGEST_DENSE
+from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import two_product
@@ -633,7 +634,7 @@ def one_number(workload: RangeWorkload, given: object, name: str) -> Array | Non
         return each[:1] if np.ptp(each) == 0 and each[0] > 0 else None
     found = np.array([validate.positive_number(**{name: float(checked.reshape(()))})])
     validate.moderate(**{name: found})
-    return validate.read_only(found)
+    return freeze(found)
 
 
 def stream_in(workload: Workload) -> StreamWorkload | RangeWorkload | None:

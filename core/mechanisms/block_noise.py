@@ -297,7 +297,7 @@ class BlockNoise:
         for piece in pieces.values():
             np.add.at(self.costs, piece.orbits, piece.costs)
             np.add.at(self.rounding, piece.orbits, piece.rounding + len(pieces) * linalg.EPS * piece.costs)
-        freeze((pieces, moved, symmetries, self.costs, self.rounding))
+        self.costs, self.rounding, *_ = freeze((self.costs, self.rounding, pieces, moved, symmetries))
 
     def with_pieces(self, pieces: dict[Key, Piece]) -> Self:
         """Return other noise with the same symmetry."""

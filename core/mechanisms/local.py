@@ -12,6 +12,7 @@ from dualmech import validate
 from dualmech.display import Displayed
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import as_epsilon, as_prior, best_reconstruction, user_variances
+from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.storage import codec
 from dualmech.validate import Array
@@ -242,7 +243,7 @@ def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> tuple[Ar
         )
     # Columns are drawn from as if they summed to 1; below a few units of rounding they do.
     unequal = 2 * float(off.max()) if off.max() > len(given) * EPS else 0.0
-    return validate.read_only(kept), max(epsilon, float(ratios[worst]) * (1 + 4 * EPS) + unequal)
+    return freeze(kept), max(epsilon, float(ratios[worst]) * (1 + 4 * EPS) + unequal)
 
 
 def _probabilities(column: Array) -> Array:

@@ -119,7 +119,7 @@ class NoisyQueries:
         self._form, self._reduced = None, None
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         self._exact = self.independent and len(queries) > 0 and linalg.is_singular(noise)
-        self._profile = validate.read_only(costs.profile(noise, queries, self.neighbours))
+        self._profile = freeze(costs.profile(noise, queries, self.neighbours))
         if not self.independent:
             self._reduce()
 
@@ -135,7 +135,7 @@ class NoisyQueries:
         everything = np.where(np.any(moves, axis=0), np.inf, 0.0)
         noisy = np.any(reduced.noise)
         profile = costs.judged_costs(reduced.noise, reduced.rows, self.neighbours) if noisy else everything
-        self._reduced, self._profile = reduced, validate.read_only(np.maximum(profile, self._profile))
+        self._reduced, self._profile = reduced, freeze(np.maximum(profile, self._profile))
 
     @property
     def standard_form(self) -> StandardForm:
@@ -341,7 +341,7 @@ def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[A
     """Return both matrices, checked; no rows at all are those of the mechanism that releases nothing."""
     given = getattr(query_matrix, "shape", None)
     if isinstance(given, tuple) and len(given) == 2 and given[0] == 0 < given[1] and validate.is_empty(covariance):
-        return validate.read_only(np.zeros(given)), validate.read_only(np.zeros((0, 0)))
+        return freeze(np.zeros(given)), freeze(np.zeros((0, 0)))
     queries = validate.finite(2, query_matrix=query_matrix)
     validate.moderate(query_matrix=queries)
     noise = validate.symmetric(covariance=covariance)

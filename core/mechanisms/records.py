@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dualmech import files, validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files import csv
+from dualmech.immutable import freeze
 from dualmech.validate import Array
 from dualmech.workloads.attributes import LARGEST_CODE, Attribute, codes_of
 from dualmech.workloads.base import Workload, column_names
@@ -89,7 +90,7 @@ def count(
     if not seen and not allow_empty:
         where = f"{source}: " if isinstance(source, str | PathLike) else ""
         raise InvalidInputError(f"{where}there are no records; allow_empty=True (--allow-empty) counts them so")
-    return {axes: validate.read_only(table.reshape(shapes[axes])) for axes, table in counts.items()}
+    return {axes: freeze(table.reshape(shapes[axes])) for axes, table in counts.items()}
 
 
 class IndexedTables(dict[Axes, Array]):

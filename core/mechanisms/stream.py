@@ -174,7 +174,7 @@ class StreamMechanism(SteppedMechanism):
     @property
     def profile(self) -> Array:
         """Squared privacy cost of a record in each cell (d,), what rounding may hide added."""
-        return validate.read_only(self._forms.profile + self._forms.profile_rounding)
+        return freeze(self._forms.profile + self._forms.profile_rounding)
 
     def variances(self, workload: Workload | None = None) -> Array:
         """Return the variance of each sum (d,), or those of a workload on the cells, each in time proportional to d.
@@ -309,7 +309,7 @@ class CausalMechanism(SteppedMechanism):
     @property
     def profile(self) -> Array:
         """Squared privacy cost of a record in each cell (n,), what rounding may hide added."""
-        return validate.read_only(self._strategy.costs() * (1 + summing(self.steps)) / self.level)
+        return freeze(self._strategy.costs() * (1 + summing(self.steps)) / self.level)
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of each sum of a stream (n,) in linear time, or of another workload by the matrix."""

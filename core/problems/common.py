@@ -14,7 +14,7 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.immutable import set_parts
+from dualmech.immutable import freeze, set_parts
 from dualmech.linalg import EPS
 from dualmech.mechanisms.decomposition import Meeting, decision_rows, given_rows
 from dualmech.mechanisms.frames import Frame, frame_of
@@ -272,7 +272,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
             "roundings": np.max([each.roundings for each in meetings], axis=0),
         }
         for name, value in found.items():
-            object.__setattr__(self, name, validate.read_only(value))
+            object.__setattr__(self, name, freeze(value))
 
     def statement(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; rows on blocks are found, not given."""

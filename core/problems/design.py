@@ -84,7 +84,7 @@ class SineLoads:
             )
         period, order = self.cells + 1, np.arange(1, self.cells + 1)
         squares = 2 * np.sin(np.pi / period * np.arange(period)) ** 2 / period
-        return validate.read_only(squares[np.multiply.outer(order, order) % period])
+        return freeze(squares[np.multiply.outer(order, order) % period])
 
     @property
     def largest(self) -> Array:
@@ -166,7 +166,7 @@ class DesignGeometry:
     def loads(self, power: int) -> WrittenLoads:
         """Return the sensitivities: squared moves for Gaussian noise, where the power is 1, else the moves."""
         matrix = self.moves**2 if power == 1 else self.moves
-        return WrittenLoads(validate.read_only(matrix), self.move_rounding, power)
+        return WrittenLoads(freeze(matrix), self.move_rounding, power)
 
     @property
     def needed(self) -> npt.NDArray[np.intp]:

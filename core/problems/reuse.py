@@ -17,7 +17,7 @@ from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputE
 from dualmech.geometry.base import MOST_PASSES, query_words, ranked, valid_weights, variances_over
 from dualmech.geometry.dense import Dense, Sides, as_dual_weights, divided_covariance, evaluate
 from dualmech.geometry.moves import moves_between
-from dualmech.immutable import set_parts
+from dualmech.immutable import freeze, set_parts
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike
@@ -266,7 +266,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
             released=released,
             basis=together.basis,
             neighbours=wish.neighbours,
-            release=validate.read_only(known),
+            release=freeze(known),
             row_by_row=together,
         )
 

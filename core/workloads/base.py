@@ -15,7 +15,7 @@ import scipy.sparse.linalg as sparse_linalg
 from dualmech import validate
 from dualmech.display import Displayed
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.immutable import set_parts
+from dualmech.immutable import freeze, set_parts
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain, count_text
@@ -109,7 +109,7 @@ class Workload(Displayed):
             raise InvalidInputError(
                 f"workload of shape {queries} x {cells} is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
             )
-        return validate.read_only(self.matrix.toarray()) if sp.issparse(self.matrix) else self.matrix
+        return freeze(self.matrix.toarray()) if sp.issparse(self.matrix) else self.matrix
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the answers ``W x`` (m,) on a data vector x (d,)."""

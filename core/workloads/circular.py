@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.immutable import set_parts
+from dualmech.immutable import freeze, set_parts
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload
 from dualmech.workloads.unions import UnionWorkload, union
@@ -45,7 +45,7 @@ class CircularWorkload(StructuredWorkload):
     periods: Index  # number of distinct translates of each base (b,)
 
     def __init__(self, bases: npt.ArrayLike) -> None:
-        given = validate.read_only(np.array(validate.finite(2, bases=bases)))
+        given = freeze(np.array(validate.finite(2, bases=bases)))
         periods = np.array([_period(base) for base in given], dtype=np.intp)
         set_parts(self, bases=given, periods=periods)
         self._begin((int(periods.sum()), given.shape[1]))
@@ -66,7 +66,7 @@ class CircularWorkload(StructuredWorkload):
             base[(cells - np.arange(period)[:, None]) % len(cells)]
             for base, period in zip(self.bases, self.periods, strict=True)
         ]
-        return validate.read_only(np.vstack(rows))
+        return freeze(np.vstack(rows))
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the answers ``W x`` (m,) on a data vector x (n,), without the matrix."""

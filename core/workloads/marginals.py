@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.immutable import set_parts
+from dualmech.immutable import freeze, set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.base import StructuredWorkload
@@ -92,7 +92,7 @@ class MarginalWorkload(StructuredWorkload):
         if self._table_cells is None:
             sizes = np.array(self._domain.shape, dtype=np.float64)
             cells = np.array([sizes[list(axes)].prod() for axes in self.axes])
-            set_parts(self, _table_cells=validate.read_only(cells))
+            set_parts(self, _table_cells=freeze(cells))
         return cast(Array, self._table_cells)
 
     @property

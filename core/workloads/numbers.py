@@ -10,6 +10,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.immutable import freeze
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, counts_from_zero
 from dualmech.workloads.domain import Domain
@@ -77,7 +78,7 @@ def by_table(given: object, name: str, domain: Domain, tables: Sequence[Axes], n
             raise InvalidInputError(
                 f"{name} must name every table, by its name, its attributes or its ways; {label!r} is not"
             )
-    return validate.read_only(np.array(chosen, dtype=np.float64))
+    return freeze(np.array(chosen, dtype=np.float64))
 
 
 def by_query(workload: Workload, given: object, name: str, positive: bool = True) -> Array:
@@ -93,7 +94,7 @@ def by_query(workload: Workload, given: object, name: str, positive: bool = True
     else:
         checked = validate.finite(**{name: given})
         if checked.ndim == 0:
-            checked = validate.read_only(np.full(count, float(checked)))
+            checked = freeze(np.full(count, float(checked)))
         if checked.shape != (count,):
             raise InvalidInputError(f"{name} must be one number or {count} numbers, got shape {checked.shape}")
         if np.any(checked < 0):

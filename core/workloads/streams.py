@@ -12,7 +12,7 @@ import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.immutable import set_parts
+from dualmech.immutable import freeze, set_parts
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workload
 from dualmech.workloads.tabulations import DomainLike, as_domain, chosen_axes
@@ -41,7 +41,7 @@ class RuleWorkload(StructuredWorkload):
                     f"{self.counted} {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries); "
                     f"{self.instead}"
                 )
-            set_parts(self, _written=validate.read_only(self._rows(np.arange(queries))))
+            set_parts(self, _written=freeze(self._rows(np.arange(queries))))
         assert self._written is not None
         return self._written
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dualmech import files, validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError
+from dualmech.immutable import freeze
 from dualmech.publishing.fitting.cliques import LARGEST_CLIQUE, CliqueTables
 from dualmech.publishing.fitting.nearest import NoisyTables
 from dualmech.publishing.published import PublishedTable
@@ -224,7 +225,7 @@ class FittedTables:
                 f"a data set of {count_text(math.prod(shape))} cells is too large to write out (limit "
                 f"{LARGEST_CLIQUE}): take counts(), or records() of a fit of whole numbers"
             )
-        return validate.read_only(self._data.joint())
+        return freeze(self._data.joint())
 
     def records(self) -> npt.NDArray[np.int64]:
         """Return records that have these tables, (N, attributes), as codes: a fit of whole numbers alone has some.

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dualmech import validate
 from dualmech.errors import InvalidInputError
+from dualmech.immutable import freeze
 from dualmech.publishing.fitting.cliques import Clique, CliqueTables, Part, parts_of
 from dualmech.publishing.fitting.nearest import NoisyTable, NoisyTables, nearest
 from dualmech.publishing.fitting.records import CliqueData, FittedTables, RecordData, RecordMoves, whole_tables
@@ -42,10 +42,10 @@ def fit(released: Planned, integer: bool) -> FittedTables:
         data = RecordData(moves.codes[:, axes], axes, noisy.layout.sizes)
     else:
         vector = whole_tables(noisy.layout, vector, total) if integer else vector
-        data = CliqueData(noisy.layout, validate.read_only(vector), integer)
+        data = CliqueData(noisy.layout, freeze(vector), integer)
     views = noisy.layout.views(vector)
     found = {
-        name: (table, validate.read_only(each.answers(views[each.clique]).reshape(table.shape)))
+        name: (table, freeze(each.answers(views[each.clique]).reshape(table.shape)))
         for each, (name, table) in zip(noisy.tables, released.published.items(), strict=True)
     }
     least = sum(each[2] for each in fits)

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import fast
+from dualmech import fast, immutable
 from dualmech.fast.engine import ascent
 from dualmech.solution import judged_solution, retold
 from dualmech.validate import Array
@@ -343,12 +343,46 @@ def arrays_in(value: Any, seen: dict[int, Any]) -> list[Array]:
 def test_nothing_that_was_judged_can_be_written_to(make: Any) -> None:
     answer = fast.solve(make())
     for part in (answer.problem, answer.primal, answer.dual, answer.mechanism):
-        assert not any(array.flags.writeable for array in arrays_in(part, {}))
+        for array in arrays_in(part, {}):
+            assert not array.flags.writeable
+            if array.size and not array.dtype.hasobject:
+                with pytest.raises(ValueError, match="WRITEABLE"):
+                    array.setflags(write=True)
     primal: Any = dm.FitnessForUse(dm.workloads.identity(2), 1.0)
     given = np.eye(2)
     judged = judged_solution(primal, given, ([1, 1], [1, 1]), tol=1.0, otherwise=dm.Status.STALLED)
     given *= 99
     np.testing.assert_array_equal(judged.covariance, np.eye(2))
+
+
+@pytest.mark.parametrize("size", [3, 400])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_is_frozen_keeps_its_numbers_and_their_order(size: int, order: Any) -> None:
+    """Small arrays are copied, larger ones seen through a view; what was frozen is not copied again."""
+    given = np.asarray(np.random.default_rng(0).standard_normal((size, size)), order=order)
+    copied, frozen = immutable.frozen_copy(given), immutable.freeze(given.copy(order="K"))
+    for found in (copied, frozen):
+        np.testing.assert_array_equal(found, given)
+        assert found.flags.f_contiguous == given.flags.f_contiguous and immutable.is_frozen(found[1:])
+    assert immutable.frozen_copy(copied) is copied and immutable.freeze(copied) is copied
+    given *= 2
+    assert not np.array_equal(copied, given)
+
+
+def test_a_custom_method_cannot_change_what_is_asked() -> None:
+    """One that raises the targets got a certificate of 1.6e-9, and the problem of whoever asked was spoiled."""
+
+    def cheats(problem: Any) -> Any:
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            problem.targets.setflags(write=True)
+        object.__setattr__(problem, "targets", np.full(3, 1e9))
+        object.__setattr__(problem.workload, "decay", 0.5)
+        return np.eye(3) * 1e9
+
+    problem = dm.FitnessForUse(dm.workloads.prefix(3), 1.0)
+    answer = fast.solve(problem, method=cheats, tol=1.0)
+    assert answer.problem is problem and problem.targets.tolist() == [1.0] * 3
+    assert problem.workload.decay == 1 and answer.objective >= fast.solve(problem).lower_bound
 
 
 def test_masks_are_not_dropped() -> None:

@@ -15,7 +15,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry import local
 from dualmech.geometry.base import shares
 from dualmech.geometry.local import Relaxation, as_epsilon, as_prior
-from dualmech.immutable import set_parts
+from dualmech.immutable import freeze, set_parts
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
@@ -144,7 +144,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
             self, workload=workload, epsilon=as_epsilon(epsilon), criterion=criterion, prior=as_prior(prior, size)
         )
         root = local.root_of(workload)
-        set_parts(self, root=validate.read_only(local.centred(root) if criterion == "worst" else root))
+        set_parts(self, root=freeze(local.centred(root) if criterion == "worst" else root))
 
     def statement(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; the worst case takes no prior."""
