@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from dualmech import files, validate
+from dualmech.display import decimal_above, decimal_below
 from dualmech.errors import FileFormatError, InvalidInputError, printable
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.publishing.plans import ReleasePlan
@@ -75,8 +76,9 @@ class Ledger:
         left = self.limit - self.spent
         if planned.rho > left:
             raise InvalidInputError(
-                f"{self.path}: the ledger's limit is rho = {self.limit}, {float(self.spent):.6g} of it is spent, and "
-                f"this release costs {float(planned.rho):.6g}, more than the {float(left):.6g} that are left"
+                f"{self.path}: the ledger's limit is rho = {self.limit}, {decimal_above(self.spent)} of it is "
+                f"spent, and this release costs {decimal_above(planned.rho)}, more than the "
+                f"{decimal_below(left)} that are left"
             )
         if self.neighbours and planned.neighbours != self.neighbours:
             raise InvalidInputError(
@@ -107,7 +109,7 @@ class Ledger:
     def lines(self) -> list[str]:
         return [
             f"Ledger: release {len(self.releases)} of these records; all together cost rho = {self.spent}, "
-            f"{float(self.spent):.6g}, of the {self.limit} that is the limit."
+            f"{decimal_above(self.spent)}, of the {self.limit} that is the limit."
         ]
 
     def _write(self) -> None:

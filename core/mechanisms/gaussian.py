@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
+from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.dense import Dense
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
@@ -377,7 +378,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
 
     def __repr__(self) -> str:
         rows, cells = self.query_matrix.shape
-        return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={self.rho:.6g})"
+        return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={decimal_above(self.rho)})"
 
 
 def check_written(entries: float, what: str) -> None:

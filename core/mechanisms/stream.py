@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import validate
+from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import EvaluatedForms
 from dualmech.geometry.causal import Causal, summing, unit_forms
@@ -302,7 +303,7 @@ class StreamMechanism(SteppedMechanism):
         return np.asarray(held.level * np.einsum("iq,iq->q", y, held.solved(y)))
 
     def __repr__(self) -> str:
-        return f"StreamMechanism({self.workload!r}, rho={self.rho:.6g})"
+        return f"StreamMechanism({self.workload!r}, rho={decimal_above(self.rho)})"
 
 
 def inverse_root(mechanism: StreamMechanism, tol: float = ACCURACY) -> InverseRoot:
@@ -439,4 +440,4 @@ class CausalMechanism(SteppedMechanism):
         return self._unit[decay]
 
     def __repr__(self) -> str:
-        return f"CausalMechanism({type(self._strategy).__name__}, {self.steps} steps, rho={self.rho:.6g})"
+        return f"CausalMechanism({type(self._strategy).__name__}, {self.steps} steps, rho={decimal_above(self.rho)})"
