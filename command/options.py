@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dualmech import validate
 from dualmech.crosscheck.families import FAMILIES, POSED
 from dualmech.errors import DualmechError, InvalidInputError, did_you_mean
 
@@ -73,9 +74,9 @@ def refuse_unused(context: typer.Context, used: Collection[str], whose: str) -> 
 
 def fraction(text: str) -> Fraction:
     try:
-        return Fraction(text)
+        return validate.rational(text)
     except (ValueError, ZeroDivisionError) as error:
-        raise typer.BadParameter(f"{text!r} is no number, nor a fraction such as 1/10") from error
+        raise typer.BadParameter(f"{validate.shown(text)} is no number, nor a fraction such as 1/10") from error
 
 
 class Privacy(StrEnum):

@@ -68,7 +68,10 @@ def squared_cost_from_rho(rho: float | str | Fraction) -> float:
     """
     exact = 2 * validate.exact_number(rho=rho)
     found = float(min(exact, Fraction(sys.float_info.max)))
-    return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
+    found = found if Fraction(found) <= exact else math.nextafter(found, 0.0)
+    if not found:
+        raise InvalidInputError(f"rho must be at least {math.ulp(0.0)}, got {validate.shown(rho)}")
+    return found
 
 
 def cost_or_rho(cost: float | None, rho: float | str | Fraction | None) -> float:

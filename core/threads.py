@@ -44,9 +44,9 @@ def blas_threads(threads: int | None = None) -> Iterator[None]:
 
 def _threads_of_environment() -> int:
     said = os.environ.get(THREADS, "1")
-    if not (said.isascii() and said.isdigit() and int(said) > 0):
-        raise InvalidInputError(f"{THREADS} must be an integer of at least 1, got {said!r}")
-    return int(said)
+    if not (found := validate.whole(said)):
+        raise InvalidInputError(f"{THREADS} must be an integer of at least 1, got {validate.shown(said)}")
+    return found
 
 
 @cache

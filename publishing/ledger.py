@@ -69,7 +69,7 @@ class Ledger:
     @property
     def spent(self) -> Fraction:
         """The ρ of all releases together, exactly: zCDP adds."""
-        return sum((Fraction(each["rho"]) for each in self.releases), Fraction(0))
+        return sum((_cost(each["rho"]) for each in self.releases), Fraction(0))
 
     def check(self, planned: ReleasePlan) -> None:
         """Refuse a release that would exceed the limit, or that protects others than those before it."""
@@ -125,12 +125,15 @@ class Ledger:
             os.close(folder)
 
 
+def _cost(rho: str) -> Fraction:
+    return Fraction(0) if rho == "0" else validate.exact_number(rho=rho)
+
+
 def _entry(given: object) -> dict[str, str]:
     held = validate.mapping("rho, what, when and workload", releases=given)
     if {*held} != {*ENTRY} or not all(isinstance(each, str) for each in held.values()):
         raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {held}")
-    if held["rho"] != "0":
-        validate.exact_number(rho=held["rho"])
+    _cost(held["rho"])
     return {key: held[key] for key in ENTRY}
 
 
