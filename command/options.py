@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dualmech import validate
 from dualmech.crosscheck.families import FAMILIES, POSED
 from dualmech.errors import DualmechError, InvalidInputError, did_you_mean
 
@@ -73,6 +72,8 @@ def refuse_unused(context: typer.Context, used: Collection[str], whose: str) -> 
 
 
 def fraction(text: str) -> Fraction:
+    from dualmech import validate  # which loads NumPy, and help needs none
+
     try:
         return validate.rational(text)
     except (ValueError, ZeroDivisionError) as error:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 from dualmech.display import decimal_above, decimal_below
+from dualmech.mechanisms.privacy import GaussianPrivacy
 
 positive = st.one_of(
     st.fractions(Fraction(1, 10**12), 10**12), st.floats(5e-324, allow_nan=False, allow_infinity=False)
@@ -49,7 +50,7 @@ def test_what_is_no_number_is_said() -> None:
     assert (decimal_above(math.inf), decimal_below(-math.inf), decimal_above(math.nan)) == ("inf", "-inf", "nan")
 
 
-def mechanisms() -> list[dm.LinearGaussianMechanism]:
+def mechanisms() -> list[GaussianPrivacy]:
     prefix = dm.workloads.prefix
     factors = dm.workloads.marginals([2, 3], [1, 2])
     return [
@@ -61,7 +62,7 @@ def mechanisms() -> list[dm.LinearGaussianMechanism]:
 
 
 @pytest.mark.parametrize("mechanism", mechanisms(), ids=lambda each: type(each).__name__)
-def test_mechanisms_show_no_less_than_they_cost(mechanism: dm.LinearGaussianMechanism) -> None:
+def test_mechanisms_show_no_less_than_they_cost(mechanism: GaussianPrivacy) -> None:
     shown = re.search("rho=([^,)]+)", repr(mechanism))
     assert shown is not None and Fraction(shown[1]) >= Fraction(mechanism.rho)
     facts = mechanism._facts()
