@@ -29,12 +29,14 @@ from dualmech.crosscheck.printing import (
     interval_text,
     names,
     neighbours_lines,
+    objective_text,
     range_text,
     steps,
 )
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Given, above, below
 from dualmech.crosscheck.proofs.prove import Proof
+from dualmech.display import decimal_above, decimal_below
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
@@ -143,8 +145,8 @@ def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: T
     released, dual = problem.rescaled(solution.primal), solution.dual
     hard = problem.accuracy_first.certify(released, (dual.neighbour_weights, dual.query_weights / problem.targets))
     out.print(
-        f"Scaled to meet the targets: rho (zCDP) {hard.objective / 2:.9g}, proven by the same weights to be "
-        f"at most {gap_percent(hard)} above the least."
+        f"Scaled to meet the targets: rho (zCDP) {decimal_above(hard.objective / 2, 9)}, proven by the same weights "
+        f"to be at most {gap_percent(hard)} above the least."
     )
     out.print(_target_table(problem, solution, terms))
     _privacy(out, solution, solution.mechanism, terms)
@@ -183,7 +185,7 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
     if design.name == "sines" and math.prod(problem.workload.shape) > MAX_DENSE_ENTRIES:
         out.print(
             f"Noise is independent on each sine, of variance 1 / weight; no matrix of it is made, and no table of "
-            f"{problem.workload.shape[0]} ranges.\nPrivacy: rho = {terms.cost / 2:.6g} (zCDP)."
+            f"{problem.workload.shape[0]} ranges.\nPrivacy: rho = {decimal_above(terms.cost / 2)} (zCDP)."
         )
         return
     # Variances do not ask which noise it is, Gaussian or Laplace.
@@ -201,8 +203,8 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
         return
     epsilon = terms.laplace_epsilon
     out.print(
-        f"Privacy: epsilon = {epsilon:.6g}, pure, by Laplace noise of variance {2 / epsilon**2:.6g} on every row of "
-        f"the strategy."
+        f"Privacy: epsilon = {decimal_above(epsilon)}, pure, by Laplace noise of variance {2 / epsilon**2:.6g} on "
+        f"every row of the strategy."
     )
     out.print(_binding(solution, len(noise.profile)))
 
@@ -226,8 +228,9 @@ def privacy_text(mechanism: GaussianPrivacy, delta: float) -> str:
     rho, cost = mechanism.rho, mechanism.privacy_cost
     bound = zcdp_epsilon(rho, delta) if 0 < rho < math.inf else cost
     return (
-        f"Privacy: rho = {rho:.6g} (zCDP), epsilon = {bound:.6g} at delta = {delta:g}, {CONVERSION}; of continuous "
-        f"noise mu = {cost:.6g} (Gaussian DP), epsilon = {mechanism.epsilon(delta):.6g}."
+        f"Privacy: rho = {decimal_above(rho)} (zCDP), epsilon = {decimal_above(bound)} at delta = {delta}, "
+        f"{CONVERSION}; of continuous noise mu = {decimal_above(cost)} (Gaussian DP), "
+        f"epsilon = {decimal_above(mechanism.epsilon(delta))}."
     )
 
 
@@ -327,9 +330,8 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         certificate, divisor = limits.certificate(problem, certificate), 1.0
         kind = "factor on the targets that are not hard"
         status = "CERTIFIED" if certificate.certifies(tol) else "NOT CERTIFIED"
-    out.print(
-        f"{status}: {kind} {certificate.objective / divisor:.9g}{terms.privacy(problem)}, optimum proven to lie in"
-    )
+    achieved = objective_text(certificate.objective / divisor, kind)
+    out.print(f"{status}: {kind} {achieved}{terms.privacy(problem)}, optimum proven to lie in")
     low, high = certificate.interval
     interval = interval_text((low / divisor, high / divisor))
     out.print(f"  {interval}  ({gap_words(certificate, tol)})")
@@ -365,12 +367,13 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
         still = len(stage.problem.neighbours)
         out.print(
             f"Stage {count}: {stage.status.name}, worst squared cost of {still} open neighbour{'s'[: still != 1]} "
-            f"{unit * stage.objective:.9g} (gap {stage.gap:.1e})"
+            f"{decimal_above(unit * stage.objective, 9)} (gap {stage.gap:.1e})"
         )
     budget = mechanism.free_budget()
     left = int((budget > stages[0].tol * mechanism.squared_privacy_cost).sum())
     out.print(
-        f"Left for later queries at no further cost: up to {budget.max():.6g} for {left} of {len(budget)} neighbours."
+        f"Left for later queries at no further cost: up to {decimal_below(float(budget.max()))} for {left} of "
+        f"{len(budget)} neighbours."
     )
 
 
@@ -429,7 +432,7 @@ def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms:
         return
     out.print(
         f"{'FEASIBLE' if verdict.feasible else 'INFEASIBLE'}: {told} "
-        f"{verdict.objective / divisor:.9g}{terms.privacy(problem)}"
+        f"{objective_text(verdict.objective / divisor, told)}{terms.privacy(problem)}"
     )
     out.print(f"  optimum at least {verdict.lower_bound / divisor:.9g} (bound found and proven by the judge)")
     if verdict.feasible:
@@ -439,7 +442,7 @@ def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms:
         _listed(out, verdict.exceeded)
     if not np.isclose(verdict.scaled.objective, verdict.objective, rtol=FEASIBLE, atol=0.0):
         out.print(
-            f"  scaled to meet its constraints exactly: {verdict.scaled.objective / divisor:.9g}, "
+            f"  scaled to meet its constraints exactly: {objective_text(verdict.scaled.objective / divisor, told)}, "
             f"at most {gap_percent(verdict.scaled)} above the optimum"
         )
     for remark in verdict.remarks:

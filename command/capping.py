@@ -20,6 +20,7 @@ from dualmech.crosscheck.caps import LISTED, Capped, TightLimitsError, capped, p
 from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.proofs.prove import factor_of
 from dualmech.crosscheck.wasting import Waste, waste
+from dualmech.display import decimal_above
 from dualmech.errors import InvalidInputError
 from dualmech.files.atomic import check_suffix
 from dualmech.mechanisms.privacy import SHOWN_DELTA
@@ -83,8 +84,9 @@ def _searched(asked: Search, width: float, layer: Layer, z: float) -> Capped:
         margins = {name: accounting.margin_from_variance(each, z) for name, each in error.allowed.items()}
         shown = ", ".join(f"{name} {margin:.4g}" for name, margin in [*margins.items()][:LISTED])
         raise InvalidInputError(
-            f"hard limits take rho = {error.least / 2:.6g} by themselves, and {asked.cost / 2:.6g} may be spent: the "
-            f"tightest margins of their kind are then a little more than {shown} (level {accounting.level_of(z):.4g})"
+            f"hard limits take rho = {decimal_above(error.least / 2)} by themselves, and {asked.cost / 2:.6g} may be "
+            f"spent: the tightest margins of their kind are then a little more than {shown} "
+            f"(level {accounting.level_of(z):.4g})"
         ) from error
 
 

@@ -58,7 +58,7 @@ def solve(
         float | None, typer.Option(help="Seconds after which the best answer so far is judged and kept.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads of linear algebra. [default: $DUALMECH_THREADS, else 1]")
+        int | None, typer.Option(help="Threads of linear algebra and backends. [default: $DUALMECH_THREADS, else 1]")
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")] = None,
     prove: Annotated[

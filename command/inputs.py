@@ -325,11 +325,11 @@ def _by_name(workload: Workload, path: str, rows: Rows) -> ByName:
         if found in allowed:
             return found
         ways = found.removesuffix("-way")  # as reports sum up many tables
-        return ways if ways.isdecimal() else None
+        return None if validate.whole(ways) is None else ways
 
     demand = f"name a table such as {names[0]!r}, or its ways,"
     given = _numbers(path, rows, demand, known_as, lambda label: did_you_mean(label, names))
-    ways = {int(label): number for label, number in given.items() if label.isdecimal()}
+    ways = {way: number for label, number in given.items() if (way := validate.whole(label)) is not None}
     own = {name: [given[each] for each in each_of if each in given] for name, each_of in published.items()}
     return ways | {name: numbers[0] for name, numbers in own.items() if numbers}
 

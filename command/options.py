@@ -72,10 +72,12 @@ def refuse_unused(context: typer.Context, used: Collection[str], whose: str) -> 
 
 
 def fraction(text: str) -> Fraction:
+    from dualmech import validate  # which loads NumPy, and help needs none
+
     try:
-        return Fraction(text)
+        return validate.rational(text)
     except (ValueError, ZeroDivisionError) as error:
-        raise typer.BadParameter(f"{text!r} is no number, nor a fraction such as 1/10") from error
+        raise typer.BadParameter(f"{validate.shown(text)} is no number, nor a fraction such as 1/10") from error
 
 
 class Privacy(StrEnum):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erf, erfcx, ndtri
+from scipy.special import erf, erfcx, erfinv, ndtri
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
@@ -68,7 +68,10 @@ def squared_cost_from_rho(rho: float | str | Fraction) -> float:
     """
     exact = 2 * validate.exact_number(rho=rho)
     found = float(min(exact, Fraction(sys.float_info.max)))
-    return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
+    found = found if Fraction(found) <= exact else math.nextafter(found, 0.0)
+    if not found:
+        raise InvalidInputError(f"rho must be at least {math.ulp(0.0)}, got {validate.shown(rho)}")
+    return found
 
 
 def cost_or_rho(cost: float | None, rho: float | str | Fraction | None) -> float:
@@ -102,7 +105,7 @@ def mu_from_squared_cost(squared_cost: float) -> float:
 
 
 def squared_cost_from_mu(mu: float) -> float:
-    """Return the squared privacy cost ``α = μ²`` that μ > 0 allows.
+    """Return the squared privacy cost ``α = μ²`` that μ > 0 allows, rounded down.
 
     Raises `InvalidInputError`. Source: Dong, Roth and Su (2022), section 2.2.
 
@@ -111,8 +114,9 @@ def squared_cost_from_mu(mu: float) -> float:
     >>> squared_cost_from_mu(1.5)
     2.25
     """
-    cost = validate.positive_number(mu=mu)
-    return cost * cost
+    given = validate.positive_number(mu=mu)
+    cost = given * given
+    return cost if math.isinf(cost) or Fraction(cost) <= Fraction(given) ** 2 else math.nextafter(cost, 0.0)
 
 
 def log_delta(privacy_cost: float, epsilon: float) -> float:
@@ -157,7 +161,7 @@ def epsilon(privacy_cost: float, delta: float) -> float:
     >>> round(epsilon(1.0, 1e-9), 6)
     6.173935
     """
-    return epsilon_from_log_delta(privacy_cost, math.log(validate.probability(delta=delta)))
+    return epsilon_from_log_delta(privacy_cost, _log_below(validate.probability(delta=delta)))
 
 
 def epsilon_from_log_delta(privacy_cost: float, log_delta: float) -> float:
@@ -192,7 +196,7 @@ def privacy_cost(epsilon: float, delta: float) -> float:
     0.181975
     """
     bound, share = validate.positive_number(epsilon=epsilon), validate.probability(delta=delta)
-    target, root = math.log(share), math.sqrt(2) * math.sqrt(bound)
+    target, root = _log_below(share), math.sqrt(2) * math.sqrt(bound)
     # With u = ε/Δ - Δ/2: δ ≤ exp(-u²/2)/2 where u ≥ 0, and 1 - δ ≤ 2 Φ(u) ≤ exp(-u²/2) where u ≤ 0.
     tail, head = math.sqrt(-2 * target), math.sqrt(-2 * math.log1p(-share))
     safe = max(root * (root / (tail + math.hypot(tail, root))) / _UP, math.ulp(0.0))
@@ -238,20 +242,25 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     >>> round(zcdp_epsilon(0.5, 1e-9), 6)
     6.47407
     """
-    rate, target = validate.positive_number(rho=rho), math.log(validate.probability(delta=delta))
+    rate, target = validate.positive_number(rho=rho), _log_below(validate.probability(delta=delta))
     safe = 2 * (rate + 2 * math.sqrt(-rate * target))
     return _safe_root(lambda trial: _zcdp_log_delta(rate, trial) - target, 0.0, safe)
 
 
-def normal_quantile(level: float) -> float:
+def normal_quantile(level: float, count: int = 1) -> float:
     """Return the standard deviations within which a normal variable lies with a probability, such as 1.96 at 0.95.
+
+    Of `count` variables all do at least with that probability, however they are correlated (Šidák): each with
+    ``level^(1 / count)``.
 
     Examples
     --------
-    >>> round(normal_quantile(0.95), 6)
-    1.959964
+    >>> round(normal_quantile(0.95), 6), round(normal_quantile(0.95, count=1000), 6)
+    (1.959964, 4.050036)
     """
-    return float(-ndtri((1 - validate.probability(level=level)) / 2))
+    share = math.log(validate.probability(level=level)) / validate.size(count=count)
+    # The probability or what is left to 1, whichever is small, keeps its digits.
+    return float(math.sqrt(2) * erfinv(math.exp(share)) if share < -1 else -ndtri(-math.expm1(share) / 2))
 
 
 def level_of(quantile: float) -> float:
@@ -278,7 +287,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     (0.014973, True)
     """
     bound, share = validate.positive_number(epsilon=epsilon), validate.probability(delta=delta)
-    target = math.log(share)
+    target = _log_below(share)
     # ε ≥ ρ + 2 √(ρ log(1/δ)) is enough, and what is too much for Gaussian noise, of the same ρ, is too much for all.
     safe = max((bound / (math.sqrt(bound - target) + math.sqrt(-target)) / _UP) ** 2, math.ulp(0.0))
     unsafe = privacy_cost(bound, share) ** 2 / 2 * (1 + 1e-6)
@@ -333,6 +342,14 @@ def _zcdp_log_delta(rate: float, bound: float) -> float:
     factor = b * math.log1p(1 / b) + math.log1p(b)
     # Each term is taken a little too large: rounding must not make δ too small.
     return min(0.0, b * (_UP * (b + 1) * rate - bound / _UP) - factor / _UP + _UP - 1)
+
+
+def _log_below(share: float) -> float:
+    """Return a number that is below the logarithm of δ, and of every decimal that is read as that double.
+
+    A double is within half of `_EPS` of the decimal, relative, and a logarithm is off by less than a unit.
+    """
+    return math.log(share) * (1 + 2 * _EPS) - _EPS
 
 
 def _log_delta(cost: float, bound: float) -> float:

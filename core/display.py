@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import decimal
 import html
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,6 +57,33 @@ def told_apart(one: float, other: float) -> tuple[str, str]:
         if first != last:
             break
     return first, last
+
+
+def decimal_above(number: Fraction | float, digits: int = 6) -> str:
+    """Return a number as a decimal of so many digits that is not below it: how what privacy costs is printed.
+
+    Examples
+    --------
+    >>> decimal_above(Fraction(1, 3)), decimal_above(Fraction(1, 10)), decimal_above(0.5)
+    ('0.333334', '0.1', '0.5')
+    >>> decimal_above(1.0000001e-9, 3)
+    '1.01e-09'
+    """
+    return _decimal(number, digits, decimal.ROUND_CEILING)
+
+
+def decimal_below(number: Fraction | float, digits: int = 6) -> str:
+    """Return a number as a decimal of so many digits that is not above it: how what is left to spend is printed."""
+    return _decimal(number, digits, decimal.ROUND_FLOOR)
+
+
+def _decimal(number: Fraction | float, digits: int, rounding: str) -> str:
+    if isinstance(number, float) and not math.isfinite(number):
+        return str(number)
+    exact, context = Fraction(number), decimal.Context(digits, rounding)
+    rounded = context.divide(decimal.Decimal(exact.numerator), decimal.Decimal(exact.denominator))
+    written = f"{float(rounded):.{digits}g}"  # as other numbers are written, where a double holds these digits
+    return written if decimal.Decimal(written) == rounded else str(rounded)
 
 
 def brief(value: object) -> str:

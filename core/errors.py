@@ -32,7 +32,7 @@ class FileFormatError(InvalidInputError):
 
 
 class BackendError(DualmechError, RuntimeError):
-    """A backend that is not installed, cannot do the cone, or returned nothing to judge."""
+    """A backend that is not installed, cannot do the cone, or returned nothing to judge; a method that failed."""
 
 
 class CertificateError(DualmechError, ArithmeticError):
@@ -71,6 +71,12 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     parts = [name for name in names if given and given in name.split()]  # one word of it, and of no other
     near = difflib.get_close_matches(given, names, n=1, cutoff=0.7) or (parts if len(parts) == 1 else [])
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of others is and says, in a line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def printable(text: str) -> str:

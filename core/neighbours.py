@@ -357,11 +357,12 @@ class Relation:
         name, colon, rest = validate.text(text=text).partition(":")
         if name == "contributions":
             attribute, *numbers = rest.rsplit(":", 2)
-            if attribute and len(numbers) == 2 and all(_counts(number) for number in numbers):
-                return Contributions(int(numbers[0]), attribute=attribute, groups=int(numbers[1]))
+            counts = [validate.whole(number) or 0 for number in numbers]
+            if attribute and len(counts) == 2 and all(counts):
+                return Contributions(counts[0], attribute=attribute, groups=counts[1])
         elif name in NAMES:
-            if not colon or _counts(rest):
-                return Relation(name == "replace", int(rest or 1))
+            if members := validate.whole(rest) if colon else 1:
+                return Relation(name == "replace", members)
             raise InvalidInputError(
                 f"neighbours must be {name} or {name}:RECORDS, a whole number of at least 1, got {text!r}"
             )
@@ -595,10 +596,6 @@ def canonical(neighbours: Relation | Matrix | None, cells: str = "") -> str:
             digests.add(hashlib.sha256(rows.tobytes() + (entries * np.sign(entries[0])).tobytes()).digest())
     named = f"{columns.shape[0]} {cells}".encode()
     return f"{DIFFERENCES}{hashlib.sha256(named + b''.join(sorted(digests))).hexdigest()}"
-
-
-def _counts(text: str) -> bool:
-    return text.isdecimal() and int(text) > 0
 
 
 __all__ = [

@@ -7,6 +7,8 @@ name it. Nothing is repaired in silence: data are converted to read-only float64
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from collections.abc import Mapping, Sequence, Sized
 from fractions import Fraction
 from typing import Any, TypeAlias, TypeVar
@@ -28,6 +30,8 @@ SMALLEST, LARGEST = 1e-40, 1e40
 """Magnitudes between which a problem's non-zero data must lie: products of seven stay doubles."""
 
 MOST_ITEMS = 2**28  # largest number of items that a single number is spread over (2 GiB)
+
+LONGEST_NUMBER = 10_000  # characters of a text that spells a number: two whole numbers as long as Python writes any
 
 SYMMETRY_TOLERANCE = 1e-6
 """Largest |S - S'| allowed in a covariance, relative to its largest entry: what single precision leaves, and more.
@@ -104,7 +108,11 @@ def exact_number(**named: object) -> Fraction:
     """Return one finite number > 0 as a fraction, exactly: of a number, a `Fraction`, or a text such as ``1/20``."""
     name, value = _one(named)
     try:
-        found = value if isinstance(value, Fraction) else Fraction(value if isinstance(value, str) else real(**named))
+        found = (
+            rational(value)
+            if isinstance(value, str)
+            else Fraction(value if isinstance(value, Fraction) else real(**named))
+        )
     except (ValueError, ZeroDivisionError, OverflowError) as error:
         if isinstance(error, InvalidInputError):
             raise
@@ -112,8 +120,39 @@ def exact_number(**named: object) -> Fraction:
             f"{name} must be a positive number or a fraction such as '1/2', got {shown(value)}"
         ) from error
     if found <= 0:
-        raise InvalidInputError(f"{name} must be positive, got {found if isinstance(value, Fraction) else value}")
+        raise InvalidInputError(f"{name} must be positive, got {shown(value)}")
     return found
+
+
+def rational(text: str) -> Fraction:
+    """Return the number that a text such as ``1/20`` or ``5e-3`` spells, exactly.
+
+    Every text that becomes a fraction comes through here: one that is too long, or has an exponent of more than three
+    digits, is refused before it is converted, which could take for ever.
+    Raises `ValueError` or `ZeroDivisionError`.
+    """
+    _, e, exponent = text.lower().partition("e")
+    if len(text) > LONGEST_NUMBER or (e and not re.fullmatch("[-+]?0*[0-9]{1,3}", exponent.strip())):
+        raise ValueError(f"a number of at most {LONGEST_NUMBER} characters, and of an exponent below 1000, is wanted")
+    return Fraction(text)
+
+
+def whole(text: str) -> int | None:
+    """Return the whole number that up to eighteen digits spell, None of any other text.
+
+    ``int`` also takes signs, underscores and foreign digits, and fails at thousands of them.
+    """
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
+
+
+def decoded(what: str, /, **named: object) -> Mapping[Any, Any]:
+    """Return the mapping that a text in JSON holds; the first text says of what."""
+    (name,), written = named, text(**named)
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{name} must be JSON: {error}") from error
+    return mapping(what, **{name: found})
 
 
 def nonnegative_number(**named: object) -> float:

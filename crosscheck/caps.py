@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dualmech import accounting, fast, reference, validate
 from dualmech.certificate import Certificate
-from dualmech.display import Displayed
+from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike
@@ -290,9 +290,9 @@ class _Search:
         allowed = {name: looser * limit for name, limit in self.caps.items()}
         shown = ", ".join(f"{name} {limit:.6g}" for name, limit in [*allowed.items()][:LISTED])
         return TightLimitsError(
-            f"rho must be more than {least / 2:.6g}: the caps alone take that much, and a little more leaves the other "
-            f"targets beyond {FAR:.0e} times what they are; at rho = {self.cost / 2:.6g} the tightest caps of their "
-            f"kind are variances of a little more than {shown}",
+            f"rho must be more than {decimal_above(least / 2)}: the caps alone take that much, and a little more "
+            f"leaves the other targets beyond {FAR:.0e} times what they are; at rho = {self.cost / 2:.6g} the "
+            f"tightest caps of their kind are variances of a little more than {shown}",
             least,
             allowed,
         )

@@ -277,7 +277,7 @@ def tradeoff(answer: object, delta: float = 1e-9, axes: Axes = None) -> Axes:
     drawn.plot([1], [epsilon_at(cost, chance)], "o", color=COLOURS[2], label="as it is")
     drawn.set_xscale("log")
     drawn.set_yscale("log")
-    drawn.set(xlabel="all standard deviations, times", ylabel=f"epsilon at delta = {chance:g}")
+    drawn.set(xlabel="all standard deviations, times", ylabel=f"epsilon at delta = {chance}")
     drawn.legend()
     return drawn
 

@@ -23,6 +23,7 @@ from rich.text import Text
 from dualmech import files
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.families import family_of
+from dualmech.display import decimal_above
 from dualmech.errors import BackendError, InvalidInputError, UncertifiedWarning, printable
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
@@ -289,6 +290,11 @@ def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:
     """Return what a report calls the objective of a problem, and divides it by: a privacy cost is told as ρ."""
     told = measure(problem)
     return told.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in told else terms.divisor(problem)
+
+
+def objective_text(number: float, told: str) -> str:
+    """Return an objective to nine digits, rounded up where it is told as ρ."""
+    return decimal_above(number, 9) if "rho" in told else f"{number:.9g}"
 
 
 def steps(solution: Solution) -> str:

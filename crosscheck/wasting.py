@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from dualmech import fast, validate
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.judging import covariance_of_strategy, describe_kind
-from dualmech.display import Displayed, counted
+from dualmech.display import Displayed, counted, decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.geometry.stream import stream_in
 from dualmech.linalg import to_dense
@@ -101,13 +100,14 @@ class Waste(Displayed):
     def words(self) -> tuple[str, ...]:
         """The verdict in sentences."""
         low, high = self.share
-        enough = _rounded_up(self.least[1] / 2)
+        enough = decimal_above(self.least[1] / 2)
         whom = "the least accurate query of every table" if self.by_table else "every query"
         if self.practice:
             share = f"{self.practice} wastes {_percent(low, high)} of it (proven)"
             return (f"{share}: noise of rho = {enough} is enough to make {whom} as accurate.",)
         said = [
-            f"It costs rho = {self.cost / 2:.6g} (zCDP); noise of rho = {enough} is enough to make {whom} as accurate.",
+            f"It costs rho = {decimal_above(self.cost / 2)} (zCDP); noise of rho = {enough} is enough to make "
+            f"{whom} as accurate.",
             f"Wasted: {_percent(low, high)} of rho (proven).",
         ]
         if self.by_table:
@@ -317,11 +317,6 @@ def _largest(workload: Workload, each: Array) -> Array:
     found = np.full(int(tables.max()) + 1, -np.inf)
     np.maximum.at(found, tables, each)
     return found
-
-
-def _rounded_up(number: float) -> str:
-    """Return a number to six digits, not less than it is."""
-    return str(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(number).normalize())
 
 
 def _percent(low: float, high: float) -> str:

@@ -113,8 +113,9 @@ def solve(
         For `LocalStrategy` it is ``exact`` up to 20 user types, column generation that prices all 2^n patterns, and
         ``restart`` beyond, which searches for patterns and proves less; ``gradient`` is the paper's projected
         gradient descent, ``published_gradient`` the steps of its authors' code, whose derivative omits a term.
-        One's own is a function of the problem that returns or yields points, with dual weights if it has some, or the
-        name that `register` gave it: what it gives is made feasible and judged, the limits hold between two yields.
+        A custom method is a function: it takes the problem and returns or yields points, with dual weights if it has
+        some; or the name that `register` gave it. Its points are made feasible and judged, the limits hold between two
+        yields. An error in it becomes a `BackendError` that names it, but for the library's own errors.
     rng : numpy.random.Generator or int, default 0
         Of the random starts of ``restart`` and of gradient descent; `LocalStrategy` alone.
     outputs : int, optional

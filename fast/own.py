@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import BackendError, DualmechError, InputTypeError, InvalidInputError, first_line
 from dualmech.fast.engine.loop import Limits
 from dualmech.immutable import apart
 from dualmech.problems.base import Problem
@@ -116,10 +116,10 @@ def solve(problem: Problem, limits: Limits, method: Method, name: str, some_dual
     """Follow a user's method until its best is proven, or a limit is reached, and let the problem judge it.
 
     `some_dual` finds dual weights where the method gives none.
+    Raises `BackendError` where the method fails with an error that is not the library's.
     """
     began, best, history = time.perf_counter(), Best(), list[Progress]()
-    given = method(apart(problem))  # so that what is judged is what was asked, whatever the method does to its own
-    steps = given if isinstance(given, Iterator) else iter([given])
+    steps = _steps(problem, method, name)
     reason, count = Status.GIVEN, 0
     for count, step in enumerate(steps, 1):
         try:
@@ -140,8 +140,7 @@ def solve(problem: Problem, limits: Limits, method: Method, name: str, some_dual
         if limits.deadline.passed or (limits.steps_given and count >= limits.max_iterations):
             reason = Status.STEPS_EXHAUSTED
             break
-    if isinstance(given, Generator):
-        given.close()
+    steps.close()
     if best.primal is None:
         raise InvalidInputError(f"method {name} must give at least one point, gave none")
     return judged_solution(
@@ -155,6 +154,17 @@ def solve(problem: Problem, limits: Limits, method: Method, name: str, some_dual
         solver=f"own:{name}",
         history=tuple(history),
     )
+
+
+def _steps(problem: Problem, method: Method, name: str) -> Generator[object, None, None]:
+    """Yield what a method gives; what it raises is told as its failure, but for the library's own errors."""
+    try:
+        given = method(apart(problem))  # what is judged is what was asked, whatever the method does to its own
+        yield from given if isinstance(given, Iterator) else (given,)
+    except DualmechError:
+        raise
+    except Exception as error:
+        raise BackendError(f"method {name} failed: {first_line(error)}") from error
 
 
 def _callable(method: object) -> Method:

@@ -12,6 +12,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.adaptive.chain import Answers, Chain, known_tables
 from dualmech.adaptive.release import AdaptiveRelease, Uncopied
+from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.decomposition import residual
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -53,7 +54,7 @@ class ExactAdaptiveRelease(AdaptiveRelease):
 
     def __repr__(self) -> str:
         chosen = "" if self.chosen is None else f", mechanism {self.chosen} chosen"
-        return f"ExactAdaptiveRelease({len(self._drawn.ran)} steps run{chosen}, rho={float(self.rho):.6g})"
+        return f"ExactAdaptiveRelease({len(self._drawn.ran)} steps run{chosen}, rho={decimal_above(self.rho)})"
 
     def publication(self, workload: Workload | None = None) -> Publication:
         """Return what is known as tables, with margins of error, names, CSV files and a statement.

@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from dualmech import files, validate
+from dualmech.display import decimal_above, decimal_below
 from dualmech.errors import FileFormatError, InvalidInputError, printable
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import DIFFERENCES, Relation
@@ -77,15 +78,16 @@ class Ledger:
     @property
     def spent(self) -> Fraction:
         """The ρ of all releases together, exactly: zCDP adds."""
-        return sum((Fraction(each["rho"]) for each in self.releases), Fraction(0))
+        return sum((_cost(each["rho"]) for each in self.releases), Fraction(0))
 
     def check(self, planned: ReleasePlan) -> None:
         """Refuse a release that would exceed the limit, or that protects others than those before it."""
         left = self.limit - self.spent
         if planned.rho > left:
             raise InvalidInputError(
-                f"{self.path}: the ledger's limit is rho = {self.limit}, {float(self.spent):.6g} of it is spent, and "
-                f"this release costs {float(planned.rho):.6g}, more than the {float(left):.6g} that are left"
+                f"{self.path}: the ledger's limit is rho = {self.limit}, {decimal_above(self.spent)} of it is "
+                f"spent, and this release costs {decimal_above(planned.rho)}, more than the "
+                f"{decimal_below(left)} that are left"
             )
         if self.neighbours and not _protects(planned.relation, self.neighbours):
             raise InvalidInputError(
@@ -117,7 +119,7 @@ class Ledger:
     def lines(self) -> list[str]:
         return [
             f"Ledger: release {len(self.releases)} of these records; all together cost rho = {self.spent}, "
-            f"{float(self.spent):.6g}, of the {self.limit} that is the limit, for neighbours {self.neighbours}."
+            f"{decimal_above(self.spent)}, of the {self.limit} that is the limit, for neighbours {self.neighbours}."
         ]
 
     def _write(self) -> None:
@@ -133,12 +135,15 @@ class Ledger:
             os.close(folder)
 
 
+def _cost(rho: str) -> Fraction:
+    return Fraction(0) if rho == "0" else validate.exact_number(rho=rho)
+
+
 def _entry(given: object) -> dict[str, str]:
     held = validate.mapping("rho, what, when and workload", releases=given)
     if {*held} != {*ENTRY} or not all(isinstance(each, str) for each in held.values()):
         raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {held}")
-    if held["rho"] != "0":
-        validate.exact_number(rho=held["rho"])
+    _cost(held["rho"])
     return {key: held[key] for key in ENTRY} | {"neighbours": _relation(held["neighbours"])}
 
 

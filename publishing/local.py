@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import math
 import secrets
 from fractions import Fraction
@@ -10,13 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
+from dualmech.display import decimal_above
 from dualmech.errors import InvalidInputError
 from dualmech.immutable import freeze
 from dualmech.mechanisms.local import LocalMechanism
+from dualmech.publishing.plans import rounded_up
 from dualmech.validate import Array
 
 BITS = 52  # chances are whole numbers over 2^52
 BATCH = 2**20  # reports that are drawn at a time
+UPWARDS = decimal.Context(50, decimal.ROUND_CEILING)
 EVENED = tuple(10.0**-digits for digits in range(12, 5, -1))
 """By how much a strategy is mixed with its mean before it is rounded, the least that keeps the ratio tried first."""
 
@@ -69,7 +73,7 @@ class LocalRandomiser:
     @property
     def epsilon(self) -> float:
         """ε of local differential privacy, the logarithm of `ratio`, rounded up."""
-        return math.nextafter(math.log(self.ratio) * (1 + 2.0**-50), math.inf)
+        return rounded_up(_log_above(self.ratio))
 
     def respond(self, user: int) -> int:
         """Draw the report of one person of a type, 0 … n - 1."""
@@ -97,7 +101,7 @@ class LocalRandomiser:
 
     def __repr__(self) -> str:
         outputs, size = self.chances.shape
-        return f"LocalRandomiser({outputs} outputs x {size} user types, epsilon={self.epsilon:.6g})"
+        return f"LocalRandomiser({outputs} outputs x {size} user types, epsilon={decimal_above(self.epsilon)})"
 
 
 def _whole_chances(strategy: Array, epsilon: float) -> npt.NDArray[np.int64]:
@@ -115,6 +119,17 @@ def _whole_chances(strategy: Array, epsilon: float) -> npt.NDArray[np.int64]:
     raise InvalidInputError(
         f"strategy must have chances above {2.0 ** (8 - BITS):.1g} and an epsilon that whole chances can keep to"
     )
+
+
+def _log_above(ratio: Fraction) -> Fraction:
+    """Return a number that is not below the logarithm of a ratio of at least 1, however near to 1 that is.
+
+    `decimal` rounds logarithms correctly: the next number above is no less than the true one.
+    """
+    if ratio == 1:
+        return Fraction(0)
+    near = UPWARDS.divide(decimal.Decimal(ratio.numerator), decimal.Decimal(ratio.denominator))
+    return Fraction(UPWARDS.next_plus(UPWARDS.ln(near)))
 
 
 def _largest_ratio(chances: npt.NDArray[np.generic]) -> Fraction:

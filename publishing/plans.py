@@ -12,14 +12,14 @@ import numpy as np
 
 from dualmech import accounting, validate
 from dualmech.accounting import LEVEL, level_of, normal_quantile
-from dualmech.display import Displayed, counted
+from dualmech.display import Displayed, counted, decimal_above, decimal_below
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.mechanisms import records
 from dualmech.neighbours import canonical
 from dualmech.publishing.drawing import Measured, is_records, require_domain
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.specification import Specification
-from dualmech.publishing.statement import decimal_above, neighbours_text, plan_lines
+from dualmech.publishing.statement import neighbours_text, plan_lines
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads import products
@@ -57,14 +57,15 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
     """Refuse an exact squared privacy cost of more than twice the ρ allowed: what is given, or UNBOUNDED."""
     if rho is None and squared_cost > 2 * UNBOUNDED:
         raise InvalidInputError(
-            f"mechanism costs rho = {float(squared_cost / 2):.6g}, which protects next to nothing: no more than "
+            f"mechanism costs rho = {decimal_above(squared_cost / 2)}, which protects next to nothing: no more than "
             f"{UNBOUNDED} is released unless rho says so; ask for less accuracy, or allow so much, rho=… (--rho …)"
         )
     if rho is not None and squared_cost > 2 * rho:
         larger = float(squared_cost / (2 * rho)) * (1 + GRID)
         raise InvalidInputError(
-            f"mechanism costs rho = {float(squared_cost / 2):.12g}, more than the {float(rho):.12g} allowed: solve for "
-            f"that rho; or, since noise that is larger by a factor costs less by as much, take scaled({larger:.12g})"
+            f"mechanism costs rho = {decimal_above(squared_cost / 2, 12)}, more than the {decimal_below(rho, 12)} "
+            f"allowed: solve for that rho; or, since noise that is larger by a factor costs less by as much, take "
+            f"scaled({larger:.12g})"
         )
 
 
@@ -121,7 +122,7 @@ class ReleasePlan(Displayed):
     @property
     def rho_text(self) -> str:
         """ρ as a decimal of ten digits that is not below it."""
-        return decimal_above(self.rho)
+        return decimal_above(self.rho, 10)
 
     def epsilon(self, delta: float) -> float:
         """Return an ε at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up.
@@ -172,9 +173,7 @@ class ReleasePlan(Displayed):
         """
         quantile = self.quantile if level is None else normal_quantile(validate.probability(level=level))
         if validate.boolean(simultaneous=simultaneous):
-            quantile = normal_quantile(
-                level_of(quantile) ** (1 / sum(each.entries for each in self.published.values()))
-            )
+            quantile = normal_quantile(level_of(quantile), sum(each.entries for each in self.published.values()))
         return np.asarray(quantile * np.sqrt(self.variances(table)))
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
@@ -209,9 +208,9 @@ class ReleasePlan(Displayed):
         return {
             "tables": len(self.tables),
             "queries": sum(each.entries for each in self.published.values()),
-            "rho (zCDP)": rounded_up(self.rho),
-            "epsilon at delta = 1e-09": self.epsilon(1e-9),
+            "rho (zCDP)": decimal_above(self.rho),
+            "epsilon at delta = 1e-09": decimal_above(self.epsilon(1e-9)),
         }
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({counted(len(self.tables), 'table')}, rho={rounded_up(self.rho):.6g})"
+        return f"{type(self).__name__}({counted(len(self.tables), 'table')}, rho={decimal_above(self.rho)})"

@@ -123,10 +123,7 @@ class Specification:
     @classmethod
     def of_json(cls, text: str) -> Specification:
         """Return the specification that `to_json` wrote."""
-        try:
-            return cls.of(json.loads(validate.text(text=text)))
-        except json.JSONDecodeError as error:
-            raise InvalidInputError(f"text must be a specification in JSON: {error}") from error
+        return cls.of(validate.decoded("attributes, tables and what is asked of them", text=text))
 
     def to_json(self) -> str:
         """Return the specification as a text, which the file of a plan keeps."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import hashlib
 import importlib
 import importlib.metadata
@@ -21,7 +20,7 @@ import numpy as np
 from dualmech import files, validate
 from dualmech.accounting import level_of
 from dualmech.certificate import Certificate
-from dualmech.display import counted
+from dualmech.display import counted, decimal_above
 from dualmech.errors import BackendError, printable
 from dualmech.files.csv import write_lines
 from dualmech.neighbours import Relation
@@ -70,7 +69,7 @@ def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> lis
     lines = [
         f"Neighbours: {planned.neighbours}{_asked_neighbours(planned)}.",
         f"Privacy: rho = {_fraction(planned.rho)}, which is at most {planned.rho_text} (zCDP).",
-        *(f"  epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}" for delta in deltas),
+        *(f"  epsilon = {decimal_above(planned.epsilon(delta))} at delta = {delta}" for delta in deltas),
         f"  epsilon is {CONVERSION}",
         *goodness(planned.answer),
         f"Largest margins of error {_level_words(planned, level, simultaneous)}:",
@@ -143,9 +142,9 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         "",
         f"Data sets count as neighbours where {neighbours_text(released)}{_asked_neighbours(released)}.",
         "",
-        f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {decimal_above(rho)}",
+        f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {released.rho_text}",
         *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
-        *(f"- ε = {released.epsilon(delta):.6g} at δ = {delta:g}" for delta in _deltas(released)),
+        *(f"- ε = {decimal_above(released.epsilon(delta))} at δ = {delta}" for delta in _deltas(released)),
         f"- ε is {CONVERSION.replace('rho', 'ρ')}",
         "",
         *([line for said in released.ledger.lines() for line in (said, "")] if released.ledger is not None else []),
@@ -297,12 +296,6 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> lis
 def _fraction(number: Fraction) -> str:
     shown = f"{number.numerator}/{number.denominator}"
     return shown if len(shown) <= MOST_DIGITS else f"a fraction of {len(shown) - 1} digits"
-
-
-def decimal_above(number: Fraction) -> str:
-    """Return a decimal of ten digits that is not below a fraction."""
-    upwards = decimal.Context(prec=10, rounding=decimal.ROUND_CEILING)
-    return str(upwards.divide(decimal.Decimal(number.numerator), decimal.Decimal(number.denominator)))
 
 
 def _sha(text: bytes) -> str:

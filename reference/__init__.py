@@ -42,6 +42,7 @@ from dualmech.reference.formulas import programs
 from dualmech.reference.local import lower_bound
 from dualmech.reference.refinement import refine
 from dualmech.solution import Solution, warn_if_uncertified
+from dualmech.threads import blas_threads
 from dualmech.watching import verbosely
 
 __all__ = ["backends", "chain", "formulate", "latex", "lower_bound", "reconstruct", "refine", "solve"]
@@ -161,7 +162,9 @@ def statement(problem: object, formulation: str | None = None) -> programs.State
     return programs.stated(problem, formulas.statement(problem), found, formulation)
 
 
-def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any) -> Solution[Dual, Made]:
+def solve(
+    problem: Problem[Dual, Made], *, verbose: bool = False, threads: int | None = None, **options: Any
+) -> Solution[Dual, Made]:
     """Solve a problem with a backend of CVXPY and let the problem judge the answer.
 
     The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance is then
@@ -183,6 +186,9 @@ def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any
       at the clock between two iterations);
     - `orbits`: symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone;
     - `verbose`: whether to show what runs, and its seconds, in a line on standard error;
+    - `threads`: threads of linear algebra and of the backend; by default what the variable ``DUALMECH_THREADS`` of the
+      environment says, else one. After a solve with one, a process can be forked; after one with more, forked children
+      may use one thread alone, while those that are spawned or come from a fork server are free;
     - `**options`: passed to the backend as they are, over what `tol` chose.
 
     Returns `Solution`: with ``status`` CERTIFIED where the judge proved the gap; otherwise the answer, the gap that was
@@ -199,7 +205,7 @@ def solve(problem: Problem[Dual, Made], *, verbose: bool = False, **options: Any
     stated = STATEMENTS.get(type(problem))
     if stated is None or stated[1] is None:
         raise _unknown(problem, "solves")
-    with verbosely(verbose, program_name(problem, **options)):
+    with blas_threads(threads), verbosely(verbose, program_name(problem, **options)):
         answer = stated[1](problem, **options)
     return warn_if_uncertified(answer)
 

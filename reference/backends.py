@@ -16,8 +16,9 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
-from dualmech.errors import BackendError, did_you_mean
+from dualmech.errors import BackendError, did_you_mean, first_line
 from dualmech.progress import NEVER, Deadline
+from dualmech.threads import threads_in_force
 
 SEMIDEFINITE = frozenset({"PSD"})  # the cone that every statement of fitness for use needs
 
@@ -26,6 +27,9 @@ OTHER_TOLERANCE = 1e-4  # gap to prove with a backend that has no line of its ow
 
 TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs", "COPT": "TimeLimit"}
 """What a backend calls its limit on seconds."""
+
+THREADS = {"CLARABEL": "max_threads", "COPT": "Threads", "SDPA": "numThreads"}
+"""What a backend that would take all cores calls its number of threads."""
 
 DISTRIBUTIONS = {"COPT": ("coptpy",), "SDPA": ("sdpa-python", "sdpa-multiprecision")}
 """Packages that are not named as the backend that they bring; any of them may."""
@@ -145,6 +149,7 @@ def run(
 ) -> BackendRun:
     """Solve a program, whatever the outcome; the answer is left in its variables.
 
+    It gets as many threads as BLAS (`dualmech.threads`).
     Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
     for ctrl-C.
 
@@ -163,14 +168,15 @@ def run(
         try:
             _forget_options(backend)
             asked = {} if tol is None else accuracy(backend, tol)
-            settings = {**asked, **_limit(program, backend, deadline), **(options or {})}
+            threads = {THREADS[backend]: threads_in_force()} if backend in THREADS else {}
+            settings = {**asked, **threads, **_limit(program, backend, deadline), **(options or {})}
             program.solve(solver=GIVEN.get(backend, backend), verbose=False, warm_start=True, **settings)
         except BackendError:
             raise
         except Exception as error:
             if _was_interrupted(error):
                 raise KeyboardInterrupt from error
-            raise BackendError(f"backend {backend} failed: {_first_line(error)}") from error
+            raise BackendError(f"backend {backend} failed: {first_line(error)}") from error
     status, count = str(program.status), getattr(program.solver_stats, "num_iters", None)
     # SCS has no status of its own for a limit that was reached: whatever it says is then called inaccurate.
     limited = status == cp.USER_LIMIT or (backend == "SCS" and status.endswith("_inaccurate"))
@@ -234,11 +240,6 @@ def _was_interrupted(error: Exception) -> bool:
         if isinstance(returned, dict) and returned.get("info", {}).get("status_val") == SCS_INTERRUPTED:
             return True
     return False
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _join_names(names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
-from dualmech.display import counted
+from dualmech.display import counted, decimal_above
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.block import OrderedBlocks
 from dualmech.mechanisms.decomposition import SHARED_TOLERANCE, decomposition
@@ -289,7 +289,7 @@ class Chain:
 
     def __repr__(self) -> str:
         stages = counted(len(self.stages), "stage")
-        return f"Chain({len(self.mechanisms)} mechanisms, {stages}, rho={self.guarantee.rho:.6g})"
+        return f"Chain({len(self.mechanisms)} mechanisms, {stages}, rho={decimal_above(self.guarantee.rho)})"
 
     @property
     def no_release(self) -> Any:

@@ -79,6 +79,8 @@ class Poles:
         """Find as few poles as make the error at most `tol`, or what rounding leaves."""
         high = max(high, NARROWEST * low)
         ratio = low / high
+        if not (ratio > 0 and high < np.inf):  # no sum reaches from 0, nor to infinity: nothing is known
+            return cls(np.full(2, np.nan), np.full(2, np.nan), np.inf)
         other, own = float(scipy.special.ellipk(ratio)), float(scipy.special.ellipkm1(ratio))  # K and K'
         count = max(int(np.ceil(np.log(5 / tol) * own / (2 * np.pi * other))), 2)
         count += count % 2
@@ -125,7 +127,7 @@ def poles_of(
 ) -> Poles:
     """Return poles for the eigenvalues of T, which lie between ``1 / ‖M‖_F²`` and the largest sum in a row."""
     squares = running_sums(neighbour_weights, decay**2)
-    return Poles.of(SAFE / float(query_weights @ squares), matrix.largest, tol)
+    return Poles.of(float(SAFE / (query_weights @ squares)), matrix.largest, tol)
 
 
 def recurrences(matrix: Bidiagonal, places: Array) -> tuple[Array, Array]:

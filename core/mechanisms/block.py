@@ -11,6 +11,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
+from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, check_key, key_of, symmetries_of
@@ -603,7 +604,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         return found
 
     def __repr__(self) -> str:
-        return f"BlockMechanism({len(self.pieces)} blocks, rho={self.rho:.6g})"
+        return f"BlockMechanism({len(self.pieces)} blocks, rho={decimal_above(self.rho)})"
 
     def _released_rows(self, key: Key, piece: Piece) -> Array:
         """Return the released rows of every copy of a block, one copy after another."""

@@ -11,6 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
+from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import moves_between
@@ -393,7 +394,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
 
     def __repr__(self) -> str:
         rows, cells = self.query_matrix.shape
-        return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={self.rho:.6g})"
+        return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={decimal_above(self.rho)})"
 
 
 def check_written(entries: float, what: str) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.special
 
 from dualmech import validate
-from dualmech.display import Displayed
+from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import as_epsilon, as_prior, best_reconstruction, user_variances
 from dualmech.immutable import freeze
@@ -194,11 +194,11 @@ class LocalMechanism(Displayed):
 
     def _facts(self) -> dict[str, object]:
         outputs, size = self.strategy.shape
-        return {"epsilon (local)": self.epsilon, "outputs": outputs, "user types": size}
+        return {"epsilon (local)": decimal_above(self.epsilon), "outputs": outputs, "user types": size}
 
     def __repr__(self) -> str:
         outputs, size = self.strategy.shape
-        return f"LocalMechanism({outputs} outputs x {size} user types, epsilon={self.epsilon:.6g})"
+        return f"LocalMechanism({outputs} outputs x {size} user types, epsilon={decimal_above(self.epsilon)})"
 
     def _as_reconstruction(self, reconstruction: npt.ArrayLike) -> Array:
         given = validate.finite(2, reconstruction=reconstruction)
@@ -239,7 +239,7 @@ def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> tuple[Ar
         raise InvalidInputError(
             f"strategy is not {epsilon:g}-LDP: an output has probabilities {row.max():.6g} for user type "
             f"{int(np.argmax(row))} and {row.min():.6g} for {int(np.argmin(row))}, "
-            f"which takes ε of {ratios[worst]:.6g}"
+            f"which takes ε of {decimal_above(float(ratios[worst]))}"
         )
     # Columns are drawn from as if they summed to 1; below a few units of rounding they do.
     unequal = 2 * float(off.max()) if off.max() > len(given) * EPS else 0.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dualmech import accounting, validate
-from dualmech.display import Displayed
+from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError
 from dualmech.storage import codec
 from dualmech.validate import Array
@@ -70,7 +70,9 @@ class GaussianPrivacy(Displayed):
             raise InvalidInputError("a free budget needs a finite privacy cost, this mechanism releases exactly")
         allowed = cost if alpha is None else validate.positive_number(alpha=alpha)
         if allowed < cost * (1 - SPENT):
-            raise InvalidInputError(f"alpha must be at least {cost:g}, the squared cost spent, got {allowed:g}")
+            raise InvalidInputError(
+                f"alpha must be at least {decimal_above(cost)}, the squared cost spent, got {allowed:g}"
+            )
         return np.maximum(allowed - self.profile, 0.0)
 
     def as_targets(self, workload: Workload) -> Any:
@@ -130,9 +132,9 @@ class GaussianPrivacy(Displayed):
 
     def _facts(self) -> dict[str, object]:
         return {
-            "rho (zCDP)": self.rho,
-            "mu (Gaussian DP)": self.privacy_cost,
-            f"epsilon at delta = {SHOWN_DELTA:g}": self.epsilon(SHOWN_DELTA),
+            "rho (zCDP)": decimal_above(self.rho),
+            "mu (Gaussian DP)": decimal_above(self.privacy_cost),
+            f"epsilon at delta = {SHOWN_DELTA:g}": decimal_above(self.epsilon(SHOWN_DELTA)),
         }
 
     def epsilon(self, delta: float) -> float:

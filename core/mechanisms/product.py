@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import linalg, validate
+from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.mechanisms.block import BlockMechanism
@@ -167,7 +168,7 @@ class ProductMechanism(GaussianPrivacy):
         )
 
     def __repr__(self) -> str:
-        return f"ProductMechanism({len(self.factors)} factors, rho={self.rho:.6g})"
+        return f"ProductMechanism({len(self.factors)} factors, rho={decimal_above(self.rho)})"
 
     def _parts(self, workload: ProductWorkload) -> tuple[Any, ...]:
         if not isinstance(workload, ProductWorkload):

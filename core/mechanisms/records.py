@@ -15,7 +15,7 @@ from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files import csv
 from dualmech.immutable import freeze
 from dualmech.validate import Array
-from dualmech.workloads.attributes import LARGEST_CODE, Attribute, codes_of
+from dualmech.workloads.attributes import LARGEST_CODE, Attribute, codes_of, listed
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
@@ -214,7 +214,7 @@ def _column(attribute: Attribute, values: npt.NDArray[np.generic]) -> Codes:
     codes = codes_of(attribute, values)
     wrong = np.flatnonzero(codes < 0)
     if len(wrong):
-        raise InvalidInputError(f"records: record {wrong[0] + 1}: {attribute.refused(values.tolist()[wrong[0]])}")
+        raise InvalidInputError(f"records: record {wrong[0] + 1}: {attribute.refused(listed(values)[wrong[0]])}")
     return codes
 
 

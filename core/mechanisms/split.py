@@ -11,6 +11,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
+from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.split import Split, SplitForms, SplitPoint
 from dualmech.immutable import freeze
@@ -193,7 +194,7 @@ class SplitMechanism(GaussianPrivacy):
         return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*blocks))
 
     def __repr__(self) -> str:
-        return f"SplitMechanism({len(self.noise)} residual subspaces, rho={self.rho:.6g})"
+        return f"SplitMechanism({len(self.noise)} residual subspaces, rho={decimal_above(self.rho)})"
 
     def _axes(self, attributes: Iterable[str]) -> Axes:
         domain = self.workload.tables.domain

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
+from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import EvaluatedForms
 from dualmech.geometry.causal import Causal, summing, unit_forms
@@ -247,7 +248,7 @@ class StreamMechanism(SteppedMechanism):
         return np.asarray(data + inverse_root(self).draw(generator))
 
     def __repr__(self) -> str:
-        return f"StreamMechanism({self.workload!r}, rho={self.rho:.6g})"
+        return f"StreamMechanism({self.workload!r}, rho={decimal_above(self.rho)})"
 
 
 def inverse_root(mechanism: StreamMechanism, tol: float = ACCURACY) -> InverseRoot:
@@ -386,4 +387,4 @@ class CausalMechanism(SteppedMechanism):
         return self._unit[decay]
 
     def __repr__(self) -> str:
-        return f"CausalMechanism({type(self._strategy).__name__}, {self.steps} steps, rho={self.rho:.6g})"
+        return f"CausalMechanism({type(self._strategy).__name__}, {self.steps} steps, rho={decimal_above(self.rho)})"

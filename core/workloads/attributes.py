@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +122,7 @@ class Attribute:
     def refused(self, value: object) -> str:
         """Say that a value is not allowed; of one that is missing, how the schema allows it."""
         shown = reprlib.repr(value).removesuffix(".0")
-        absent = self.named and not self.missing and (value is None or value != value or value == "")
+        absent = self.named and not self.missing and (is_missing(value) or value == "")
         hint = '; the option missing = "" counts what is missing in a cell of its own' if absent else ""
         return f"{self.source!r} must be {self.demand}, got {shown}{hint}"
 
@@ -273,17 +274,31 @@ def text_of(value: object) -> str:
     """
     if isinstance(value, str):
         return value
-    if value is None or value != value:  # NaN and pandas's own missing values differ from themselves
+    if is_missing(value):
         return ""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
 
 
+def is_missing(value: object) -> bool:
+    """Whether a value of a data frame is missing: None, NaN, and what pandas has for it.
+
+    NaN and NaT differ from themselves; of NA nobody can say, and the answer is NA.
+
+    Examples
+    --------
+    >>> is_missing(None), is_missing(float("nan")), is_missing(""), is_missing(False)
+    (True, True, False, False)
+    """
+    differs: object = value != value
+    return value is None or (bool(differs) if isinstance(differs, bool | np.bool) else differs is value)
+
+
 def codes_of(attribute: Attribute, values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
     known: dict[object, int] = {}
     found = np.empty(len(values), dtype=np.int64)
-    for index, value in enumerate(values.tolist()):
+    for index, value in enumerate(listed(values)):
         text = text_of(value)
         if text not in known:
             code = attribute.code(text)
@@ -292,6 +307,12 @@ def codes_of(attribute: Attribute, values: npt.NDArray[np.generic]) -> npt.NDArr
             known[text] = -1 if code is None else code
         found[index] = known[text]
     return found
+
+
+def listed(values: npt.NDArray[np.generic]) -> list[Any]:
+    """Return the values of a column; of dates and durations, which NumPy lists as numbers, missing ones as None."""
+    missing = np.isnat(values) if values.dtype.kind in "mM" else np.zeros(0, dtype=bool)
+    return [None if absent else each for each, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
 
 
 def _number(text: str) -> float | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dualmech import workloads
+from dualmech import validate, workloads
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.workloads.base import Workload
 
@@ -82,10 +81,9 @@ def usages() -> list[str]:
 
 
 def _integer(text: str) -> int:
-    # int() also takes signs, underscores and foreign digits; eighteen digits hold any size or seed.
-    if not re.fullmatch("[0-9]{1,18}", text):
+    if (found := validate.whole(text)) is None:
         raise ValueError(text)
-    return int(text)
+    return found
 
 
 def _integers(separator: str) -> Callable[[str], list[int]]:

@@ -112,10 +112,7 @@ class Schema(Domain):
     @classmethod
     def of_json(cls, text: str) -> Schema:
         """Return the schema that `to_json` wrote."""
-        try:
-            return cls(json.loads(validate.text(text=text)))
-        except (json.JSONDecodeError, AttributeError) as error:
-            raise InvalidInputError(f"text must be a schema in JSON: {error}") from error
+        return cls(validate.decoded("names to what their values are", text=text))
 
     def to_json(self) -> str:
         """Return the schema as a text, the same for equal schemas: what files keep and digests are taken of."""

@@ -69,6 +69,49 @@ def test_limits_hold() -> None:
     assert len(closed) == 2 and found.gap > 0
 
 
+def returns(_: Any) -> Any:
+    raise RuntimeError("no convergence\nsecond line")
+
+
+def yields(_: Any) -> Any:
+    yield np.eye(4)
+    raise ZeroDivisionError("at step 2")
+
+
+def ends_badly(_: Any) -> Any:
+    try:
+        while True:
+            yield np.eye(4)
+    finally:
+        raise KeyError("in the end")
+
+
+@pytest.mark.parametrize(
+    ("method", "said", "cause"),
+    [
+        (returns, "method returns failed: RuntimeError: no convergence", RuntimeError),
+        (yields, "method yields failed: ZeroDivisionError: at step 2", ZeroDivisionError),
+        (ends_badly, "method ends_badly failed: KeyError: 'in the end'", KeyError),
+    ],
+)
+def test_its_failure_is_named_with_its_cause(method: Any, said: str, cause: type) -> None:
+    with pytest.raises(dm.errors.BackendError) as caught:
+        fast.solve(PROBLEM, method=method, max_iterations=3)
+    assert str(caught.value) == said and isinstance(caught.value.__cause__, cause)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(1), dm.errors.InvalidInputError("own"), dm.errors.CertificateError("own")]
+)
+def test_interruptions_and_the_library_s_own_errors_pass(error: BaseException) -> None:
+    def method(_: Any) -> Any:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        fast.solve(PROBLEM, method=method)
+    assert caught.value is error
+
+
 def test_what_diverges_keeps_its_best() -> None:
     def method(_: Any) -> Any:
         yield np.eye(4)

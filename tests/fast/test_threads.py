@@ -1,21 +1,28 @@
-"""BLAS threads: one for a solve unless more are asked for, and the user's own number when the last one ends."""
+"""Threads of BLAS and of backends: one for a solve unless more are asked for, and what there was in the end."""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import threads
+from dualmech import reference, threads
 
 
 class Blas:
@@ -87,6 +94,62 @@ def test_what_is_no_number_of_threads(said: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(threads.THREADS, said)
     with pytest.raises(dm.errors.InvalidInputError, match="DUALMECH_THREADS must be an integer"):
         dm.fast.solve(problem)
+
+
+def test_backends_get_as_many_as_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    solve = cp.Problem.solve
+
+    def recording(program: Any, **settings: Any) -> Any:
+        seen.append(settings)
+        return solve(program, **settings)
+
+    monkeypatch.setattr(cp.Problem, "solve", recording)
+    problem = dm.FitnessForUse(dm.workloads.prefix(3))
+    with pretended():
+        for said, given, expected in ((None, None, 1), ("3", None, 3), ("3", 2, 2)):
+            monkeypatch.delenv(threads.THREADS, raising=False)
+            if said is not None:
+                monkeypatch.setenv(threads.THREADS, said)
+            reference.solve(problem, threads=given)
+            with threads.blas_threads(given):
+                reference.solve(problem)
+            reference.solve(problem, max_threads=5)
+            assert [each["max_threads"] for each in seen] == [expected, expected, 5]
+            seen.clear()
+        reference.solve(problem, backend="SCS")
+        assert "max_threads" not in seen[-1]
+        with pytest.raises(dm.errors.InvalidInputError, match="threads must"):
+            reference.solve(problem, threads=0)
+
+
+SOLVES = """
+import multiprocessing, sys
+import dualmech as dm
+from dualmech import reference
+
+def solve(threads):
+    return reference.solve(dm.FitnessForUse(dm.workloads.prefix(8)), threads=threads).objective
+
+if __name__ == "__main__":
+    found = solve(int(sys.argv[2]))
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        assert pool.map(solve, [None, None]) == [solve(None)] * 2
+"""
+
+
+@pytest.mark.parametrize(("start", "before"), [("fork", 1), ("fork", 2), ("spawn", 2), ("forkserver", 2)])
+def test_children_answer_after_their_parent_has_solved(start: str, before: int, tmp_path: Path) -> None:
+    if start not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system has no {start}")
+    path = tmp_path / "solves.py"
+    path.write_text(SOLVES)
+    with subprocess.Popen([sys.executable, str(path), start, str(before)], start_new_session=True) as running:
+        try:
+            assert running.wait(120) == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)  # with the children that wait for ever
 
 
 def test_concurrent_solves_agree_with_one_and_restore_the_number() -> None:

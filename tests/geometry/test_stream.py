@@ -337,6 +337,18 @@ class TestMechanism:
         with pytest.raises(dm.errors.InvalidInputError, match=words):
             dm.StreamMechanism(dm.workloads.prefix(4), *weights)
 
+    @pytest.mark.parametrize("cells", [(1.0, 1e-160), (1e-308, 1.0), (1e300, 1e-300), (5e-324, 1.7e308)])
+    @pytest.mark.parametrize("sums", [(1e-160, 1.0), (1.0, 1e-308), (1e300, 1.0), (1.7e308, 5e-324)])
+    @pytest.mark.parametrize("level", [1e-300, 1.0, 1e300])
+    def test_weights_of_any_size_are_taken_or_refused_by_name(self, cells: Any, sums: Any, level: float) -> None:
+        for workload in (dm.workloads.prefix(2), dm.workloads.decayed_sums(2, 0.5), dm.workloads.all_range(2)):
+            try:
+                made = dm.StreamMechanism(workload, cells, sums, level)
+            except dm.errors.InvalidInputError as error:
+                assert "neighbour_weights and query_weights must not differ" in str(error)
+                continue
+            assert np.isfinite(made.rho) and np.all(made.profile > 0)
+
     def test_it_answers_its_own_sums_alone(self) -> None:
         mechanism = dm.StreamMechanism(dm.workloads.prefix(4), np.ones(4), np.ones(4))
         other = dm.FitnessForUse(dm.workloads.prefix(5), geometry="stream")

@@ -298,6 +298,43 @@ REFUSED = [
 ]
 
 
+class TestNeverBelow:
+    """What is told of privacy is on the safe side of the truth at 400 digits, for δ as it is written, too."""
+
+    @given(powers(-6, 2), st.one_of(probabilities, powers(-15, -1).map(lambda share: 1 - share)))
+    def test_epsilon_of_gaussian_noise(self, privacy_cost: float, delta: float) -> None:
+        epsilon = accounting.epsilon(privacy_cost, delta)
+        with mp.workdps(400):
+            target = min(mp.mpf(delta), mp.mpf(repr(delta)))
+            assert exact_log_delta(privacy_cost, epsilon) <= mp.log(target)
+
+    @given(powers(-6, 2), powers(-6, 3))
+    def test_delta_of_gaussian_noise(self, privacy_cost: float, epsilon: float) -> None:
+        with mp.workdps(400):
+            exact = exact_log_delta(privacy_cost, epsilon)
+            assert accounting.log_delta(privacy_cost, epsilon) >= exact
+            assert accounting.delta(privacy_cost, epsilon) >= mp.exp(exact)
+
+    @quick
+    @given(powers(-8, 4), probabilities)
+    def test_epsilon_of_zcdp(self, rho: float, delta: float) -> None:
+        epsilon = accounting.zcdp_epsilon(rho, delta)
+        with mp.workdps(50):
+            target = min(mp.mpf(delta), mp.mpf(repr(delta)))
+            assert min(exact_zcdp_log_delta(rho, epsilon), mp.mpf(0)) <= mp.log(target)
+
+    @quick
+    @given(powers(-8, 4), powers(-8, 3))
+    def test_delta_of_zcdp(self, rho: float, epsilon: float) -> None:
+        with mp.workdps(50):
+            assert accounting.zcdp_delta(rho, epsilon) >= min(mp.exp(exact_zcdp_log_delta(rho, epsilon)), mp.mpf(1))
+
+    @given(powers(-100, 100))
+    def test_mu_and_its_square(self, number: float) -> None:
+        assert Fraction(accounting.mu_from_squared_cost(number)) ** 2 >= Fraction(number)
+        assert Fraction(accounting.squared_cost_from_mu(number)) <= Fraction(number) ** 2
+
+
 class TestBadInput:
     @pytest.mark.parametrize(("function", "arguments", "name"), REFUSED)
     def test_numbers_out_of_range(self, function: Callable[..., float], arguments: dict[str, float], name: str) -> None:
@@ -359,6 +396,15 @@ class TestTheLargestRho:
     def test_texts_that_are_no_fractions(self, wrong: str) -> None:
         with pytest.raises(InvalidInputError, match="^rho must be"):
             accounting.squared_cost_from_rho(wrong)
+
+    @pytest.mark.parametrize("level", [1e-12, 1e-3, 0.5, 0.95, 0.999, 1 - 1e-9, 1 - 2.0**-53])
+    @pytest.mark.parametrize("count", [1, 2, 1000, 10**6, 10**12, 10**18])
+    def test_quantiles_of_many_at_once_against_many_digits(self, level: float, count: int) -> None:
+        found = accounting.normal_quantile(level, count)
+        with mp.workdps(60):
+            # What the probability misses, over its derivative, which is twice the density.
+            missed = mp.exp(mp.log(mp.mpf(level)) / count) - mp.erf(found / mp.sqrt(2))
+            assert abs(missed / (2 * mp.npdf(found))) <= 1e-12 * found
 
     @given(st.floats(0.01, 0.999))
     def test_levels_and_quantiles(self, level: float) -> None:

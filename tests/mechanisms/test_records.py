@@ -171,6 +171,38 @@ class TestArrays:
         ):
             np.testing.assert_array_equal(dm.records.count(frame, EVERYTHING)[0, 1, 2], counted(codes))
 
+    @pytest.mark.parametrize("kind", ["object", "string", "str", "string[pyarrow]", "convert_dtypes", "category"])
+    @pytest.mark.parametrize("absent", ["None", "nan", "NA", "NaT"])
+    def test_what_pandas_has_for_missing_values_is_missing(self, kind: str, absent: str) -> None:
+        pandas = pytest.importorskip("pandas")
+        if "pyarrow" in kind:
+            pytest.importorskip("pyarrow")
+        value = getattr(pandas, absent, {"None": None, "nan": np.nan}.get(absent))
+        column = pandas.Series(["f", value, "m", value], dtype=object)
+        column = column.convert_dtypes() if kind == "convert_dtypes" else column.astype(kind)
+        options: dict[str, object] = {"labels": ["f", "m"]}
+        for extra in ({"missing": ""}, {}):
+            asked = dm.workloads.marginals(dm.Schema({"sex": options | extra}), ways=1)
+            if extra:
+                assert np.array_equal(dm.records.count(column.to_frame("sex"), asked)[0,], [1, 1, 2])
+                continue
+            with pytest.raises(dm.errors.InvalidInputError, match="record 2: 'sex' must be one of .* missing = "):
+                dm.records.count(column.to_frame("sex"), asked)
+
+    @pytest.mark.parametrize("kind", ["Int64", "Float64", "boolean", "object", "datetime64[ns]", "timedelta64[s]"])
+    def test_missing_numbers_and_dates(self, kind: str) -> None:
+        pandas = pytest.importorskip("pandas")
+        dates = kind[-1] == "]"
+        given = [pandas.NaT, pandas.NaT, pandas.NaT] if dates else [1, pandas.NA, 0]
+        frame = pandas.DataFrame({"own": pandas.Series(given, dtype=kind)})
+        asked = dm.workloads.marginals(dm.Schema({"own": {"from": 0, "to": 1, "missing": ""}}), ways=1)
+        assert np.array_equal(dm.records.count(frame, asked)[0,], [0, 0, 3] if dates else [1, 1, 1])
+        without = dm.workloads.marginals(dm.Schema({"own": range(2)}), ways=1)
+        codes = dm.workloads.marginals({"own": 2}, ways=1)
+        for each in (without, codes):
+            with pytest.raises(dm.errors.InvalidInputError, match=f"record {1 if dates else 2}: 'own' must be"):
+                dm.records.count(frame, each)
+
     def test_frames_are_refused_by_the_names_of_their_columns(self) -> None:
         pandas = pytest.importorskip("pandas")
         named = pandas.DataFrame([[0, 0, 0]] * 3, columns=[*DOMAIN.names])

@@ -148,6 +148,6 @@ def test_blocks_close_the_interval_of_the_split() -> None:
     asked = dm.workloads.query_tables(people, {"age": dm.workloads.prefix(64)}, ways=(1, 2))
     answer = fast.solve(dm.FitnessForUse(asked, geometry="blocks"), tol=1e-7)
     assert answer.gap <= 1e-7 and 1364.18 <= answer.lower_bound <= answer.objective <= 1364.1803
-    # What two of the others leave is even over ages: a variance each. The total and each other have a covariance of 64 rows.
+    # What two of the others leave is even over ages, a variance each; the total and each other have 64 rows.
     sizes = [len(each) for each in answer.primal.covariances]
     assert not len(answer.primal.levels) and (sizes.count(1), sizes.count(64)) == (1711, 60)

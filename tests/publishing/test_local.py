@@ -6,15 +6,21 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.publishing.local import BITS
+from dualmech.publishing.local import BITS, _log_above
+from dualmech.publishing.plans import rounded_up
+
+ratios_near_one = st.builds(
+    lambda least, more: Fraction(least + more, least), st.integers(2**30, 2**52), st.integers(0, 2**20)
+)
 
 
 def response(types: int, epsilon: float) -> dm.LocalMechanism:
@@ -33,6 +39,28 @@ def test_no_ratio_exceeds_what_was_promised(types: int, epsilon: float) -> None:
     assert np.allclose(found.mechanism.user_variances, planned.user_variances, rtol=1e-6)
     missed = found.mechanism.reconstruction @ found.mechanism.strategy - np.tril(np.ones((types, types)))
     assert np.abs(missed).max() < 1e-10
+
+
+@given(st.one_of(ratios_near_one, st.fractions(1, 2**52), st.floats(0, 20).map(lambda e: Fraction(math.exp(e)))))
+@example(Fraction(2**52 + 1, 2**52))
+@example(Fraction(math.exp(20)))
+def test_epsilon_is_never_below_the_logarithm_of_its_ratio(ratio: Fraction) -> None:
+    found = rounded_up(_log_above(ratio))
+    with mp.workdps(60):
+        exact = mp.log(mp.mpf(ratio.numerator) / ratio.denominator)
+        assert exact <= mp.mpf(found) <= exact * (1 + mp.mpf(2) ** -51)
+
+
+def test_epsilon_of_drawn_strategies_is_never_below_the_logarithm_of_their_ratio() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        even, epsilon = np.full((4, 4), 0.25), 10 ** generator.uniform(-5, 1)
+        strategy = even * (1 + np.tanh(epsilon / 4) * generator.uniform(-1, 1, (4, 4)))
+        strategy /= strategy.sum(axis=0)
+        found = dm.LocalRandomiser(dm.LocalMechanism(strategy, epsilon, dm.workloads.total(4)))
+        with mp.workdps(60):
+            exact = mp.log(mp.mpf(found.ratio.numerator) / found.ratio.denominator)
+            assert exact <= mp.mpf(found.epsilon) <= exact * (1 + mp.mpf(2) ** -51)
 
 
 def test_solved_strategies_are_drawn_and_refusals() -> None:

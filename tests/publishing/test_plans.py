@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast
 from dualmech.command.main import app
+from dualmech.display import decimal_above
 from dualmech.publishing import release as releasing
 
 PEOPLE = dm.Schema({"age": range(17, 23), "sex": ["f", "m"]})
@@ -161,7 +162,10 @@ class TestDryRun:
         assert found.exit_code == 0 and not (folder / "out").exists()
         for words in (
             f"rho = {planned.rho}, which is at most {planned.rho_text} (zCDP)",
-            *(f"epsilon = {planned.epsilon(delta):.6g} at delta = {delta:g}" for delta in (1e-6, 1e-9, 1e-12)),
+            *(
+                f"epsilon = {decimal_above(planned.epsilon(delta))} at delta = {delta:g}"
+                for delta in (1e-6, 1e-9, 1e-12)
+            ),
             "Neighbours: one record is added or removed.",
             f"ages: {planned.margins('ages').max():.6g} (6 rows)",
         ):

@@ -16,7 +16,7 @@ from dualmech import accounting, fast
 from dualmech.publishing.plans import rounded_up
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.release import plan
-from dualmech.publishing.statement import decimal_above, digest
+from dualmech.publishing.statement import digest
 
 PEOPLE = dm.Schema(
     {
@@ -192,8 +192,7 @@ class TestPublication:
         assert found.epsilon(1e-6) == accounting.zcdp_epsilon(rounded_up(found.rho), 1e-6)
         assert found.epsilon(1e-6) > found.drawn.mechanism.epsilon(1e-6)
         assert 0 < found.delta(1.0) < 1
-        assert Fraction(decimal_above(found.rho)) >= found.rho
-        assert Fraction(decimal_above(Fraction(1, 3))) - Fraction(1, 3) < Fraction(1, 10**9)
+        assert found.rho <= Fraction(found.rho_text) < found.rho * (1 + Fraction(1, 10**9))
 
     def test_files_are_there_whole_or_not_at_all(self, path: Path, tmp_path: Path) -> None:
         found = published(dm.FitnessForUse(ASKED, 1.0), path)
