@@ -136,6 +136,28 @@ def recurrences(matrix: Bidiagonal, places: Array) -> tuple[Array, Array]:
     return _forwards(matrix, places), after
 
 
+def square_root(matrix: Bidiagonal, poles: Poles) -> Array:
+    """Return ``T^½``, ``Σ_j c_j T (T + w_j)⁻¹`` (n, n), every entry as accurate as the poles.
+
+    With ``G = (T + w)⁻¹``, of positive entries, ``T G = 1 - w G`` is ``(p + r) / (w + p + r)`` on the diagonal. Beside
+    it ``G_ij = G_{i+1,j} √(a_i b_i) / (w + p_i + a_i)`` for ``i < j``.
+    """
+    found = np.zeros((len(matrix.a),) * 2)
+    for place, factor in zip(poles.places, poles.factors, strict=True):
+        before, after = (each[:, 0] for each in recurrences(matrix, np.array([place])))
+        shares = np.sqrt(matrix.a[:-1] * matrix.b) / (place + before[:-1] + matrix.a[:-1])
+        row = np.zeros(0)
+        for step in range(len(found) - 1, -1, -1):
+            whole = place + before[step] + after[step]
+            found[step, step] += factor * (before[step] + after[step]) / whole
+            if step < len(found) - 1:
+                row *= shares[step]
+                found[step, step + 1 :] -= factor * place * row
+            row = np.r_[1 / whole, row]
+    upper = np.triu(found, 1)
+    return upper + upper.T + np.diag(np.diagonal(found))
+
+
 def passed_on(matrix: Bidiagonal, places: Array) -> Array:
     """Return s (n, p), for each of the shifts w; ``w + s + b`` are the squares of the diagonal of F, F F' = L'L + w."""
     return _sequence(matrix.a, np.r_[0.0, matrix.b], places)
@@ -257,12 +279,14 @@ class StreamPoint:
             return None
         return EvaluatedForms(costs, variances, error * costs, error * variances)
 
-    def covariance(self, sums: Array) -> Array:
-        """Return the covariance on the cells (d, d), of the sums as a matrix."""
-        root = np.sqrt(self.query_weights)[:, None] * sums * np.sqrt(self.neighbour_weights)
-        _, sizes, right = np.linalg.svd(root)
-        half = (right.T / np.sqrt(sizes)) * np.sqrt(self.neighbour_weights)[:, None]
-        return np.asarray(self.level * half @ half.T)
+    def covariance(self, geometry: Stream) -> Array:
+        """Return the covariance on the cells (d, d); no entry of it cancels."""
+        cells, sums, decay = self.neighbour_weights, self.query_weights, geometry.decay
+        level = self.level * np.sqrt(cells.max() / sums.max())
+        cells, sums = cells / cells.max(), sums / sums.max()
+        matrix = Bidiagonal.of(cells, sums, decay)
+        root = np.sqrt(level * cells)
+        return root[:, None] * square_root(matrix, poles_of(matrix, cells, sums, decay, ACCURACY)) * root
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -291,7 +315,7 @@ class CausalPoint:
         held = np.isfinite(costs).all() and np.isfinite(variances).all()
         return EvaluatedForms(costs, variances, *rounding) if held else None
 
-    def covariance(self, sums: Array) -> Array:
+    def covariance(self, geometry: Stream) -> Array:
         """Return the covariance on the cells (d, d); refused of a strategy without a matrix."""
         inverse = np.linalg.inv(self.strategy.matrix())
         return np.asarray(self.level * inverse @ inverse.T)
@@ -359,11 +383,6 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
     def exact_decays(self) -> tuple[Array, Array]:
         """The same, one per step, as sums of two doubles (d - 1,)."""
         return np.full(self.workload.shape[1] - 1, self.decay), np.zeros(self.workload.shape[1] - 1)
-
-    @property
-    def sums(self) -> Array:
-        """The sums written out (d, d); refused where they are too large."""
-        return self.workload.matrix
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
         return numbers.by_query(self.workload, self._own(workload, given, name), name, positive=True)
@@ -479,7 +498,7 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
     def covariance(self, point: AnyNoise) -> Array:
         """Return the noise's covariance on the cells (d, d), as a matrix; refused beyond `LARGEST_DENSE` steps."""
         self.check_written()
-        return point if isinstance(point, np.ndarray) else point.covariance(self.sums)
+        return point if isinstance(point, np.ndarray) else point.covariance(self)
 
     def diagonals(self, cells: Array, sums: Array, both: bool = True) -> tuple[Array, Array, float]:
         """Return the diagonals of ``T^-½`` and, if asked for, of ``T'^-½``, and what they may be off by, relative."""
@@ -568,15 +587,6 @@ class RangeStream(Stream):
         """The weights μ of the sums V x, for which their Gram matrix is that of all ranges (d,)."""
         order = np.arange(1, self.workload.shape[1] + 1, dtype=np.float64)
         return (self.workload.shape[1] + 1) * order / (order + 1)
-
-    @property
-    def sums(self) -> Array:
-        if (count := self.workload.shape[1]) ** 2 > MAX_DENSE_ENTRIES:
-            raise InvalidInputError(
-                f"noise on {count} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
-            )
-        order = np.arange(1, count + 1, dtype=np.float64)
-        return np.tril(order / order[:, None])
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
         """Return the one weight of all ranges (1,); refuse targets, and weights that differ."""

@@ -202,6 +202,20 @@ class StreamMechanism(SteppedMechanism):
         each = (require_told(*root.variances(part, self._stream.rounding)) for part in parts)
         return np.concatenate([*each])
 
+    def covariance(self, workload: Workload | None = None) -> Array:
+        """Return the covariance of the answers to a workload (m, m), by default of the cells.
+
+        Raises `InvalidInputError` for too many steps, and where rounding of the noise on the cells may hide more than
+        1e-6 of an answer's.
+        """
+        found = super().covariance(workload)
+        if workload is not None:
+            rows = abs(workload.matrix)
+            sizes = rows @ np.abs(self.dense().covariance())
+            off = (ACCURACY + self._stream.rounding) * np.asarray((rows @ sizes.T).diagonal())
+            require_told(np.diagonal(found), off)
+        return found
+
     def as_targets(self, workload: Workload) -> Array:
         """Return the variances of a workload's queries, without a matrix of the noise; see `GaussianPrivacy`."""
         return self.variances(check_workload(workload))

@@ -83,6 +83,15 @@ class TestDrawnStream:
                 made += 1
         assert made >= 4
 
+    @given(st.integers(0, 10_000))
+    def test_weights_that_differ_by_any_amount_are_drawn_or_refused(self, seed: int) -> None:
+        """Factors come from positive numbers: there is none that fails (SciPy's Cholesky did)."""
+        rng = np.random.default_rng(seed)
+        mechanism = StreamMechanism(dm.workloads.prefix(50), *10.0 ** rng.uniform(-12, 12, (2, 50)))
+        assert np.all(np.isfinite(mechanism.simulate(np.zeros(50), rng=0)))
+        with contextlib.suppress(dm.errors.InvalidInputError):
+            DrawnStream(mechanism)
+
     @pytest.mark.parametrize("tol", [1e-6, 1e-9, 1e-10])
     def test_a_tight_tolerance_is_no_reason_to_refuse(self, tol: float) -> None:
         targets = 10.0 ** np.random.default_rng(1).uniform(-1, 1, 150)
