@@ -6,9 +6,9 @@ from os import PathLike
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
 
 from dualmech import validate
+from dualmech.accounting import normal_quantile
 from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import as_epsilon, as_prior, best_reconstruction, user_variances
@@ -181,8 +181,9 @@ class LocalMechanism(Displayed):
         chosen, users = validate.probability(level=level), float(given.sum())
         if np.any(given < 0) or users <= 0:
             raise InvalidInputError("responses must hold one report or more, and no negative number of them")
-        spread = (self.reconstruction**2) @ given - answers**2 / users
-        return np.asarray(-scipy.special.ndtri((1 - chosen) / 2) * np.sqrt(np.maximum(spread, 0.0)))
+        # The same as ``Σ_o V_jo² y_o - (V_j y)² / N``, of which little may be left.
+        spread = (self.reconstruction - answers[:, None] / users) ** 2 @ given
+        return np.asarray(normal_quantile(chosen) * np.sqrt(spread))
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw the answers (p,) that ``x_u`` users of each type would give, for study. NOT a private release."""

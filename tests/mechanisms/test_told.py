@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from many_digits import Exact, exact, stream_root
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.accounting import normal_quantile
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.mechanisms import costs, noise
 from dualmech.mechanisms.costs import LEAST_TOLD
@@ -220,6 +222,29 @@ def test_no_participation_is_told_too_cheap(seed: int, times: int, separation: i
             most = max(most, sum(abs(inverse[one, two]) for one in steps for two in steps))
         cost = mechanism.participation_cost(times, separation).squared_cost
         assert most <= cost <= most * (1 + mpmath.mpf(1e-6))
+
+
+@given(seed=st.integers(0, 10**6), epsilon=st.floats(0.1, 25.0))
+def test_variances_and_margins_of_local_mechanisms(seed: int, epsilon: float) -> None:
+    """At a large ε nearly all of what is added up is taken off again."""
+    rng = np.random.default_rng(seed)
+    share = 1 / (math.exp(epsilon) + 2)
+    strategy = share + (1 - 3 * share) * np.eye(3)
+    mechanism = dm.LocalMechanism(strategy, epsilon + 1e-9, dm.workloads.prefix(3))
+    responses = rng.integers(1, 1000, 3)
+    with mpmath.workdps(60):
+        rebuilt, chances = exact(mechanism.reconstruction), exact(mechanism.strategy)
+        told, variances = mechanism.margins(responses), mechanism.user_variances
+        count = mpmath.mpf(int(responses.sum()))
+        for j in range(3):
+            answer = sum(rebuilt[j, o] * int(responses[o]) for o in range(3))
+            true = sum((rebuilt[j, o] - answer / count) ** 2 * int(responses[o]) for o in range(3))
+            assert abs(told[j] - normal_quantile(0.95) * mpmath.sqrt(true)) <= 1e-9 * told[j] + 1e-12 * mpmath.sqrt(
+                count
+            )
+            far = [sum((rebuilt[k, o] - (k >= j)) ** 2 for k in range(3)) for o in range(3)]
+            true = sum(chances[o, j] * far[o] for o in range(3))
+            assert abs(variances[j] - true) <= 1e-9 * true
 
 
 class TestStreams:
