@@ -421,6 +421,7 @@ class Relation:
         >>> three.contains(replaced), replaced.contains(three)
         (True, False)
         """
+        validate.instance(Relation, other=other)
         if type(self) is Relation and not self.replace:
             return other.reach <= self.members
         return type(self) is type(other) and self.replace == other.replace and self.members >= other.members
@@ -505,7 +506,9 @@ class Contributions(Relation):
         return float(self.members) ** 2 * self.groups
 
     def contains(self, other: Relation) -> bool:
-        alike = isinstance(other, Contributions) and self.attribute == other.attribute
+        alike = (
+            isinstance(validate.instance(Relation, other=other), Contributions) and self.attribute == other.attribute
+        )
         return alike and self.groups >= other.groups and self.members >= other.members
 
     @property

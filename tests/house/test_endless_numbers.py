@@ -93,8 +93,8 @@ def test_environment(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @endless
 def test_ledgers(text: str, tmp_path: Path) -> None:
     path = tmp_path / "ledger.toml"
-    entry = f'[[releases]]\nrho = "{text}"\nwhat = ""\nwhen = ""\nworkload = ""\n'
-    for held in (f'limit = "{text}"\n', f'limit = "1"\n{entry}'):
+    entry = f'[[releases]]\nrho = "{text}"\nwhat = ""\nwhen = ""\nworkload = ""\nneighbours = "replace"\n'
+    for held in (f'limit = "{text}"\n', f'limit = "1"\nneighbours = "replace"\n{entry}'):
         path.write_text(held)
         with pytest.raises(dm.errors.FileFormatError, match="must be a positive number"):
             Ledger.read(path)

@@ -284,6 +284,7 @@ class World:
             "SignalToNoise": {"answers": [3.0, 4.0]},
             "SignalToNoiseRule": {"stage": 0, "answers": np.ones((3, 2))},
             "Solution": {"path": written, "other": self.solution},
+            **dict.fromkeys(("Relation", "Contributions"), {"other": dm.neighbours.Relation()}),
             "SplitMechanism": {
                 **{"tables": self.counted, "attributes": ["age"], "residuals": self.split.measure(self.counted)},
                 **{"workload": self.asked, "shapes": [np.eye(4), np.eye(2)], "noise": np.ones(4)},
