@@ -1,9 +1,12 @@
-"""How objects show themselves: in one line, and as a small table in a notebook."""
+"""How objects show themselves: in one line, and as a small table in a notebook; and numbers, rounded upwards."""
 
 from __future__ import annotations
 
+import decimal
 import html
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +31,24 @@ class Displayed:
             for name, value in self._facts().items()
         )
         return f"<div><code>{html.escape(repr(self))}</code><table>{rows}</table></div>"
+
+
+def decimal_above(number: Fraction) -> str:
+    """Return a decimal of ten digits that is not below a fraction.
+
+    Examples
+    --------
+    >>> decimal_above(Fraction(1, 3)), decimal_above(Fraction(1, 8))
+    ('0.3333333334', '0.125')
+    """
+    upwards = decimal.Context(prec=10, rounding=decimal.ROUND_CEILING)
+    return str(upwards.divide(decimal.Decimal(number.numerator), decimal.Decimal(number.denominator)))
+
+
+def rounded_up(number: Fraction) -> float:
+    """Return the least double that is not below a fraction."""
+    found = float(number)
+    return found if Fraction(found) >= number else math.nextafter(found, math.inf)
 
 
 def counted(count: int, what: str) -> str:
