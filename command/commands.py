@@ -83,7 +83,7 @@ def solve(
         options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
         run = _refine if refine else partial(_solve, {name: own for name, own in options.items() if own is not None})
         answer, stages = run(posed, layer, backend, tol, line)
-        answer = dm.solution.retold(answer, asked=request.asked())
+        answer = dm.solution.as_plan(answer, request.asked())
         if output is not None:
             line.say("writing")
             answer.save(output)

@@ -1,4 +1,4 @@
-"""How objects show themselves: in one line, and as a small table in a notebook."""
+"""How objects show themselves: in one line, and as a small table in a notebook; and numbers, rounded upwards."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ class Displayed:
             for name, value in self._facts().items()
         )
         return f"<div><code>{html.escape(repr(self))}</code><table>{rows}</table></div>"
+
+
+def rounded_up(number: Fraction) -> float:
+    """Return the least double that is not below a fraction."""
+    found = float(number)
+    return found if Fraction(found) >= number else math.nextafter(found, math.inf)
 
 
 def counted(count: int, what: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any, Generic, TypeVar, cast
 
@@ -14,8 +15,8 @@ import numpy.typing as npt
 
 from dualmech import files, validate, watching
 from dualmech.certificate import Certificate
-from dualmech.display import Displayed, told_apart
-from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.display import Displayed, decimal_above, told_apart
+from dualmech.errors import DualmechError, InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.geometry import base
 from dualmech.geometry.base import FitnessDual
 from dualmech.immutable import frozen_copy
@@ -91,7 +92,7 @@ class Asked:
     delta : float or None
         The δ at which ε is told.
     rho : str or None
-        The ρ that was to be spent, as a fraction.
+        The ρ that was to be spent; of a plan of targets alone the ρ that it costs. As a fraction or a decimal.
     epsilon : float or None
         The ε that Laplace noise was to spend, which has no ρ.
     specification : str or None
@@ -385,6 +386,17 @@ def retold(answer: Solution, **told: object) -> Solution:
     """Return the same answer with something else told of it: tolerance and status, message, solver, what was asked."""
     parts = {each.name: getattr(answer, each.name) for each in fields(answer)}
     return _made(**parts | told)
+
+
+def as_plan(answer: Solution, asked: Asked) -> Solution:
+    """Return an answer with what was asked; where no ρ was to be spent, with the ρ that its noise costs, rounded up.
+
+    All that is printed, stored and stated of the plan says this ρ. What is drawn costs some millionths less.
+    """
+    if asked.rho is None and getattr(answer.problem, "numbers", "") == "targets":
+        with contextlib.suppress(DualmechError):  # what is infeasible has no mechanism
+            asked = replace(asked, rho=decimal_above(answer.rho, 10))
+    return retold(answer, asked=asked)
 
 
 def require_solution(answer: object, name: str = "answer") -> Solution:

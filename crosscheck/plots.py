@@ -1,28 +1,33 @@
 """Pictures of a user's problem: noise, prices, costs, curves and convergence, on axes that can be reused.
 
 Every function takes an answer, or mechanisms, and draws on `axes`, by default new ones, which it returns; matplotlib
-(of the extra ``plots``) is loaded when something is drawn. One scale a plot, units in the names of the axes, colours
-that all readers can tell apart.
+(of the extra ``plots``) is loaded when something is drawn. One scale a plot, a title that says what is drawn, units in
+the names of the axes, colours that all readers can tell apart.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from fractions import Fraction
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dualmech import accounting, fast, validate
 from dualmech.crosscheck.printing import COLOURS, check_installed
+from dualmech.display import decimal_above, rounded_up
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.product import ByFactor
+from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.neighbours import Relation
 from dualmech.problems.base import Problem
-from dualmech.solution import Solution, require_solution
+from dualmech.solution import Asked, Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.unions import counting_alike
 
 Axes: TypeAlias = Any
 """Axes of matplotlib, which is loaded only where something is drawn."""
@@ -45,8 +50,10 @@ def curve(
     """Return the privacy-accuracy curve: for every privacy the margins of error that it buys, a row each.
 
     All variances times t cost ``1/t`` of the privacy, for every Gaussian mechanism, and what is optimal stays so, with
-    the same gap. A row has ``rho``, ``epsilon`` at ``delta``, the factor t on the ``variances``, and the largest
-    ``margin of`` the queries of each table or group; ``pandas.DataFrame(rows)`` is a frame of them.
+    the same gap. Of a plan, which keeps its ρ, ε is what ρ implies, as its release will say; of other noise it is that
+    of continuous Gaussian noise, exactly. A row has ``rho``, ``epsilon`` at ``delta``, the factor t on the
+    ``variances``, and the largest ``margin of`` the queries of each table or group; ``pandas.DataFrame(rows)`` is a
+    frame of them.
     Raises `InvalidInputError` or `InputTypeError` for no answer or problem, both ρ and ε, a mechanism alone without a
     workload, a privacy that is not positive.
 
@@ -75,9 +82,13 @@ def curve(
     if rhos is not None and epsilons is not None:
         raise InvalidInputError("give either rhos or epsilons, not both")
     chance, width = validate.probability(delta=delta), validate.positive_number(z=z)
+    implied = plan_rho(answer) is not None
     if epsilons is not None:
         wanted = validate.positive(1, epsilons=epsilons).tolist()
-        costs = [accounting.privacy_cost(each, chance) ** 2 for each in wanted]
+        costs = [
+            2 * accounting.zcdp_rho(each, chance) if implied else accounting.privacy_cost(each, chance) ** 2
+            for each in wanted
+        ]
     else:
         wanted = validate.positive(1, rhos=RHOS if rhos is None else rhos).tolist()
         costs = [accounting.squared_cost_from_rho(each) for each in wanted]
@@ -88,7 +99,7 @@ def curve(
     own, rows = positive_cost(mechanism), []
     for each, cost in zip(wanted, costs, strict=True):
         factor = own / cost
-        private = {"rho": each, "epsilon": epsilon_at(cost, chance)}
+        private = {"rho": each, "epsilon": epsilon_at(cost, chance, implied)}
         if epsilons is not None:
             private = {"rho": cost / 2, "epsilon": each}
         margins = {f"margin of {name}": width * math.sqrt(factor * variance) for name, variance in largest.items()}
@@ -96,14 +107,36 @@ def curve(
     return rows
 
 
-def epsilon_at(squared_cost: float, delta: float) -> float:
-    """Return the least ε at δ of Gaussian noise of a squared privacy cost."""
+def epsilon_at(squared_cost: float, delta: float, implied: bool) -> float:
+    """Return the ε at δ that ρ implies, for the discrete noise of a release, or the least one of continuous noise."""
+    if implied:
+        return accounting.zcdp_epsilon(squared_cost / 2, delta)
     return accounting.epsilon(accounting.mu_from_squared_cost(squared_cost), delta)
 
 
+def plan_rho(answer: object) -> Fraction | None:
+    """Return the ρ that a plan says, None of what is no plan: an answer that keeps no ρ, or a mechanism."""
+    if (planned := _release_plan(answer)) is not None:
+        return cast(Fraction, planned.rho)
+    asked = _asked(answer)
+    return None if asked is None or asked.rho is None else Fraction(asked.rho)
+
+
+def _asked(answer: object) -> Asked | None:
+    """Return what an answer keeps of what was asked; nothing is kept of a mechanism."""
+    held = getattr(answer, "answer", answer)  # a judgement's, or a plan's
+    return held.asked if isinstance(held, Solution) else None
+
+
+def _release_plan(answer: object) -> Any:
+    """Return the plan of a release, or what one published; None of anything else."""
+    return answer if hasattr(getattr(answer, "drawn", None), "by_table") else None
+
+
 def mechanism_of_answer(answer: object) -> GaussianPrivacy:
-    held: Any = getattr(answer, "answer", answer)  # a judgement's
-    made = held.mechanism if isinstance(held, Solution) else held
+    planned, held = _release_plan(answer), getattr(answer, "answer", answer)  # a judgement's
+    made: Any = held.mechanism if isinstance(held, Solution) else held
+    made = made if planned is None else planned.drawn.mechanism
     if not hasattr(made, "squared_privacy_cost"):
         raise InputTypeError(f"answer must be a Solution or a mechanism, got {type(answer).__name__}")
     return made
@@ -120,8 +153,8 @@ def positive_cost(mechanism: GaussianPrivacy) -> float:
 def asked_of(answer: object, workload: Workload | None) -> Workload:
     """Return the workload that is given, or that of a solution's problem."""
     if workload is None:
-        held = getattr(answer, "answer", answer)
-        workload = getattr(getattr(held, "problem", None), "workload", None)
+        problem = getattr(getattr(answer, "answer", answer), "problem", None)
+        workload = getattr(_release_plan(answer) or problem, "workload", None)
     if workload is None:
         raise InvalidInputError("workload must be given: a mechanism by itself says not what is asked")
     return check_workload(workload)
@@ -153,14 +186,17 @@ __all__ = ["curve"]
 LARGEST_MATRIX = 512  # most queries of a covariance that is drawn
 EXACT = 1e-6  # deviation, relative to the largest, below which an answer counts as exact in a picture
 NAMED = 24  # most queries that are named along an axis
+LONGEST = 24  # most letters of such a name
+ROOM = 1.15  # times the largest value is where an axis ends that begins at 0
 DIVERGING, SEQUENTIAL = "PuOr", "viridis"
 
 
 def covariance(
     answer: object, workload: Workload | None = None, axes: Axes = None, *, correlation: bool = False
 ) -> Axes:
-    """Draw the covariance of the noise on the answers to a workload, or with `correlation` their correlation.
+    """Draw the covariance of the noise on the answers to a workload, W Σ W', or with `correlation` their correlation.
 
+    Answers that no neighbour changes have no noise.
     Raises `InvalidInputError` or `InputTypeError` for what has no covariance, more queries than can be seen, a
     workload that is not answered.
 
@@ -180,7 +216,7 @@ def covariance(
     >>> import dualmech as dm
     >>> answer = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)))
     >>> dm.plots.covariance(answer, correlation=True).get_title()
-    'correlation of the noise'
+    'correlation of the noise on the answers'
     """
     asked, own = asked_of(answer, workload), validate.boolean(correlation=correlation)
     if asked.shape[0] > LARGEST_MATRIX:
@@ -190,6 +226,8 @@ def covariance(
     mechanism = mechanism_of_answer(answer)
     written = mechanism if hasattr(mechanism, "covariance") else mechanism.dense()
     matrix = written.covariance(asked)
+    exact = _unmoved(mechanism, asked, len(matrix))
+    matrix[exact], matrix[:, exact] = 0.0, 0.0
     if own:
         scale = np.sqrt(np.maximum(np.diagonal(matrix), 0.0))
         scale[scale <= EXACT * scale.max()] = 0.0
@@ -198,15 +236,15 @@ def covariance(
     drawn = _axes(axes)
     limit = 1.0 if own else float(np.abs(matrix).max()) or 1.0
     image = drawn.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
-    unit = "correlation" if own else "covariance, squared counts"
-    drawn.figure.colorbar(image, ax=drawn, label=unit)
+    drawn.figure.colorbar(image, ax=drawn, label="correlation" if own else "squared counts")
+    drawn.set(xlabel="query", ylabel="query")
     _name_queries(drawn, asked, both=True)
-    drawn.set_title("correlation of the noise" if own else "covariance of the noise")
+    _title(drawn, f"{'correlation' if own else 'covariance'} of the noise on the answers")
     return drawn
 
 
 def variances(answer: object, axes: Axes = None) -> Axes:
-    """Draw every query's variance against its target, each coloured by its price.
+    """Draw every query's variance against its target, or the largest of each table, each coloured by its price.
 
     Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets, one per query.
 
@@ -221,18 +259,20 @@ def variances(answer: object, axes: Axes = None) -> Axes:
     targets = getattr(found.problem, "targets", None)
     if not isinstance(targets, np.ndarray):
         raise InvalidInputError(f"answer must be to a problem with targets, got {type(found.problem).__name__}")
-    reached, prices = np.asarray(found.variances), np.asarray(found.prices)
+    exact = _unmoved(found.mechanism, found.problem.workload, len(targets))
+    reached, prices = np.where(exact, 0.0, found.variances), np.asarray(found.prices)
     drawn, places = _axes(axes), np.arange(len(targets))
-    drawn.plot(places, targets, "_", color=COLOURS[0], ms=9, label="target")
-    image = drawn.scatter(places, reached, c=prices, cmap=SEQUENTIAL, s=18, label="variance", zorder=3)
-    drawn.figure.colorbar(image, ax=drawn, label="price: share of the privacy cost")
+    drawn.plot(places[~exact], targets[~exact], "_", color=COLOURS[0], ms=9, label="target")
+    image = drawn.scatter(places, reached, c=prices, cmap=SEQUENTIAL, vmin=0, s=18, label="variance", zorder=3)
+    drawn.figure.colorbar(image, ax=drawn, label="price: share of the whole cost")
     drawn.set(xlabel="query", ylabel="variance, squared counts")
     if np.ptp(np.log(targets)) > np.log(20):
         drawn.set_yscale("log")
     else:
-        drawn.set_ylim(bottom=0)
-    _name_queries(drawn, found.problem.workload, len(targets))
-    drawn.legend()
+        drawn.set_ylim(0, ROOM * max(targets.max(), reached.max()))
+    by_table = _name_queries(drawn, found.problem.workload, len(targets))
+    _title(drawn, f"{'largest variance of each table' if by_table else 'variance of each query'}, and its target")
+    _legend(drawn)
     return drawn
 
 
@@ -245,21 +285,28 @@ def profile(answer: object, axes: Axes = None) -> Axes:
     --------
     >>> import dualmech as dm
     >>> dm.plots.profile(dm.strategies.sqrt_toeplitz(16)).get_xlabel()
-    'neighbours, by their cost'
+    'neighbours, dearest first'
     """
-    costs = np.sort(np.asarray(mechanism_of_answer(answer).profile))[::-1]
-    drawn = _axes(axes)
-    drawn.step(np.arange(1, len(costs) + 1), costs, where="mid", color=COLOURS[1])
-    drawn.set(xlabel="neighbours, by their cost", ylabel="squared privacy cost")
-    drawn.set_ylim(bottom=0)
+    mechanism = mechanism_of_answer(answer)
+    costs = np.sort(np.asarray(mechanism.profile))[::-1]
+    drawn, few = _axes(axes), len(costs) <= NAMED
+    drawn.step(np.arange(1, len(costs) + 1), costs, "o-" if few else "-", ms=4, where="mid", color=COLOURS[1])
+    kinds = "kinds of neighbours" if isinstance(mechanism, BlockMechanism) else "neighbours"
+    drawn.set(xlabel=f"{kinds}, dearest first", ylabel="squared privacy cost, twice rho")
+    drawn.set(xlim=(0.5, len(costs) + 0.5), ylim=(0, ROOM * costs.max(initial=0.0) or 1.0))
+    if few:
+        drawn.set_xticks(range(1, len(costs) + 1))
+    _title(drawn, f"privacy cost of all {kinds}")
     return drawn
 
 
-def tradeoff(answer: object, delta: float = 1e-9, axes: Axes = None) -> Axes:
-    """Draw the privacy-accuracy curve: the least ε at δ when all standard deviations change by one factor.
+def tradeoff(answer: object, delta: float | None = None, axes: Axes = None) -> Axes:
+    """Draw the privacy-accuracy curve: ε at δ when all standard deviations change by one factor.
 
     At a factor t the squared privacy cost is ``1 / t²`` of what it is, for every Gaussian mechanism; optimal answers
-    stay optimal. `dualmech.crosscheck.curve` has the numbers.
+    stay optimal. Of a plan, which keeps its ρ, ε is what ρ implies, as its release will say; of other noise it is that
+    of continuous Gaussian noise, exactly. δ is by default the plan's own, else 1e-9. `dualmech.crosscheck.curve` has
+    the numbers.
     Raises `InvalidInputError` or `InputTypeError` for what is no solution or mechanism, δ outside (0, 1).
 
     Examples
@@ -269,16 +316,25 @@ def tradeoff(answer: object, delta: float = 1e-9, axes: Axes = None) -> Axes:
     >>> dm.plots.tradeoff(answer).get_ylabel()
     'epsilon at delta = 1e-09'
     """
-    chance, cost = validate.probability(delta=delta), positive_cost(mechanism_of_answer(answer))
+    asked, rho = _asked(answer), plan_rho(answer)
+    own = 1e-9 if asked is None or asked.delta is None else asked.delta
+    chance = validate.probability(delta=own if delta is None else delta)
+    cost = positive_cost(mechanism_of_answer(answer)) if rho is None else 2 * rounded_up(rho)
     factors = np.geomspace(0.1, 10, 61)
-    epsilons = [epsilon_at(cost / factor**2, chance) for factor in factors]
-    drawn = _axes(axes)
+    epsilons = [epsilon_at(cost / factor**2, chance, rho is not None) for factor in factors]
+    drawn, here = _axes(axes), epsilon_at(cost, chance, rho is not None)
     drawn.plot(factors, epsilons, color=COLOURS[1])
-    drawn.plot([1], [epsilon_at(cost, chance)], "o", color=COLOURS[2], label="as it is")
+    drawn.plot([1], [here], "o", color=COLOURS[2], label=f"as it is: epsilon = {decimal_above(here)}")
     drawn.set_xscale("log")
     drawn.set_yscale("log")
-    drawn.set(xlabel="all standard deviations, times", ylabel=f"epsilon at delta = {chance}")
-    drawn.legend()
+    drawn.xaxis.set_major_formatter("{x:g}")
+    drawn.yaxis.set_major_formatter("{x:g}")
+    drawn.set(xlabel="factor on the standard deviations of all answers", ylabel=f"epsilon at delta = {chance}")
+    _title(
+        drawn,
+        "a release's discrete noise: what rho implies" if rho is not None else "continuous Gaussian noise, exactly",
+    )
+    _legend(drawn)
     return drawn
 
 
@@ -292,7 +348,7 @@ def convergence(answer: object, axes: Axes = None) -> Axes:
     >>> import dualmech as dm
     >>> answer = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)))
     >>> dm.plots.convergence(answer).get_xlabel()
-    'decompositions'
+    'step'
     """
     found = require_solution(answer, "answer")
     if not len(found.history):
@@ -308,10 +364,11 @@ def convergence(answer: object, axes: Axes = None) -> Axes:
     for (label, values), colour in zip(sides.items(), COLOURS[1:3], strict=True):
         shown = np.where(np.isfinite(values) & (values > 0), values, np.nan)
         drawn.plot(steps, shown, "o-", ms=3, color=colour, label=label)
-    drawn.axhline(found.tol, color=COLOURS[0], lw=0.8, ls=":", label="gap asked")
+    drawn.axhline(found.tol, color=COLOURS[0], lw=0.8, ls=":", label="gap asked for")
     drawn.set_yscale("log")
-    drawn.set(xlabel="decompositions", ylabel="relative distance")
-    drawn.legend()
+    drawn.set(xlabel="step", ylabel="relative distance")
+    _title(drawn, "both sides of the gap, by the steps of the solver")
+    _legend(drawn)
     return drawn
 
 
@@ -343,9 +400,10 @@ def ellipses(
     for (name, mechanism), colour in zip(_named(mechanisms).items(), _colours(len(mechanisms)), strict=True):
         values, vectors = np.linalg.eigh(mechanism_of_answer(mechanism).dense().covariance(pair))
         drawn.plot(*(vectors * np.sqrt(np.maximum(values, 0)) @ circle), color=colour, label=name)
-    drawn.set_aspect("equal")
+    drawn.set_aspect("equal", adjustable="datalim")
     drawn.set(xlabel=f"noise on {pair.names[0]!r}, counts", ylabel=f"noise on {pair.names[1]!r}, counts")
-    drawn.legend()
+    _title(drawn, "where 95 % of the noise lies")
+    _legend(drawn)
     return drawn
 
 
@@ -362,7 +420,7 @@ def comparison(mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, ax
     >>> best = dm.fast.solve(dm.TotalVariance(sums)).mechanism
     >>> named = {"least total variance": best, "square root": dm.strategies.sqrt_toeplitz(32)}
     >>> dm.plots.comparison(named, sums).get_ylabel()
-    'standard deviation at squared cost 1, counts'
+    'deviation at squared cost 1, counts'
     """
     check_workload(workload)
     drawn = _axes(axes)
@@ -370,9 +428,10 @@ def comparison(mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, ax
         made = mechanism_of_answer(mechanism)
         spread = np.sqrt(np.sort(np.asarray(made.variances(workload))) * made.squared_privacy_cost)
         drawn.plot(np.arange(1, len(spread) + 1), spread, color=colour, label=name)
-    drawn.set(xlabel="queries, by their deviation", ylabel="standard deviation at squared cost 1, counts")
-    drawn.set_ylim(bottom=0)
-    drawn.legend()
+    drawn.set(xlabel="queries, most accurate first", ylabel="deviation at squared cost 1, counts")
+    drawn.set_ylim(0, ROOM * drawn.dataLim.y1)
+    _title(drawn, "standard deviations at the same privacy")
+    _legend(drawn)
     return drawn
 
 
@@ -401,16 +460,52 @@ def _colours(count: int) -> Sequence[str]:
     return (*COLOURS[1:], COLOURS[0])[:count]
 
 
-def _name_queries(drawn: Any, workload: Workload, count: int | None = None, both: bool = False) -> None:
-    """Name queries along the axes where they are few; number them otherwise."""
+def _title(drawn: Any, words: str) -> None:
+    drawn.set_title(words, fontsize="medium")
+
+
+def _legend(drawn: Any) -> None:
+    """Place the legend below axes that are alone on a figure, where it covers nothing, else where there is room."""
+    figure, place = drawn.figure, drawn.get_subplotspec()
+    alone = place is not None and place.get_gridspec().get_geometry() == (1, 1)
+    if alone and figure.get_layout_engine() is not None:
+        figure.legend(*drawn.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    else:
+        drawn.legend()
+
+
+def _unmoved(mechanism: Any, workload: Workload, count: int) -> npt.NDArray[np.bool_]:
+    """Return which queries, or tables, no neighbour changes where records are replaced: all count alike."""
+    relation, tables = getattr(mechanism, "neighbours", None), workload.tabular()
+    if not isinstance(relation, Relation) or not relation.replace:
+        return np.zeros(count, dtype=bool)
+    if tables is None or len(tables.product_tables) != count:
+        return np.asarray(np.ptp(workload.dense(), axis=1) == 0)
+    alike = [
+        [counting_alike(asked, tables.domain.shape[axis]) for axis, asked in each.queries]
+        for each in tables.product_tables
+    ]
+    return np.array([all(map(np.all, each)) for each in alike])
+
+
+def _name_queries(drawn: Any, workload: Workload, count: int | None = None, both: bool = False) -> bool:
+    """Name queries along the axes where they are few; number them otherwise. Return whether the names are of tables."""
     names: Array | Sequence[str] = workload.names if workload.shape[0] <= NAMED else ()
     wanted = workload.shape[0] if count is None else count
     tables = None if len(names) == wanted else workload.tabular()
     if tables is not None and len(tables.product_tables) == wanted <= NAMED:
         names = tables.table_names
         drawn.set_xlabel("table")
+    by_table = tables is not None and len(tables.product_tables) == wanted
     if len(names) != wanted:
-        return
-    drawn.set_xticks(range(len(names)), names, rotation=90)
+        drawn.set_xlabel("table, by its number from 0" if by_table else "query, by its number from 0")
+        drawn.xaxis.get_major_locator().set_params(integer=True)
+        if both:
+            drawn.set_ylabel(drawn.get_xlabel())
+        return by_table
+    shown = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
+    size = "small" if len(names) <= NAMED // 2 else "x-small"
+    drawn.set_xticks(range(len(names)), shown, rotation=90, fontsize=size)
     if both:
-        drawn.set_yticks(range(len(names)), names)
+        drawn.set_yticks(range(len(names)), shown, fontsize=size)
+    return by_table

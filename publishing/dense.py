@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing import drawing
-from dualmech.publishing.drawing import Exact, Integers, Noise, counted_vector, whole_counts
+from dualmech.publishing.drawing import AGREEMENT, Exact, Integers, Noise, counted_vector, whole_counts
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
@@ -96,6 +97,11 @@ class DrawnRows:
         answers = np.ldexp(noisy.astype(np.float64), -self.exponents)
         known = drawing.product(self.basis[: self.exact], counts).astype(np.float64)
         return np.concatenate([known, solved(self.factor, self.exponents, answers)])
+
+    def unmoved(self, workload: Workload) -> npt.NDArray[np.bool_]:
+        """Return which queries (m,) are released as they are: those that the rows without noise make up."""
+        shares = np.abs(self.mechanism.represent(workload))
+        return np.asarray(shares[:, self.exact :].max(axis=1, initial=0.0) <= AGREEMENT * shares.max(axis=1))
 
     def estimate(self, measured: Array, workload: Workload) -> Array:
         """Return the unbiased estimates (m,) of a workload from what was drawn."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import accounting, validate
 from dualmech.accounting import LEVEL, level_of, normal_quantile
-from dualmech.display import Displayed, counted, decimal_above, decimal_below
+from dualmech.display import Displayed, counted, decimal_above, decimal_below, rounded_up
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.mechanisms import records
 from dualmech.neighbours import canonical
@@ -69,12 +69,6 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
         )
 
 
-def rounded_up(number: Fraction) -> float:
-    """Return the least double that is not below a fraction."""
-    found = float(number)
-    return found if Fraction(found) >= number else math.nextafter(found, math.inf)
-
-
 def check_columns(source: object, workload: Workload | None) -> None:
     """Refuse records whose columns lack an attribute of what is to be published; counts have no columns, and pass."""
     if workload is not None and is_records(source):
@@ -116,8 +110,13 @@ class ReleasePlan(Displayed):
 
     @property
     def rho(self) -> Fraction:
-        """The ρ of zero-concentrated differential privacy, exactly."""
-        return self.drawn.squared_privacy_cost / 2
+        """The ρ of zero-concentrated differential privacy: that which the plan keeps, else exactly that of the grid.
+
+        A plan's is not below the grid's, which differs by some 1e-9 from machine to machine: both are compared here.
+        """
+        drawn: Fraction = self.drawn.squared_privacy_cost / 2
+        kept = None if self.answer is None or self.answer.asked is None else self.answer.asked.rho
+        return drawn if kept is None else max(drawn, Fraction(kept))
 
     @property
     def rho_text(self) -> str:
@@ -157,23 +156,33 @@ class ReleasePlan(Displayed):
         cells = domain.to_json() if isinstance(domain, Schema) else "" if domain is None else repr(domain.sizes)
         return canonical(getattr(self.drawn.mechanism, "neighbours", None), cells)
 
-    def variances(self, table: str) -> Array:
-        """Return the variance of each estimate of a table, an axis a side."""
+    def unmoved(self, table: str) -> npt.NDArray[np.bool_]:
+        """Return which entries of a table no neighbour changes, an axis a side: they are published as they are."""
         asked = self._table(table)
-        if self.drawn.by_table:
-            return np.asarray(self.drawn.mechanism.variances(asked.asked)).reshape(asked.shape)
-        return self._spread[asked.rows].reshape(asked.shape)
+        if not hasattr(self.drawn, "unmoved"):
+            return np.zeros(asked.shape, dtype=bool)
+        found = self.drawn.unmoved(asked.asked) if self.drawn.by_table else self._unmoved[asked.rows]
+        return np.asarray(found).reshape(asked.shape)
+
+    def variances(self, table: str) -> Array:
+        """Return the variance of each estimate of a table, an axis a side; 0 of what no neighbour changes."""
+        asked = self._table(table)
+        found = (
+            np.asarray(self.drawn.mechanism.variances(asked.asked)) if self.drawn.by_table else self._spread[asked.rows]
+        )
+        return np.where(self.unmoved(table), 0.0, found.reshape(asked.shape))
 
     def margins(self, table: str, level: float | None = None, simultaneous: bool = False) -> Array:
         """Return the margin of error of each estimate: truth lies within it with this probability.
 
         Without a level it is the plan's own, or 19 in 20 where that keeps none.
         With `simultaneous`, all truths of all tables do at once: by Šidák's inequality, which holds for Gaussian noise
-        however it is correlated, at the level ``level^(1/m)`` of each of m.
+        however it is correlated, at the level ``level^(1/m)`` of each of the m that have noise.
         """
         quantile = self.quantile if level is None else normal_quantile(validate.probability(level=level))
         if validate.boolean(simultaneous=simultaneous):
-            quantile = normal_quantile(level_of(quantile), sum(each.entries for each in self.published.values()))
+            noisy = sum(int(np.sum(~self.unmoved(name))) for name in self.tables)
+            quantile = normal_quantile(level_of(quantile), max(noisy, 1))
         return np.asarray(quantile * np.sqrt(self.variances(table)))
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
@@ -187,6 +196,10 @@ class ReleasePlan(Displayed):
         columns to count. Counts have no columns, and pass.
         """
         check_columns(source, self.workload)
+
+    @cached_property
+    def _unmoved(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.drawn.unmoved(self.workload))
 
     @cached_property
     def _spread(self) -> Array:

@@ -26,6 +26,7 @@ INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
 
 
 DIGITS = 4  # of a margin of error that tables show
+ROUNDING = 1e-10  # of an answer without noise that is put together from parts, relative
 
 
 def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple[float, ...]:
@@ -34,10 +35,15 @@ def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple
     Examples
     --------
     >>> to_digits(10.50633551619816, 17.512225747151234), to_digits(12345.678, 51234.5), to_digits(0.5, 0.0)
-    ((10.51, 17.51), (12350.0, 51230.0), (0.5, 0.0))
+    ((10.51, 17.51), (12350.0, 51230.0), (0.5, 0))
+    >>> to_digits(3000.0, 0.0)
+    (3000, 0)
     """
-    places = DIGITS - 1 - math.floor(math.log10(margin)) if margin > 0 else 15
-    return tuple(round(each, places) + 0.0 for each in (estimate, margin, *ends))
+    numbers = (estimate, margin, *ends)
+    if margin == 0:  # the truth
+        return tuple(int(each) if each == int(each) else each for each in numbers)
+    places = DIGITS - 1 - math.floor(math.log10(margin))
+    return tuple(round(each, places) + 0.0 for each in numbers)
 
 
 class Publication(ReleasePlan):
@@ -56,11 +62,13 @@ class Publication(ReleasePlan):
         self.measured = measured
 
     def estimates(self, table: str) -> Array:
-        """Return the unbiased estimates of a table, an axis a side."""
+        """Return the unbiased estimates of a table, an axis a side; what no neighbour changes is the truth."""
         asked = self._table(table)
-        if self.drawn.by_table:
-            return np.asarray(self.drawn.estimate(self.measured, asked.asked)).reshape(asked.shape)
-        return self._answers[asked.rows].reshape(asked.shape)
+        by_table = self.drawn.by_table
+        found = self.drawn.estimate(self.measured, asked.asked) if by_table else self._answers[asked.rows]
+        found, known = np.reshape(found, asked.shape), self.unmoved(table)
+        near = np.rint(found)  # whole rows have whole answers, which sums of parts miss by their rounding alone
+        return np.where(known & (np.abs(found - near) <= ROUNDING * np.abs(found)), near, found)
 
     def rows(
         self, table: str, level: float | None = None, simultaneous: bool = False

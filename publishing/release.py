@@ -128,6 +128,7 @@ def _planned(mechanism: object, workload: Workload | None, rho: float | str | Fr
     return ReleasePlan(drawn, asked, answer)
 
 
+@blas_threads()
 def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Workload]:
     """Return a mechanism as it would be drawn, with its exact cost, and what would be published."""
     stated = None

@@ -18,11 +18,11 @@ from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import Contributions, Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.solution import Asked, Solution, require_solution, retold
+from dualmech.solution import Asked, Solution, as_plan, require_solution
 from dualmech.workloads import unions
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
-from dualmech.workloads.unions import UnionWorkload, asked_of
+from dualmech.workloads.unions import UnionWorkload, asked_of, counting_alike
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
 KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")
@@ -41,7 +41,8 @@ class Specification:
         The tables.
     targets : dict of names to float
         The variance that no query of a table may exceed, less the 4e-6 of it that a release's grid may add. Where ρ is
-        given these are ratios: one factor on all of them is minimised.
+        given these are ratios: one factor on all of them is minimised. Tables of margin 0 (`exact`) have the largest
+        of the others.
     neighbours : Relation
         Which data sets privacy keeps apart.
     caps : dict of names to float
@@ -101,12 +102,16 @@ class Specification:
         tables: dict[str, Any] = {}
         targets: dict[str, float] = {}
         caps: dict[str, float] = {}
+        exact: list[str] = []
         alone = len(schema.shape) == len(given["tables"]) == 1
         for table in validate.sequence(tables=given["tables"]):
             name, asked, target = _table(schema, table, level, alone)
             if name in tables:
                 raise InvalidInputError(f"tables must have distinct names, got {name!r} twice")
             tables[name] = asked
+            if target == 0:
+                exact.append(name)
+                continue
             (caps if validate.boolean(hard=table.get("hard", False)) else targets)[name] = target
         if rho is not None and not targets:
             raise InvalidInputError(
@@ -115,6 +120,10 @@ class Specification:
             )
         relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
         relation.check(schema)
+        for name in exact:
+            _check_exact(name, schema, tables[name], relation)
+        # What costs nothing is solved with the loosest of the other targets, and published without noise.
+        targets |= dict.fromkeys(exact, max([*targets.values(), *caps.values()], default=1.0))
         title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
         known = {**given, "attributes": json.loads(schema.to_json())}
         kept = json.loads(json.dumps(known, default=_plain))
@@ -168,7 +177,7 @@ class Specification:
         if not same_content(getattr(require_solution(answer).problem, "workload", None), self.workload):
             raise InvalidInputError("answer must be to the tables of this specification")
         rho = None if self.rho is None else str(self.rho)
-        return retold(answer, asked=Asked(self.quantile, None, rho, None, self.to_json(), answer.limits))
+        return as_plan(answer, Asked(self.quantile, None, rho, None, self.to_json(), answer.limits))
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Specification:
@@ -185,6 +194,12 @@ class Specification:
         """What each table asks of each attribute, by the table's name."""
         names = self.workload.table_names
         return {name: _each(table["ask"]) for name, table in zip(names, self.given["tables"], strict=True)}
+
+    @property
+    def exact(self) -> frozenset[str]:
+        """Tables of margin 0: no neighbour changes an answer of theirs."""
+        zero = (any(table.get(key) == 0 for key in ("margin", "variance")) for table in self.given["tables"])
+        return frozenset(name for name, each in zip(self.workload.table_names, zero, strict=True) if each)
 
     @property
     def room(self) -> float:
@@ -226,8 +241,8 @@ class Specification:
 def reachable(workload: Workload, asked: object) -> Any:
     """Return neighbours that a workload takes and that protect all who were asked for, these themselves if it can be.
 
-    What a person has in l values of an attribute is ``l / m`` times the mean of what she has in m of them. So where
-    contributions to l values are not taken, those of ``K ≥ k l / m`` records to m fewer protect as many, and cost more.
+    Where contributions of k records to each of l values are not taken, those of ``K ≥ k l / m`` records to m ≤ l values
+    protect as many, and cost more (Theorem 3a of ``docs/theorems.md``).
 
     Examples
     --------
@@ -263,12 +278,25 @@ def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[st
     for attribute, own in each.items():
         (axis,) = schema.axes([attribute])
         queries[attribute] = asked_of(schema.attribute(axis), own, alone)
-    if "variance" in table:
-        variance = validate.positive_number(**{f"variance of {name!r}": table["variance"]})
-        return name, queries, variance * (1 - ROOM_FOR_GRID)
-    margin = validate.positive_number(**{f"margin of {name!r}": table["margin"]})
-    quantile = accounting.normal_quantile(level)
-    return name, queries, float(accounting.variance_from_margin(margin, quantile)) * (1 - ROOM_FOR_GRID)
+    kind = "variance" if "variance" in table else "margin"
+    limit = validate.nonnegative_number(**{f"{kind} of {name!r}": table[kind]})
+    if limit and kind == "margin":
+        limit = float(accounting.variance_from_margin(limit, accounting.normal_quantile(level)))
+    return name, queries, limit * (1 - ROOM_FOR_GRID)
+
+
+def _check_exact(name: str, schema: Schema, queries: Mapping[str, Workload | None], relation: Relation) -> None:
+    """Refuse margin 0 for a table of which neighbours change some answer: all but multiples of the total, or all."""
+    if not relation.replace:
+        why = f"of neighbours that add or remove records ({relation}) every answer is changed by some"
+    elif not all(counting_alike(each, dict(schema.sizes)[attribute]).all() for attribute, each in queries.items()):
+        why = (
+            f"neighbours ({relation}) change answers of this table; those that they do not change, such as the number "
+            f"of records, are published exactly whatever is asked of the others"
+        )
+    else:
+        return
+    raise InvalidInputError(f"margin and variance of {name!r} must be positive: {why}")
 
 
 def _each(asked: Any) -> dict[str, Any]:

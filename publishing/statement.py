@@ -75,8 +75,8 @@ def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> lis
         f"Largest margins of error {_level_words(planned, level, simultaneous)}:",
     ]
     for name in names:
-        rows, most = planned.published[name].entries, planned.margins(name, level, simultaneous).max()
-        lines.append(f"  {name}: {most:.6g} ({counted(rows, 'row')}{_asked_words(planned, name, ', asked ')})")
+        rows, most = planned.published[name].entries, _most_words(planned, name, level, simultaneous)
+        lines.append(f"  {name}: {most} ({counted(rows, 'row')}{_asked_words(planned, name, ', asked ')})")
     left = len(planned.tables) - len(names)
     return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
 
@@ -117,11 +117,18 @@ def _level_words(planned: Planned, level: float | None, simultaneous: bool) -> s
     return f"at the level {chosen:.4g}{', of all entries at once' if simultaneous else ''}"
 
 
+def _most_words(planned: Planned, name: str, level: float | None, simultaneous: bool) -> str:
+    """Return the largest margin of error of a table, or that it is exact."""
+    return "exact" if planned.unmoved(name).all() else f"{planned.margins(name, level, simultaneous).max():.6g}"
+
+
 def _asked_words(planned: Planned, name: str, before: str = "") -> str:
     """Say which margin was asked of a table at the plan's level, nothing where the plan does not keep it."""
     asked = planned.specification
     if asked is None or name not in asked.targets | asked.caps:
         return ""
+    if name in asked.exact:
+        return f"{before}0"
     hard, limits = name in asked.caps, asked.targets | asked.caps
     margin = planned.quantile * math.sqrt(limits[name] / (1 - asked.room))
     ratio = asked.rho is not None and not hard
@@ -285,7 +292,7 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> lis
     columns = ["table", "entries", "largest margin", *(["margin asked"] if asked else []), "what it counts"]
     rows = [columns, ["---", *["---:"] * (len(columns) - 2), "---"]]
     for name in shown:
-        most = f"{released.margins(name, level, simultaneous).max():.6g}"
+        most = _most_words(released, name, level, simultaneous)
         own = [_asked_words(released, name)] if asked else []
         rows.append([name, str(released.published[name].entries), most, *own, _definition(released, name)])
     left = len(released.tables) - MOST_LISTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import scipy.linalg
 
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
@@ -22,56 +25,71 @@ from dualmech.publishing.dense import drawn, rounded_factor, solved
 from dualmech.publishing.drawing import Exact, Integers, Noise, given_tables, whole_counts
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain
+from dualmech.workloads.unions import counting_alike
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnBlock:
     """A block as it is drawn: ``N s + z`` in every cell of what the attributes of its key leave of a table.
 
+    Where no neighbour changes the total, it is released as it is: the first of the whole rows, without noise.
+
     With n_c values in the class of each attribute of the key, s is ``⊗ (n_c I - 11')`` times the table on those values
     and on the classes of other wide attributes that the block sees: whole numbers, whose parts are ``Π n_c`` times the
     block's own.
     """
 
-    factor: Integers  # (r, r) lower triangular, diag(2^b) F on the grid
+    factor: Integers  # (r, r) lower triangular, diag(2^b) F on the grid, of the rows with noise
     exponents: Integers  # (r,)
     basis: Integers  # (r, b) whole rows on the classes that the block sees
     moves: Array  # (r, r) from the whole rows to the block's own
     cells: int  # Π n_c
+    said: Array  # (e, e) of the e rows released as they are, the noise that a definite covariance needs: none is drawn
 
     @classmethod
     def of(cls, piece: Piece, moves: Array, sizes: list[int], still: bool = False) -> DrawnBlock:
         """Put the noise of a piece on a grid; `moves` (r, b) are its rows on the classes that it sees.
 
-        Where the total stands `still` whatever neighbours do, it has next to no noise: it is the first of the rows,
-        since on others the covariance would be ill-conditioned.
+        Where the total stands `still` whatever neighbours do, it is the first of the rows. The others keep their own
+        noise, so that they cost no more than together with noise on the total.
         """
         basis = drawing.whole_basis(moves)
         if still:
             basis = _with_total_first(basis)
         turn = np.linalg.lstsq(moves.T, basis.T.astype(np.float64), rcond=None)[0].T
-        cells = math.prod(sizes)
-        factor, exponents = rounded_factor(cells * (turn @ piece.covariance @ turn.T))
-        return cls(factor, exponents, basis, np.linalg.inv(turn), cells)
+        cells, exact = math.prod(sizes), int(still and np.all(basis[0] == 1))
+        noise = cells * (turn @ piece.covariance @ turn.T)
+        factor, exponents = np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        if exact < len(basis):
+            factor, exponents = rounded_factor(noise[exact:, exact:])
+        return cls(factor, exponents, basis, np.linalg.inv(turn), cells, noise[:exact, :exact])
+
+    @property
+    def exact(self) -> int:
+        """Number of the whole rows, the first ones, that are released as they are and cost nothing."""
+        return len(self.said)
 
     @property
     def whole(self) -> Integers:
         """N (r, b)."""
-        return self.factor @ self.basis
+        return self.factor @ self.basis[self.exact :]
 
     @property
     def covariance(self) -> Array:
         """Noise on the block's own rows, as a `Piece` has it."""
-        inverse = self.moves @ solved(self.factor, self.exponents, np.eye(len(self.factor)))
-        return np.asarray(inverse @ inverse.T / self.cells)
+        inverse = solved(self.factor, self.exponents, np.eye(len(self.factor)))
+        noise = scipy.linalg.block_diag(self.said, inverse @ inverse.T)[-len(self.basis) :, -len(self.basis) :]
+        return np.asarray(self.moves @ noise @ self.moves.T / self.cells)
 
     def draw(self, residual: Exact, noise: Noise) -> Array:
         """Draw the block's rows (…, r) from its residual (…, b): the one place where tables meet noise."""
         data = residual.reshape(-1, residual.shape[-1]).T
         noisy = drawing.product(self.whole, data)
         noisy = noisy + drawn(noise, np.broadcast_to(self.exponents[:, None], noisy.shape))
-        answers = np.ldexp(noisy.astype(np.float64), -self.exponents[:, None]) / self.cells
-        found = (self.moves @ solved(self.factor, self.exponents, answers)).T
+        answers = np.ldexp(noisy.astype(np.float64), -self.exponents[:, None])
+        known = drawing.product(self.basis[: self.exact], data).astype(np.float64)
+        rows = np.concatenate([known, solved(self.factor, self.exponents, answers)])
+        found = (self.moves @ rows / self.cells).T
         return np.asarray(found.reshape(*residual.shape[:-1], -1))
 
 
@@ -97,6 +115,8 @@ def costs_of_orbits(mechanism: BlockMechanism, blocks: Mapping[Key, DrawnBlock])
     moved, known = mechanism.moved, dict[Any, Exact]()
     total = np.array([Fraction(0)] * moved.count, dtype=object)
     for key, block in blocks.items():
+        if not len(block.factor):  # released as it is
+            continue
         whole, cells = mechanism.over_all_classes(key, block.whole), moved.rows.cells_of(key)
         if moved.pairs is None:
             alike = whole.shape, whole.tobytes(), block.exponents.tobytes()
@@ -154,6 +174,7 @@ class DrawnTables:
 
     Every block is drawn as `DrawnBlock`; the mechanism that this amounts to, `mechanism`, differs from what was given
     by some 1e-6 of its noise and costs no pair of neighbours more; its privacy, `costs`, is computed in whole numbers.
+    Where records are replaced, their number is released as it is, and all that are multiples of it (`unmoved`).
     Raises `InvalidInputError` for blocks of waves, on attributes that queries turn: they have no whole rows.
     """
 
@@ -189,6 +210,14 @@ class DrawnTables:
         return Fraction(max(self.costs))
 
     by_table = True
+
+    def unmoved(self, table: str | Iterable[str]) -> npt.NDArray[np.bool_]:
+        """Return which queries of a table, an axis per attribute, are released as they are: multiples of the total."""
+        queries, shape = self.mechanism._table(table).queries, self.mechanism.domain.shape
+        if () not in self.blocks or not self.blocks[()].exact:
+            return np.zeros([shape[axis] if asked is None else asked.shape[0] for axis, asked in queries], dtype=bool)
+        alike = (counting_alike(asked, shape[axis]) for axis, asked in queries)
+        return np.asarray(functools.reduce(np.logical_and.outer, alike, np.ones((), dtype=bool)))
 
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
         """Return the tables of counts that are needed of records, or those that were given."""

@@ -53,8 +53,8 @@ class Figure:
 
 
 FIGURES = (
-    Figure("Gap against time", "wall_seconds", "gap", "seconds", "proven gap"),
-    Figure("Time against size", "cells", "wall_seconds", "cells", "seconds", base=2),
+    Figure("Gap against time", "wall_seconds", "gap", "seconds of a solve", "proven gap, relative"),
+    Figure("Time against size", "cells", "wall_seconds", "cells of the domain", "seconds of a solve", base=2),
 )
 
 

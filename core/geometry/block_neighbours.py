@@ -132,8 +132,8 @@ class Persons(Pairs):
     max C_uv``, and where every attribute that is asked for has l values there are l cells all of whose pairs are of the
     kind that attains the maximum. Of marginal tables a kind is l and the set of attributes D, the groups' among them,
     in which cells differ, and ``κ = Π_{i in D} -1 / (n_i - 1)`` over those of the block. Two cells are a pair, of any
-    tables. Elsewhere l cells are refused: with m < l of which all is known, ``contributions:…:K l / m:m`` bounds them,
-    since their difference is ``l / m`` times the mean of those of m out of l cells, and the cost is convex.
+    tables. Elsewhere l cells are refused: with m < l of which all is known, ``contributions:…:K l / m:m`` bounds them
+    (Theorem 3a of ``docs/theorems.md``).
     """
 
     cells: Index  # (kinds,) l

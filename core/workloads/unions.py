@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import validate
@@ -28,6 +29,18 @@ IN_ORDER, MOST = ("prefixes", "ranges"), 2048
 """What has as much noise as there are values, which are no more than this."""
 
 BETWEEN = ".."  # as in ``18..64``
+
+
+def counting_alike(asked: Workload | None, size: int) -> npt.NDArray[np.bool_]:
+    """Return which queries on an attribute of some size count all its values alike: they tell of the total alone.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> counting_alike(dm.workloads.prefix(3), 3), counting_alike(None, 2)
+    (array([False, False,  True]), array([False, False]))
+    """
+    return np.full(size, size == 1) if asked is None else np.ptp(asked.dense(), axis=1) == 0
 
 
 def asked_of(attribute: Attribute, asked: object, alone: bool = False) -> Workload | None:

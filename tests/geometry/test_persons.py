@@ -79,6 +79,22 @@ def test_of_marginal_tables_no_person_costs_more_and_one_as_much(
     assert most_in_months(cost, domain, axis, records, groups) == pytest.approx(exact, rel=1e-9)
 
 
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_a_rule_bounds_another_exactly_where_theorem_3a_says(k: int, few: int, more: int, m: int, seed: int) -> None:
+    """``K ≥ k max(1, l/m)``: then whatever the noise, in whole numbers; else of one of two it costs less."""
+    domain = dm.Domain({"group": 3, "sex": 2})
+    factor = np.random.default_rng(seed).integers(-3, 4, (3, 6))
+    costs = [factor.T @ factor, np.outer(np.eye(6)[0], np.eye(6)[0]), np.ones((6, 6))]
+    bounded = [most_in_months(cost, domain, 0, more, m) >= most_in_months(cost, domain, 0, k, few) for cost in costs]
+    assert bounded[0] or more * m < k * few or more < k
+    assert all(bounded[1:]) == (more >= k and more * m >= k * few)
+
+
+def test_more_groups_with_fewer_records_in_each_do_not_bound_a_rule() -> None:
+    domain, noise = dm.Domain({"group": 3, "sex": 2}), np.eye(6)
+    assert (most_in_months(noise, domain, 0, 2, 1), most_in_months(noise, domain, 0, 1, 2)) == (4.0, 2.0)
+
+
 @pytest.mark.parametrize("neighbours", ["contributions:month:2:1", "contributions:age:1:2", "contributions:sex:3:9"])
 def test_of_tables_with_classes_two_groups_are_exact(neighbours: str) -> None:
     problem = dm.FitnessForUse(CLASSES, neighbours=neighbours, geometry="blocks")

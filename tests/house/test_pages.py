@@ -7,15 +7,25 @@ import functools
 import importlib.util
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import pytest
+import typer
+from conformance import ConformanceCase
 from hostile import public_functions
 
 import dualmech as dm
+from dualmech import reference
+from dualmech.command.main import app
+from dualmech.command.sweep import grid
+from dualmech.crosscheck.families import family_of
+from dualmech.fast import eigen, own
+from dualmech.publishing import specification
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LESSONS = sorted(DOCS.glob("lesson_*.md"))
@@ -91,3 +101,89 @@ def offered() -> Iterator[tuple[str, Any]]:
 def test_what_users_reach_is_described() -> None:
     """By its own docstring, or by that of what it overrides; inside, a name that says it all needs no more."""
     assert not [label for label, value in offered() if not inspect.getdoc(value)]
+
+
+MARKDOWN = [path for path in PROSE if path.suffix == ".md"]
+PLAIN_WORDS = {
+    *[
+        "above",
+        "all",
+        "blocks",
+        "case",
+        "coordinate",
+        "first",
+        "for",
+        "have",
+        "in",
+        "of",
+        "on",
+        "one",
+        "privacy",
+        "pure",
+        "the",
+        "two",
+        "where",
+        "worst",
+    ]
+}
+"""Of the table of formulations, those that are none."""
+
+COMMANDS: Any = typer.main.get_command(app)
+
+
+def options_of(name: str) -> set[str]:
+    """Return the options of a command."""
+    return {each for option in COMMANDS.commands[name].params for each in option.opts} | {"--help"}
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_and_options_that_prose_quotes_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    quoted = re.findall(r"`dualmech ([a-z]\w*)([^`\n]*)", text)
+    fenced = re.findall(r"^(?:\$ )?dualmech ([a-z]\w*)(.*)", "\n".join(FENCE.findall(text)), re.MULTILINE)
+    for name, rest in quoted + fenced:
+        assert name in COMMANDS.commands, name
+        assert {*re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)} <= options_of(name), f"{name}{rest}"
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
+def test_methods_and_options_that_pages_quote_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    known = set().union(*map(options_of, COMMANDS.commands)) | {"--version"}
+    assert {*re.findall(r"`(--[a-z][\w-]*)", text)} <= known
+    assert {*re.findall(r'method="(\w+)"', text)} <= {*own.BUILT_IN, *eigen.METHODS}
+
+
+def test_formulations_that_prose_quotes_exist(cases: list[ConformanceCase]) -> None:
+    """Those of one family on its page, and in the table of `reference.formulate` no others than there are."""
+    by_family: dict[str, set[str]] = {}
+    for case in cases:
+        problem = case.make()
+        by_family.setdefault(family_of(problem).name, set()).update(reference.formulations(problem))
+    by_family["weighting"] |= {
+        *reference.formulations(dm.QueryWeighting(dm.workloads.identity(2), np.eye(2), privacy="pure"))
+    }
+    known = set().union(*by_family.values())
+    for path in MARKDOWN:
+        text = path.read_text(encoding="utf-8")
+        assert {*re.findall(r'formulation="(\w+)"', text)} <= known, path.name
+        for stated in re.findall(r"`reference` states ((?:`\w+`(?:, | and )?)+)", text):
+            assert {*re.findall(r"\w+", stated)} - {"and"} <= by_family.get(path.stem, known), path.name
+    table = str(inspect.getdoc(reference.formulate)).split("=\n")[2]
+    listed = {word for line in table.splitlines() for word in re.findall(r"\b[a-z_]+\b", line[37:72])}
+    assert known == listed - PLAIN_WORDS
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
+def test_keys_of_files_that_pages_show_exist(path: Path) -> None:
+    for block in re.findall(r"^```toml\n(.*?)^```$", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        shown = tomllib.loads(block)
+        assert {*shown} <= {*grid.KEYS} or {*shown} <= {*specification.KEYS}
+        assert {key for table in shown.get("tables", []) for key in table} <= {*specification.TABLE_KEYS}
+
+
+def test_all_keys_of_a_specification_are_described() -> None:
+    text = (DOCS / "formats.md").read_text(encoding="utf-8")
+    section = text.partition("## Specification")[2].partition("\n## ")[0]
+    named = {word for quoted in re.findall(r"`([^`]+)`", section) for word in re.findall(r"[a-z]+", quoted)}
+    assert {*specification.KEYS, *specification.TABLE_KEYS} <= named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,74 @@ class TestWhatIsDrawn:
         drawn = dm.plots.comparison({"a": answer, "b": answer.mechanism.scaled(7.0)}, SUMS)
         first, last = (line.get_ydata() for line in drawn.get_lines())
         np.testing.assert_allclose(first, last)
+
+    def test_a_flat_profile_reads_as_flat(self, answer: Any) -> None:
+        for found in (answer, fast.solve(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=1)))):
+            drawn, largest = dm.plots.profile(found), found.mechanism.profile.max()
+            low, high = drawn.get_ylim()
+            assert low == 0 and 1.1 * largest < high < 1.3 * largest
+            assert drawn.get_ylabel() == "squared privacy cost, twice rho"
+            assert all(tick == int(tick) for tick in drawn.get_xticks())
+        assert drawn.get_xlabel() == "kinds of neighbours, dearest first" and drawn.get_lines()[0].get_marker() == "o"
+
+    def test_what_no_neighbour_changes_has_no_noise(self) -> None:
+        tables = dm.workloads.union({"a": 4, "b": 2}, {"all": [], "cells": ["a", "b"], "one": ["a"]})
+        exact = fast.solve(dm.FitnessForUse(tables, neighbours="replace", geometry="blocks"))
+        for correlation in (False, True):
+            (image,) = dm.plots.covariance(exact, correlation=correlation).get_images()
+            assert not image.get_array()[0].any() and image.get_array()[1, 1] > 0
+        drawn = dm.plots.variances(exact)
+        assert drawn.collections[0].get_offsets()[0, 1] == 0 and len(drawn.get_lines()[0].get_xdata()) == 2
+
+    def test_a_picture_says_what_it_shows(self, answer: Any) -> None:
+        noise = {"best": answer}
+        drawn = {
+            "covariance of the noise on the answers": dm.plots.covariance(answer),
+            "correlation of the noise on the answers": dm.plots.covariance(answer, correlation=True),
+            "variance of each query, and its target": dm.plots.variances(answer),
+            "privacy cost of all neighbours": dm.plots.profile(answer),
+            "continuous Gaussian noise, exactly": dm.plots.tradeoff(answer),
+            "both sides of the gap, by the steps of the solver": dm.plots.convergence(answer),
+            "where 95 % of the noise lies": dm.plots.ellipses(noise, SUMS),
+            "standard deviations at the same privacy": dm.plots.comparison(noise, SUMS),
+        }
+        for title, axes in drawn.items():
+            assert axes.get_title() == title and axes.get_xlabel() and axes.get_ylabel()
+
+    @pytest.mark.parametrize("kind", ["covariance", "variances", "profile", "tradeoff", "convergence", "comparison"])
+    def test_nothing_is_cut_or_lies_on_something_else(self, kind: str, answer: Any) -> None:
+        axes = dm.plots.comparison({"best": answer}, SUMS) if kind == "comparison" else getattr(dm.plots, kind)(answer)
+        figure = axes.figure
+        figure.draw_without_rendering()
+        inside, renderer = figure.bbox, figure._get_renderer()
+        for each in figure.axes:
+            box = each.get_tightbbox(renderer)
+            assert inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+        for axis in (axes.xaxis, axes.yaxis):
+            boxes = [label.get_window_extent(renderer) for label in axis.get_ticklabels() if label.get_text()]
+            assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+        for legend in figure.legends:
+            assert legend.get_window_extent(renderer).y1 <= axes.get_tightbbox(renderer).y0 + 1
+
+    def test_a_plan_is_drawn_as_it_says(self, tmp_path: Path) -> None:
+        table = {"name": "ages", "ask": {"age": "values"}, "margin": 9}
+        asked = dm.Specification.of({"attributes": {"age": {"from": 1, "to": 9}}, "tables": [table]})
+        plan = asked.planned(fast.solve(asked.problem()))
+        plan.save(tmp_path / "plan.npz")
+        released = dm.plan_release(plan)
+        for given in (plan, released, dm.load(tmp_path / "plan.npz")):
+            drawn = dm.plots.tradeoff(given)
+            assert drawn.get_lines()[1].get_ydata()[0] == released.epsilon(1e-9)
+            assert drawn.get_title() == "a release's discrete noise: what rho implies"
+            (text,) = drawn.figure.legends[0].get_texts()
+            assert text.get_text() == f"as it is: epsilon = {released.epsilon(1e-9):.6g}"
+        assert f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09" in "".join(released.lines())
+        mechanism = dm.plots.tradeoff(plan.mechanism)
+        assert mechanism.get_lines()[1].get_ydata()[0] == plan.mechanism.epsilon(1e-9) < released.epsilon(1e-9)
+        assert mechanism.get_title() == "continuous Gaussian noise, exactly"
+        (row,) = dm.crosscheck.curve(plan, rhos=[float(released.rho)])
+        assert row["epsilon"] == pytest.approx(released.epsilon(1e-9))
+        assert dm.plots.covariance(released) and dm.plots.profile(released) and dm.plots.variances(released)
 
     def test_given_axes_are_used(self, answer: Any) -> None:
         axes = dm.plots.profile(answer)

@@ -13,7 +13,7 @@ import scipy.special
 
 import dualmech as dm
 from dualmech import accounting, fast
-from dualmech.publishing.plans import rounded_up
+from dualmech.display import rounded_up
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.release import plan
 from dualmech.publishing.statement import digest

@@ -6,12 +6,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast
+from dualmech.solution import retold
 
 ATTRIBUTES: dict[str, Any] = {"age": {"from": 17, "to": 24}, "sex": {"labels": ["f", "m"]}}
 
@@ -118,3 +120,91 @@ def test_two_records_of_a_person_hide_one_that_is_replaced() -> None:
         noise.query_matrix, noise.covariance(), neighbours=dm.neighbours.replace_one(5)
     )
     assert replaced.squared_privacy_cost <= noise.squared_privacy_cost
+
+
+TOTAL = {"name": "all", "ask": {"sex": "total"}, "margin": 0}
+SOME = {"name": "some", "ask": {"age": ["17..20", "17..24"], "sex": "values"}, "variance": 9.0}
+
+
+def counted(generator: np.random.Generator, asked: dm.Specification, records: int) -> Any:
+    codes = np.stack([generator.integers(0, size, records) for size in asked.schema.shape], axis=1)
+    return dm.records.count(codes, dm.workloads.marginals([*asked.schema.shape], ways=2))
+
+
+class TestWhatNoNeighbourChanges:
+    @pytest.mark.parametrize("others", [{}, {"rho": "1/20"}, {"neighbours": "replace:2"}], ids=str)
+    @pytest.mark.parametrize("tables", [(AGES, SEXES, TOTAL), (SEXES, TOTAL), (AGES, SOME, TOTAL)], ids=len)
+    def test_is_published_as_whole_numbers_at_no_cost(
+        self, tables: Any, others: dict[str, Any], tmp_path: Path
+    ) -> None:
+        asked = specified(*tables, **{"neighbours": "replace"} | others)
+        answer = asked.planned(fast.solve(asked.problem()))
+        with_noise = specified(*tables[:-1], **{"neighbours": "replace"} | others)
+        alone = fast.solve(with_noise.problem()).certificate.interval
+        low, high = answer.certificate.interval
+        assert low <= alone[1] and alone[0] <= high
+        planned = dm.plan_release(answer)
+        assert not planned.margins("all").any() and not planned.margins("all", simultaneous=True).any()
+        assert any("all: exact (1 row, asked 0)" in line for line in planned.lines())
+        for records in (1, 3, 12_345):
+            released = dm.release(answer, counted(np.random.default_rng(records), asked, records))
+            assert [*released.rows("all")[1]] == [("any sex", records, 0.0, records, records)]
+            for name in released.tables:
+                known = released.unmoved(name)
+                assert np.all(released.estimates(name)[known] == records)
+                assert np.array_equal(known, released.variances(name) == 0)
+            assert released.unmoved(released.tables[0]).sum() == (tables[0] is AGES)
+            assert planned.rho >= released.drawn.squared_privacy_cost / 2
+        folder = tmp_path / "tables"
+        released.write(folder)
+        (path,) = folder.glob("*all.csv")
+        assert path.read_text().splitlines()[1] == "any sex,12345,0,12345,12345"
+        assert "| all | 1 | exact | 0 |" in (folder / "STATEMENT.md").read_text()
+
+    def test_a_matrix_publishes_it_as_well(self) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(5), neighbours="replace", geometry="dense"))
+        released = dm.release(answer, [3, 0, 1, 7, 2])
+        (table,) = released.tables
+        assert released.unmoved(table).tolist() == [False] * 4 + [True]
+        assert released.estimates(table)[-1] == 13 and released.margins(table)[-1] == 0
+
+    @pytest.mark.parametrize(
+        ("tables", "neighbours", "told"),
+        [
+            ((SEXES, TOTAL), "add-remove", "margin and variance of 'all' must be positive.*add or remove"),
+            ((SEXES, TOTAL), "contributions:age:1:2", "'all' must be positive"),
+            ((AGES | {"margin": 0}, SEXES), "replace", "'ages' must be positive.*are published exactly whatever"),
+            ((AGES, SEXES | {"variance": 0.0}), "replace", "'sexes' must be positive"),
+            ((AGES | {"margin": -1}, SEXES), "replace", "margin of 'ages' must be"),
+        ],
+    )
+    def test_of_anything_else_margin_0_is_refused_by_name(self, tables: Any, neighbours: str, told: str) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
+            specified(*tables, neighbours=neighbours)
+
+    def test_hard_limits_and_files_keep_it(self, tmp_path: Path) -> None:
+        asked = specified(AGES | {"hard": True}, SEXES, TOTAL | {"hard": True}, neighbours="replace", rho="1/4")
+        assert asked.exact == {"all"} and set(asked.caps) == {"ages"} and set(asked.targets) == {"sexes", "all"}
+        assert dm.Specification.of_json(asked.to_json()).exact == {"all"}
+        with pytest.raises(dm.errors.InvalidInputError, match="must not all be hard"):
+            specified(AGES | {"hard": True}, TOTAL, neighbours="replace", rho="1/4")
+
+
+class TestOneNumber:
+    def test_a_plan_says_the_rho_that_it_keeps(self, tmp_path: Path) -> None:
+        """Whatever a machine's rounding makes of the noise: a change of some 1e-9 changes no number of it."""
+        asked = specified(AGES, SEXES)
+        answer = asked.planned(fast.solve(asked.problem()))
+        answer.save(tmp_path / "plan.npz")
+        assert answer.asked is not None
+        kept = Fraction(str(answer.asked.rho))
+        told = dm.plan_release(answer).lines()
+        for factor in (1 - 1e-9, 1.0, 1 + 1e-9):
+            moved = retold(dm.load(tmp_path / "plan.npz"), primal=answer.primal.scaled(factor))
+            planned = dm.plan_release(moved)
+            assert planned.rho == kept and planned.lines() == told
+            assert kept * Fraction(99999, 100000) < planned.drawn.squared_privacy_cost / 2 < kept
+
+    def test_what_was_to_be_spent_is_said(self) -> None:
+        asked = specified(AGES, SEXES, rho="1/10")
+        assert dm.plan_release(asked.planned(fast.solve(asked.problem()))).rho == Fraction(1, 10)
