@@ -250,7 +250,18 @@ ProductQuery = Mapping[int, tuple[Array, Array]]
 class BlockNoise:
     """Noise on the blocks of tables; the parameters are those of `BlockMechanism`."""
 
-    __slots__ = ("costs", "domain", "symmetries", "known", "moved", "neighbours", "pieces", "rounding", "workload")
+    __slots__ = (
+        "costs",
+        "domain",
+        "symmetries",
+        "known",
+        "largest",
+        "moved",
+        "neighbours",
+        "pieces",
+        "rounding",
+        "workload",
+    )
 
     domain: Domain
     symmetries: tuple[AttributeSymmetry, ...]
@@ -258,6 +269,7 @@ class BlockNoise:
     moved: NeighbourMoves
     pieces: dict[Key, Piece]
     costs: Array  # of each orbit of neighbours
+    largest: float  # variance of what is released of a block
     workload: UnionWorkload | MarginalWorkload | None
     known: Mapping[str, tuple[Parts, ...]]  # what the tables of a union ask of each attribute, by name
 
@@ -293,6 +305,7 @@ class BlockNoise:
     ) -> None:
         self.domain, self.symmetries, self.neighbours, self.moved = domain, symmetries, neighbours, moved
         self.pieces, self.workload, self.known = pieces, workload, known or {}
+        self.largest = max((float(np.diagonal(piece.covariance).max()) for piece in pieces.values()), default=0.0)
         self.costs, self.rounding = np.zeros(moved.count), np.zeros(moved.count)
         for piece in pieces.values():
             np.add.at(self.costs, piece.orbits, piece.costs)
@@ -455,7 +468,7 @@ class BlockNoise:
             spread, wide = moved @ piece.covariance, sizes @ np.abs(piece.covariance)
             found[orbits] += np.einsum("jk,jk->j", spread, moved) / piece.copies
             off[orbits] += piece.unit * np.einsum("jk,jk->j", wide, sizes) / piece.copies
-        return require_told(found, off)
+        return require_told(found, off, self.largest)
 
     def _product_query(self, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> ProductQuery:
         """Return what a query is made of; refuse it where a part is not measured."""
@@ -477,7 +490,7 @@ class BlockNoise:
 
     def _variance(self, query: ProductQuery) -> float:
         found, off = self._covariance(query, query)
-        return float(require_told(np.array([found]), np.array([off]))[0])
+        return float(require_told(np.array([found]), np.array([off]), self.largest)[0])
 
     def _covariance(self, first: ProductQuery, second: ProductQuery) -> Judged:
         """Return the covariance of two queries, and what it may be off by, absolute."""

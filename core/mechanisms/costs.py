@@ -175,14 +175,14 @@ NOTHING = 1e-20
 """Share of the largest variance that may stand in an answer below which there is none: the answer is exact."""
 
 
-def require_told(variances: Array, off: Array) -> Array:
+def require_told(variances: Array, off: Array, noise: float = 0.0) -> Array:
     """Return variances that may be off by so much, absolute, as far as they can be told.
 
     A variance is off by at most `LEAST_TOLD` of it, or it is rounded up: by a hundredth of it at most, and `FAINT` of
-    the largest. Others are refused.
+    the largest, or of that of the `noise` that it is made of. Others are refused.
     """
     told = off <= LEAST_TOLD * variances
-    faint = ~told & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=0.0))
+    faint = ~told & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=noise))
     if not np.all(told | faint | (off == 0)):
         worst = int(np.argmin(told | faint | (off == 0)))
         raise InvalidInputError(
