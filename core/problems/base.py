@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 import numpy as np
 
 from dualmech import linalg, validate
-from dualmech.certificate import Certificate
+from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, Index
@@ -316,6 +316,23 @@ def share_of(problem: OnGeometry, tol: float) -> float:
 
 
 # Mechanisms from noise on a geometry.
+
+
+def mechanism_within(problem: OnGeometry[Any, Any], point: Any, cost: float) -> Any:
+    """Return the mechanism with this noise, or so little more of it that no rounding hides a cost above what is given.
+
+    What was to be spent is then what its privacy is said to be, if the noise is feasible.
+    """
+    geometry, forms = problem.geometry, problem.geometry.forms(point)
+    spent = np.inf if forms is None else forms.cost * (1 + forms.cost_rounding)
+    found = OnGeometry.mechanism(problem, geometry.divide(point, cost / spent) if _rounded(spent, cost) else point)
+    while _rounded(spent := found.squared_privacy_cost, cost):
+        found = found.scaled(spent / cost * (1 + 4 * linalg.EPS))
+    return found
+
+
+def _rounded(spent: float, cost: float) -> bool:
+    return cost < spent <= cost * (1 + FEASIBLE)
 
 
 def mechanism_of(geometry: Geometry, point: object) -> GaussianPrivacy:

@@ -23,7 +23,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import as_matrix
 from dualmech.mechanisms.privacy import SPENT
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import OnGeometry
+from dualmech.problems.base import OnGeometry, mechanism_within
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -218,6 +218,9 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
     def geometry(self) -> Any:
         """How noise is evaluated, shared with the accuracy-first problem."""
         return self.accuracy_first.geometry
+
+    def mechanism(self, primal: object) -> Any:
+        return mechanism_within(self, self.geometry.point(primal), self.cost)
 
     @with_reasons
     def certify(self, primal: object, dual: object) -> Certificate:

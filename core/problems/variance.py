@@ -17,7 +17,7 @@ from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import OnGeometry
+from dualmech.problems.base import OnGeometry, mechanism_within
 from dualmech.problems.fitness import costs_exceeding, scale_to_cost
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -141,8 +141,8 @@ class TotalVariance(OnGeometry[VarianceDual]):
 
     def mechanism(self, primal: object, cost: float = 1.0) -> Any:
         """Return the mechanism with this noise, divided by a squared privacy cost."""
-        point = self.geometry.point(primal)
-        return OnGeometry.mechanism(self, self.geometry.divide(point, validate.positive_number(cost=cost)))
+        allowed = validate.positive_number(cost=cost)
+        return mechanism_within(self, self.geometry.divide(self.geometry.point(primal), allowed), allowed)
 
     def prices(self, dual: object) -> Array:
         """Return each query's, or table's, share of the total variance, ``w_j · variance_j / Σ_l w_l · variance_l``.

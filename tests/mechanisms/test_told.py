@@ -211,6 +211,25 @@ def test_no_cost_is_told_too_small(make: Any, seed: int) -> None:
         assert mechanism.squared_privacy_cost <= true * (1 + mpmath.mpf(1e-6))
 
 
+@pytest.mark.parametrize(
+    "workload",
+    [
+        dm.workloads.prefix(16),
+        dm.workloads.random_range(20, 50, rng=0),
+        dm.workloads.marginals({"a": 3, "b": 4}, ways=(1, 2)),
+        dm.workloads.union({"age": 8, "sex": 2}, {"ages": {"age": dm.workloads.prefix(8)}, "sexes": ["sex"]}),
+        dm.workloads.kron(dm.workloads.prefix(4), dm.workloads.prefix(5)),
+        dm.workloads.prefix(300),
+    ],
+    ids=["dense", "ranges", "marginals", "union", "product", "stream"],
+)
+@pytest.mark.parametrize("family", [lambda asked: dm.PrivacyFirst(asked, 1.0, cost=1.0), dm.TotalVariance])
+def test_what_was_to_be_spent_is_what_is_said_to_be(workload: dm.Workload, family: Any) -> None:
+    """A cost that is above it by rounding alone would be printed as 0.500001 where 0.5 was asked."""
+    mechanism = fast.solve(family(workload)).mechanism
+    assert 1 - 1e-9 <= mechanism.squared_privacy_cost <= 1
+
+
 @given(seed=st.integers(0, 10**6), times=st.integers(1, 3), separation=st.integers(1, 3))
 def test_no_participation_is_told_too_cheap(seed: int, times: int, separation: int) -> None:
     rng = np.random.default_rng(seed)
