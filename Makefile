@@ -59,9 +59,16 @@ test-lowest: $(bin)/python
 	$(bin)/python -c '$(lowest)' > $(abspath $(VENV)-lowest.txt)
 	PIP_CONSTRAINT=$(abspath $(VENV)-lowest.txt) $(MAKE) test VENV=$(VENV)-lowest
 
-# What would fill the memory fails instead.
+# Slow tests in parts, each of 20 minutes at most on two cores: `make test-slow PART=papers`. What would fill the memory fails.
+slow_judge := tests/geometry tests/mechanisms tests/problems tests/proofs tests/publishing tests/reference tests/workloads
+slow_papers := tests/papers
+slow_random := tests/house/test_hostile.py tests/house/test_metamorphic.py tests/house/test_soak.py
+slow_claims := tests/house/test_claims.py
+PARTS := judge papers random claims
+PART ?= $(PARTS)
+
 test-slow: install
-	ulimit -v 12000000; $(bin)/python -m pytest -m slow $(ARGS)
+	ulimit -v 12000000; $(bin)/python -m pytest -m slow $(foreach part,$(PART),$(slow_$(part))) $(ARGS)
 
 test-anywhere: install
 	$(bin)/python tests/anywhere.py $(ARGS)
