@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -72,7 +72,7 @@ def _frozen(array: Any, small: bool) -> Any:
         array.flags.writeable = False
         return array
     if small or not (array.flags.c_contiguous or array.flags.f_contiguous):
-        order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+        order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
         return np.frombuffer(array.tobytes(order=order), dtype=array.dtype).reshape(array.shape, order=order)
     array.flags.writeable = False
     return np.asarray(memoryview(array).toreadonly())

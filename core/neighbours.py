@@ -506,10 +506,13 @@ class Contributions(Relation):
         return float(self.members) ** 2 * self.groups
 
     def contains(self, other: Relation) -> bool:
-        alike = (
-            isinstance(validate.instance(Relation, other=other), Contributions) and self.attribute == other.attribute
+        validate.instance(Relation, other=other)
+        return (
+            isinstance(other, Contributions)
+            and self.attribute == other.attribute
+            and self.groups >= other.groups
+            and self.members >= other.members
         )
-        return alike and self.groups >= other.groups and self.members >= other.members
 
     @property
     def words(self) -> str:

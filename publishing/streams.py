@@ -189,7 +189,7 @@ class DrawnStream:
             raise InvalidInputError(UNEVEN)
         if not float(self.squared_privacy_cost) <= self.given.squared_privacy_cost:
             raise InvalidInputError(UNEVEN)
-        self._cells(self._precision((-1.0) ** np.arange(self.given.cells)))
+        self._cells(self._precision(np.where(np.arange(self.given.cells) % 2, -1.0, 1.0)))
 
 
 UNEVEN = "mechanism must have more even weights, or fewer steps, for its sums to be drawn in whole numbers"

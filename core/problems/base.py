@@ -318,7 +318,7 @@ def share_of(problem: OnGeometry, tol: float) -> float:
 # Mechanisms from noise on a geometry.
 
 
-def mechanism_within(problem: OnGeometry[Any, Any], point: Any, cost: float) -> Any:
+def mechanism_within(problem: OnGeometry[Any], point: Any, cost: float) -> Any:
     """Return the mechanism with this noise, or so little more of it that no rounding hides a cost above what is given.
 
     What was to be spent is then what its privacy is said to be, if the noise is feasible.

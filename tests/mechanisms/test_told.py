@@ -74,7 +74,7 @@ def causal(rng: np.random.Generator, spread: float) -> tuple[Any, Exact]:
 
 def marginals(rng: np.random.Generator, spread: float) -> tuple[Any, Exact]:
     domain = dm.Domain({"a": 2, "b": 3})
-    levels = {axes: float(uneven(rng, (), spread)) for axes in ((), (0,), (1,), (0, 1))}
+    levels: dict[tuple[int, ...], float] = {axes: float(uneven(rng, (), spread)) for axes in ((), (0,), (1,), (0, 1))}
     total = mpmath.zeros(6)
     for axes, level in levels.items():
         parts = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -73,7 +74,7 @@ class TestDrawnStream:
         made = 0
         for seed in range(8):
             rng = np.random.default_rng(seed)
-            workload = [dm.workloads.prefix, dm.workloads.all_range][seed % 2](count)
+            workload: Any = [dm.workloads.prefix, dm.workloads.all_range][seed % 2](count)
             first, second = 10.0 ** rng.uniform(-6, 6, (2, count))
             mechanism = StreamMechanism(workload, first, second)
             with mpmath.workdps(120), contextlib.suppress(dm.errors.InvalidInputError):
