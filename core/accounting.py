@@ -256,7 +256,7 @@ def normal_quantile(level: float, count: int = 1) -> float:
     Examples
     --------
     >>> round(normal_quantile(0.95), 6), round(normal_quantile(0.95, count=1000), 6)
-    (1.959964, 4.050036)
+    (1.959964, 4.049661)
     """
     share = math.log(validate.probability(level=level)) / validate.size(count=count)
     # The probability or what is left to 1, whichever is small, keeps its digits.
