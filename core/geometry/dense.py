@@ -200,7 +200,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         if not np.any(moves):
             raise InvalidInputError(UNMOVED)
         unmoved = np.zeros((0, len(chosen))) if checked is None else unmoved_directions(moves)
-        mismatch = mismatch_of(dense, chosen, representation)
+        mismatch = _mismatch(dense, chosen, representation)
         inverse = chosen.T if basis is None else np.linalg.pinv(chosen)
         leverage = np.abs(inverse).sum(axis=0)
         return cls(workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, leverage, extra)
@@ -430,7 +430,7 @@ def _spread(rows: Matrix, covariance: Array) -> tuple[Array, Array]:
     return spread, np.einsum("jk,jk->j", spread, rows)
 
 
-def mismatch_of(dense: Array, basis: Array, representation: Array) -> Array:
+def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
     """Return the largest entry of each row of ``|W - L B|``, rounding included; nothing where B is the identity."""
     if linalg.is_identity(basis):
         return np.zeros(len(dense))

@@ -11,7 +11,7 @@ import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.dense import mismatch_of, row_variances
+from dualmech.geometry.dense import row_variances
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
 from dualmech.mechanisms import costs
@@ -23,7 +23,7 @@ from dualmech.workloads.base import Workload, check_workload, same_content
 
 MOST_PROVEN = 2**20  # terms in a workload times the rows up to which variances are proven
 
-CHUNK = 64  # queries whose variances are proven together, where there are more terms
+CHUNK = 4096  # queries whose variances are proven together, where there are more terms
 
 CLEAR = 1e-4  # least singular value, next to the largest, at which variances of dependent rows keep eight digits
 
@@ -226,14 +226,22 @@ class NoisyQueries:
         return found
 
     def _variances(self, workload: Workload, coordinates: Matrix) -> tuple[Array, Array]:
-        """Return the variances (m,) as doubles have them, and what they may be off by."""
-        rows, mismatch, leverage = self.independent_rows, np.zeros(workload.shape[0]), np.zeros(self.rank)
+        """Return the variances (m,) as doubles have them, and what they may be off by.
+
+        With the residual ``R = W - L B`` the true rows are ``L + R B⁺``: deviations are off by ``‖R_j‖ ‖B⁺ Σ^½‖``.
+        """
+        rows, noise, nothing = self.independent_rows, self._independent_noise, np.zeros(self.rank)
+        found, off = row_variances(coordinates, noise, np.zeros(workload.shape[0]), nothing)
+        found = np.maximum(found, 0.0)  # where an answer is exact, rounding may leave a little less than 0
         if not linalg.is_identity(rows):
-            mismatch = mismatch_of(workload.dense(), rows, coordinates)
-            leverage = np.abs(np.linalg.pinv(rows)).sum(axis=0)
-        found, off = row_variances(coordinates, self._independent_noise, mismatch, leverage)
-        # Where an answer is exact, rounding may leave a little less than 0.
-        return np.maximum(found, 0.0), off
+            missed = np.linalg.norm(workload.dense() - coordinates @ rows, axis=1)
+            missed += (self.rank + 2) * linalg.EPS * np.linalg.norm(np.abs(coordinates) @ np.abs(rows), axis=1)
+            triangle = scipy.linalg.qr(rows.T, mode="r", check_finite=False)[0][: self.rank]
+            half = scipy.linalg.solve_triangular(triangle, noise, trans="T", check_finite=False)
+            both = scipy.linalg.solve_triangular(triangle, half.T, trans="T", check_finite=False)
+            missed *= np.sqrt(np.linalg.norm(both))
+            off += (2 * np.sqrt(found) + missed) * missed
+        return found, off
 
     def _require_clear(self) -> None:
         """Refuse variances that nothing proves, unless dependent rows are far from more of them."""
