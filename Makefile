@@ -59,7 +59,7 @@ test-lowest: $(bin)/python
 	$(bin)/python -c '$(lowest)' > $(abspath $(VENV)-lowest.txt)
 	PIP_CONSTRAINT=$(abspath $(VENV)-lowest.txt) $(MAKE) test VENV=$(VENV)-lowest
 
-# Slow tests in parts, each of 20 minutes at most on two cores: `make test-slow PART=papers`. What would fill the memory fails.
+# Slow tests, all or in parts: `make test-slow PART=papers`. What would fill the memory fails instead.
 slow_judge := tests/geometry tests/mechanisms tests/problems tests/proofs tests/publishing tests/reference tests/workloads
 slow_papers := tests/papers
 slow_random := tests/house/test_hostile.py tests/house/test_metamorphic.py tests/house/test_soak.py
