@@ -101,11 +101,15 @@ class IndependentForm:
 class NoisyQueries:
     """``x ↦ B x + N(0, Σ)``: the base of `LinearGaussianMechanism`, where the parameters are described."""
 
-    __slots__ = ("_covariance", "_exact", "_form", "_reduced", "_profile", "independent", "neighbours", "query_matrix")
+    __slots__ = (
+        *("_clear", "_covariance", "_exact", "_form", "_reduced", "_profile"),
+        *("independent", "neighbours", "query_matrix"),
+    )
 
     query_matrix: Array
     neighbours: Matrix | None
     independent: bool
+    _clear: bool | None
     _form: StandardForm | None
     _reduced: IndependentForm | None
 
@@ -116,7 +120,7 @@ class NoisyQueries:
         self.query_matrix = queries
         self.neighbours = as_neighbour_matrix(neighbours, queries.shape[1])
         self._covariance = noise
-        self._form, self._reduced = None, None
+        self._form, self._reduced, self._clear = None, None, None
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         self._exact = self.independent and len(queries) > 0 and linalg.is_singular(noise)
         self._profile = freeze(costs.profile(noise, queries, self.neighbours))
@@ -191,17 +195,20 @@ class NoisyQueries:
 
         A workload ``W = L B`` is answered by ``L (B x + noise)`` with covariance ``L Σ L'``. Where rows of B
         depend on one another, L is that of generalised least squares. The diagonal is as accurate as `variances`; other
-        entries are, next to the two of the diagonal.
+        entries are, next to the two of the diagonal. Refused where `variances` are.
         """
         if workload is None:
             return self._covariance
         coordinates = self.represent(workload)
         product = coordinates @ self._independent_noise @ coordinates.T
         found = np.asarray((product + product.T) / 2)
-        if not np.all(self._variances(workload, coordinates)[1] <= LEAST_TOLD * np.diagonal(found)):
-            proven = self._proven(costs.proven_covariance, workload.dense())
-            found = found if proven is None else proven
-        return found
+        variances, off = self._variances(workload, coordinates)
+        if np.all(off <= LEAST_TOLD * variances):
+            return found
+        proven = self._proven(costs.proven_covariance, workload.dense())
+        if proven is None:
+            self._require_clear()
+        return found if proven is None else proven
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of each answer to a workload (m,); a query outside the row space is refused.
@@ -213,8 +220,6 @@ class NoisyQueries:
             proven = self._proven(costs.proven_variances, workload.dense())
             if proven is not None:
                 return proven
-            self._require_clear()
-            return self._variances(workload, coordinates)[0]
         found, off = self._variances(workload, coordinates)
         rough = np.flatnonzero(~(off <= LEAST_TOLD * found))
         for some in np.split(rough, range(CHUNK, len(rough), CHUNK)):
@@ -241,13 +246,21 @@ class NoisyQueries:
             both = scipy.linalg.solve_triangular(triangle, half.T, trans="T", check_finite=False)
             missed *= np.sqrt(np.linalg.norm(both))
             off += (2 * np.sqrt(found) + missed) * missed
-        return found, off
+        return found, off if self.independent or self._is_clear else np.full(len(off), np.inf)
+
+    @property
+    def _is_clear(self) -> bool:
+        """Whether dependent rows are proven to be so, and they and their noise are far from more of that."""
+        if self._clear is None:
+            self._clear = self._form is not None and _is_clear(self.query_matrix, self._covariance, self._form)
+        return self._clear
 
     def _require_clear(self) -> None:
         """Refuse variances that nothing proves, unless dependent rows are far from more of them."""
-        if self._form is None or not _is_clear(self.query_matrix, self._covariance, self._form):
+        if self.independent or not self._is_clear:
             raise InvalidInputError(
-                "workload has variances that cannot be told from rounding: rows of the mechanism hardly differ"
+                "workload has variances that cannot be told from rounding: rows of the mechanism hardly differ, or are "
+                "exact up to rounding alone"
             )
 
     def _proven(self, function: Any, asked: Array) -> Array | None:
@@ -337,7 +350,7 @@ def in_few_digits(rows: Array) -> Array:
 
 
 def _is_clear(queries: Array, covariance: Array, form: StandardForm) -> bool:
-    """Whether dependent rows are proven to be so, and they and their noise are far from more of that."""
+    """Whether rows are proven to be dependent, and they and their noise are far from more of that."""
     units = np.sqrt(np.diagonal(covariance))
     spectrum = np.linalg.eigvalsh(covariance / units / units[:, None])
     sizes = linalg.singular_values(form.queries)

@@ -206,15 +206,16 @@ class StreamMechanism(SteppedMechanism):
         """Return the covariance of the answers to a workload (m, m), by default of the cells.
 
         Raises `InvalidInputError` for too many steps, and where rounding of the noise on the cells may hide more than
-        1e-6 of an answer's.
+        1e-6 of the deviations of two answers, multiplied.
         """
-        found = super().covariance(workload)
+        covariance = super().covariance(workload)
         if workload is not None:
-            rows = abs(workload.matrix)
-            sizes = rows @ np.abs(self.dense().covariance())
-            off = (ACCURACY + self._stream.rounding) * np.asarray((rows @ sizes.T).diagonal())
-            require_told(np.diagonal(found), off)
-        return found
+            rows, deviations = abs(workload.matrix), np.sqrt(np.diagonal(covariance))
+            off = (ACCURACY + self._stream.rounding) * to_dense(rows @ (rows @ np.abs(self.dense().covariance())).T)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                relative = np.where(off > 0, off / np.outer(deviations, deviations), 0.0)
+            require_told(np.ones(len(off)), relative.max(axis=1, initial=0.0))
+        return covariance
 
     def as_targets(self, workload: Workload) -> Array:
         """Return the variances of a workload's queries, without a matrix of the noise; see `GaussianPrivacy`."""

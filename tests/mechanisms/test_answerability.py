@@ -86,7 +86,12 @@ class TestStandardForm:
         queries = rng.standard_normal((int(rng.integers(cells + 1, 2 * cells + 2)), cells))
         factor = rng.standard_normal((len(queries), int(rng.integers(1, len(queries) + 1))))
         mechanism = dm.LinearGaussianMechanism(queries, factor @ factor.T)
-        found = mechanism.covariance(dm.workloads.identity(cells))
+        try:
+            found = mechanism.covariance(dm.workloads.identity(cells))
+        except dm.errors.InvalidInputError:  # which combinations are exact hangs on rounding
+            with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
+                mechanism.variances(dm.workloads.identity(cells))
+            return
         # The limit of a little noise on everything; from ten times as much, how far that is from the limit.
         noisy = (factor @ factor.T + little * np.eye(len(queries)) for little in (1e-9, 1e-8))
         expected, farther = (np.linalg.inv(queries.T @ np.linalg.solve(each, queries)) for each in noisy)

@@ -152,6 +152,25 @@ def test_variances_of_more_terms_than_are_proven(make: Any, seed: int) -> None:
                 assert abs(both[i, j] - whole[i, j]) <= LEAST_TOLD * mpmath.sqrt(true[i] * true[j])
 
 
+@pytest.mark.parametrize("spread", [0.0, 3.0, 12.0])
+@pytest.mark.parametrize("make", MATRICES)
+@given(seed=st.integers(0, 10**6))
+def test_covariances(make: Any, spread: float, seed: int) -> None:
+    """Each entry, next to the two deviations; on a stream the matrix of the cells is refused where it hides one."""
+    rng = np.random.default_rng(seed)
+    with mpmath.workdps(DIGITS):
+        mechanism, covariance = make(rng, spread)
+        rows = np.vstack([rng.integers(-2, 3, (2, CELLS)) + 0.5, np.ones(CELLS), np.eye(CELLS)])
+        try:
+            told = mechanism.covariance(dm.Workload(rows))
+        except dm.errors.InvalidInputError:
+            assert make is stream and spread
+            return
+        true = exact(rows) * covariance * exact(rows).T
+        for i, j in np.ndindex(told.shape):
+            assert abs(told[i, j] - true[i, j]) <= LEAST_TOLD * mpmath.sqrt(true[i, i] * true[j, j])
+
+
 @pytest.mark.parametrize("make", [marginals, union])
 @given(seed=st.integers(0, 10**6))
 def test_variances_of_tables(make: Any, seed: int) -> None:
@@ -321,8 +340,9 @@ class TestRefused:
 
     def test_rows_that_hardly_differ(self) -> None:
         mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 2.0**-50]], np.eye(2))
-        with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
-            mechanism.variances(dm.Workload([[1.0, 1.0]]))
+        for told in (mechanism.variances, mechanism.covariance):
+            with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
+                told(dm.Workload([[1.0, 1.0]]))
 
     def test_a_query_whose_noise_on_blocks_cancels(self) -> None:
         geometry = Blocks.of(dm.workloads.union({"a": 3}, {"sums": {"a": dm.workloads.prefix(3)}}))
