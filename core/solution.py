@@ -269,9 +269,10 @@ class Solution(Displayed, Generic[Dual, Made]):
         >>> again == answer, again.status.name
         (True, 'CERTIFIED')
         """
-        kind = type(self.problem).__name__
-        if kind not in (known := codec.known_problems()):
-            raise InputTypeError(f"solution must be of one of {', '.join(known)} to be written, got that of a {kind}")
+        if "arguments" not in vars(type(self.problem)):
+            raise InputTypeError(
+                f"problem must declare its own `arguments` to have a file, got a {type(self.problem).__name__}"
+            )
         arrays = codec.pack_answer(self.problem, self.primal, self.dual)
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
         arrays |= codec.pack("asked", self.asked)

@@ -201,7 +201,6 @@ def _asked_neighbours(planned: Planned) -> str:
 
 def digest(workload: object) -> str:
     """Return the SHA-256 of what a workload asks, as its file would hold it."""
-    codec.known_problems()  # which enters all kinds of workloads
     found = hashlib.sha256()
     packed = codec.pack("workload", workload)
     for key in sorted(packed):

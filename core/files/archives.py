@@ -1,4 +1,4 @@
-"""``.npz`` archives with a schema, a version and no pickle, checked before they are read; domains as their arrays."""
+"""``.npz`` archives with a schema, a version and no pickle, checked before they are read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import math
 import os
 import warnings
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from importlib import metadata
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,7 @@ import numpy.typing as npt
 from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError
 from dualmech.files.atomic import atomic_write, check_suffix
 from dualmech.files.reading import FilePath, decoding_errors, errors_naming, opened
-from dualmech.workloads.domain import Axes, Domain
-from dualmech.workloads.schema import Schema
-
-Arrays = dict[str, npt.NDArray[Any]]
+from dualmech.workloads.arrays import Arrays
 
 LARGEST_CONTENTS = 3 * 2**30
 """Bytes of the arrays that are read from, or written to, one compressed file: the largest matrix that a workload
@@ -178,82 +175,3 @@ def _members(path: FilePath) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfil
                 raise FileFormatError(f"{path}: is not a readable .npz file: holds {name!r} twice")
             members[name] = entry
         yield archive, members
-
-
-def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
-    """Return texts as an array; refuse those that an array does not keep unchanged."""
-    for label in labels:
-        # numpy pads texts with NUL characters and takes them off again.
-        if label.endswith("\0"):
-            raise InvalidInputError(f"{argument} must not end in a NUL character, got {label!r}")
-    if len(labels) * max(map(len, labels), default=0) > LARGEST_CONTENTS // 4:
-        # Each takes as much as the longest.
-        raise InvalidInputError(f"{argument} must be shorter or fewer to be written")
-    return np.array(labels, dtype=np.str_)
-
-
-# Domains, and sets of their attributes, as arrays (``docs/schemas.md``).
-
-
-DOMAIN_KEYS = ("domain_names", "domain_sizes", "set_axes", "set_sizes")
-
-DOMAIN_SCHEMA = "domain_schema"  # what values are called, where the domain is a schema
-
-
-def domain_arrays(domain: Domain) -> Arrays:
-    found: Arrays = {
-        "domain_names": as_text_array("domain names", domain.names),
-        "domain_sizes": np.array(domain.shape, dtype=np.int64),
-    }
-    if isinstance(domain, Schema):
-        found[DOMAIN_SCHEMA] = as_text_array("schema", [domain.to_json()])
-    return found
-
-
-def domain_from_arrays(given: Mapping[str, npt.NDArray[np.generic]]) -> Domain | None:
-    """Return the domain that `domain_arrays` described, None where there is none; half of one is refused."""
-    found = [given[key] for key in DOMAIN_KEYS[:2] if key in given]
-    if not found:
-        return None
-    if len(found) == 1 or any(each.ndim != 1 for each in found) or len(found[0]) != len(found[1]):
-        raise InvalidInputError(
-            "a domain needs both workload_domain_names and workload_domain_sizes, one of each per attribute"
-        )
-    plain = Domain(zip(*(each.tolist() for each in found), strict=True))
-    if DOMAIN_SCHEMA not in given:
-        return plain
-    schema = Schema.of_json(str(np.ravel(given[DOMAIN_SCHEMA])[0]))
-    if schema.sizes != plain.sizes:
-        raise InvalidInputError("domain_schema must have the attributes and sizes of the domain")
-    return schema
-
-
-def sets_to_arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
-    """Return the arrays that describe a domain and sets of its attributes: positions, one set after another."""
-    return domain_arrays(domain) | {
-        "set_axes": np.array([axis for axes in sets for axis in axes], dtype=np.int64),
-        "set_sizes": np.array([len(axes) for axes in sets], dtype=np.int64),
-    }
-
-
-def sets_from_arrays(given: Arrays, distinct: bool = True) -> tuple[Domain, list[Axes]]:
-    """Return what `sets_to_arrays` described; `distinct` refuses a set that comes twice.
-
-    Raises `InvalidInputError` or `InputTypeError` for arrays that do not fit together, sets with attributes that
-    the domain does not have, a set twice if not allowed.
-    """
-    domain = domain_from_arrays(given)
-    axes, sizes = given["set_axes"], given["set_sizes"]
-    if domain is None or axes.ndim != 1 or sizes.ndim != 1 or {axes.dtype.kind, sizes.dtype.kind} - {*"iu"}:
-        raise InvalidInputError("set_axes and set_sizes must be one-dimensional arrays of integers")
-    if np.any(sizes < 0) or int(sizes.sum()) != len(axes):
-        raise InvalidInputError(f"set_sizes must be none negative and add up to the {len(axes)} entries of set_axes")
-    ends = np.cumsum(sizes)
-    sets = [tuple(axes[end - size : end].tolist()) for end, size in zip(ends, sizes, strict=True)]
-    count = len(domain.names)
-    for each in sets:
-        if list(each) != sorted(set(each)) or not all(0 <= axis < count for axis in each):
-            raise InvalidInputError(f"sets must hold increasing positions below {count}, got {each}")
-    if distinct and len(set(sets)) < len(sets):
-        raise InvalidInputError("sets must be distinct, got one twice")
-    return domain, sets

@@ -21,10 +21,6 @@ from dualmech import linalg, validate
 from dualmech.errors import DualmechError, FileFormatError, InvalidInputError
 from dualmech.files import csv
 from dualmech.files.archives import (
-    Arrays,
-    as_text_array,
-    domain_arrays,
-    domain_from_arrays,
     listed_names,
     read_archive,
     read_array,
@@ -35,6 +31,7 @@ from dualmech.files.archives import (
 from dualmech.files.atomic import atomic_folder, atomic_write, check_new_folder, check_writable
 from dualmech.files.reading import FilePath, check_path, decoding_errors, errors_naming, opened, opened_lines
 from dualmech.validate import Array
+from dualmech.workloads.arrays import Arrays, as_text_array, domain_arrays, domain_from_arrays
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 
 # Matrix Market text (``.mtx``): real matrices, sparse (``coordinate``) or dense (``array``).

@@ -315,7 +315,7 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
     def divide(self, point: Point, divisor: float) -> Point:
         """Return noise over a positive number; by nothing else: the judge refuses the rest."""
 
-    def statement(self) -> dict[str, object]:
+    def argument_values(self) -> dict[str, object]:
         """Return what fixes this geometry on any machine, besides the workload and its name: by default nothing."""
         return {}
 

@@ -372,7 +372,7 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
     def point(self, primal: object) -> BlockPoint:
         return as_block_point(self, primal)
 
-    def statement(self) -> dict[str, object]:
+    def argument_values(self) -> dict[str, object]:
         return {} if self.neighbours is None else {"neighbours": str(self.neighbours)}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:

@@ -231,7 +231,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")
         return each
 
-    def statement(self) -> dict[str, object]:
+    def argument_values(self) -> dict[str, object]:
         return {"basis": self.basis, "neighbours": self.neighbours}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:

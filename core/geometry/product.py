@@ -231,8 +231,8 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
     def neighbour_words(self, index: PerFactor) -> str:
         return joined_words([each.neighbour_words for each in self.factors], index)
 
-    def statement(self) -> dict[str, object]:
-        return {"bases": tuple(factor.statement().get("basis") for factor in self.factors)}
+    def argument_values(self) -> dict[str, object]:
+        return {"bases": tuple(factor.argument_values().get("basis") for factor in self.factors)}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: PerFactor) -> dict[str, object]:
         given = zip(self.factors, self.workload.factors, numbers, strict=True)

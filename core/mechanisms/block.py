@@ -31,6 +31,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Sampler, Tables, check_tables, draw_noise, gaussian, marginal_of
 from dualmech.neighbours import Relation, relation_of
 from dualmech.validate import Array
+from dualmech.workloads.arrays import sets_to_arrays
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.domain import Axes, Domain, are_positions, count_text
@@ -602,6 +603,32 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         found = object.__new__(cls)
         found._hold(domain, symmetries, relation, moved, pieces, workload, known)
         return found
+
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds: the levels of marginal tables; of other tables the noise on every block in turn."""
+        relation = None if self.neighbours is None else str(self.neighbours)
+        if self._of_plain_tables():
+            levels = np.array([*self.noise.values()], dtype=np.float64)
+            return {**sets_to_arrays(self.domain, self.noise), "levels": levels, "neighbours": relation}
+        pieces = self.pieces
+        return {
+            "workload": self.workload,
+            "neighbours": relation,
+            "key_sizes": np.array([len(key) for key in pieces], dtype=np.int64),
+            "key_pairs": np.array([pair for key in pieces for pair in key], dtype=np.int64).reshape(-1, 2),
+            "shapes": np.array([piece.moves.shape for piece in pieces.values()], dtype=np.int64).reshape(-1, 2),
+            "moves": np.concatenate([np.zeros(0), *(piece.moves.ravel() for piece in pieces.values())]),
+            "covariances": np.concatenate([np.zeros(0), *(piece.covariance.ravel() for piece in pieces.values())]),
+        }
+
+    def _of_plain_tables(self) -> bool:
+        """Whether its tables are marginals that are called by their attributes, so that levels say all about it."""
+        names, tables = self.domain.names, getattr(self.workload, "tables", ())
+        return self.plain and all(
+            table.name == (" x ".join(names[axis] for axis in table.axes) or "the total")
+            and all(queries is None for _, queries in table.queries)
+            for table in tables
+        )
 
     def __repr__(self) -> str:
         return f"BlockMechanism({len(self.pieces)} blocks, rho={decimal_above(self.rho)})"

@@ -392,6 +392,10 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         """
         return Equivalence(self.is_answerable_from(other, tol), other.is_answerable_from(self, tol))
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"query_matrix": self.query_matrix, "covariance": self._covariance, "neighbours": self.neighbours}
+
     def __repr__(self) -> str:
         rows, cells = self.query_matrix.shape
         return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={decimal_above(self.rho)})"

@@ -197,6 +197,15 @@ class LocalMechanism(Displayed):
         outputs, size = self.strategy.shape
         return {"epsilon (local)": decimal_above(self.epsilon), "outputs": outputs, "user types": size}
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {
+            "strategy": self.strategy,
+            "reconstruction": self.reconstruction,
+            "workload": self.workload,
+            "epsilon": self.epsilon,
+        }
+
     def __repr__(self) -> str:
         outputs, size = self.strategy.shape
         return f"LocalMechanism({outputs} outputs x {size} user types, epsilon={decimal_above(self.epsilon)})"

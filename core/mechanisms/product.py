@@ -167,6 +167,10 @@ class ProductMechanism(GaussianPrivacy):
             linalg.kronecker([form.covariance() for form in forms]),
         )
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"factors": self.factors}
+
     def __repr__(self) -> str:
         return f"ProductMechanism({len(self.factors)} factors, rho={decimal_above(self.rho)})"
 

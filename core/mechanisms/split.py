@@ -193,6 +193,10 @@ class SplitMechanism(GaussianPrivacy):
             blocks.append(level * linalg.kronecker([half @ half.T for half in halves]))
         return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*blocks))
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"workload": self.workload, "shapes": tuple(self.point.shapes), "noise": self.point.levels}
+
     def __repr__(self) -> str:
         return f"SplitMechanism({len(self.noise)} residual subspaces, rho={decimal_above(self.rho)})"
 

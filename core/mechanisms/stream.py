@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
@@ -262,6 +263,11 @@ class StreamMechanism(SteppedMechanism):
         data, generator = validate.vector(self.workload.shape[1], "cell", x=x), validate.generator(rng=rng)
         return np.asarray(data + inverse_root(self).draw(generator))
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        names = ("neighbour_weights", "query_weights", "level")
+        return {"workload": self.workload} | {name: getattr(self.point, name) for name in names}
+
     def __repr__(self) -> str:
         return f"StreamMechanism({self.workload!r}, rho={decimal_above(self.rho)})"
 
@@ -400,6 +406,12 @@ class CausalMechanism(SteppedMechanism):
                 )
             self._unit[decay] = freeze(forms)
         return self._unit[decay]
+
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        strategy: Any = self._strategy
+        parts = {each.name: getattr(strategy, each.name) for each in fields(strategy)}
+        return {"form": type(strategy).__name__, "level": self.level, **parts}
 
     def __repr__(self) -> str:
         return f"CausalMechanism({type(self._strategy).__name__}, {self.steps} steps, rho={decimal_above(self.rho)})"

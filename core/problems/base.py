@@ -56,7 +56,7 @@ class Problem(Displayed, Generic[Dual, Made]):
     feasible: ClassVar[Callable[..., Any]]
     """Makes a point feasible: by scaling it to its limits."""
 
-    def statement(self) -> dict[str, object]:
+    def argument_values(self) -> dict[str, object]:
         """Return the arguments that make the same problem again."""
         return {name: getattr(self, name) for name in self.arguments}
 
@@ -207,9 +207,9 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
     def headline(self) -> str:
         return f"{super().headline}, {self.geometry.name}"
 
-    def statement(self) -> dict[str, object]:
+    def argument_values(self) -> dict[str, object]:
         """Return the arguments that make the same problem on the same geometry, on any machine."""
-        return super().statement() | {"geometry": self.geometry.name} | self.geometry.statement()
+        return super().argument_values() | {"geometry": self.geometry.name} | self.geometry.argument_values()
 
     def stored(self, primal: object) -> object:
         return self.geometry.stored(primal)

@@ -274,9 +274,9 @@ class CommonMechanism(Problem[CommonDual, Any]):
         for name, value in found.items():
             object.__setattr__(self, name, freeze(value))
 
-    def statement(self) -> dict[str, object]:
+    def argument_values(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; rows on blocks are found, not given."""
-        stated = Problem.statement(self)
+        stated = Problem.argument_values(self)
         return stated | {"basis": None} if self.frame.of_tables else stated
 
     def in_numbers(self) -> dict[str, object]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from os import PathLike
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import files, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError
-from dualmech.files import archives
-from dualmech.files.archives import Arrays, FilePath
+from dualmech.files.archives import FilePath
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_rows import Key
 from dualmech.geometry.blocks import BasedPoint
@@ -42,23 +42,10 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Status
 from dualmech.solution import SCHEMA, VERSION, Asked, HardLimits, Solution, judged_solution, warn_if_uncertified
-from dualmech.storage import codec
-from dualmech.storage.codec import (
-    KINDS,
-    MECHANISM,
-    MECHANISM_VERSION,
-    PROBLEMS,
-    Given,
-    Kind,
-    known_problems,
-    of_fields,
-    parts_of,
-    required_array,
-    required_tuple,
-    required_value,
-    unpack,
-)
+from dualmech.storage.codec import ABSENT, MECHANISM, MECHANISM_VERSION
 from dualmech.validate import Array
+from dualmech.workloads import arrays as domains
+from dualmech.workloads.arrays import Arrays
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
@@ -73,19 +60,12 @@ from dualmech.workloads.unions import Table, UnionWorkload
 # ``<key>.kind`` that says what it is. Only the kinds listed here are ever made of a file.
 
 
+Given: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
 Answer: TypeAlias = tuple[Any, Any, Any]  # a problem, a primal point and dual weights
 
 OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
 """Arguments of problems that a file may leave out."""
-
-
-PROBLEMS |= {
-    kind.__name__: kind
-    for kind in (
-        *(FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting, CommonMechanism),
-        *(ReuseFitness, LocalStrategy, LocalProjection, NonnegativeEstimate),
-    )
-}
 
 
 def unpack_answer(given: Given) -> Answer:
@@ -94,7 +74,6 @@ def unpack_answer(given: Given) -> Answer:
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
     """
-    known_problems()  # which enters all kinds of parts
     name = str(required_array(given, "problem"))
     if name not in PROBLEMS:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
@@ -121,9 +100,71 @@ def _rebuild_problem(kind: type[Problem], given: Given) -> Any:
     return kind(**stated)
 
 
-def _plain(workload: Workload) -> Mapping[str, object]:
-    arrays = files.workload_arrays(workload)
-    return {key.removeprefix("workload_"): value for key, value in arrays.items()}
+def unpack(given: Given, key: str) -> Any:
+    """Return the value that `pack` stored, None where there is nothing under the key.
+
+    Raises `InvalidInputError` for an unknown kind, and whatever is wrong with an object, by its key.
+    """
+    if key in given:
+        array = given[key]
+        if f"{key}.tuple" in given:
+            return _unpack_items(given, key)
+        return array.item() if array.ndim == 0 else array
+    name = str(given.get(f"{key}.kind", ""))
+    if not name:
+        return None
+    if name not in KINDS:
+        raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
+    prefix = f"{key}."
+    names = {each.removeprefix(prefix).partition(".")[0] for each in given if each.startswith(prefix)}
+    own = {each for each in names - {"kind"} if not _is_item(each)}
+    made = KINDS[name]
+    asked = inspect.signature(made).parameters.values()
+    own |= {each.name for each in asked if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
+    parts = {each: required_value(unpack(given, prefix + each), prefix + each) for each in sorted(own)}
+    try:
+        return made(**parts)
+    except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+        raise InvalidInputError(f"{key}: {error}") from error
+
+
+def _is_item(name: str) -> bool:
+    """Whether a part belongs to a tuple of the same key: its numbered items."""
+    return name.rpartition("#")[2].isdigit()
+
+
+def _unpack_items(given: Given, key: str) -> tuple[Any, ...]:
+    """Return the items that `_pack_items` stored; repeated ones are the same object."""
+    numbers = given[key]
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
+        raise InvalidInputError(f"{key} must be a list of whole numbers from {ABSENT}")
+    if not np.array_equal(given[f"{key}.tuple"], len(numbers)):
+        raise InvalidInputError(f"{key}.tuple must be their number, {len(numbers)}")
+    made: dict[int, Any] = {ABSENT: None}
+    for number in np.unique(numbers).tolist():
+        if number != ABSENT:
+            made[number] = required_value(unpack(given, f"{key}#{number}"), f"{key}#{number}")
+    return tuple(made[number] for number in numbers.tolist())
+
+
+def required_array(given: Given, key: str) -> npt.NDArray[np.generic]:
+    if key not in given:
+        raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(given)) or 'none'}")
+    return given[key]
+
+
+def required_value(value: object, key: str) -> Any:
+    if value is None:
+        raise InvalidInputError(f"needs {key!r}")
+    return value
+
+
+def required_tuple(name: str, given: object, count: int) -> tuple[Any, ...]:
+    """Return a tuple of the right length; refuse any other."""
+    if not isinstance(given, tuple) or len(given) != count:
+        found = len(given) if isinstance(given, tuple) else type(given).__name__
+        raise InvalidInputError(f"{name} must be {count} items, got {found}")
+    return given
 
 
 def _plain_made(**parts: object) -> Workload:
@@ -131,20 +172,11 @@ def _plain_made(**parts: object) -> Workload:
 
 
 def _sets_made(distinct: bool, parts: Mapping[str, object]) -> Any:
-    missing = [key for key in archives.DOMAIN_KEYS if key not in parts]
+    missing = [key for key in domains.DOMAIN_KEYS if key not in parts]
     if missing:
         raise InvalidInputError(f"needs the array {missing[0]!r}")
-    known = (*archives.DOMAIN_KEYS, archives.DOMAIN_SCHEMA)
-    return archives.sets_from_arrays({key: np.asarray(parts[key]) for key in known if key in parts}, distinct)
-
-
-def _union(workload: UnionWorkload) -> Mapping[str, object]:
-    assert workload.domain is not None
-    return {
-        **archives.sets_to_arrays(workload.domain, [table.axes for table in workload.tables]),
-        "table_names": files.as_text_array("table names", workload.table_names),
-        "queries": tuple(own for table in workload.tables for _, own in table.queries),
-    }
+    known = (*domains.DOMAIN_KEYS, domains.DOMAIN_SCHEMA)
+    return domains.sets_from_arrays({key: np.asarray(parts[key]) for key in known if key in parts}, distinct)
 
 
 def _union_made(table_names: Any = (), queries: tuple[Any, ...] = (), **parts: Any) -> UnionWorkload:
@@ -176,92 +208,15 @@ def _tables_made(tables: Any = None, queries: Any = ()) -> TableWorkload:
     return TableWorkload(tables, queries)
 
 
-def _marginals(workload: MarginalWorkload) -> Mapping[str, object]:
-    assert workload.domain is not None
-    return archives.sets_to_arrays(workload.domain, workload.axes)
-
-
-KINDS |= {
-    "Workload": Kind(_plain, _plain_made),
-    "MarginalWorkload": Kind(_marginals, lambda **parts: MarginalWorkload(*_sets_made(True, parts))),
-    "UnionWorkload": Kind(_union, _union_made),
-    "TableWorkload": Kind(parts_of("tables", "queries"), _tables_made),
-    "ProductWorkload": Kind(parts_of("factors"), lambda factors: kron(*factors)),
-    "CircularWorkload": Kind(parts_of("bases"), CircularWorkload),
-    "StreamWorkload": Kind(
-        lambda sums: {"steps": sums.shape[0], "decay": sums.decay}, lambda steps, decay: StreamWorkload(steps, decay)
-    ),
-    "RangeWorkload": Kind(lambda ranges: {"cells": ranges.shape[1]}, RangeWorkload),
-    "SineWorkload": Kind(lambda sines: {"cells": sines.shape[1]}, SineWorkload),
-    "LinearGaussianMechanism": Kind(
-        lambda mechanism: {
-            "query_matrix": mechanism.query_matrix,
-            "covariance": mechanism.covariance(),
-            "neighbours": mechanism.neighbours,
-        },
-        LinearGaussianMechanism,
-    ),
-} | {
-    kind.__name__: of_fields(kind)
-    for kind in (
-        *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
-        *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights),
-        *(BasedPoint, StreamPoint, Asked, HardLimits),
-    )
-}
-
-
-# Mechanisms of every structure; their privacy is computed anew.
-
-
-CAUSAL: dict[str, Callable[..., CausalMechanism]] = {
-    "Toeplitz": strategies.toeplitz,
-    "Banded": strategies.banded,
-    "Tree": strategies.tree,
-}
-"""What makes a causal strategy of its parts, by the name of its form."""
-
 BLOCK_PARTS = ("key_sizes", "key_pairs", "shapes", "moves", "covariances")
-
-
-def _blocks(mechanism: BlockMechanism) -> Mapping[str, object]:
-    """Return the levels of marginal tables; of other tables the noise on every block, one after another."""
-    pieces, relation = mechanism.pieces, None if mechanism.neighbours is None else str(mechanism.neighbours)
-    if _of_plain_tables(mechanism):
-        levels = np.array([*mechanism.noise.values()], dtype=np.float64)
-        return {**archives.sets_to_arrays(mechanism.domain, mechanism.noise), "levels": levels, "neighbours": relation}
-    return {
-        "workload": mechanism.workload,
-        "neighbours": relation,
-        "key_sizes": np.array([len(key) for key in pieces], dtype=np.int64),
-        "key_pairs": np.array([pair for key in pieces for pair in key], dtype=np.int64).reshape(-1, 2),
-        "shapes": np.array([piece.moves.shape for piece in pieces.values()], dtype=np.int64).reshape(-1, 2),
-        "moves": _joined([piece.moves for piece in pieces.values()]),
-        "covariances": _joined([piece.covariance for piece in pieces.values()]),
-    }
-
-
-def _of_plain_tables(mechanism: BlockMechanism) -> bool:
-    """Whether its tables are marginals that are called by their attributes, so that levels say all about it."""
-    asked, names = mechanism.workload, mechanism.domain.names
-    tables = asked.tables if isinstance(asked, UnionWorkload) else ()
-    return mechanism.plain and all(
-        table.name == (" x ".join(names[axis] for axis in table.axes) or "the total")
-        and all(own is None for _, own in table.queries)
-        for table in tables
-    )
-
-
-def _joined(matrices: list[Array]) -> Array:
-    return np.concatenate([np.zeros(0), *(each.ravel() for each in matrices)])
 
 
 def _blocks_made(workload: object = None, neighbours: object = None, **parts: object) -> BlockMechanism:
     given = {name: np.asarray(value) for name, value in parts.items()}
     relation = None if neighbours is None else str(neighbours)
     if workload is None:
-        _require(given, ("levels", *archives.DOMAIN_KEYS))
-        (domain, sets), levels = archives.sets_from_arrays(given), given["levels"]
+        _require(given, ("levels", *domains.DOMAIN_KEYS))
+        (domain, sets), levels = domains.sets_from_arrays(given), given["levels"]
         if levels.shape != (len(sets),):
             raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")
         return BlockMechanism.of_levels(domain, dict(zip(sets, levels.tolist(), strict=True)), relation)
@@ -304,43 +259,58 @@ def _noise(given: Mapping[str, Array]) -> dict[Key, tuple[Array, Array]]:
     return found
 
 
-def _causal(mechanism: CausalMechanism) -> Mapping[str, object]:
-    strategy: Any = mechanism._strategy
-    parts = {each.name: getattr(strategy, each.name) for each in fields(strategy)}
-    return {"form": type(strategy).__name__, "level": mechanism.level, **parts}
-
-
 def _causal_made(form: Any, level: Any, **parts: Any) -> CausalMechanism:
     if form not in CAUSAL:
         raise InvalidInputError(f"form must be one of {', '.join(CAUSAL)}, got {form!r}")
     return CAUSAL[form](**parts).scaled(level)
 
 
-def _split(mechanism: SplitMechanism) -> Mapping[str, object]:
-    point = mechanism.point
-    return {"workload": mechanism.workload, "shapes": tuple(point.shapes), "noise": point.levels}
-
-
-def _stream(mechanism: StreamMechanism) -> Mapping[str, object]:
-    point, names = mechanism.point, ("neighbour_weights", "query_weights", "level")
-    return {"workload": mechanism.workload} | {name: getattr(point, name) for name in names}
-
-
 def _stream_made(workload: Any, neighbour_weights: Array, query_weights: Array, level: float) -> StreamMechanism:
     return StreamMechanism(workload, neighbour_weights, query_weights, level)  # a level that lacks is not 1
 
 
-KINDS |= {
-    "BlockMechanism": Kind(_blocks, _blocks_made),
-    "ProductMechanism": Kind(parts_of("factors"), ProductMechanism),
-    "SplitMechanism": Kind(_split, SplitMechanism),
-    "StreamMechanism": Kind(_stream, _stream_made),
-    "CausalMechanism": Kind(_causal, _causal_made),
-    "LocalMechanism": Kind(
-        parts_of("strategy", "reconstruction", "workload", "epsilon"),
-        lambda strategy, reconstruction, workload, epsilon: LocalMechanism(strategy, epsilon, workload, reconstruction),
-    ),
+def _local_made(strategy: Array, reconstruction: Array, workload: Any, epsilon: float) -> LocalMechanism:
+    return LocalMechanism(strategy, epsilon, workload, reconstruction)
+
+
+CAUSAL: dict[str, Callable[..., CausalMechanism]] = {
+    "Toeplitz": strategies.toeplitz,
+    "Banded": strategies.banded,
+    "Tree": strategies.tree,
 }
+"""What makes a causal strategy of its parts, by the name of its form."""
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "Workload": _plain_made,
+    "MarginalWorkload": lambda **parts: MarginalWorkload(*_sets_made(True, parts)),
+    "UnionWorkload": _union_made,
+    "TableWorkload": _tables_made,
+    "ProductWorkload": lambda factors: kron(*factors),
+    "StreamWorkload": lambda steps, decay: StreamWorkload(steps, decay),
+    "BlockMechanism": _blocks_made,
+    "StreamMechanism": _stream_made,
+    "CausalMechanism": _causal_made,
+    "LocalMechanism": _local_made,
+    **{
+        kind.__name__: kind
+        for kind in (
+            *(CircularWorkload, RangeWorkload, SineWorkload, LinearGaussianMechanism, ProductMechanism, SplitMechanism),
+            *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
+            *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights),
+            *(BasedPoint, StreamPoint, Asked, HardLimits),
+        )
+    },
+}
+"""What makes an object of its parts, by the name of its class: nothing else is ever made of a file."""
+
+PROBLEMS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting, CommonMechanism),
+        *(ReuseFitness, LocalStrategy, LocalProjection, NonnegativeEstimate),
+    )
+}
+"""The problems whose solutions are read, by name."""
 
 
 def save(thing: object, path: FilePath) -> None:
@@ -412,7 +382,7 @@ def load_solution(path: FilePath) -> Solution:
 
 def _asked(arrays: Arrays) -> Asked | None:
     """Return what was asked beyond the problem, where a file says so."""
-    found = codec.unpack(arrays, "asked")
+    found = unpack(arrays, "asked")
     return None if found is None else validate.instance(Asked, asked=found)
 
 
@@ -423,7 +393,7 @@ def load_mechanism(path: FilePath) -> GaussianPrivacy | LocalMechanism:
     """
     arrays = files.read_npz(path, MECHANISM, (MECHANISM_VERSION,))
     with files.errors_naming(path):
-        made = codec.unpack(arrays, "mechanism")
+        made = unpack(arrays, "mechanism")
         if not isinstance(made, GaussianPrivacy | LocalMechanism):
             raise InputTypeError(f"mechanism must be of a kind of mechanism, got {type(made).__name__}")
         return made

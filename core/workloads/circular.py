@@ -111,6 +111,10 @@ class CircularWorkload(StructuredWorkload):
     def _structure(self) -> tuple[object, ...]:
         return (self.bases,)
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"bases": self.bases}
+
     def __repr__(self) -> str:
         return f"CircularWorkload({self.shape[0]} queries x {self.shape[1]} cells, {len(self.bases)} families)"
 

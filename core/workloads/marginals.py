@@ -14,6 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.immutable import freeze, set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
+from dualmech.workloads.arrays import sets_to_arrays
 from dualmech.workloads.base import StructuredWorkload
 from dualmech.workloads.domain import Axes, Domain, Lattice, are_positions, count_text
 from dualmech.workloads.unions import Table
@@ -156,6 +157,11 @@ class MarginalWorkload(StructuredWorkload):
 
     def _structure(self) -> tuple[object, ...]:
         return self._domain, self.axes
+
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        assert self.domain is not None
+        return {**sets_to_arrays(self.domain, self.axes)}
 
     def __repr__(self) -> str:
         queries, cells = self.shape

@@ -126,6 +126,10 @@ class ProductWorkload(StructuredWorkload):
     def _structure(self) -> tuple[object, ...]:
         return (self.factors,)
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"factors": self.factors}
+
     def __repr__(self) -> str:
         queries, cells = (count_text(count, 6) for count in self.shape)
         return f"ProductWorkload({len(self.factors)} factors, {queries} queries x {cells} cells)"

@@ -129,6 +129,10 @@ class TableWorkload(StructuredWorkload):
     def _structure(self) -> tuple[object, ...]:
         return self.tables, self.queries
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"tables": self.tables, "queries": self.queries}
+
     def __repr__(self) -> str:
         cells = count_text(self.shape[1], 6)
         return f"TableWorkload({len(self.tables.axes)} tables, {self.shape[0]} queries x {cells} cells)"

@@ -149,6 +149,10 @@ class StreamWorkload(RuleWorkload):
     def _structure(self) -> tuple[object, ...]:
         return self.shape[0], self.decay
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"steps": self.shape[0], "decay": self.decay}
+
     def __repr__(self) -> str:
         kind = "running sums" if self.decay == 1 else "decayed sums"
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, {kind})"
@@ -414,6 +418,10 @@ class RangeWorkload(RuleWorkload):
     def _structure(self) -> tuple[object, ...]:
         return (self.shape[1],)
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"cells": self.shape[1]}
+
     def __repr__(self) -> str:
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, all ranges)"
 
@@ -470,6 +478,10 @@ class SineWorkload(RuleWorkload):
 
     def _structure(self) -> tuple[object, ...]:
         return (self.shape[1],)
+
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"cells": self.shape[1]}
 
     def __repr__(self) -> str:
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, sines)"

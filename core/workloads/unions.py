@@ -17,6 +17,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
+from dualmech.workloads.arrays import as_text_array, sets_to_arrays
 from dualmech.workloads.attributes import Attribute
 from dualmech.workloads.base import StructuredWorkload, Workload, same_content
 from dualmech.workloads.domain import Domain, are_positions, count_text
@@ -255,6 +256,15 @@ class UnionWorkload(StructuredWorkload):
 
     def __reduce__(self) -> tuple[object, ...]:
         return UnionWorkload, (self._domain, self.tables, self.pieces)
+
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        assert self.domain is not None
+        return {
+            **sets_to_arrays(self.domain, [table.axes for table in self.tables]),
+            "table_names": as_text_array("table names", self.table_names),
+            "queries": tuple(queries for table in self.tables for _, queries in table.queries),
+        }
 
     def __repr__(self) -> str:
         queries, cells = self.shape

@@ -88,7 +88,7 @@ def on_own_rows(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINATO
         return None
     _, chosen = exact.row_echelon(exact.transpose(rows))
     basis = exact.floats([rows[row] for row in chosen])
-    return type(problem)(**{**problem.statement(), "basis": basis})
+    return type(problem)(**{**problem.argument_values(), "basis": basis})
 
 
 def prove(solution: Solution, denominator: int = exact.LARGEST_DENOMINATOR) -> ExactProof | None:

@@ -70,7 +70,20 @@ def imported(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call):
+            found |= imported_by_string(node)
     return found
+
+
+def imported_by_string(call: ast.Call) -> set[str]:
+    """Return the module that a call of `import_module` or `__import__` names; nothing else may stand there."""
+    if ast.unparse(call.func).rpartition(".")[2] not in ("import_module", "__import__"):
+        return set()
+    name = call.args[0]
+    if ast.unparse(name) == "f'{name}.check'":  # the proof checker, which runs as a package of any name
+        return set()
+    assert isinstance(name, ast.Constant), f"a module is imported by {ast.unparse(name)}"
+    return {str(name.value)}
 
 
 def test_every_module_imports_only_what_its_folder_may() -> None:
@@ -131,6 +144,8 @@ def edges() -> dict[str, set[str]]:
             if isinstance(node, ast.ImportFrom) and node.module:
                 whole = {f"{node.module}.{alias.name}" for alias in node.names}
                 found[name] |= (whole & known.keys()) or {node.module} & known.keys()
+            elif isinstance(node, ast.Call):
+                found[name] |= imported_by_string(node) & known.keys()
         found[name] -= {name, "dualmech"}
     return found
 

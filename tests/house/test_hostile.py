@@ -405,7 +405,7 @@ def of_problem(case: ConformanceCase) -> list[Call]:
     own = hostile.parameters_of(dm.fast.SOLVERS[type(problem)]).values()
     options = {each.name: each.default for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY}
     limits = tol | {"max_iterations": 3, "time_limit": 5.0, "callback": None, "verbose": False}
-    made = {name: problem.statement()[name] for name in problem.arguments}
+    made = {name: problem.argument_values()[name] for name in problem.arguments}
     made |= {"geometry": problem.geometry.name} if "geometry" in hostile.parameters_of(type(problem)) else {}
     return [
         *found,

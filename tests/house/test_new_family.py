@@ -22,7 +22,7 @@ from dualmech.progress import Status
 from dualmech.reference import attempts, formulas
 from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
 from dualmech.solution import Solution, judged_solution
-from dualmech.storage import codec, store
+from dualmech.storage import store
 from dualmech.validate import Array
 
 
@@ -126,7 +126,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     monkeypatch.setitem(reference.STATEMENTS, PlainNoise, (formulate, solve_reference))
     monkeypatch.setitem(formulas.STATED, PlainNoise, plain_statement)
     monkeypatch.setitem(store.PROBLEMS, "PlainNoise", PlainNoise)
-    monkeypatch.setitem(codec.KINDS, "PlainDual", codec.of_fields(PlainDual))
+    monkeypatch.setitem(store.KINDS, "PlainDual", PlainDual)
     monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, PLAIN))
     workload, targets = dm.workloads.prefix(4), np.array([1.0, 2.0, 3.0, 5.0])
     yield ConformanceCase("plain", lambda: PlainNoise(workload, targets), lambda: PlainNoise(workload, 2 * targets))

@@ -146,9 +146,9 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         root = local.root_of(workload)
         set_parts(self, root=freeze(local.centred(root) if criterion == "worst" else root))
 
-    def statement(self) -> dict[str, object]:
+    def argument_values(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; the worst case takes no prior."""
-        stated = Problem.statement(self)
+        stated = Problem.argument_values(self)
         return stated | {"prior": None} if self.criterion == "worst" else stated
 
     def in_numbers(self) -> dict[str, object]:
