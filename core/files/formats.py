@@ -129,6 +129,7 @@ def _sparse_matrix(data: Array, index: npt.NDArray[np.int64], shape: tuple[int, 
 __all__ = [
     "SCHEMA",
     "SUFFIXES",
+    "VECTORS",
     "VERSION",
     "atomic_folder",
     "atomic_write",
@@ -152,6 +153,7 @@ __all__ = [
 SCHEMA, VERSION = "dualmech.workload", 1
 
 SUFFIXES = (".csv", ".npy", ".npz", ".mtx")
+VECTORS = SUFFIXES[:3]  # of files with one number an item
 
 
 def read_workload(path: FilePath) -> Workload:
@@ -219,7 +221,7 @@ def read_vector(path: FilePath, name: str) -> Array:
     """
     validate.text(name=name)
     with errors_naming(path):
-        suffix = _suffix(path, SUFFIXES[:3])
+        suffix = _suffix(path, VECTORS)
         table = csv.read_table(path) if suffix == ".csv" else None
         if table is not None and table.names is not None:
             # Names may stand in an order of their own, and nothing here could follow it.

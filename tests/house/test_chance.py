@@ -12,7 +12,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import rivals
+from dualmech.studies import rivals
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = dm.workloads.marginals({"a": 2, "b": 3}, ways=(1, 2))

@@ -22,10 +22,10 @@ from hostile import public_functions
 import dualmech as dm
 from dualmech import reference
 from dualmech.command.main import app
-from dualmech.command.sweep import grid
 from dualmech.crosscheck.families import family_of
 from dualmech.fast import eigen, own
 from dualmech.publishing import specification
+from dualmech.studies.sweeps import grid
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LESSONS = sorted(DOCS.glob("lesson_*.md"))
