@@ -250,7 +250,7 @@ class Solution(Displayed, Generic[Dual, Made]):
         return float(mechanism.rho)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the answer and its problem to an ``.npz`` file (``docs/schemas.md``); `dualmech.load` reads it.
+        """Write the answer and its problem to an ``.npz`` file (``docs/appendix/schemas.md``); `dualmech.load` reads it.
 
         The certificate is not written: it is computed again when the file is read.
         Raises `FileFormatError` where the path cannot be written; nothing is left behind; `InputTypeError` for a

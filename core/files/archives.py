@@ -192,7 +192,7 @@ def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
     return np.array(labels, dtype=np.str_)
 
 
-# Domains, and sets of their attributes, as arrays (``docs/schemas.md``).
+# Domains, and sets of their attributes, as arrays (``docs/appendix/schemas.md``).
 
 
 DOMAIN_KEYS = ("domain_names", "domain_sizes", "set_axes", "set_sizes")

@@ -1,4 +1,4 @@
-"""Reading and writing files; every schema is in ``docs/schemas.md``.
+"""Reading and writing files; every schema is in ``docs/appendix/schemas.md``.
 
 A file appears whole or not at all, nothing is ever pickled or unpickled, and whatever is wrong with a file
 raises `FileFormatError`, one line that names the file.

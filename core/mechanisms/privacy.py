@@ -101,7 +101,7 @@ class GaussianPrivacy(Displayed):
         return written()
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/schemas.md``); `dualmech.load` reads it.
+        """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/appendix/schemas.md``); `dualmech.load` reads it.
 
         Its privacy is not written: it is computed again when the file is read.
         Raises `FileFormatError` where the path cannot be written; `InputTypeError` for what has no file.

@@ -13,6 +13,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.instances import tables
 from dualmech.studies.papers import scale
 from dualmech.studies.papers.scale import MarginalsCase
 from dualmech.studies.papers.sheets import SHEETS
@@ -74,15 +75,15 @@ class TestPublished:
 
 def test_domains_are_of_the_stated_sizes() -> None:
     """The numbers of cells that the publications give, to their digits."""
-    assert scale.CENSUS.cells == 1_227_744
+    assert tables.CENSUS.cells == 1_227_744
     sizes = {name: math.prod(shape) for name, shape in scale.PUBLISHED.items()}
     assert sizes["CPS"] == 280_000 and f"{sizes['Adult']:.2e}" == "6.41e+17" and f"{sizes['Loans']:.1e}" == "8.3e+15"
-    assert len(scale.growth(quick=False)) == 10 == len(scale.GROWTH)
+    assert len(scale.growth(quick=False)) == 10 == len(tables.GROWTH)
 
 
 def test_all_tables_of_the_census_need_nothing_but_its_cells() -> None:
     """Where the table of all attributes is asked for as well, noise on the tables is the best once it is consistent."""
-    row = scale.solve_marginals(MarginalsCase("all", scale.CENSUS, tuple(range(6))))
+    row = scale.solve_marginals(MarginalsCase("all", tables.CENSUS, tuple(range(6))))
     assert row.consistent == pytest.approx(row.best.objective, rel=1e-8)
 
 
