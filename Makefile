@@ -18,7 +18,7 @@ ARGS ?=
 
 bin := $(VENV)/bin
 clean_build := rm -rf build/lib build/bdist.* dist *.egg-info
-rooms := core reference fast crosscheck publishing command
+rooms := core reference fast crosscheck studies publishing command
 # An editable install is a folder of links, made anew where a file came or went.
 files := $(shell find $(rooms) -name '*.py*' ! -path '*/__pycache__/*' | LC_ALL=C sort | cksum | cut -d ' ' -f 1)
 stamp := $(VENV)/.installed-$(files)
@@ -61,7 +61,7 @@ test-lowest: $(bin)/python
 
 # Slow tests, all or in parts: `make test-slow PART=papers`. What would fill the memory fails instead.
 slow_judge := tests/geometry tests/mechanisms tests/problems tests/proofs tests/publishing tests/reference tests/workloads
-slow_papers := tests/papers
+slow_papers := tests/studies
 slow_random := tests/house/test_hostile.py tests/house/test_metamorphic.py tests/house/test_soak.py
 slow_claims := tests/house/test_claims.py
 PARTS := judge papers random claims
@@ -97,7 +97,7 @@ crosscheck: install
 	$(bin)/dualmech crosscheck $(ARGS)
 
 bench: install
-	$(bin)/python -m dualmech.crosscheck.benchmarks $(ARGS)
+	$(bin)/python -m dualmech.studies.benchmarks $(ARGS)
 
 lint: install
 	$(bin)/ruff format --check .

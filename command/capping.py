@@ -13,10 +13,11 @@ from dualmech import accounting, validate
 from dualmech.certificate import Certificate
 from dualmech.command import answers, inputs
 from dualmech.command.answers import privacy_text
-from dualmech.command.options import Layer, UsageError, refuse_unused
+from dualmech.command.options import UsageError, refuse_unused
 from dualmech.command.request import Request, Search
 from dualmech.crosscheck import printing
 from dualmech.crosscheck.caps import LISTED, Capped, TightLimitsError, capped, posed
+from dualmech.crosscheck.families import Layer
 from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.proofs.prove import factor_of
 from dualmech.crosscheck.wasting import Waste, waste

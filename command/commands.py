@@ -13,7 +13,8 @@ import typer
 
 import dualmech as dm
 from dualmech.command import options
-from dualmech.command.options import Layer, UsageError
+from dualmech.command.options import UsageError
+from dualmech.crosscheck.families import Layer
 from dualmech.errors import DualmechError, FileFormatError, InvalidInputError, UncertifiedWarning
 from dualmech.watching import passing
 

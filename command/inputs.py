@@ -10,10 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dualmech import files, validate, workloads
-from dualmech.crosscheck import rivals
 from dualmech.crosscheck.families import POSED
 from dualmech.crosscheck.judging import OfCovariance, by_shape, covariance_of_strategy
-from dualmech.crosscheck.rivals.trees import domain_of
 from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning, did_you_mean
 from dualmech.files import csv
 from dualmech.files.csv import Named, read_named
@@ -27,6 +25,7 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution
 from dualmech.storage import store
+from dualmech.studies.rivals import trees
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import census, names
 from dualmech.workloads.base import Workload
@@ -105,9 +104,9 @@ def _eigen_queries(workload: Workload) -> Workload | Matrix:
 
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
     "eigen": _eigen_queries,
-    "haar": lambda workload: rivals.haar_matrix(domain_of(workload, None)),
-    "fourier": lambda workload: rivals.fourier_matrix(domain_of(workload, None), workload),
-    "tree": lambda workload: rivals.hierarchical_matrix(domain_of(workload, None)),
+    "haar": lambda workload: designs.haar_matrix(designs.domain_of(workload, None)),
+    "fourier": lambda workload: designs.fourier_matrix(designs.domain_of(workload, None), workload),
+    "tree": lambda workload: trees.hierarchical_matrix(designs.domain_of(workload, None)),
     "identity": lambda workload: workloads.identity(workload.shape[1]),
     "queries": lambda workload: workload,
 }
@@ -242,8 +241,6 @@ ByName: TypeAlias = dict[Any, float]
 
 Numbers: TypeAlias = float | Array | ByName
 
-VECTORS = (".csv", ".npy", ".npz")  # endings of files with one number an item
-
 Rows: TypeAlias = list[Named]
 
 
@@ -262,10 +259,10 @@ def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
     except ValueError:
         pass
     suffix = Path(text).suffix.lower()
-    if suffix not in VECTORS and not Path(text).is_file():
+    if suffix not in files.VECTORS and not Path(text).is_file():
         raise InvalidInputError(
-            f"--{name} takes one number, with a full stop, or a file that ends in {', '.join(VECTORS[:-1])} or "
-            f"{VECTORS[-1]}, with a number a line or lines of name,number; got {text!r}"
+            f"--{name} takes one number, with a full stop, or a file that ends in {', '.join(files.VECTORS[:-1])} or "
+            f"{files.VECTORS[-1]}, with a number a line or lines of name,number; got {text!r}"
         )
     if suffix == ".csv":
         with files.errors_naming(text):

@@ -19,13 +19,13 @@ from dualmech.command import commands, sweep
 from dualmech.command.commands import explain, leaderboard, library, plot, verify
 from dualmech.command.options import STUDIES, Checked, Grouped, UsageError
 from dualmech.command.releasing import release
-from dualmech.crosscheck.papers import sheets
 from dualmech.errors import DualmechError, printable
+from dualmech.studies.papers import sheets
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
     from dualmech.crosscheck.agreement import Agreement
-    from dualmech.crosscheck.papers.sheet import Row
+    from dualmech.crosscheck.sheet import Row
 
 app = typer.Typer(
     cls=Grouped, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -99,7 +99,7 @@ def crosscheck(
     from dualmech import validate
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.agreement import Agreement
-    from dualmech.crosscheck.papers import verdicts
+    from dualmech.studies.papers import verdicts
 
     with passing("loading"):
         chosen = sheets.select_sheets(tables or [])

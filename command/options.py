@@ -22,11 +22,6 @@ class UsageError(DualmechError):
     """Options that do not go together, whatever their values."""
 
 
-class Layer(StrEnum):
-    FAST = "fast"
-    REFERENCE = "reference"
-
-
 Family = StrEnum("Family", {family.name.upper(): family.name for family in POSED})  # type: ignore[misc]
 """Which problem is asked."""
 

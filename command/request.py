@@ -13,7 +13,7 @@ from dualmech import accounting, validate
 from dualmech.command import inputs
 from dualmech.command.options import Privacy, UsageError
 from dualmech.crosscheck.families import POSED, Family
-from dualmech.crosscheck.printing import Terms, neighbours_name
+from dualmech.crosscheck.printing import REPORTED_DELTA, Terms, neighbours_name
 from dualmech.errors import InvalidInputError
 from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.problems.base import AnyProblem
@@ -26,7 +26,6 @@ from dualmech.solution import Asked
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, same_content
 
-REPORTED_DELTA = 1e-9  # δ at which ε is reported where none is named
 LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
 
 

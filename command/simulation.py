@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from dualmech import files
 from dualmech.command import answers
-from dualmech.command.request import REPORTED_DELTA
+from dualmech.crosscheck.printing import REPORTED_DELTA
 from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms import records
 from dualmech.mechanisms.block import BlockMechanism

@@ -250,8 +250,9 @@ class Solution(Displayed, Generic[Dual, Made]):
         return float(mechanism.rho)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the answer and its problem to an ``.npz`` file (``docs/schemas.md``); `dualmech.load` reads it.
+        """Write the answer and its problem to an ``.npz`` file; `dualmech.load` reads it.
 
+        ``docs/appendix/schemas.md`` has the arrays of the file.
         The certificate is not written: it is computed again when the file is read.
         Raises `FileFormatError` where the path cannot be written; nothing is left behind; `InputTypeError` for a
         solution of a problem that has no file schema.

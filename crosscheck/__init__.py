@@ -1,7 +1,7 @@
-"""dualmech.crosscheck: both layers before the judge, compared with the papers. This folder imports under that name.
+"""dualmech.crosscheck: both layers before the judge, proofs, exact optima. This folder imports under that name.
 
-It also holds the ``dualmech`` command (`dualmech.command.main`) and the benchmarks. Names are loaded when
-they are first used; `crosscheck/__init__.pyi` lists them.
+It also holds the library of problems with proven optima. Names are loaded when they are first used;
+`crosscheck/__init__.pyi` lists them.
 """
 
 import lazy_loader

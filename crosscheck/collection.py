@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import workloads
-from dualmech.crosscheck.papers import scale
-from dualmech.crosscheck.papers.common import instances as common_instances
-from dualmech.crosscheck.papers.eigen.designs import DESIGNS
-from dualmech.crosscheck.papers.eigen.instances import Shape
-from dualmech.crosscheck.papers.fitness import instances as fitness_instances
+from dualmech.crosscheck.instances import common as common_instances
+from dualmech.crosscheck.instances import fitness as fitness_instances
+from dualmech.crosscheck.instances import tables as table_instances
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.neighbours import NeighboursLike, household
+from dualmech.problems import designs
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -353,9 +353,9 @@ def tables_problems() -> dict[str, Stated]:
         found[f"fitness-{name}"] = partial(_tables_fitness, build, geometry)
         if geometry != "split":
             found[f"variance-{name}"] = partial(_tables_variance, build, geometry)
-    drawn = [case for case in scale.small(quick=True) if case.random]
+    drawn = [case for case in table_instances.small(quick=True) if case.random]
     found |= {f"fitness-tables-{case.label}-drawn": case.problem for case in drawn}
-    found["fitness-tables-sixty-drawn"] = scale.sixty(quick=True)[-1].problem
+    found["fitness-tables-sixty-drawn"] = table_instances.sixty(quick=True)[-1].problem
     build, _ = _asked()["tables-sixty"]
     found["fitness-tables-sixty-three-records"] = partial(_tables_fitness, build, "blocks", "add-remove:3")
     found["privacy-tables-sixty"] = partial(_tables_privacy, build)
@@ -364,9 +364,9 @@ def tables_problems() -> dict[str, Stated]:
 
 def _asked() -> dict[str, tuple[Callable[[], Workload], str]]:
     marginals, kron, prefix = workloads.marginals, workloads.kron, workloads.prefix
-    domains: dict[str, Any] = {"16x16x16": (16, 16, 16), "sixty": scale.SIXTY, "adult": scale.ADULT}
-    domains |= {"cps": scale.published("CPS"), "loans": scale.published("Loans")}
-    domains |= {"census": scale.CENSUS}
+    domains: dict[str, Any] = {"16x16x16": (16, 16, 16), "sixty": table_instances.SIXTY, "adult": table_instances.ADULT}
+    domains |= {"cps": table_instances.published("CPS"), "loans": table_instances.published("Loans")}
+    domains |= {"census": table_instances.CENSUS}
     found: dict[str, tuple[Callable[[], Workload], str]] = {
         f"tables-{name}": (partial(marginals, domain, ways=(1, 2)), "blocks") for name, domain in domains.items()
     }
@@ -409,6 +409,16 @@ def _tables_privacy(build: Callable[[], Workload]) -> PrivacyFirst:
 
 # Query weighting: eigen-queries, wavelets, Fourier bases, single cells, and the queries themselves.
 
+
+Shape = tuple[int, ...]
+
+DESIGNS: dict[str, Callable[[Workload, Shape], Array]] = {
+    "eigen-queries": lambda workload, shape: designs.eigen_queries(workload),
+    "wavelet": lambda workload, shape: designs.haar_matrix(shape).toarray(),
+    "Fourier": lambda workload, shape: designs.fourier_matrix(shape),
+    "identity": lambda workload, shape: np.eye(math.prod(shape)),
+}
+"""Design queries that the Eigen-Design paper compares, by name, and single cells."""
 
 WEIGHTING_ASKED: dict[str, tuple[Callable[[], Workload], Shape]] = {
     "prefix-8": (partial(workloads.prefix, 8), (8,)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from dualmech.errors import InputTypeError
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from dualmech.problems.weighting import QueryWeighting
 
 Measure = Callable[[Any], str]
+
+
+class Layer(StrEnum):
+    FAST = "fast"
+    REFERENCE = "reference"
 
 
 @dataclass(frozen=True, slots=True)

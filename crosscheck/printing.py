@@ -259,6 +259,9 @@ def uncertified_mark(certified: bool) -> str:
 LISTED = 6  # most names that a line lists before it counts the rest
 
 
+REPORTED_DELTA = 1e-9  # δ at which ε is reported where none is named
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     z: float  # margin of error in standard deviations

@@ -1,4 +1,4 @@
-"""Reading and writing files; every schema is in ``docs/schemas.md``.
+"""Reading and writing files; every schema is in ``docs/appendix/schemas.md``.
 
 A file appears whole or not at all, nothing is ever pickled or unpickled, and whatever is wrong with a file
 raises `FileFormatError`, one line that names the file.
@@ -126,6 +126,7 @@ def _sparse_matrix(data: Array, index: npt.NDArray[np.int64], shape: tuple[int, 
 __all__ = [
     "SCHEMA",
     "SUFFIXES",
+    "VECTORS",
     "VERSION",
     "atomic_folder",
     "atomic_write",
@@ -149,6 +150,7 @@ __all__ = [
 SCHEMA, VERSION = "dualmech.workload", 1
 
 SUFFIXES = (".csv", ".npy", ".npz", ".mtx")
+VECTORS = SUFFIXES[:3]  # of files with one number an item
 
 
 def read_workload(path: FilePath) -> Workload:
@@ -216,7 +218,7 @@ def read_vector(path: FilePath, name: str) -> Array:
     """
     validate.text(name=name)
     with errors_naming(path):
-        suffix = _suffix(path, SUFFIXES[:3])
+        suffix = _suffix(path, VECTORS)
         table = csv.read_table(path) if suffix == ".csv" else None
         if table is not None and table.names is not None:
             # Names may stand in an order of their own, and nothing here could follow it.

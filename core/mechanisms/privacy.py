@@ -101,8 +101,9 @@ class GaussianPrivacy(Displayed):
         return written()
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the mechanism to an ``.npz`` file, whole or not at all (``docs/schemas.md``); `dualmech.load` reads it.
+        """Write the mechanism to an ``.npz`` file, whole or not at all; `dualmech.load` reads it.
 
+        ``docs/appendix/schemas.md`` has the arrays of the file.
         Its privacy is not written: it is computed again when the file is read.
         Raises `FileFormatError` where the path cannot be written; `InputTypeError` for what has no file.
 

@@ -54,7 +54,7 @@ from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.streams import RangeWorkload, SineWorkload, StreamWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
-# Problems, and answers to them, as arrays (``docs/schemas.md``).
+# Problems, and answers to them, as arrays (``docs/appendix/schemas.md``).
 #
 # An object is written as its parts, each under the object's key, a dot and the part's own, with a text under
 # ``<key>.kind`` that says what it is. Only the kinds listed here are ever made of a file.

@@ -1,4 +1,4 @@
-"""Texts, domains and sets of attributes as the arrays that a file keeps of them (``docs/schemas.md``)."""
+"""Texts, domains and sets of attributes as the arrays that a file keeps of them (``docs/appendix/schemas.md``)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from sphinx.errors import ExtensionError
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
-    **{path: path.stem for path in sorted((ROOT / "docs").glob("*.md"))},
+    **{path: path.stem for path in sorted((ROOT / "docs").rglob("*.md"))},
     **{ROOT / f"{name}.md": name.lower() for name in ("README", "CONTRIBUTING", "CHANGELOG")},
 }
 """By file, the name of its page."""

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from dualmech.command.answers import MEANINGS
 from dualmech.command.main import app
-from dualmech.crosscheck.papers import sheets
 from dualmech.crosscheck.printing import TextTable, format_line
+from dualmech.studies.papers import sheets
 
 words = st.text(st.sampled_from("abcxyz0189[]/.,% "), min_size=1, max_size=24).filter(str.strip)
 

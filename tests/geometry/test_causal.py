@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import crosscheck, fast
 from dualmech.command.main import app
-from dualmech.crosscheck.papers import streams
 from dualmech.geometry.causal import Banded, Toeplitz, Tree
+from dualmech.studies.papers import streams
 
 S = dm.strategies
 DECAYS = st.sampled_from([1.0, 0.9, 0.25])

@@ -27,6 +27,7 @@ FOLDERS = {
     "reference": "dualmech.reference",
     "fast": "dualmech.fast",
     "crosscheck": "dualmech.crosscheck",
+    "studies": "dualmech.studies",
     "publishing": "dualmech.publishing",
     "command": "dualmech.command",
 }
@@ -42,6 +43,7 @@ FORBIDDEN = {
     "reference": above("core", "reference"),
     "fast": (*above("core", "fast"), "cvxpy"),
     "crosscheck": (*above("core", "reference", "fast", "crosscheck"), "cvxpy"),
+    "studies": (*above("core", "reference", "fast", "crosscheck", "studies"), "cvxpy"),
     "publishing": (*above("core", "publishing"), "cvxpy"),
     "command": ("cvxpy",),
 }

@@ -12,7 +12,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import rivals
+from dualmech.studies import rivals
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = dm.workloads.marginals({"a": 2, "b": 3}, ways=(1, 2))
@@ -69,7 +69,7 @@ def test_a_draw_repeats_itself_only_with_a_seed(draw: Callable[..., Any]) -> Non
 def test_nothing_that_draws_has_a_seed_of_its_own() -> None:
     seeded = [
         f"{path.name}: {node.name}"
-        for folder in ("core", "crosscheck")
+        for folder in ("core", "crosscheck", "studies")
         for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef)

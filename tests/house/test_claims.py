@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 ADULT = ROOT.parent / "shared" / "data" / "adult.csv"
 
 SOURCE = re.compile(r"^<!-- (printed by|measured by|stated)(?:, within ([\d.]+))?: (.+?) -->$")

@@ -11,8 +11,8 @@ import pytest
 import dualmech as dm
 from dualmech import crosscheck, fast
 from dualmech.crosscheck.agreement import Agreement
+from dualmech.crosscheck.instances.fitness import TABLE_2, PrintedCase
 from dualmech.crosscheck.optima import rationals
-from dualmech.crosscheck.papers.fitness.instances import TABLE_2, PrintedCase
 from dualmech.solution import retold
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.crosscheck import rivals
+from dualmech.studies import rivals
 
 WEIGHTINGS = {
     privacy: dm.QueryWeighting(dm.workloads.all_range(4), dm.workloads.identity_total(4), privacy)

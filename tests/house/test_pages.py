@@ -22,10 +22,10 @@ from hostile import public_functions
 import dualmech as dm
 from dualmech import reference
 from dualmech.command.main import app
-from dualmech.command.sweep import grid
 from dualmech.crosscheck.families import family_of
 from dualmech.fast import eigen, own
 from dualmech.publishing import specification
+from dualmech.studies.sweeps import grid
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LESSONS = sorted(DOCS.glob("lesson_*.md"))
@@ -60,8 +60,8 @@ def test_formulas_of_families_are_mathematics(family: str) -> None:
 
 
 ROOT = DOCS.parent
-ROOMS = ("core", "reference", "fast", "crosscheck", "publishing", "command", "tests", "docs", "examples")
-PROSE = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(path for room in ROOMS[:6] for path in (ROOT / room).rglob("*.py"))]
+ROOMS = ("core", "reference", "fast", "crosscheck", "studies", "publishing", "command", "tests", "docs", "examples")
+PROSE = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(path for room in ROOMS[:7] for path in (ROOT / room).rglob("*.py"))]
 SCHEMAS = ("workload", "solution", "proof", "mechanism")
 """What files say of themselves, which is no name of Python's."""
 

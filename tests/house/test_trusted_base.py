@@ -32,8 +32,8 @@ def executed(case: ConformanceCase, primal: Any, dual: Any) -> set[str]:
 
 
 def listed(label: str) -> set[str]:
-    """Return the modules that docs/trusted_modules.md lists for a case, with those that all share."""
-    text = (ROOT / "docs" / "trusted_modules.md").read_text(encoding="utf-8")
+    """Return the modules that docs/appendix/trusted_modules.md lists for a case, with those that all share."""
+    text = (ROOT / "docs" / "appendix" / "trusted_modules.md").read_text(encoding="utf-8")
     rows = {
         case: re.findall(r"`core/([a-z_/]+)\.py`", row[2])
         for row in (line.split("|") for line in text.splitlines() if line.startswith("|"))
@@ -48,4 +48,4 @@ def test_a_certificate_rests_on_what_the_page_lists(case: ConformanceCase) -> No
     ran = executed(case, answer.primal, answer.dual)
     assert not {name for name in ran if name.startswith(("fast", "reference", "crosscheck"))}
     named = ", ".join(f"`core/{name.replace('.', '/')}.py`" for name in sorted(ran))
-    assert ran == listed(case.label), f"docs/trusted_modules.md must say, but for the common modules: {named}"
+    assert ran == listed(case.label), f"docs/appendix/trusted_modules.md must say, but for the common modules: {named}"

@@ -1,4 +1,4 @@
-"""The lines of docs/newton.md, implemented from their words alone, meet the proven optima."""
+"""The lines of docs/appendix/newton.md, implemented from their words alone, meet the proven optima."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.crosscheck import rivals
 from dualmech.reference import backends
+from dualmech.studies import rivals
 from dualmech.validate import Array
 
 FORMULATIONS = ("schur", "matrix_frac", "logdet", "sum")

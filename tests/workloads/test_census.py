@@ -18,8 +18,8 @@ import dualmech as dm
 from dualmech import fast, workloads
 from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement, meet
-from dualmech.crosscheck.papers import scale as scale_census
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.studies.papers import scale as scale_census
 from dualmech.validate import Array
 from dualmech.workloads import census
 from dualmech.workloads.tabulations import RACES

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.crosscheck.benchmarks import contest
 from dualmech.fast import common
 from dualmech.reference.common import STATEMENTS
+from dualmech.studies.benchmarks import contest
 from dualmech.validate import Array
 
 quick = settings(max_examples=12)

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.crosscheck import rivals
+from dualmech.studies import rivals
 from dualmech.validate import Array
 
 quick = settings(max_examples=15)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import rivals
 from dualmech.fast.engine import loop
 from dualmech.fast.local import bound, columns, gradient, points, search
 from dualmech.fast.local.estimate import columns_within
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
+from dualmech.studies import rivals
 from dualmech.validate import Array
 
 quick = settings(max_examples=12)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech.crosscheck import rivals
 from dualmech.geometry import local
+from dualmech.studies import rivals
 from dualmech.validate import Array
 from dualmech.workloads.names import builtin_workload
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.crosscheck.papers.common.examples import compare_reuse
 from dualmech.problems import reuse
+from dualmech.studies.papers.common.examples import compare_reuse
 from dualmech.validate import Array
 
 quick = settings(max_examples=20)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.crosscheck import rivals
 from dualmech.problems import strategies
+from dualmech.studies import rivals
 from dualmech.validate import Array
 
 quick = settings(max_examples=20)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import rivals
 from dualmech.fast import EigenDesign
 from dualmech.fast.eigen import METHODS
 from dualmech.problems import strategies
+from dualmech.studies import rivals
 from dualmech.validate import Array
 
 quick = settings(max_examples=15)

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.crosscheck import rivals
 from dualmech.reference.weighting import FORMULATIONS
+from dualmech.studies import rivals
 from dualmech.validate import Array
 
 KINDS = ("approximate", "pure")

@@ -1,0 +1,1 @@
+"""Problems that papers pose, and what the papers print of them."""

@@ -1,0 +1,337 @@
+"""How time and memory grow with the size of a problem, on every geometry: exponents, and a picture of them."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import fast, workloads
+from dualmech.crosscheck import printing
+from dualmech.crosscheck.instances.tables import ADULT
+from dualmech.crosscheck.judging import judge
+from dualmech.crosscheck.printing import TextTable, table, without_warnings
+from dualmech.crosscheck.proofs.prove import prove
+from dualmech.mechanisms import records
+from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.publishing.fitting.released import layouts_of
+from dualmech.publishing.release import plan_release, release
+from dualmech.storage.store import load as load_solution
+from dualmech.studies.benchmarks.layers import load, peak_mebibytes
+from dualmech.workloads.domain import Domain, count_text
+from dualmech.workloads.unions import UnionWorkload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Measured = dict[str, Any]  # as JSON has it
+
+TOLERANCE = 1e-4  # gap that is asked
+
+HEADINGS = ("geometry", "what grows", "size", "CPU s", "wall s", "MiB more", "decompositions", "gap")
+
+LEAST_SECONDS, LEAST_MEBIBYTES = 0.05, 8.0
+"""Below these a figure says more of what is always there than of the size: it counts for no exponent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Problems of growing size on one geometry; the workload is of a kind that suits it."""
+
+    geometry: str
+    what: str  # what the size counts
+    sizes: tuple[int, ...]
+    problem: Callable[[int], FitnessForUse]
+    colour: str
+
+
+def _ranges(cells: int, queries: int) -> FitnessForUse:
+    return FitnessForUse(workloads.random_range(cells, queries, rng=0), geometry="dense")
+
+
+def _kron(cells: int) -> FitnessForUse:
+    return FitnessForUse(workloads.kron(workloads.prefix(cells), workloads.prefix(cells)), geometry="product")
+
+
+def _marginals(attributes: int) -> FitnessForUse:
+    return FitnessForUse(workloads.marginals([10] * attributes, ways=(1, 2, 3)), geometry="blocks")
+
+
+def _tables(cells: int) -> FitnessForUse:
+    domain = {"age": cells, "sex": 2, "race": 5}
+    return FitnessForUse(
+        workloads.query_tables(domain, {"age": workloads.prefix(cells)}, ways=(1, 2)), geometry="split"
+    )
+
+
+def _stream(steps: int) -> FitnessForUse:
+    return FitnessForUse(workloads.prefix(steps), geometry="stream")
+
+
+CASES = (
+    Growth("dense", "cells d, 2 d ranges", (128, 256, 512, 1024), lambda d: _ranges(d, 2 * d), "#0072b2"),
+    Growth("dense", "ranges m on 128 cells", (512, 1024, 2048, 4096), partial(_ranges, 128), "#56b4e9"),
+    Growth("product", "cells of each of two factors", (64, 128, 256, 512), _kron, "#009e73"),
+    Growth("blocks", "attributes, up to three at a time", (10, 20, 40, 80), _marginals, "#d55e00"),
+    Growth("split", "cells of one of three attributes", (64, 128, 256, 512), _tables, "#cc79a7"),
+    Growth("stream", "running sums", (4096, 16_384, 65_536, 262_144), _stream, "#1b1b1b"),
+)
+
+
+def measure(case: int, size: int) -> Measured:
+    asked, held, busy = CASES[case], peak_mebibytes(), load()
+    with without_warnings():
+        fast.solve(FitnessForUse(workloads.prefix(8)), tol=TOLERANCE)  # what is loaded once is not measured
+        begun, spent = time.perf_counter(), time.process_time()
+        answer = fast.solve(asked.problem(size), tol=TOLERANCE)
+    return {
+        "case": case,
+        "size": size,
+        "processor": time.process_time() - spent,
+        "seconds": time.perf_counter() - begun,
+        "mebibytes": peak_mebibytes() - held,
+        "steps": answer.iterations,
+        "gap": answer.gap,
+        "load": busy,
+    }
+
+
+def exponent(found: list[Measured], name: str, least: float) -> float:
+    """Return the exponent e of the line ``log y = e log size + c`` through what is not too small, NaN of one point."""
+    points = [(each["size"], each[name]) for each in found if each[name] >= least]
+    if len(points) < 2:
+        return float("nan")
+    sizes, values = np.log(np.array(points, dtype=np.float64)).T
+    return float(np.polyfit(sizes, values, 1)[0])
+
+
+def lay_out(found: list[Measured]) -> TextTable:
+    rows, notes = [], []
+    for index, case in enumerate(CASES):
+        mine = [each for each in found if each["case"] == index]
+        for each in mine:
+            rows.append(
+                (
+                    *(case.geometry, case.what, str(each["size"]), f"{each['processor']:.3g}"),
+                    *(f"{each['seconds']:.3g}", f"{each['mebibytes']:.0f}", str(each["steps"])),
+                    f"{each['gap']:.0e}",
+                )
+            )
+        notes.append(f"{case.geometry}, {case.what}: {_grown(mine)}.")
+    busy = max((each["load"] for each in found), default=0.0)
+    title = f"growth of fitness for use to a gap of {TOLERANCE:.0e}, one thread (load up to {busy:.1f})"
+    return table(title, HEADINGS, rows, ("geometry", "what grows"), notes=notes)
+
+
+def _grown(mine: list[Measured]) -> str:
+    powers = {
+        "CPU time": exponent(mine, "processor", LEAST_SECONDS),
+        "memory": exponent(mine, "mebibytes", LEAST_MEBIBYTES),
+    }
+    return ", ".join(
+        f"{name} as the power {power:.1f}" if np.isfinite(power) else f"{name} too small to tell"
+        for name, power in powers.items()
+    )
+
+
+def draw(found: list[Measured], folder: str) -> list[Path]:
+    """Draw CPU seconds and memory over sizes into a folder, as SVG and PNG.
+
+    Raises `BackendError` or `FileFormatError` as `plots.check_drawable`.
+    """
+    return printing.save_picture("growth", folder, _panels, found, columns=2)
+
+
+def _panels(axes: Sequence[Axes], found: list[Measured]) -> None:
+    titles = {"processor": "CPU seconds", "mebibytes": "memory above what loading takes, MiB"}
+    for panel, (name, title) in zip(axes, titles.items(), strict=True):
+        for index, case in enumerate(CASES):
+            mine = [each for each in found if each["case"] == index]
+            panel.plot(
+                [each["size"] for each in mine],
+                [max(each[name], 1e-3) for each in mine],
+                *("o-",),
+                ms=3.5,
+                color=case.colour,
+                label=f"{case.geometry}: {case.what}",
+            )
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set(xlabel="size", ylabel=title)
+    axes[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
+
+
+# Each step of a user's way with many tables: what grows faster than their number does shows here first.
+
+
+ATTRIBUTES = (50, 100, 200)  # of three values, of which all pairs are asked
+
+
+def measure_way(attributes: int) -> dict[str, float]:
+    """Return the number of tables, and the seconds of each step from the workload to what may be published."""
+    found = {"tables": float(attributes * (attributes - 1) // 2)}
+    begun = time.perf_counter()
+
+    def took(step: str) -> None:
+        nonlocal begun
+        found[step] = time.perf_counter() - begun
+        begun = time.perf_counter()
+
+    problem = FitnessForUse(workloads.marginals([3] * attributes, ways=2), WAY_TARGET)
+    took("state")
+    answer = fast.solve(problem, tol=TOLERANCE)
+    took("solve")
+    _ = answer.mechanism.variances(problem.workload), answer.prices_in_words()
+    took("mechanism, variances, prices in words")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "answer.npz"
+        answer.save(path)
+        took("save")
+        load_solution(path)
+        took("load")
+    judge(problem, answer.primal)
+    took("judge")
+    proof = prove(answer)
+    took("prove")
+    assert proof.is_of(problem)
+    took("compare the proof with the problem")
+    planned = plan_release(answer)
+    took("plan a release")
+    assert len(planned.tables) == found["tables"]
+    took("name its tables")
+    planned.drawn.draw(_no_records(planned.drawn.mechanism), lambda _, count: np.zeros(count, dtype=object))
+    took("draw it, but for the noise")
+    return found
+
+
+def _no_records(mechanism: GaussianPrivacy) -> dict[object, object]:
+    asked = mechanism.needed_tables
+    return {axes: np.zeros([asked.domain.shape[axis] for axis in axes]) for axes in asked.axes}
+
+
+def lay_out_way(found: list[dict[str, float]]) -> TextTable:
+    rows = []
+    for step in [*found[0]][1:]:
+        points = [{"size": each["tables"], step: each[step]} for each in found]
+        power = exponent(points, step, LEAST_SECONDS)
+        shown = f"{power:.1f}" if np.isfinite(power) else "too short to tell"
+        rows.append((step, *(f"{each[step]:.3g}" for each in found), shown))
+    headings = ("step", *(f"s, {each['tables']:.0f} tables" for each in found), "power of the number")
+    return table("a user's way with all pairs of attributes of three values", headings, rows, ("step",))
+
+
+# Tables of one data set from noisy ones: seconds and proven gap of fits on domains that nobody could write out.
+
+
+TARGET, WAY_TARGET = 100.0, 1e6  # variance of every answer
+PEOPLE, FITTED_TOLERANCE = 48_842, 1e-3
+
+FITTED_HEADINGS = ("tables", "queries", "cells", "of cliques", "seconds", "gap", "seconds, whole", "gap, whole")
+
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FittedCase:
+    """Tables that are asked, of records that are drawn anew at each run, as noise is."""
+
+    name: str
+    workload: Callable[[], UnionWorkload]
+
+
+def _neighbours(domain: Domain) -> UnionWorkload:
+    pairs = itertools.pairwise(domain.names)
+    return workloads.union(domain, {f"{one} x {two}": [one, two] for one, two in pairs})
+
+
+def _eight() -> UnionWorkload:
+    left_out = ("fnlwgt", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income>50K")
+    domain = Domain({name: size for name, size in ADULT.sizes if name not in left_out})
+    sums = workloads.union(domain, {"ages": {"age": workloads.prefix(dict(domain.sizes)["age"])}})
+    tables = {each.name: each for each in (*_neighbours(domain).tables, *sums.tables)}
+    return UnionWorkload(domain, tables.values())
+
+
+def _four() -> UnionWorkload:
+    domain = Domain({"age": 75, "race": 5, "sex": 2, "income": 2})
+    sums = {"age": workloads.prefix(75)}
+    return workloads.union(
+        domain, {"ages": sums, "ages by sex": sums | {"sex": None}, "others": ["race", "sex", "income"]}
+    )
+
+
+def _fourteen() -> UnionWorkload:
+    domain = Domain({name: min(size, 20) for name, size in ADULT.sizes})
+    pairs = itertools.combinations(domain.names, 2)
+    return workloads.union(domain, {f"{one} x {two}": [one, two] for one, two in pairs})
+
+
+FITTED_CASES = (
+    FittedCase("ages, and ages by sex, summed up; three others", _four),
+    FittedCase("neighbours of eight Adult attributes, ages summed up", _eight),
+    FittedCase(
+        "pairs along sixty attributes of ten values", lambda: _neighbours(Domain({f"a{i}": 10 for i in range(60)}))
+    ),
+    FittedCase("all pairs of fourteen Adult attributes, at most twenty values each", _fourteen),
+)
+
+
+def measure_fitted() -> list[Measured]:
+    """Release and fit each case in this process, to fractions and to whole numbers."""
+    return [_measured(case) for case in FITTED_CASES]
+
+
+def _measured(case: FittedCase) -> Measured:
+    workload = case.workload()
+    assert workload.domain is not None
+    with without_warnings():
+        answer = fast.solve(FitnessForUse(workload, TARGET), tol=FITTED_TOLERANCE)
+    counts = records.count(_people(workload.domain), answer.mechanism.needed_tables)
+    released = release(answer, counts)
+    busy, begun = load(), time.perf_counter()
+    fitted = released.fitted()
+    fractions, begun = time.perf_counter() - begun, time.perf_counter()
+    whole = released.fitted(integer=True)
+    return {
+        "name": case.name,
+        "queries": workload.shape[0],
+        "cells": count_text(workload.shape[1]),
+        "clique cells": sum(part.layout.cells for part in layouts_of(workload)),
+        "seconds": fractions,
+        "seconds, whole": time.perf_counter() - begun,
+        "gap": fitted.gap,
+        "whole": whole.gap,
+        "load": busy,
+    }
+
+
+def _people(domain: Domain) -> Codes:
+    """Return records whose attributes depend on the one before, most of them among a few values."""
+    generator, found = np.random.default_rng(0), []
+    level = generator.random(PEOPLE)
+    for size in domain.shape:
+        level = np.where(generator.random(PEOPLE) < 0.6, level, generator.random(PEOPLE) ** 2)
+        found.append((size * level).astype(np.int64))
+    return np.stack(found, axis=1)
+
+
+def lay_out_fitted(found: list[Measured]) -> TextTable:
+    rows = [
+        (
+            *(each["name"], str(each["queries"]), each["cells"], str(each["clique cells"])),
+            *(f"{each['seconds']:.2g}", f"{each['gap']:.2g}", f"{each['seconds, whole']:.2g}", f"{each['whole']:.2g}"),
+        )
+        for each in found
+    ]
+    busy = max(each["load"] for each in found)
+    title = f"fits of noisy tables of {PEOPLE} records, one thread (load up to {busy:.1f})"
+    return table(title, FITTED_HEADINGS, rows, ("tables",))

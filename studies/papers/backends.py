@@ -1,0 +1,309 @@
+"""What general solvers call optimal, before what is proven: what each sheet asks to be computed, and how it looks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from rich.console import Console
+
+from dualmech import linalg
+from dualmech.certificate import FEASIBLE
+from dualmech.crosscheck import collection, library
+from dualmech.crosscheck.printing import without_warnings
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
+from dualmech.errors import BackendError
+from dualmech.problems.base import AnyProblem
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.variance import TotalVariance
+from dualmech.validate import Array
+
+# What a general solver says of a problem whose optimum is proven, in the problem's own units and by its raw point.
+
+
+MOST_CELLS, QUICK_CELLS = 16, 4
+TOLERANCE = 1e-12  # gap to prove: far below what is asked of any backend
+TIGHT = 1e-10  # what is asked of every backend at its tightest, or the least that it takes
+
+OWN_SIZES = 1e-6, 1e6
+"""Optima in this range are of ordinary size: outside of it absolute tolerances mean nothing."""
+
+OTHERS_UNDER_ANOTHER_NAME = frozenset({"DIFFCP"})  # runs SCS
+OPTIMAL, INACCURATE, FAILED = "optimal", "optimal_inaccurate", "failed"
+IMPOSSIBLE = frozenset({"infeasible", "unbounded", "infeasible_inaccurate", "unbounded_inaccurate"})
+ANSWERS = IMPOSSIBLE | {OPTIMAL, INACCURATE}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a backend says of one problem, and what is proven of it."""
+
+    problem: str
+    status: str  # the backend's, in CVXPY's words, or that it failed
+    value: float
+    lower: float
+    upper: float
+    excess: float  # of the raw point, the largest over a constraint or over the value, relative; NaN if not known
+    seconds: float  # CVXPY's compiling included
+
+    @property
+    def optimal(self) -> bool:
+        """Whether it is said to be the optimum, without reserve."""
+        return self.status == OPTIMAL
+
+    @property
+    def error(self) -> float:
+        """How far the value is from the proven interval, relative: negative below it, 0 inside."""
+        if self.value < self.lower:
+            return self.value / self.lower - 1
+        return max(self.value / self.upper - 1, 0.0)
+
+    def beyond(self, tolerance: float) -> bool:
+        """Whether the value is farther from the interval than a tolerance, absolute and relative, allows."""
+        return abs(self.error) * self.lower > tolerance * (1 + self.upper)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    name: str
+    version: str
+    tolerance: float  # what it says of itself; NaN where that is not known
+    tight: bool
+    claims: tuple[Claim, ...]
+
+    @property
+    def optimal(self) -> tuple[Claim, ...]:
+        return tuple(claim for claim in self.claims if claim.optimal)
+
+    @property
+    def below(self) -> tuple[Claim, ...]:
+        return tuple(claim for claim in self.optimal if claim.error < 0)
+
+    @property
+    def above(self) -> tuple[Claim, ...]:
+        """What it calls optimal and is above the proven interval."""
+        return tuple(claim for claim in self.optimal if claim.error > 0)
+
+    @property
+    def infeasible(self) -> tuple[Claim, ...]:
+        """What it calls optimal where its point breaks a constraint, or does not have the value."""
+        return tuple(claim for claim in self.optimal if claim.excess > FEASIBLE)
+
+    def beyond(self, claims: tuple[Claim, ...]) -> int:
+        """Return how many claims are farther off than its own tolerance allows."""
+        return sum(claim.beyond(self.tolerance) for claim in claims)
+
+    def count(self, *statuses: str) -> int:
+        return sum(claim.status in statuses for claim in self.claims)
+
+    @property
+    def errors(self) -> list[float]:
+        return [claim.error for claim in self.optimal] or [0.0]
+
+
+def backends() -> dict[str, str]:
+    """Return the installed backends that take semidefinite programs, with their versions, each once."""
+    from dualmech import reference
+
+    able = reference.backends.installed()
+    return {name: version for name, version in able.items() if name not in OTHERS_UNDER_ANOTHER_NAME}
+
+
+@cache
+def small(cells: int, ordinary: bool = True) -> tuple[str, ...]:
+    """Return problems on a matrix of at most so many cells, whose optima are of ordinary size or are not."""
+    stated = {name: state() for name, state in collection.matrices_problems().items()}
+    names = [name for name, problem in stated.items() if problem.workload.shape[1] <= cells]
+    low, high = OWN_SIZES
+    return tuple(name for name in names if (low <= library.interval(name, TOLERANCE)[0] <= high) is ordinary)
+
+
+def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = True) -> Row:
+    """Return what a backend claims of the small problems, each posed in its own units as the paper writes it."""
+    from dualmech import reference
+
+    known = reference.backends.ACCURACY.get(name)
+    options = reference.backends.at_tolerance(name, TIGHT) if tight and known else {}
+    tolerance = np.nan if known is None else max(options.values(), default=known.own)
+    found = tuple(claim(each, name, options) for each in small(cells, ordinary))
+    widest = max(each.upper / each.lower - 1 for each in found)
+    return Row({"backend": Backend(name, version, tolerance, tight, found)}, widest)
+
+
+def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Claim:
+    from dualmech import reference
+
+    problem = library.problems()[problem_name]()
+    program = reference.formulate(problem)
+    began = time.perf_counter()
+    try:
+        with silent_output():
+            status = reference.backends.run(program, backend, options=options).status
+    except BackendError:
+        status = FAILED
+    seconds = time.perf_counter() - began
+    value = np.nan if program.value is None else float(program.value)
+    return Claim(
+        problem_name,
+        status,
+        value,
+        *library.interval(problem_name, TOLERANCE),
+        excess(problem, program, value),
+        seconds,
+    )
+
+
+def at_extreme_scale(problem_name: str) -> Row:
+    """Return what every installed backend says of one problem of extreme units, by itself and in the reference layer's.
+
+    'proven' is the gap of the latter, NaN where the backend failed.
+    """
+    from dualmech import reference
+
+    found = []
+    for backend in backends():
+        said = claim(problem_name, backend, {})
+        try:
+            with silent_output(), without_warnings():
+                proven = reference.solve(library.problems()[problem_name](), backend=backend).gap
+        except BackendError:
+            proven = np.nan
+        value = f"{said.value:.4g}" if said.status in WORDS else "—"
+        word = WORDS.get(said.status, said.status)
+        found.append(Row({"claim": said, "backend": backend, "says": word, "value": value, "proven": proven}))
+    return Row({"problem": problem_name}, float(np.nanmax([each.proven for each in found])), parts=tuple(found))
+
+
+def excess(problem: AnyProblem, program: Any, value: float) -> float:
+    """Return the largest relative excess of a solved program's point over a constraint, or over the value claimed."""
+    measured = EXCESS.get(type(problem))
+    if measured is None or any(variable.value is None for variable in program.variables()):
+        return np.nan
+    if not value > 0:
+        return np.inf
+    with np.errstate(all="ignore"):
+        return float(measured(problem, program, value))
+
+
+def _excess_of_targets(problem: FitnessForUse, program: Any, value: float) -> float:
+    forms = problem.geometry.forms(problem.geometry.point(program.var_dict["Sigma"].value))
+    if forms is None:
+        return np.inf
+    return max(forms.excess(problem.targets)[0], forms.cost / value) - 1
+
+
+def _excess_of_cost(problem: TotalVariance, program: Any, value: float) -> float:
+    unmoved, factor = problem.geometry.unmoved, linalg.cholesky(program.var_dict["X"].value)
+    if factor is None:
+        return np.inf
+    lift: Array = scipy.linalg.null_space(unmoved) if len(unmoved) else np.eye(len(factor))
+    half = scipy.linalg.solve_triangular(factor, lift.T, trans="T", check_finite=False)
+    forms = problem.geometry.forms(problem.geometry.point(half.T @ half))
+    return np.inf if forms is None else max(forms.total(problem.asked_weights)[0] / value, forms.cost) - 1
+
+
+EXCESS: dict[type, Callable[[Any, Any, float], float]] = {
+    FitnessForUse: _excess_of_targets,
+    TotalVariance: _excess_of_cost,
+}
+"""How the raw point of a family's program is read; a family that is not here has its values held against the proof."""
+
+
+@contextlib.contextmanager
+def silent_output() -> Iterator[None]:
+    """Keep standard output free of what libraries in other languages print to it, such as a word on licences."""
+    sys.stdout.flush()
+    before, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
+        os.close(nowhere)
+
+
+LEGEND = (
+    "Problems of the library whose data are of ordinary size, posed as the papers write them and in their own units. "
+    "'optimal': what the backend calls so without reserve; 'reserved': what it calls inaccurate; 'none': no answer; "
+    "'impossible': problems that it calls infeasible or unbounded, which none is. Of those called optimal: 'below' the "
+    "proven lower end, so that no noise has this value, 'above' the proven upper end, and how many of either by more "
+    "than the backend's own tolerance, taken as absolute and relative at once. Within it a value is as good as was "
+    "promised. 'infeasible': raw points that break a constraint, or cost more than the value says, by more than 1e-9. "
+    "Errors are relative; seconds are of all problems, with CVXPY's compiling."
+)
+
+SCALES_LEGEND = (
+    "Problems whose optima are far from 1, by the size of their data. 'says' and 'value' are of the backend on the "
+    "problem as it is, at its default tolerance; 'proven in units near 1' is the gap that the judge proves of the same "
+    "backend's answer where the reference layer poses the problem."
+)
+
+WORDS = {OPTIMAL: "optimal", INACCURATE: "inaccurate"}
+
+
+COLUMNS: Columns = (
+    ("backend", "{backend.name} {backend.version}"),
+    ("tolerance", "{backend.tolerance:.0e}"),
+    ("problems", lambda row: str(len(row.backend.claims))),
+    ("optimal", lambda row: str(len(row.backend.optimal))),
+    ("reserved", lambda row: str(row.backend.count(INACCURATE))),
+    ("none", lambda row: str(row.backend.count(*{each.status for each in row.backend.claims} - ANSWERS))),
+    ("impossible", lambda row: str(row.backend.count(*IMPOSSIBLE))),
+    ("below", lambda row: str(len(row.backend.below))),
+    ("below, beyond tolerance", lambda row: str(row.backend.beyond(row.backend.below))),
+    ("above", lambda row: str(len(row.backend.above))),
+    ("above, beyond tolerance", lambda row: str(row.backend.beyond(row.backend.above))),
+    ("lowest", lambda row: f"{min(row.backend.errors):.1e}"),
+    ("highest", lambda row: f"{max(row.backend.errors):.1e}"),
+    ("infeasible", lambda row: str(len(row.backend.infeasible))),
+    ("worst excess", lambda row: f"{max([0.0, *(claim.excess for claim in row.backend.optimal)]):.1e}"),
+    ("seconds", lambda row: f"{sum(claim.seconds for claim in row.backend.claims):.2g}"),
+)
+
+SCALES_COLUMNS: Columns = (
+    ("problem", "{claim.problem}"),
+    ("optimum", "{claim.lower:.4g}"),
+    ("backend", "{backend}"),
+    ("says", "{says}"),
+    ("value", "{value}"),
+    ("proven in units near 1", "{proven:.0e}"),
+)
+
+
+def _tasks(quick: bool) -> list[Callable[[], Row]]:
+    cells = QUICK_CELLS if quick else MOST_CELLS
+    return [
+        partial(claims, name, version, tight, cells) for name, version in backends().items() for tight in (False, True)
+    ]
+
+
+def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
+    found = [*rows]
+    widest = [f"Widest proven interval: {max(row.gap for row in found):.1e}, relative."] if found else []
+    out.print(drawn(title, COLUMNS, found, notes=[LEGEND, *widest]))
+
+
+def _scale_tasks(quick: bool) -> list[Callable[[], Row]]:
+    names = small(MOST_CELLS, ordinary=False)
+    return [partial(at_extreme_scale, name) for name in names[: 2 if quick else None]]
+
+
+def _show_scales(out: Console, title: str, rows: Iterator[Row]) -> None:
+    found = [part for row in rows for part in row.parts]
+    words = ("problem", "backend", "says")
+    out.print(drawn(title, SCALES_COLUMNS, found, words=words, notes=[SCALES_LEGEND]))
+
+
+SHEETS = {
+    "claims": Sheet("what general solvers call optimal, before the proof", _tasks, _show),
+    "scales": Sheet("problems in units far from 1", _scale_tasks, _show_scales),
+}

@@ -1,0 +1,515 @@
+"""How often the common mechanism's noisy answers lead to the right choice (CMN, Tables 2 to 6, Table 7 and Figure 1).
+
+The right choice is the one that exact counts lead to: the finer analysis, if a share x of the coarser one's queries
+would still have a signal-to-noise ratio of y in it. Two points can be read in two ways, and all four are computed:
+
+- the noise of a coarse answer under the finer mechanism is that of the best estimate from all of its answers, or, as
+  the code published with the paper has it, of a plain sum of cells (`common_instances.summed_variances`);
+- the noisy decision keeps a margin of three standard deviations (section 6.1), or none, as that code.
+
+Counts are multiplied by √(2ρ), so that every mechanism stays at squared privacy cost 1 (`common_instances`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from dualmech import fast, validate
+from dualmech.adaptive.chain import Chain
+from dualmech.adaptive.decisions import SignalToNoise, SignalToNoiseRule, Verdict
+from dualmech.crosscheck.instances import common as instances
+from dualmech.crosscheck.instances.common import (
+    ACCURACY,
+    BRAZIL,
+    BUCKETS,
+    CENSUS_SETTING,
+    CENSUS_TABLE,
+    CHOICES,
+    GAMMA,
+    HISRACE_CELLS,
+    HISRACE_TABLES,
+    TABLE_7,
+    AccuracyTable,
+    Setting,
+)
+from dualmech.crosscheck.printing import COLOURS, is_rounding, print_lines, yes_or_no
+from dualmech.crosscheck.sheet import Columns, Row, drawn
+from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.files import csv
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.studies import rivals
+from dualmech.studies.papers.common import census as common_census
+from dualmech.studies.papers.common import census as common_population
+from dualmech.studies.papers.common.census import NOISE_SEED, POPULATIONS
+from dualmech.studies.rivals import census
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# A grid of the user's in place of the settings that the paper's tables have: a file with a line for each setting.
+
+
+NOISE = ("rho", "sigma")
+OWN, COUNTED = ("ρ, x, y", "ρ, x, y, γ")  # what a setting says of itself, without and with what a head count costs
+COLUMNS = (*NOISE, "x", "y", "gamma")
+"""What a header may name. One of the first two must be there; what else is left out is as in the paper."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """A choice under settings of the user's, of which nothing is printed; `AccuracyTable` is what is printed."""
+
+    choice: str  # Between which mechanisms
+    rows: dict[str, Setting]  # By what it says of itself
+    varied = OWN
+
+    @property
+    def title(self) -> str:
+        return f"Your grid, {self.choice}"
+
+    @property
+    def fixed(self) -> Setting:
+        return next(iter(self.rows.values()))
+
+    def setting(self, row: str) -> Setting:
+        return self.rows[row]
+
+    def printed(self, row: str) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+
+def read_grid(path: str, usual: Setting, coarsest: float) -> list[Setting]:
+    """Read settings from a CSV file whose header names columns out of `COLUMNS`.
+
+    - `usual`: the paper's setting, for columns that are left out;
+    - `coarsest`: variance of an answer of the coarsest mechanism at squared privacy cost 1, by which ``sigma``, the
+      standard deviation of each of its answers, becomes ρ.
+
+    Raises `FileFormatError` for a file that holds no such table, or numbers out of range.
+    """
+    table = csv.read_table(path)
+    names = [name.strip() for name in table.cell_names or ()]
+    known = f"a header of columns out of {', '.join(COLUMNS)}"
+    if not names or table.names is not None or len(set(names)) < len(names) or set(names) - {*COLUMNS}:
+        raise FileFormatError(f"{path}: a grid needs {known}, each once")
+    if sum(name in names for name in NOISE) != 1:
+        raise FileFormatError(f"{path}: a grid needs either rho or sigma")
+    settings = []
+    for number, row in enumerate(table.values.tolist(), 1):
+        given = dict(zip(names, row, strict=True))
+        try:
+            settings.append(_setting(given, usual, coarsest))
+        except InvalidInputError as error:
+            raise FileFormatError(f"{path}: setting {number}: {error}") from error
+    return settings
+
+
+def _setting(given: dict[str, float], usual: Setting, coarsest: float) -> Setting:
+    numbers = {name: validate.positive_number(**{name: value}) for name, value in given.items()}
+    for name in ("x", "gamma"):
+        if name in numbers and not numbers[name] <= 1:
+            raise InvalidInputError(f"{name} must be at most 1, got {numbers[name]:g}")
+    rho = numbers.get("rho") or coarsest / (2 * numbers["sigma"] ** 2)
+    share, level = numbers.get("x", usual.share), numbers.get("y", usual.level)
+    return Setting(validate.positive_number(rho=rho), share, level, numbers.get("gamma", GAMMA))
+
+
+def by_name(settings: list[Setting], counted: bool) -> dict[str, Setting]:
+    """Return settings by what they say of themselves, each once, with γ where heads are counted."""
+    numbers = [(each.rho, each.share, each.level, *([each.gamma] * counted)) for each in settings]
+    for digits in (4, 17):
+        names = [", ".join(f"{number:.{digits}g}" for number in own) for own in numbers]
+        if len({*names}) == len({*numbers}):
+            break
+    return dict(zip(names, settings, strict=True))
+
+
+MARGINS = (0.0, 3.0)
+"""Standard deviations by which a noisy answer must exceed what is needed: none, and those of section 6.1."""
+
+PLAIN, SURE = MARGINS
+
+SUMMED, ESTIMATED = "sums of cells", "best estimates"
+"""How the noise of a coarse answer under the finer mechanism is read."""
+
+POPULATION = {HISRACE_TABLES: "HisRace", HISRACE_CELLS: "HisRace", BRAZIL: "Brazil"}
+
+QUICK_BLOCKS = 1000
+
+ERRORS = 4.0  # standard errors by which an accuracy on the paper's own data may differ from the printed one
+HALF_DIGIT = 0.005  # half of the last digit of a printed percentage
+
+EDGE = 1e-9
+"""Part of a level that may be missed: a count that reaches it exactly does so in spite of rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class CensusBlocks:
+    name: str  # Of the population, or of the file
+    counts: Array  # (n, d)
+    real: bool  # Whether they come from a file
+
+
+def half_row(
+    table: AccuracyTable | OwnTable,
+    blocks: CensusBlocks,
+    rows: dict[str, dict[str, Row]],
+    seconds: float,
+    gap: float,
+    certified: bool,
+) -> Row:
+    """Return a half of one of Tables 2 to 6, on some blocks.
+
+    - `table`: what is printed, or a grid of which nothing is;
+    - `rows`: by row and by reading of the noise, percent of blocks for which the first mechanism is right ('first'),
+      and by margin percent of right choices ('accuracy');
+    - `seconds`: for one release of every block: common mechanism, choice, residual, and the answers put together;
+    - `gap`, `certified`: of the common mechanism.
+    """
+    own = not all(map(table.printed, table.rows))
+    values: dict[str, object] = {
+        "table": table,
+        "blocks": blocks.name,
+        "number": len(blocks.counts),
+        "real": blocks.real,
+    }
+    values |= {"own": own, "judged": blocks.real and not own, "rows": rows, "seconds": seconds}
+    return Row(values, gap, certified)
+
+
+def apart(half: Row, row: str) -> tuple[float, float]:
+    """By how many points plain sums without a margin differ from the printed share and accuracy."""
+    first, _, accuracy = map(float, half.table.printed(row))
+    found = half.rows[row][SUMMED]
+    return abs(found.first - first), abs(found.accuracy[PLAIN] - accuracy)
+
+
+def half_fits(half: Row, row: str) -> bool:
+    """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
+
+    The accuracy may differ by four of its standard errors, since the noise is drawn anew.
+    """
+    first, _, accuracy = half.table.printed(row)
+    found = half.rows[row][SUMMED]
+    return is_rounding(first, (found.first,) * 2) and near(found.accuracy[PLAIN], float(accuracy), half.number)
+
+
+def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
+    """Compute a half of a table, or a grid of settings, on some blocks."""
+    choice = CHOICES[table.choice]
+    chain = fast.chain(choice.mechanisms)
+    finer = {SUMMED: cell_sums(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
+    rows = {
+        row: {name: _outcome(chain, each, table.setting(row), blocks.counts) for name, each in finer.items()}
+        for row in table.rows
+    }
+    begun, setting = time.perf_counter(), table.fixed
+    rule = SignalToNoiseRule(chain, setting.share, setting.level * (1 - EDGE))
+    chain.simulate(scaled_counts(blocks.counts, setting.rho), rule, NOISE_SEED)
+    seconds = time.perf_counter() - begun
+    return half_row(table, blocks, rows, seconds, chain.gap, chain.certified)
+
+
+def cell_sums(primary: Workload, secondary: Workload) -> LinearGaussianMechanism:
+    """Return a mechanism whose noise in the primary answers is that of plain sums of one secondary table's cells.
+
+    It has independent noise on the cells of the domain, so its answers have none to share: the primary answers here
+    are all of equally many cells, or of tables whose cells are those of the domain.
+    """
+    each = instances.summed_variances(primary, secondary) / primary.dense().sum(axis=1)
+    return rivals.input_perturbation(primary, 1 / float(each.max()))
+
+
+def scaled_counts(counts: Array, rho: float) -> Array:
+    """Return counts in units in which mechanisms of ρ have squared privacy cost 1."""
+    return counts * np.sqrt(2 * rho)
+
+
+def _outcome(chain: Chain, finer: LinearGaussianMechanism, setting: Setting, counts: Array) -> Row:
+    (stage,) = chain.stages
+    data = scaled_counts(counts, setting.rho)
+    level = setting.level * (1 - EDGE)
+    rules = {
+        margin: SignalToNoise(chain.mechanisms[0], finer, stage.known, setting.share, level, margin)
+        for margin in MARGINS
+    }
+    right = rules[0.0].true_verdict(data) == Verdict.SECONDARY
+    answers = stage.known.simulate(data, NOISE_SEED)
+    chosen = {margin: rule.choose(answers) == Verdict.SECONDARY for margin, rule in rules.items()}
+    accuracy = {margin: percent(each == right) for margin, each in chosen.items()}
+    return Row({"first": percent(~right), "accuracy": accuracy})
+
+
+def near(accuracy: float, printed: float, number: int) -> bool:
+    """Whether an accuracy in percent is within `ERRORS` standard errors of a printed one, and its rounding."""
+    error = 100 * np.sqrt(printed / 100 * (1 - printed / 100) / number)
+    return bool(abs(accuracy - printed) <= ERRORS * error + HALF_DIGIT)
+
+
+def percent(holds: npt.NDArray[np.bool_]) -> float:
+    return 100 * float(np.mean(holds))
+
+
+@cache
+def population(name: str, blocks: int) -> Array:
+    return POPULATIONS[name].draw(blocks)
+
+
+def synthetic_blocks(choice: str, blocks: int = common_population.BLOCKS) -> CensusBlocks:
+    name = POPULATION[choice]
+    return CensusBlocks(f"synthetic {name}", population(name, blocks), real=False)
+
+
+def read_blocks(choice: str, path: str) -> CensusBlocks:
+    return CensusBlocks(path, common_population.read_counts(path, CHOICES[choice].domain.cells), real=True)
+
+
+def halves(name: str, quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
+    """Return what to compute for a data set: a half of a table each.
+
+    - `name`: of the data set, ``HisRace`` or ``Brazil``;
+    - `quick`: whether to draw few blocks;
+    - `path`: a file of blocks instead;
+    - `grid`: a file of settings in place of the printed ones.
+    """
+    tables: Sequence[AccuracyTable | OwnTable] = [table for table in ACCURACY if POPULATION[table.choice] == name]
+    if grid is not None:
+        usual = {table.choice: table.fixed for table in tables}
+        tables = [
+            OwnTable(choice, by_name(read_grid(grid, setting, coarsest(choice)), counted=False))
+            for choice, setting in usual.items()
+        ]
+    number = QUICK_BLOCKS if quick else common_population.BLOCKS
+    return [
+        partial(
+            _half,
+            table,
+            partial(read_blocks, table.choice, path) if path else partial(synthetic_blocks, table.choice, number),
+        )
+        for table in tables
+    ]
+
+
+def coarsest(choice: str) -> float:
+    """Return the variance of an answer of a choice's first mechanism, at squared privacy cost 1."""
+    return rivals.raw_gaussian_variance(CHOICES[choice].workloads[0], 1.0)
+
+
+def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -> Row:
+    return solve(table, blocks())
+
+
+# The chain of common mechanisms against thresholds on head counts (CMN, Figure 1 and the Acc column of Table 7).
+#
+# The thresholds get exact counts, and are tuned on the right choices of the very blocks that they are judged on: by
+# logistic regression, as the paper has it, and the best that there are, which no tuning can beat there.
+
+
+def as_printed(row: Row) -> bool:
+    """Whether the shares are the printed ones to their digits, and the chain's accuracy without a margin nearly.
+
+    Thresholds are left out: the regularisation of the paper's regression is not stated.
+    """
+    pairs = zip(row.printed.shares, row.shares, strict=True)
+    same = all(is_rounding(printed, (share, share)) for printed, share in pairs)
+    return same and near(row.chain[PLAIN], float(row.printed.accuracy), row.number)
+
+
+def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = None) -> Row:
+    """Compute a row of Table 7 and Figure 1; Total counts all people, as in the published code, which Table 7 fits.
+
+    All numbers are percent: 'shares' of the blocks for which each histogram is right; 'saved', %PLB saved on these
+    blocks, what the chain knows when it decides, over the budget, in the mean; by margin, the accuracy of the 'chain',
+    and 'finer', blocks for which it chose a finer histogram than is right; accuracy of 'tuned' thresholds by logistic
+    regression, of the 'best' thresholds, and 'noisy', of the best for head counts that cost a share γ of ρ. Seconds are
+    of one release.
+
+    - `name`: ρ of the row of Table 7, or what a setting of your own says of itself, of which nothing is printed.
+
+    Examples
+    --------
+    >>> found = solve_thresholds("1/32", synthetic_threshold_blocks(blocks=300))
+    >>> found.certified, found.tuned <= found.best, found.chain[0.0] > 90
+    (True, True, True)
+    """
+    chain = fast.chain(instances.census(by_gender=False))
+    printed = None
+    if setting is None:
+        setting, printed = replace(CENSUS_SETTING, rho=float(Fraction(name))), TABLE_7[name]
+    share, level = setting.share, setting.level
+    rules = {margin: SignalToNoiseRule(chain, share, level * (1 - EDGE), margin) for margin in MARGINS}
+    data = scaled_counts(blocks.counts, setting.rho)
+    right = right_choices(rules[0.0], data)
+    begun = time.perf_counter()
+    found = {margin: chain.simulate(data, rule, NOISE_SEED).choices for margin, rule in rules.items()}
+    seconds = (time.perf_counter() - begun) / len(rules)
+    people = blocks.counts.sum(axis=1)
+    shares = tuple(percent(right == index) for index in range(len(BUCKETS)))
+    own = [stage.known.squared_privacy_cost for stage in chain.stages]
+    thresholds = [fit(people, right, len(BUCKETS)) for fit in (census.logistic_thresholds, census.best_thresholds)]
+    tuned, best = (percent(each.choose(people) == right) for each in thresholds)
+    counted = noisy_counts(people, setting)
+    noisy = census.best_thresholds(counted, right, len(BUCKETS)).choose(counted)
+    values = {
+        "name": name,
+        "setting": setting,
+        "printed": printed,
+        "blocks": blocks.name,
+        "number": len(people),
+        "judged": blocks.real and printed is not None,
+        "shares": shares,
+        "saved": float(np.dot(shares, [*own, own[-1]])),
+        "chain": {margin: percent(choices == right) for margin, choices in found.items()},
+        "finer": {margin: percent(choices > right) for margin, choices in found.items()},
+        "tuned": tuned,
+        "best": best,
+        "noisy": percent(noisy == right),
+        "seconds": seconds,
+    }
+    return Row(values, chain.gap, chain.certified)
+
+
+def noisy_counts(people: Array, setting: Setting) -> Array:
+    """Return head counts (n,) with the noise of a count that costs γρ in zCDP (section 7.5.2): variance 1/(2γρ)."""
+    spread = 1 / np.sqrt(2 * setting.gamma * setting.rho)
+    return people + np.random.default_rng(NOISE_SEED).normal(scale=spread, size=len(people))
+
+
+def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
+    """Return the choices that exact counts lead to (n,): the first mechanism that the next one cannot replace."""
+    choices = np.full(len(data), len(rule.stages))
+    for stage in reversed(range(len(rule.stages))):
+        enough = rule.stages[stage].true_verdict(data) == Verdict.SECONDARY
+        choices = np.where(enough, choices, stage)
+    return choices
+
+
+def synthetic_threshold_blocks(blocks: int = common_census.BLOCKS) -> CensusBlocks:
+    return CensusBlocks("synthetic AgeGender", population("AgeGender", blocks), real=False)
+
+
+def read_threshold_blocks(path: str) -> CensusBlocks:
+    """Return the blocks in a file of 206 cells, gender slowest."""
+    return CensusBlocks(path, common_census.read_counts(path, CENSUS_TABLE.cells), real=True)
+
+
+def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
+    """Return what to compute, a ρ each, on a population drawn from a seed or on a file; or a file's settings."""
+    number = QUICK_BLOCKS if quick else common_census.BLOCKS
+    settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(TABLE_7)
+    if grid is not None:
+        coarsest = rivals.raw_gaussian_variance(instances.histogram("Total", by_gender=False), 1.0)
+        settings = by_name(read_grid(grid, CENSUS_SETTING, coarsest), counted=True)
+    return [
+        partial(_of_file, name, path, setting) if path else partial(of_population, name, number, setting)
+        for name, setting in settings.items()
+    ]
+
+
+@cache
+def of_population(name: str, blocks: int = common_census.BLOCKS, setting: Setting | None = None) -> Row:
+    """Compute a row on the synthetic population, once: its picture is of the same rows."""
+    return solve_thresholds(name, synthetic_threshold_blocks(blocks), setting)
+
+
+def _of_file(name: str, path: str, setting: Setting | None) -> Row:
+    return solve_thresholds(name, read_threshold_blocks(path), setting)
+
+
+def picture(axes: Axes, rows: Sequence[Row]) -> None:
+    curves = {
+        "chain": [row.chain[PLAIN] for row in rows],
+        "chain, 3σ margin": [row.chain[SURE] for row in rows],
+        "thresholds, tuned": [row.tuned for row in rows],
+        "best thresholds": [row.best for row in rows],
+        "best thresholds, noisy counts": [row.noisy for row in rows],
+    }
+    places = np.arange(len(rows))
+    for (name, values), colour in zip(curves.items(), COLOURS, strict=False):
+        axes.plot(places, values, "o-", ms=3.5, color=colour, label=name)
+    axes.set_xticks(places, [row.name for row in rows])
+    axes.set(xlabel="ρ" if rows[0].printed else COUNTED, ylabel="right choices, percent", ylim=(None, 100.5))
+    axes.set_title(f"Age buckets for {rows[0].number} blocks of {rows[0].blocks}", loc="left", fontsize=10)
+    axes.legend()
+
+
+# The thresholds' tables in a terminal: whom each histogram is right for, and how often the rules find it.
+
+
+def show(out: Console, title: str, rows: Iterator[Row]) -> None:
+    """Print Table 7 and Figure 1 for some blocks, under the printed settings or those of a grid."""
+    found = list(rows)
+    own = any(row.printed is None for row in found)
+    setting = COUNTED if own else "ρ"
+    _print_choices(out, title, found, setting)
+    columns: Columns = (
+        (setting, "{name}"),
+        ("chain", partial(_at_margin, "chain", PLAIN)),
+        (f"chain, {SURE:g}σ", partial(_at_margin, "chain", SURE)),
+        ("thresholds, tuned", "{tuned:.2f}"),
+        ("best thresholds", "{best:.2f}"),
+        ("best, noisy counts", "{noisy:.2f}"),
+        ("too fine", partial(_at_margin, "finer", PLAIN)),
+        (f"too fine, {SURE:g}σ", partial(_at_margin, "finer", SURE)),
+        *([] if own else [("printed: chain, thresholds", "{printed.accuracy}, {printed.thresholds}")]),
+    )
+    out.print(drawn(f"{title}: Figure 1, percent of right choices", columns, found))
+    if found and not own:
+        _print_differences(out, found)
+    seconds = max((row.seconds for row in found), default=0.0)
+    shares = ", ".join(f"{share:g}" for share in sorted({row.setting.gamma for row in found}))
+    print_lines(
+        out,
+        f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts (but for "
+        f"'noisy counts', which cost γ = {shares} of ρ), and are judged on the blocks that they were tuned on; no "
+        "thresholds do better there than the best ones.",
+    )
+
+
+def _print_choices(out: Console, title: str, found: Sequence[Row], setting: str) -> None:
+    """Print for how many blocks each histogram is right, next to Table 7 where its settings are used."""
+    judged, printed = any(row.judged for row in found), all(row.printed for row in found)
+    columns: Columns = (
+        (setting, "{name}{mark}"),
+        *((bucket, f"{{shares[{place}]:.2f}}") for place, bucket in enumerate(BUCKETS)),
+        ("right", partial(_at_margin, "chain", PLAIN)),
+        ("PLB saved", "{saved:.2f}"),
+        *([("printed", _printed)] * printed),
+        *([("as printed", lambda row: yes_or_no(as_printed(row)))] * judged),
+    )
+    where = f"{found[0].number} blocks of {found[0].blocks}" if found else ""
+    meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
+    out.print(drawn(f"{title}: Table 7, percent; {where}", columns, found, notes=[meaning]))
+
+
+def _at_margin(name: str, margin: float, row: Row) -> str:
+    return f"{getattr(row, name)[margin]:.2f}"
+
+
+def _printed(row: Row) -> str:
+    return ", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))
+
+
+def _print_differences(out: Console, found: Sequence[Row]) -> None:
+    """Print how far the chain is from what is printed of it, and the thresholds from the best ones."""
+    printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in found if row.printed)
+    tuned, noisy = (
+        max(abs(row.best - other) for row, other in pairs)
+        for pairs in ([(row, row.tuned) for row in found], [(row, row.noisy) for row in found])
+    )
+    print_lines(
+        out,
+        f"The chain is within {printed:.2f} points of the printed accuracy at every ρ; the best thresholds are within "
+        f"{tuned:.2f} of the tuned ones, and for noisy counts within {noisy:.2f} of those for exact ones.",
+    )

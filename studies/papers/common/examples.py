@@ -1,0 +1,365 @@
+"""Worked examples of the common-mechanism paper (CMN: 3.3, 3.8, 3.12; lemma 2.4, section 4), statement by statement.
+
+The converted text has lost a row here and there; a statement is checked as it must have stood, and whether what is
+printed holds is said next to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+import dualmech as dm
+from dualmech import accounting, fast
+from dualmech.crosscheck.printing import COLOURS
+from dualmech.crosscheck.sheet import Row
+from dualmech.errors import InvalidInputError
+from dualmech.mechanisms import decomposition as residuals
+from dualmech.mechanisms.gaussian import Answerability, LinearGaussianMechanism
+from dualmech.problems.common import CommonMechanism
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROUNDING = 1e-9
+"""Largest difference between a statement's two sides, absolute; all numbers are of the size of 1."""
+
+
+def fact(example: str, statement: str, difference: float, printed: bool = True) -> Row:
+    """Return a statement of an example.
+
+    - `difference`: between its two sides; 0 or infinity for a statement that is true or false;
+    - `printed`: whether it also holds exactly as the converted text prints it.
+    """
+    values = {"example": example, "statement": statement, "printed": printed}
+    return Row(values, difference, sound=difference <= ROUNDING)
+
+
+def _mechanism(queries: npt.ArrayLike, noise: npt.ArrayLike) -> LinearGaussianMechanism:
+    rows = np.asarray(queries, dtype=np.float64)
+    given = np.asarray(noise, dtype=np.float64)
+    return LinearGaussianMechanism(rows, given if given.ndim == 2 else given * np.eye(len(rows)))
+
+
+def _distance(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
+    return float(np.abs(np.asarray(one) - np.asarray(other)).max())
+
+
+def _truth(holds: object) -> float:
+    return 0.0 if holds else float("inf")
+
+
+def _equation_residual(
+    verdict: Answerability, wanted: LinearGaussianMechanism, given: LinearGaussianMechanism
+) -> float:
+    """Return how far lemma 3.2's two equations are from holding with the matrices of a verdict."""
+    if verdict.transform is None or verdict.noise is None:
+        return float("inf")
+    return _lemma(wanted, given, verdict.transform, verdict.noise @ verdict.noise.T)
+
+
+def _lemma(wanted: LinearGaussianMechanism, given: LinearGaussianMechanism, transform: Array, added: Array) -> float:
+    if transform.shape != (len(wanted.query_matrix), len(given.query_matrix)):
+        return float("inf")
+    spread = transform @ given.covariance() @ transform.T + added
+    return max(_distance(transform @ given.query_matrix, wanted.query_matrix), _distance(spread, wanted.covariance()))
+
+
+def personal_privacy() -> Row:
+    """Check lemma 2.4 on two cells of different cost: the diagonal of the privacy cost matrix says it all."""
+    mechanism = _mechanism([[1, 0], [1, 1], [0, 2]], 2.0)
+    costs = np.diag(mechanism.cost_matrix)
+    epsilon, name = 1.0, "lemma 2.4"
+    roots = np.sqrt(costs)
+    deltas = ndtr(roots / 2 - epsilon / roots) - np.exp(epsilon) * ndtr(-roots / 2 - epsilon / roots)
+    facts = (
+        fact(name, "the profile is the c_i, the diagonal of the cost matrix", _distance(mechanism.profile, costs)),
+        fact(name, "ρ is the largest c_i / 2", abs(mechanism.rho - costs.max() / 2)),
+        fact(name, "δ at ε = 1 is that of the largest c_i", abs(mechanism.delta(epsilon) - deltas.max())),
+        fact(
+            name,
+            "the personal δ_i are those of c_i",
+            _distance([accounting.delta(root, epsilon) for root in roots], deltas),
+        ),
+    )
+    return Row({"name": name}, parts=facts)
+
+
+def equivalence() -> Row:
+    """Check example 3.3: three noisy answers about two cells are worth as much as two."""
+    rows = [[1, 1], [1, 0], [0, 1]]
+    raw = _mechanism(rows, 2.0)
+    consistent = _mechanism(np.eye(2), [[4 / 3, -2 / 3], [-2 / 3, 4 / 3]])
+    transform = np.array([[1, 2, -1], [1, -1, 2]]) / 3
+    as_printed = np.array([[1, 2, -1], [2, 1, 2], [-1, 2, 1]]) / 3
+    missing = np.array([1.0, -1.0, -1.0])
+    added = 2 / 3 * np.outer(missing, missing)
+    roots = np.sqrt(2) * np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0]])
+    back = np.array(rows, dtype=np.float64)
+    forth = consistent.is_answerable_from(raw)
+    name = "3.3"
+    facts = (
+        fact(name, "both mechanisms have ρ = 1/2", _distance([raw.rho, consistent.rho], 0.5)),
+        fact(
+            name,
+            "M_b = A M_a with A = (1 2 -1; 1 -1 2)/3",
+            _lemma(consistent, raw, transform, np.zeros((2, 2))),
+            _lemma(consistent, raw, as_printed, np.zeros((2, 2))) <= ROUNDING,
+        ),
+        fact(name, "the library's A and C satisfy lemma 3.2", _equation_residual(forth, consistent, raw)),
+        fact(
+            name,
+            "M_a = B M_b + √(2/3) (1, -1, -1)' N(0, 1)",
+            _lemma(raw, consistent, back, added),
+            _lemma(raw, consistent, back, roots @ roots.T) <= ROUNDING,
+        ),
+        fact(
+            name,
+            "the leftover noise of algorithm 4 is the same",
+            _distance(residuals.decomposition(raw, consistent).leftover, added),
+        ),
+        fact(name, "they are equivalent", _truth(raw.is_equivalent_to(consistent))),
+    )
+    return Row({"name": name}, parts=facts)
+
+
+def maximal() -> Row:
+    """Check example 3.8: of two common mechanisms the one with less noise is maximal."""
+    total = [[1, 1, 1]]
+    first, common, best = (_mechanism(total, variance) for variance in (1.0, 2.0, 1.5))
+    second = _mechanism([[1, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], 2.0)
+    weights = np.array([[0.75, 0.25, 0.25, 0.25]])
+    problem = CommonMechanism([first, second])
+    solution = fast.solve(problem)
+    found = solution.mechanism
+    name = "3.8"
+    facts = (
+        fact(
+            name,
+            "M_3 is common to M_1 and M_2",
+            _truth(common.is_answerable_from(first) and common.is_answerable_from(second)),
+        ),
+        fact(name, "M_4 = M_1 + N(0, 1/2)", _lemma(best, first, np.eye(1), np.full((1, 1), 0.5))),
+        fact(
+            name,
+            "M_4 = (3/4, 1/4, 1/4, 1/4) M_2, M_2 of four rows",
+            _lemma(best, second, weights, np.zeros((1, 1))),
+            printed=False,
+        ),
+        fact(name, "M_3 is not maximal", _truth(not problem.maximality(common))),
+        fact(name, "M_4 is maximal", _truth(problem.maximality(best))),
+        fact(name, "the certified common mechanism is M_4", _distance(found.cost_matrix, best.cost_matrix)),
+        fact(name, "its certified gap", solution.gap),
+    )
+    return Row({"name": name}, parts=facts)
+
+
+def decomposition() -> Row:
+    """Check example 3.12: two one-way marginals have a noisy total in common, and what is left of each."""
+    ones, cells = np.ones((1, 3)), np.eye(3)
+    mechanisms = [_mechanism(np.kron(cells, ones), 1.0), _mechanism(np.kron(ones, cells), 1.0)]
+    contrasts = np.array([[0.0, 1.0, -1.0], [-1.0, 1.0, 0.0]])
+    noise = np.array([[2.0, 1.0], [1.0, 2.0]])
+    printed = [_mechanism(np.kron(contrasts, ones), noise), _mechanism(np.kron(ones, contrasts), noise)]
+    from_residual = np.array([[1, -2], [1, 1], [-2, 1]]) / 3
+    total = _mechanism(np.ones((1, 9)), 3.0)
+    solution = fast.solve(CommonMechanism(mechanisms))
+    found = solution.mechanism
+    name = "3.12"
+    facts = [
+        fact(name, "M_* is the total with variance 3", _distance(found.cost_matrix, total.cost_matrix)),
+        fact(name, "its certified gap", solution.gap),
+    ]
+    for index, (mechanism, left) in enumerate(zip(mechanisms, printed, strict=True), start=1):
+        parts = residuals.decomposition(mechanism, found)
+        sums = parts.from_common @ found.query_matrix + parts.from_residual @ parts.residual.query_matrix
+        facts += [
+            fact(
+                name,
+                f"C_* + C'_{index} = C_{index} with the printed residual (lemma 3.11)",
+                _distance(total.cost_matrix + left.cost_matrix, mechanism.cost_matrix),
+            ),
+            fact(
+                name,
+                f"the residual M'_{index} is equivalent to the printed one",
+                _distance(parts.residual.cost_matrix, left.cost_matrix),
+            ),
+            fact(
+                name,
+                f"M_{index} is recreated from both, without leftover noise",
+                max(_distance(sums, mechanism.query_matrix), float(np.abs(parts.leftover).max())),
+            ),
+        ]
+    both = printed[0].stack(total)
+    transform = np.hstack([from_residual, np.full((3, 1), 1 / 3)])
+    facts.append(
+        fact(
+            name,
+            "M_1 = A' M'_1 + (1/3, 1/3, 1/3)' M_* with the printed A'",
+            _lemma(mechanisms[0], both, transform, np.zeros((3, 3))),
+        )
+    )
+    return Row({"name": name}, parts=tuple(facts))
+
+
+def two_copies() -> Row:
+    """Check what section 4 says of two mechanisms that are run side by side, on the marginals of example 3.12."""
+    ones, cells = np.ones((1, 3)), np.eye(3)
+    first, second = _mechanism(np.kron(cells, ones), 1.0), _mechanism(np.kron(ones, cells), 2.0)
+    common = fast.solve(CommonMechanism([first, second])).mechanism
+    left = [residuals.decomposition(each, common).residual for each in (first, second)]
+    # Two independent answers to the same rows, averaged, are one of half the variance.
+    averaged = LinearGaussianMechanism(common.query_matrix, common.covariance() / 2)
+    together = first.stack(second)
+    consistent = left[0].stack(left[1]).stack(averaged)
+    name = "section 4"
+    facts = (
+        fact(
+            name,
+            "M_1 and M_2 are worth M'_1, M'_2 and two runs of M_*",
+            _distance(together.cost_matrix, left[0].cost_matrix + left[1].cost_matrix + 2 * common.cost_matrix),
+        ),
+        fact(
+            name,
+            "consistent answers are those of the residuals and of both copies' average",
+            _truth(together.is_equivalent_to(consistent)),
+        ),
+    )
+    return Row({"name": name}, parts=facts)
+
+
+def examples(quick: bool) -> list[Callable[[], Row]]:
+    return [partial(example) for example in (personal_privacy, equivalence, maximal, decomposition, two_copies)]
+
+
+# Ellipses of two and of three covariances and of their common mechanisms: what a minimal upper bound looks like.
+
+
+TOLERANCE = 1e-9  # gap that is asked for; in two dimensions it costs nothing
+
+FAMILIES: dict[str, tuple[Array, ...]] = {
+    "two": (np.array([[4.0, 1.2], [1.2, 1.0]]), np.array([[1.0, -0.6], [-0.6, 2.0]])),
+    "three": (
+        np.array([[4.0, 1.2], [1.2, 1.0]]),
+        np.array([[1.0, -0.6], [-0.6, 2.0]]),
+        np.array([[1.0, 1.2], [1.2, 3.0]]),
+    ),
+}
+"""Covariances with which mechanisms answer the same two queries, variances in squared counts."""
+
+UNEVEN = np.diag([1.0, 3.0])  # rows of another basis: on it the second query's variance counts nine times
+
+STEPS = 181
+
+GAP = 5.6  # distance between the centres of two families in the picture, in counts
+
+
+def family_with_bounds(name: str) -> Row:
+    """Return a family of `FAMILIES` with two of its minimal upper bounds.
+
+    They are that of the least trace ('covariance'), and the one that another basis picks ('other').
+    """
+    mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
+    problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
+    best, other = (fast.solve(each, tol=TOLERANCE) for each in (problem, uneven))
+    back = np.linalg.inv(UNEVEN)
+    minimal = max(problem.maximality(best.primal).improvement, uneven.maximality(other.primal).improvement)
+    values = {
+        "name": name,
+        "bounds": FAMILIES[name],
+        "covariance": np.asarray(best.primal),
+        "other": back @ other.primal @ back.T,
+    }
+    certified = all(each.certificate.certifies(TOLERANCE) for each in (best, other))
+    return Row(values, max(best.gap, other.gap), certified and minimal <= TOLERANCE**0.5)
+
+
+def tasks(quick: bool) -> list[Callable[[], Row]]:
+    return [partial(family_with_bounds, name) for name in FAMILIES]
+
+
+def picture(axes: Axes, rows: Sequence[Row]) -> None:
+    """Draw every family with its bounds, side by side on one pair of axes."""
+    most = max((len(row.bounds) for row in rows), default=0)
+    for place, found in enumerate(rows):
+        centre = GAP * place
+        for index, (bound, colour) in enumerate(zip(found.bounds, COLOURS[1:], strict=False)):
+            label = f"mechanism {index + 1}" if len(found.bounds) == most else None
+            axes.fill(*_outline(bound, centre), color=colour, alpha=0.25, label=label)
+        ours, theirs = ("common, least trace", "common, other basis") if place == 0 else (None, None)
+        axes.plot(*_outline(found.covariance, centre), color=COLOURS[0], label=ours)
+        axes.plot(*_outline(found.other, centre), color=COLOURS[0], lw=0.8, ls="--", label=theirs)
+    axes.set(aspect="equal", xlabel="first query", ylabel="second query", xticks=[], yticks=[], ylim=(-2.2, 3.6))
+    axes.set_title("Noise of two and of three mechanisms, one standard deviation", loc="left", fontsize=10)
+    axes.legend(loc="upper center", ncols=2, fontsize=8)
+
+
+def _outline(covariance: Array, centre: float) -> Array:
+    """Return the ellipse ``{u : u' Σ⁻¹ u = 1}`` as points (2, n), moved to the right."""
+    turns = np.linspace(0, 2 * np.pi, STEPS)
+    circle = np.vstack([np.cos(turns), np.sin(turns)])
+    return np.asarray(np.linalg.cholesky(covariance) @ circle + np.array([[centre], [0.0]]))
+
+
+# Three ways to meet a new wish when something has been released already, at what they cost together with it.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    name: str  # ``naive``, ``residual`` or ``joint``
+    further: dm.LinearGaussianMechanism  # What it runs now, on top of the release
+    total: float  # Squared privacy cost of the release and of that together
+    bound: float  # What no way can go below, proven
+
+    @property
+    def excess(self) -> float:
+        """How far above the proven bound the total is, relative."""
+        return self.total / self.bound - 1
+
+
+def compare_reuse(
+    workload: Workload, targets: npt.ArrayLike, released: dm.LinearGaussianMechanism, tol: float = 1e-6
+) -> tuple[Route, Route, Route]:
+    """Meet a wish in three ways, each accurate enough, and say what each costs in total.
+
+    - ``naive`` runs the wish's own optimal mechanism as if nothing had been released;
+    - ``residual`` takes what that mechanism has in common with the release from there, and runs the residual alone
+      (introduction of CMN);
+    - ``joint`` runs what the best total mechanism that contains the release still lacks (`ReuseFitness`).
+
+    Raises `InvalidInputError` or `InputTypeError` for what `ReuseFitness` and `CommonMechanism` refuse.
+
+    - `workload`, `targets`, `released`: as for `ReuseFitness`; nothing may be released exactly;
+    - `tol`: gap to which all optima are proven.
+
+    The optimum of the wish alone may be reached by several mechanisms; the first two ways are those of the one that the
+    fast layer returns.
+    """
+    problem = dm.ReuseFitness(workload, targets, released)
+    answer = fast.solve(problem, tol=tol)
+    wish_alone = dm.FitnessForUse(workload, targets, neighbours=problem.neighbours, geometry="dense")
+    wish = fast.solve(wish_alone, tol=tol).mechanism.dense()
+    if wish.releases_exactly or problem.released.releases_exactly:
+        raise InvalidInputError(
+            "neighbours leave some queries unchanged, which are released exactly: the residual's way has no finite "
+            "cost matrix to compare; ReuseFitness solves the problem all the same"
+        )
+    common = fast.solve(dm.CommonMechanism([released, wish]), tol=tol).mechanism
+    ways: dict[str, dm.LinearGaussianMechanism] = {
+        "naive": wish,
+        "residual": dm.residual(wish, common),
+        "joint": problem.new_mechanism(answer.primal),
+    }
+    naive, residual, joint = (
+        Route(name, further, float((released.profile + further.profile).max()), answer.lower_bound)
+        for name, further in ways.items()
+    )
+    return naive, residual, joint

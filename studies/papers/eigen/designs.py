@@ -1,0 +1,406 @@
+"""Design queries compared: what weighing others than the eigen-queries gives away.
+
+EIG, section 5.3, weighs the rows of other bases by Program 1 and compares the strategies with that of the
+eigen-queries, on two workloads and on the same with their cells permuted. All errors are root mean squares, over the
+certified optimum of any strategy.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import scipy.linalg
+
+from dualmech import fast, linalg, workloads
+from dualmech.crosscheck.collection import DESIGNS, Shape
+from dualmech.crosscheck.printing import Interval, without_warnings
+from dualmech.crosscheck.sheet import Row
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.problems import designs, strategies
+from dualmech.problems.variance import TotalVariance
+from dualmech.problems.weighting import QueryWeighting
+from dualmech.solution import Solution
+from dualmech.studies import rivals
+from dualmech.studies.papers.eigen.instances import (
+    CELLS,
+    DATACUBE,
+    DESIGN_TOLERANCE,
+    OPTIMUM_TOLERANCE,
+    SEED,
+    WAVELET,
+    all_ranges,
+    prefixes,
+    root_errors,
+    shape_text,
+)
+from dualmech.validate import Array, Matrix
+from dualmech.workloads.base import Workload
+
+EIGEN_QUERIES = "eigen-queries"
+
+MORE_DESIGNS: dict[str, Callable[[Workload, Shape], Array]] = {
+    "tree": lambda workload, shape: rivals.hierarchical_matrix(shape).toarray(),
+    "queries": lambda workload, shape: workload.dense(),
+    "root": lambda workload, shape: prefix_root(math.prod(shape)),
+}
+"""Candidates for prefixes besides: a binary tree, the prefixes themselves, and their square root."""
+
+COMPLETE = 1e-6
+"""Slack of a squared column norm, relative to the largest, that is left as it is: hardly more than a solver leaves."""
+
+CLEAR = 1e-4
+"""Least diagonal entry of the Cholesky factor of a cost matrix of unit diagonal at which errors are read off it."""
+
+
+def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool = False) -> Row:
+    """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`.
+
+    Of each design, 'program' is the root of the optimum of Program 1, proven from both sides (the error of the
+    strategy, or above it where design queries depend on one another), 'completed' the error of the strategy with its
+    columns completed.
+    """
+    workload = build()
+    with without_warnings():
+        best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
+        interval = best.certificate.interval
+        makers = DESIGNS | (MORE_DESIGNS if every else {})
+        entries = tuple(_weigh_design(each, workload, make(workload, shape), interval) for each, make in makers.items())
+    named = {
+        "eigen_queries": next(each for each in entries if each.name == EIGEN_QUERIES),
+        "best": min(entries, key=lambda each: each.completed),
+    }
+    return Row({"name": name, **named}, best.gap, best.gap <= OPTIMUM_TOLERANCE, parts=entries)
+
+
+def _weigh_design(name: str, workload: Workload, design: Array, optimum: Interval) -> Row:
+    answer = fast.solve(QueryWeighting(workload, design), tol=DESIGN_TOLERANCE)
+    program = root_errors(answer.certificate.interval, optimum)
+    return Row(
+        {"name": name, "program": program, "completed": completed_error(answer, optimum)},
+        certified=answer.certificate.certifies(DESIGN_TOLERANCE),
+    )
+
+
+def completed_error(answer: Solution, optimum: Interval) -> Interval:
+    """Return the root error of weighted design queries, columns completed, over a proven optimum of total variance."""
+    total = completed_total(answer)
+    return root_errors((total, total), optimum)
+
+
+def completed_total(answer: Solution) -> float:
+    """Return the total variance of weighted design queries, columns completed, at squared cost 1.
+
+    To complete the columns of A is to raise the diagonal of ``A'A`` to its largest entry. With a Cholesky factor R
+    of the result, ``tr(W (A'A)⁻¹ W') = ‖R'⁻¹ W'‖²``, which takes a quarter of the time of least squares
+    (`strategies.total_variance`); those are asked where the factor would lose digits.
+    """
+    workload: Workload = answer.problem.workload
+    strategy = answer.problem.strategy(answer.primal)
+    cost = strategy.T @ strategy
+    largest = np.diagonal(cost).max()
+    slack = 1 - np.diagonal(cost) / largest
+    slack[slack < COMPLETE] = 0.0
+    factor = linalg.cholesky(cost / largest + np.diag(slack))
+    if factor is None or np.diagonal(factor).min() < CLEAR:
+        cells = np.diag(np.sqrt(largest * slack))[slack > 0]
+        return strategies.total_variance(np.vstack([strategy[np.any(strategy, axis=1)], cells]), workload)
+    half = scipy.linalg.solve_triangular(factor, workload.dense().T, trans="T", check_finite=False)
+    return float(np.vdot(half, half))
+
+
+def comparisons(quick: bool) -> list[Callable[[], Row]]:
+    cells = 128 if quick else 1024
+    shape = (4, 4, 8) if quick else (8, 8, 16)
+    ranges, tables = partial(ranges_design, cells), partial(two_way_marginals, shape)
+    return [
+        partial(compare, f"all ranges, {cells}", ranges, (cells,)),
+        partial(compare, f"all ranges, {cells}, permuted", partial(_permuted_workload, ranges), (cells,)),
+        partial(compare, f"2-way marginals, {shape_text(shape)}", tables, shape),
+        partial(compare, f"2-way marginals, {shape_text(shape)}, permuted", partial(_permuted_workload, tables), shape),
+        partial(compare, f"prefixes, {cells}", partial(workloads.prefix, cells), (cells,), every=True),
+    ]
+
+
+def prefix_root(cells: int) -> Array:
+    """Return the lower triangle whose square is `workloads.prefix`: a Toeplitz matrix of ``C(2k, k) / 4^k``."""
+    return np.asarray(np.tril(scipy.linalg.toeplitz(strategies.root_coefficients(cells))))
+
+
+def ranges_design(cells: int) -> Workload:
+    return workloads.from_gram(workloads.all_range_gram(cells))
+
+
+def two_way_marginals(shape: Shape) -> Workload:
+    return workloads.from_gram(workloads.marginals_gram(shape, ways=2), shape)
+
+
+def _permuted_workload(build: Callable[[], Workload]) -> Workload:
+    return workloads.permuted(build(), SEED)
+
+
+# What completing its columns makes of the Eigen-Design, by how exactly its Program 1 was solved.
+#
+# Program 1 of EIG knows nothing of the columns that Program 2 completes afterwards. Weights that solve it a little
+# worse can leave more room to complete, and end as the better strategy.
+
+
+TOLERANCES = (1e-2, 1e-5, 3e-6, 1e-7, 1e-9)
+"""Gaps to which Program 1 is solved, relative, one after the other."""
+
+
+def solve_completion(name: str, build: Callable[[], Workload]) -> Row:
+    """Weigh the eigen-queries of a workload ever more exactly, and complete the columns each time.
+
+    The first weights are those of Theorem 2, ``u_i`` proportional to ``√σ_i``. Errors are over the singular value
+    bound; the gap of the row is that of the last weights, which are solved most exactly.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> row = solve_completion("prefixes", lambda: dm.workloads.prefix(128))
+    >>> unsolved, *_, exact = row.parts
+    >>> unsolved.program > exact.program, unsolved.completed < exact.completed
+    (True, True)
+    """
+    workload = build()
+    program = QueryWeighting(workload, designs.eigen_queries(workload))
+    uniform = np.ones(workload.shape[1])
+    unit = TotalVariance(workload, geometry="dense").certify(np.eye(workload.shape[1]), uniform).lower_bound
+    weights = program.feasible(np.sqrt(program.costs))
+    gap = program.certify(weights, uniform).gap
+    entries = [_completed(math.inf, gap, *_errors(workload, program, weights, unit))]
+    with without_warnings():
+        for tol in TOLERANCES:
+            answer = fast.solve(program, tol=tol)
+            entries.append(_completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))
+    return Row({"name": name}, entries[-1].proven, parts=tuple(entries))
+
+
+def _completed(asked: float, proven: float, program: float, completed: float) -> Row:
+    values = {"asked": asked, "proven": proven, "program": program, "completed": completed}
+    return Row(values, certified=proven <= asked)
+
+
+def _errors(workload: Workload, program: QueryWeighting, weights: Array, unit: float) -> tuple[float, float]:
+    """Return the root errors of weighted eigen-queries alone and completed."""
+    completed = strategies.total_variance(strategies.completed(program.strategy(weights)), workload)
+    return math.sqrt(program.strategy_error(weights) / unit), math.sqrt(completed / unit)
+
+
+def completion_rows(quick: bool) -> list[Callable[[], Row]]:
+    """Return the workloads to try: prefixes and all ranges over 2048 cells, or 256."""
+    cells = 256 if quick else CELLS
+    return [
+        partial(solve_completion, f"prefixes, {cells}", partial(prefixes, cells)),
+        partial(solve_completion, f"all ranges, {cells}", partial(ranges_design, cells)),
+    ]
+
+
+# Weights of known strategies under pure ε-differential privacy (EIG, section 3.5): what optimising them gains.
+#
+# The text finds that weighting improves the wavelet on ranges and the Fourier basis on marginals, by factors that the
+# conversion has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a
+# sum of magnitudes, so every basis is weighted by its own Program 1, certified, and by equal weights.
+
+
+WEIGHT_TOLERANCE = 1e-6  # gap to which weights are solved
+
+Basis = Callable[[Workload], Matrix]
+
+RANGE_BASES: dict[str, Basis] = {
+    "wavelet": lambda workload: designs.haar_matrix((workload.shape[1],)),
+    "eigen-queries": designs.eigen_queries,
+}
+MARGINAL_BASES: dict[str, Basis] = {
+    "Fourier": lambda workload: designs.fourier_matrix(designs.domain_of(workload, None), workload),
+    "eigen-queries": designs.eigen_queries,
+}
+
+
+def pure_rows(quick: bool) -> list[Callable[[], Row]]:
+    """Return what to compute: ranges of 1024 cells and two-way marginals of 8 x 8 x 16, or of 256 and 4 x 8 x 8."""
+    cells, shape = (256, (4, 8, 8)) if quick else (1024, (8, 8, 16))
+    return [
+        partial(solve_pure, f"all ranges, {cells}", partial(all_ranges, (cells,)), RANGE_BASES),
+        partial(
+            solve_pure,
+            f"{cells} random ranges, {cells}",
+            partial(workloads.random_range, cells, cells, SEED),
+            RANGE_BASES,
+        ),
+        partial(
+            solve_pure,
+            f"2-way marginals, {shape_text(shape)}",
+            partial(workloads.marginals, shape, ways=2),
+            MARGINAL_BASES,
+        ),
+    ]
+
+
+def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]) -> Row:
+    """Weight every basis for a workload.
+
+    Of each, 'gain' is the root error at equal weights over that at the best, 'total' the least weighted sum of squares
+    at sensitivity 1 (total variance times ε²/2), and 'over_best' its root error over that of the best basis here.
+
+    Examples
+    --------
+    >>> row = solve_pure("all ranges", partial(all_ranges, (64,)), RANGE_BASES)
+    >>> row.outcome.name, [round(end, 3) for end in row.parts[0].gain]
+    ('AGREE', [1.034, 1.034])
+    """
+    begun, workload = time.perf_counter(), build()
+    with without_warnings():
+        answers = {label: _weighted(workload, basis(workload)) for label, basis in bases.items()}
+    least = min(answer.objective for answer, _ in answers.values())
+    found = tuple(
+        Row(
+            {
+                "name": label,
+                "gain": gain,
+                "total": answer.certificate.interval,
+                "over_best": float(np.sqrt(answer.objective / least)),
+            },
+            answer.gap,
+            answer.certificate.certifies(WEIGHT_TOLERANCE),
+        )
+        for label, (answer, gain) in answers.items()
+    )
+    return Row({"name": name, "seconds": time.perf_counter() - begun}, parts=found)
+
+
+def _weighted(workload: Workload, design: Matrix) -> tuple[Solution, Interval]:
+    """Return the best weights of a basis, and what they gain over equal ones."""
+    problem = QueryWeighting(workload, design, privacy="pure")
+    answer = fast.solve(problem, tol=WEIGHT_TOLERANCE)
+    equal = problem.feasible(np.ones(len(answer.primal)))
+    plain = problem.certify(equal, answer.dual).objective
+    low, high = answer.certificate.interval
+    return answer, (float(np.sqrt(plain / high)), float(np.sqrt(plain / low)))
+
+
+# Reductions of the Eigen-Design: what weighing the eigen-queries in parts gives away, and what time it saves.
+#
+# EIG, section 4, cuts the cost of Program 1 in two ways, and section 5 measures both on 8192 cells. One
+# eigendecomposition of the Gram matrix serves all of them here. Errors are root mean squares, columns completed, over
+# the certified optimum of any strategy.
+
+
+Way = tuple[str, dict[str, float]]
+
+WAYS: tuple[Way, ...] = (
+    ("newton", {}),
+    ("separation", {"group_size": 4}),
+    ("separation", {"group_size": 16}),
+    ("separation", {"group_size": 64}),
+    ("principal", {"share": 0.02}),
+    ("principal", {"share": 0.05}),
+    ("principal", {"share": 0.1}),
+    ("principal", {"share": 0.25}),
+)
+"""Methods of `fast.eigen_weights` with their options; the first solves Program 1 whole."""
+
+FEWER_WAYS = (WAYS[0], WAYS[2], WAYS[3], WAYS[4], WAYS[6])  # those for the paper's own size
+
+POWER = 1.8
+"""Of the gains by which a step of the fixed point of total variance multiplies its weights: near the best of all."""
+
+
+def solve_reductions(
+    name: str,
+    build: Callable[[], Workload],
+    rival: tuple[str, Callable[[], LinearGaussianMechanism]],
+    ways: tuple[Way, ...] = WAYS,
+    tol: float = OPTIMUM_TOLERANCE,
+) -> Row:
+    """Weigh the eigen-queries whole and in every reduced way; `rival` names and builds one at squared cost 1.
+
+    Of each way, 'error' is that of the strategy, columns completed, over the optimum, and 'excess' by how much its
+    weights may be worse than the best, relative, as root error: proven by Program 1's judge. Seconds are of the
+    weights, the eigenvectors given. Where `tol` is infinite, the optimum is not solved for: `bound` is used, the best
+    strategy here is the other side, and errors may be less than they are said to be.
+
+    Examples
+    --------
+    >>> row = rows_of(64, (2, 4, 8))[0]()
+    >>> whole, *reduced = row.parts
+    >>> row.name, round(whole.error[1], 3), min(round(entry.error[1], 3) for entry in reduced) > 1
+    ('all ranges, 64', 1.009, True)
+    """
+    workload = build()
+    program = QueryWeighting(workload, designs.eigen_queries(workload))
+    with without_warnings():
+        lower_only = math.isinf(tol)
+        if lower_only:
+            least = bound(program)
+            optimum = least, least
+        else:
+            optimum = fast.solve(TotalVariance(workload), tol=tol).certificate.interval
+        entries = tuple(_weigh_reduced(program, optimum, *way) for way in ways)
+    spent = float(rival[1]().variances(workload).sum())
+    best = (rival[0], root_errors((spent, spent), optimum))
+    gap = min(entry.error[1] for entry in entries) ** 2 if lower_only else optimum[1] / optimum[0]
+    return Row({"name": name, "rival": best, "asked": tol}, gap - 1, gap - 1 <= tol, parts=entries)
+
+
+def bound(program: QueryWeighting) -> float:
+    """Return a lower bound on the total variance of every strategy, from the eigen-queries of its workload.
+
+    It is ``‖W diag(√λ)‖_*²``, as `TotalVariance` judges it, at the weights λ that its fixed point takes to from equal
+    ones: ``λ_i`` proportional to a power of ``Σ_k √σ_k q_ki²``, eigenvalues σ and eigenvectors q being known. One
+    decomposition more, for the singular values, and no solver.
+    """
+    gains = program.sensitivities.T @ program.geometry.roots
+    weights = (gains / gains.max()) ** POWER
+    norm, rounding = linalg.trace_norm(program.workload.dense() * np.sqrt(weights))
+    return float((norm - rounding) ** 2 / weights.sum())
+
+
+def _weigh_reduced(program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]) -> Row:
+    shown = {"group_size": "groups of {:g}", "share": "{:.0%} of the cells"}
+    option = ", ".join(shown[key].format(value) for key, value in options.items())
+    if "share" in options:
+        # The paper counts eigenvectors by the cells, of which a workload of low rank needs few.
+        queries, cells = program.design.shape
+        options = {"share": min(1.0, options["share"] * cells / queries)}
+    found = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
+    values = {
+        "label": f"{method}, {option}" if option else "all eigen-queries",
+        "error": completed_error(found, optimum),
+        "excess": math.sqrt(1 + found.gap) - 1,
+        "seconds": found.seconds,
+    }
+    return Row(values)
+
+
+def reductions_rows(quick: bool) -> list[Callable[[], Row]]:
+    return rows_of(256 if quick else 1024, (4, 8, 8) if quick else (8, 8, 16))
+
+
+def large_rows(quick: bool) -> list[Callable[[], Row]]:
+    """Return fewer at the paper's own size, 8192 cells, the optimum only bounded; a quick run has 256 cells."""
+    return rows_of(256 if quick else 8192, (4, 8, 8) if quick else (16, 16, 32), FEWER_WAYS, math.inf)
+
+
+def rows_of(
+    cells: int, shape: Shape, ways: tuple[Way, ...] = WAYS, tol: float = OPTIMUM_TOLERANCE
+) -> list[Callable[[], Row]]:
+    """Return the reductions to compare on all ranges of ordered cells and on two-way marginals of a shape."""
+    total, tables = workloads.total(cells), workloads.marginals(shape, ways=2)
+    wavelet = (WAVELET, partial(rivals.wavelet, total, 1.0))
+    datacube = (DATACUBE, partial(rivals.datacube, tables, 1.0))
+    return [
+        partial(solve_reductions, f"all ranges, {cells}", partial(ranges_design, cells), wavelet, ways, tol),
+        partial(
+            solve_reductions,
+            f"2-way marginals, {shape_text(shape)}",
+            partial(two_way_marginals, shape),
+            datacube,
+            ways,
+            tol,
+        ),
+    ]

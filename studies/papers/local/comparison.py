@@ -1,0 +1,281 @@
+"""Figures 1 and 2 of the local privacy paper: users needed by every mechanism, over ε and over the domain.
+
+All numbers are sample complexities in the worst case, ``max_u T_u / (p α)`` at α = 0.01. The optimised strategy is the
+best on average, as the paper's is; what is proven next to it bounds every mechanism of the kind, average and worst.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dualmech import fast, workloads
+from dualmech.crosscheck.printing import without_warnings
+from dualmech.crosscheck.sheet import Row
+from dualmech.geometry import local
+from dualmech.mechanisms.local import NORMALISED_VARIANCE
+from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.progress import Status
+from dualmech.studies import rivals
+from dualmech.studies.papers.local.instances import (
+    ALL_RIVALS,
+    BEST_HADAMARD,
+    HADAMARD,
+    HISTOGRAM,
+    RAPPOR,
+    RESPONSE,
+    WORKLOADS,
+    LocalInstance,
+)
+from dualmech.validate import Array
+
+EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # section 6.2: from 0.5 to 4
+SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)  # section 6.3
+
+PAPER_SIZE = 512
+
+EXACT_SIZE, EXACT_TOLERANCE = 16, 1e-6
+"""User types up to which the optimum is solved, and the gap that is asked there."""
+
+HEURISTIC_SIZE, HEURISTIC_TOLERANCE = 64, 0.02
+"""User types up to which a strategy is searched for until it is proven as near the optimum; beyond, for as long as time
+allows."""
+
+SECONDS, LARGE_SECONDS, QUICK_SECONDS = 60.0, 120.0, 1.0
+"""Time for a strategy: up to so many user types, beyond, and where all has to be quick."""
+
+ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
+
+
+def compared(
+    rivals: Mapping[str, float], bound: float, optimised: float | None, gap: float, asked: float, **values: object
+) -> Row:
+    """Return the row of a workload at one n and ε.
+
+    - `rivals`: by name, users that the fixed mechanisms need;
+    - `bound`: users that every mechanism needs in the worst case, proven: by the least worst case where that is solved,
+      else by a bound on the average;
+    - `optimised`: users that the strategy found needs in the worst case; None where none was searched for;
+    - `gap`, `asked`: of what was optimised, proven and wanted, relative; infinity is wanted where nothing was.
+    """
+    found = [*rivals.values(), *([] if optimised is None else [optimised])]
+    values |= {"rivals": rivals, "bound": bound, "optimised": optimised, "asked": asked}
+    return Row(values, gap, certified=gap <= asked, sound=min(found) >= bound * (1 - ROUNDING))
+
+
+def best(row: Row, names: Sequence[str]) -> str:
+    """Return which of some rivals needs the fewest users."""
+    return min(names, key=lambda name: row.rivals[name])
+
+
+def improvement(row: Row, names: Sequence[str]) -> float | None:
+    """Return by what factor the best of some rivals needs more users than the strategy found."""
+    return None if row.optimised is None else row.rivals[best(row, names)] / row.optimised
+
+
+def solve(
+    instance: LocalInstance,
+    epsilon: float,
+    optimise: bool,
+    names: Sequence[str] = ALL_RIVALS,
+    limit: float | None = None,
+) -> Row:
+    """Compare the mechanisms on one workload, with a strategy optimised where asked, for so many seconds at most.
+
+    'paper' is the paper's own bound (its theorem 5.6), at least 0; 'average' are the users that the strategy needs
+    where all types are equally many.
+    """
+    workload, unit = instance.build(), instance.queries * NORMALISED_VARIANCE
+    problem = LocalStrategy(workload, epsilon)
+    squares = float((problem.root**2).sum())
+    nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
+    trace = local.trace_bound(problem.root, epsilon)
+    found = _search(problem, limit) if optimise else None
+    bounds = [(trace - squares) / instance.size, *([] if found is None else [found.bound])]
+    fixed = {
+        name: instance.rival(name, epsilon).sample_complexity(workload, queries=instance.queries) for name in names
+    }
+    values = {
+        "name": instance.name,
+        "size": instance.size,
+        "epsilon": epsilon,
+        "paper": max(nuclear**2 / math.exp(epsilon) - squares, 0.0) / instance.size / unit,
+    }
+    if found is None:
+        return compared(fixed, max(bounds) / unit, None, 0.0, np.inf, average=None, capped=False, **values)
+    average, users = (float(each) / unit for each in (found.variances.mean(), found.variances.max()))
+    return compared(
+        fixed, max(bounds) / unit, users, found.gap, found.asked, average=average, capped=found.capped, **values
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The best strategy on average: its users' variances, what bounds the worst of any, and how well it is proven."""
+
+    variances: Array
+    bound: float
+    gap: float
+    asked: float
+    capped: bool
+
+
+def _search(problem: LocalStrategy, limit: float | None) -> _Found:
+    size = problem.user_types
+    exact, few = size <= EXACT_SIZE, size <= HEURISTIC_SIZE
+    tol = EXACT_TOLERANCE if exact else HEURISTIC_TOLERANCE
+    seconds = limit or (SECONDS if few else LARGE_SECONDS)
+    with without_warnings():
+        mean = fast.solve(problem, tol=tol, time_limit=None if exact else seconds)
+        bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / size], [mean.gap]
+        if exact:
+            worst = fast.solve(LocalStrategy(problem.workload, problem.epsilon, criterion="worst"), tol=tol)
+            bounds.append(worst.lower_bound)
+            gaps.append(worst.gap)
+    evaluated = local.evaluate(problem.root, mean.primal, problem.prior, problem.epsilon)
+    assert evaluated is not None  # what the judge has evaluated before
+    capped = mean.status is Status.STEPS_EXHAUSTED
+    asked = tol if few and limit is None else np.inf
+    return _Found(evaluated.variances, max(bounds), max(gaps), asked, capped)
+
+
+def by_epsilon(quick: bool) -> list[Callable[[], Row]]:
+    """Return what to compute for Figure 1 on few user types, where the optimum is known."""
+    size, epsilons = (8, (1.0, 4.0)) if quick else (EXACT_SIZE, EPSILONS)
+    names = [name for name in WORKLOADS if not quick or name not in ("All Marginals", "3-Way Marginals")]
+    return [partial(solve, LocalInstance(name, size), epsilon, True) for name in names for epsilon in epsilons]
+
+
+def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
+    """Return what to compute for Figure 1 at the paper's size, where the optimum is only bounded."""
+    size, epsilons, usual = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (PAPER_SIZE, EPSILONS, None)
+    return [
+        partial(solve, LocalInstance(name, size), epsilon, True, limit=limit or usual)
+        for name in WORKLOADS
+        for epsilon in epsilons
+    ]
+
+
+def by_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
+    sizes, usual = ((8, 64), QUICK_SECONDS) if quick else (SIZES, None)
+    return [
+        partial(solve, LocalInstance(name, size), 1.0, True, limit=limit or usual)
+        for name in WORKLOADS
+        for size in sizes
+    ]
+
+
+def slope(rows: Sequence[Row], users_of: Callable[[Row], float]) -> float:
+    """Return the power of n by which users grow over the last two doublings.
+
+    Two, since a tree of branching 4 has a new level at every other.
+    """
+    first, second = rows[max(len(rows) - 3, 0)], rows[-1]
+    users = [users_of(row) for row in (first, second)]
+    return float(np.log(users[1] / users[0]) / np.log(second.size / first.size))
+
+
+# Worst case against average (the local privacy paper, sections 5.1 and 6.5), with both optima certified.
+#
+# The paper optimises the average and hopes for the worst; the worst case has a convex program of its own, so the
+# price of that hope can be proven.
+
+
+TOLERANCE = 1e-6
+
+WORST_SIZES, WORST_QUICK_SIZES = (8, 16), (4,)
+
+WORST_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
+
+
+def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
+    """Solve both criteria.
+
+    'ratio' is worst over average variance of the strategy that is the best on average, 'allowed' what theorem 5.1
+    allows for it, ``e^ε (1 + ‖W‖² / n over the average)``, and 'excess' how far its worst variance is above the least
+    possible, relative and proven.
+    """
+    workload, begun = instance.build(), time.perf_counter()
+    problem = LocalStrategy(workload, epsilon)
+    with without_warnings():
+        mean = fast.solve(problem, tol=TOLERANCE)
+        worst = fast.solve(LocalStrategy(workload, epsilon, criterion="worst"), tol=TOLERANCE)
+    seconds = time.perf_counter() - begun
+    mechanism = problem.mechanism(mean.primal)
+    average, largest = mechanism.average_variance(), mechanism.worst_variance()
+    squares = float((problem.root**2).sum()) / instance.size
+    low, high = worst.certificate.interval
+    ratio, allowed = largest / average, math.exp(epsilon) * (1 + squares / average)
+    gap = max(mean.gap, worst.gap)
+    values = {"name": instance.name, "size": instance.size, "epsilon": epsilon, "ratio": ratio, "allowed": allowed}
+    values |= {"excess": (max(largest / high - 1, 0.0), largest / low - 1), "seconds": seconds}
+    return Row(values, gap, certified=gap <= TOLERANCE, sound=1 - TOLERANCE <= ratio <= allowed)
+
+
+def worst_rows(quick: bool) -> list[Callable[[], Row]]:
+    """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
+    sizes, epsilons = (WORST_QUICK_SIZES, QUICK_EPSILONS) if quick else (WORST_SIZES, WORST_EPSILONS)
+    instances = [LocalInstance(name, size) for size in sizes for name in WORKLOADS]
+    return [partial(solve_worst, each, epsilon) for each in instances if each.queries for epsilon in epsilons]
+
+
+# Histograms under local privacy: the one workload whose optimum is a closed form, at every size.
+#
+# Subset selection meets the bound ``‖W 1‖²/n + ‖W Π‖_*²/τ`` on histograms, so no unbiased linear mechanism does better,
+# on average or in the worst case. Randomised response is subset selection with sets of one type, so it is optimal
+# exactly where these are the best sets.
+
+
+HISTOGRAMS_SIZES, HISTOGRAMS_QUICK_SIZES = (8, 64, 512), (8, 64)
+
+HISTOGRAMS_EPSILONS = (0.5, 1.0, 2.0, 4.0)
+
+PROVEN = 1e-9  # distance from the bound up to which a closed form counts as meeting it, relative
+LISTED = 8  # user types up to which all sets are listed and the judge prices every pattern
+
+OTHERS = (RESPONSE, RAPPOR, HADAMARD, BEST_HADAMARD)
+
+
+def solve_histograms(size: int, epsilon: float) -> Row:
+    """Compare subset selection on histograms of n user types with its bound, and others with it.
+
+    'members' is the size of the reported sets, 'users' what subset selection needs in both the average and the worst
+    case (α = 0.01), 'paper' what the paper's bound says, ``(e^-ε - 1/n) / α``, at least 0.
+    """
+    histogram = workloads.identity(size)
+    best = rivals.subset_selection(size, epsilon)
+    users = best.sample_complexity(histogram)
+    problem = LocalStrategy(histogram, epsilon)
+    if size <= LISTED:
+        strategy = best.with_listed_sets().strategy
+        gap = problem.certify(strategy, problem.dual_at(strategy)).gap
+    else:
+        gap = best.objective(histogram) / local.trace_bound(problem.root, epsilon) - 1
+    instance = LocalInstance(HISTOGRAM, size)
+    others = {name: instance.rival(name, epsilon).sample_complexity(histogram) / users for name in OTHERS}
+    paper = max(math.exp(-epsilon) - 1 / size, 0.0) / NORMALISED_VARIANCE
+    values = {"size": size, "epsilon": epsilon, "members": int(np.argmax(best.sizes)), "users": users}
+    return Row({**values, "paper": paper, "others": others}, gap, certified=gap <= PROVEN)
+
+
+def histograms_rows(quick: bool) -> list[Callable[[], Row]]:
+    sizes = HISTOGRAMS_QUICK_SIZES if quick else HISTOGRAMS_SIZES
+    return [partial(solve_histograms, size, epsilon) for size in sizes for epsilon in HISTOGRAMS_EPSILONS]
+
+
+def response_is_optimal_from(size: int) -> float:
+    """Return the least ε at which randomised response is optimal on histograms of n user types.
+
+    It is where sets of two members stop to be better than single ones, ``(e^ε + n - 1)² / (n - 1)`` against
+    ``(2 e^ε + n - 2)² / (2 (n - 2))``: about ``ln(n / √2)``.
+    """
+    if size < 4:
+        return 0.0
+    one, two = math.sqrt(size - 1), math.sqrt(2 * (size - 2))
+    growth = ((size - 1) * two - (size - 2) * one) / (2 * one - two)
+    return math.log(growth)

@@ -1,0 +1,306 @@
+"""The local privacy paper's gradient descent (its algorithm 2) against certified optima, and what a step takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from dualmech import fast, files, validate, workloads
+from dualmech.crosscheck.printing import without_warnings
+from dualmech.crosscheck.sheet import Row
+from dualmech.errors import InvalidInputError
+from dualmech.mechanisms.local import LocalMechanism
+from dualmech.problems.local.estimate import NonnegativeEstimate
+from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.progress import Progress
+from dualmech.studies import rivals
+from dualmech.studies.papers.local.instances import (
+    ALL_RANGE,
+    HADAMARD,
+    HISTOGRAM,
+    PREFIX,
+    RESPONSE,
+    TREE,
+    WORKLOADS,
+    LocalInstance,
+)
+from dualmech.studies.rivals import LocalRival
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+TOLERANCE = 1e-6
+
+SEEDS, QUICK_SEEDS = 10, 3
+
+SIZES, QUICK_SIZES = (8, 16), (4,)
+
+EPSILONS = (1.0, 4.0)
+
+METHODS = ("published_gradient", "gradient")
+"""Gradient descent with the derivative of the authors' code, and with that of the text."""
+
+STEP_SIZES, QUICK_STEP_SIZES = (16, 32, 64, 128, 256, 512), (16, 32, 64)
+
+STEPS = 15  # steps that are timed (section 6.4)
+
+
+def descended(objectives: Mapping[str, tuple[float, ...]], gap: float, **values: object) -> Row:
+    """Return the row of gradient descent on a workload at one n and ε.
+
+    - `objectives`: by method, L over the optimum, a random start each;
+    - `gap`: of the optimum.
+    """
+    nothing_below = min(map(min, objectives.values())) >= 1 - 2 * TOLERANCE
+    return Row({**values, "objectives": objectives}, gap, certified=gap <= TOLERANCE, sound=nothing_below)
+
+
+def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
+    """Run gradient descent from some random starts, and the exact solver once.
+
+    'variances' are, as the objectives, of the average variance, L less the workload's squares; 'median' is the time of
+    the median start, of all methods.
+    """
+    problem = LocalStrategy(instance.build(), epsilon)
+    squares = float((problem.root**2).sum())
+    with without_warnings():
+        best = fast.solve(problem, tol=TOLERANCE)
+        found = {method: [fast.solve(problem, method=method, rng=seed) for seed in range(seeds)] for method in METHODS}
+    return descended(
+        {method: tuple(each.objective / best.objective for each in runs) for method, runs in found.items()},
+        best.gap,
+        name=instance.name,
+        size=instance.size,
+        epsilon=epsilon,
+        variances={
+            method: tuple((each.objective - squares) / (best.objective - squares) for each in runs)
+            for method, runs in found.items()
+        },
+        median=median(each.seconds for runs in found.values() for each in runs),
+        seconds=best.seconds,
+    )
+
+
+def rows(quick: bool) -> list[Callable[[], Row]]:
+    """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
+    sizes, seeds = (QUICK_SIZES, QUICK_SEEDS) if quick else (SIZES, SEEDS)
+    names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
+    instances = [LocalInstance(name, size) for size in sizes for name in names]
+    return [partial(solve, each, epsilon, seeds) for each in instances if each.queries for epsilon in EPSILONS]
+
+
+def time_steps(size: int) -> Row:
+    """Time steps of gradient descent on histograms of n types, with 4 n outputs, on one thread.
+
+    `STEPS` are timed one by one; the medians, by the clock and by the processor, are of the first ones of the search
+    for a step length.
+    """
+    problem = LocalStrategy(LocalInstance(HISTOGRAM, size).build(), 1.0)
+    clocks: list[tuple[float, float]] = []
+
+    def note(news: Progress) -> None:
+        clocks.append((time.perf_counter(), time.process_time()))
+
+    with without_warnings():
+        fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
+    wall, processor = (median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1))
+    return Row({"size": size, "seconds": wall, "processor": processor})
+
+
+def steps(quick: bool) -> list[Callable[[], Row]]:
+    return [partial(time_steps, size) for size in (QUICK_STEP_SIZES if quick else STEP_SIZES)]
+
+
+# Where gradient descent begins (the local privacy paper, end of section 4): at random, or at a fixed mechanism.
+#
+# The text says that beginning at the best known mechanism is never worse than that mechanism, and that beginning at
+# random tends to end better. Both are held against certified optima here.
+
+
+STARTS = (RESPONSE, HADAMARD, TREE)
+"""Fixed mechanisms whose reports can be listed."""
+
+INITIALISATION_SEEDS, INITIALISATION_QUICK_SEEDS = 10, 3
+
+INITIALISATION_SIZE, QUICK_SIZE = 16, 8
+
+INITIALISATION_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
+
+
+def begun(
+    before: Mapping[str, float], after: Mapping[str, float], random: tuple[float, ...], gap: float, **values: object
+) -> Row:
+    """Return the row of gradient descent from several starts, on a workload at one n and ε; L is over the optimum.
+
+    - `before`, `after`: by fixed mechanism, its L, and L where the descent from it ends;
+    - `random`: where descents from random strategies end;
+    - `gap`: of the optimum.
+    """
+    risen = max(after[name] / before[name] for name in after)
+    sound = min(*after.values(), *random) >= 1 - 2 * TOLERANCE and risen <= 1 + TOLERANCE
+    values |= {"before": before, "after": after, "random": random}
+    return Row(values, gap, certified=gap <= TOLERANCE, sound=sound)
+
+
+def random_is_better(row: Row) -> bool:
+    """Whether random starts end, in the median, below the descent from the best fixed mechanism of all."""
+    best = min(row.before, key=lambda name: row.before[name])
+    return bool(median(row.random) < row.after[best])
+
+
+def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
+    """Descend from every fixed mechanism and from some random strategies, and solve for the optimum."""
+    problem = LocalStrategy(instance.build(), epsilon)
+    before, after = {}, {}
+    with without_warnings():
+        best = fast.solve(problem, tol=TOLERANCE)
+        for name in STARTS:
+            rival: Any = instance.rival(name, epsilon)
+            descent = fast.solve(problem, method="gradient", start=rival.strategy)
+            before[name] = rival.objective(problem.workload) / best.objective
+            after[name] = descent.objective / best.objective
+        random = [fast.solve(problem, method="gradient", rng=seed).objective for seed in range(seeds)]
+    ends = tuple(each / best.objective for each in random)
+    names = {"name": instance.name, "size": instance.size, "epsilon": epsilon}
+    return begun(before, after, ends, best.gap, **names)
+
+
+def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
+    size, epsilons, seeds = (
+        (QUICK_SIZE, QUICK_EPSILONS, INITIALISATION_QUICK_SEEDS)
+        if quick
+        else (INITIALISATION_SIZE, INITIALISATION_EPSILONS, INITIALISATION_SEEDS)
+    )
+    names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
+    return [
+        partial(solve_initialisation, LocalInstance(name, size), epsilon, seeds)
+        for name in names
+        for epsilon in epsilons
+    ]
+
+
+# Non-negative least squares after a local mechanism (the local privacy paper, section 6.6 and appendix A).
+#
+# The paper's data set is not part of the project. By default the users are spread over the types by Zipf's law,
+# ``x_u ∝ 1 / (u + 1)`` rounded to whole users; a file of counts takes its place.
+
+
+CONSISTENCY_SIZE, USERS = 64, 1000  # user types and users of the synthetic histogram
+LARGEST = 512  # most user types of a histogram in a file
+
+EPSILON, RUNS, QUICK_RUNS = 1.0, 100, 10
+
+SECONDS, QUICK_SECONDS = 30.0, 1.0  # time for a strategy
+
+OPTIMISED = "optimised"  # the mechanism of the paper's figure
+
+CONSISTENCY_WORKLOADS: dict[str, Callable[[int], Workload]] = {
+    HISTOGRAM: workloads.identity,
+    PREFIX: workloads.prefix,
+    ALL_RANGE: lambda size: workloads.from_gram(workloads.all_range_gram(size)),
+}
+"""Those of the six that take any number of user types."""
+
+
+def synthetic() -> Array:
+    """Return the default histogram: `USERS` users over `SIZE` types by Zipf's law, largest remainders rounded up.
+
+    Examples
+    --------
+    >>> counts = synthetic()
+    >>> int(counts.sum()), counts[:4].astype(int).tolist(), int(counts[-1])
+    (1000, [211, 105, 70, 53], 3)
+    """
+    shares = 1 / np.arange(1, CONSISTENCY_SIZE + 1)
+    exact = USERS * shares / shares.sum()
+    counts = np.floor(exact)
+    missing = int(USERS - counts.sum())
+    counts[np.argsort(counts - exact, kind="stable")[:missing]] += 1
+    return np.asarray(counts)
+
+
+def read_histogram(path: str) -> Array:
+    """Read a histogram, one count a line or a vector in ``.npy`` or ``.npz``.
+
+    Raises `FileFormatError` or `InvalidInputError` for what is no vector of 2 to `LARGEST` whole numbers, none
+    negative, not all zero.
+    """
+    counts = files.read_vector(path, "counts")
+    if np.any(counts < 0) or np.any(counts != np.round(counts)) or not counts.any():
+        raise InvalidInputError(f"counts must be whole numbers, none negative and not all zero, in {path}")
+    if not 2 <= len(counts) <= LARGEST:
+        raise InvalidInputError(f"counts must be of 2 to {LARGEST} user types, got {len(counts)} in {path}")
+    return counts
+
+
+def _best_fixed(workload: Workload) -> tuple[str, LocalRival]:
+    """Return the better of two fixed mechanisms for any number of user types."""
+    size = workload.shape[1]
+    tried: dict[str, LocalRival] = {
+        "subset selection": rivals.subset_selection(size, EPSILON),
+        "hierarchical": rivals.hierarchical_response(size, EPSILON),
+    }
+    best = min(tried, key=lambda name: tried[name].objective(workload))
+    return best, tried[best]
+
+
+def _optimise(workload: Workload, seconds: float) -> LocalMechanism:
+    """Return the mechanism of the best strategy on average that is found in time."""
+    with without_warnings():
+        found: LocalMechanism = fast.solve(
+            LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds
+        ).mechanism
+    return found
+
+
+def solve_consistency(
+    name: str, runs: int, path: str | None = None, optimised: bool = False, seconds: float = SECONDS
+) -> Row:
+    """Simulate surveys on one workload, by a fixed mechanism or an optimised one, and estimate each three ways.
+
+    Squared errors are means over surveys, per query and squared number of users: of the unbiased answers, of the
+    nearest ones with ``x ≥ 0``, and of those with the known total as well; 'stated' is the mechanism's variance on
+    these data.
+    """
+    x = synthetic() if path is None else read_histogram(path)
+    size, users = len(x), float(x.sum())
+    workload = CONSISTENCY_WORKLOADS[name](size)
+    queries = size * (size + 1) // 2 if name == ALL_RANGE else size
+    if optimised:
+        chosen, best = OPTIMISED, _optimise(workload, seconds)
+        variances = best.user_variances
+    else:
+        chosen, fixed = _best_fixed(workload)
+        variances = fixed.user_variances(workload)
+    truth, unit, gap = workload.apply(x), queries * users**2 * runs, 0.0
+    errors = np.zeros(3)
+    generator = validate.generator(rng=0)
+    for _ in range(runs):
+        answers = best.simulate(x, generator) if optimised else workload.apply(fixed.simulate(x, generator))
+        errors[0] += float(((answers - truth) ** 2).sum()) / unit
+        for column, total in ((1, None), (2, users)):
+            with without_warnings():
+                found = fast.solve(NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
+            gap = max(gap, found.gap)
+            errors[column] += float(((workload.apply(found.primal) - truth) ** 2).sum()) / unit
+    stated = float(x @ variances) / (queries * users**2)
+    data = f"{users:g} users, {size} types" + (", synthetic" if path is None else "")
+    unbiased, nonnegative, consistent = (float(error) for error in errors)
+    values = {"workload": name, "mechanism": chosen, "data": data, "runs": runs, "stated": stated}
+    values |= {"unbiased": unbiased, "nonnegative": nonnegative, "consistent": consistent}
+    return Row(values, gap, certified=gap <= TOLERANCE)
+
+
+def consistency_rows(quick: bool, path: str | None = None, limit: float | None = None) -> list[Callable[[], Row]]:
+    runs, usual = (QUICK_RUNS, QUICK_SECONDS) if quick else (RUNS, SECONDS)
+    seconds = limit or usual
+    return [
+        partial(solve_consistency, name, runs, path, optimised, seconds)
+        for name in CONSISTENCY_WORKLOADS
+        for optimised in (False, True)
+    ]

@@ -1,0 +1,279 @@
+"""The local privacy paper's figures: what each asks to be computed, and how it looks in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from statistics import median
+
+import numpy as np
+from rich.console import Console
+
+from dualmech.crosscheck.printing import print_lines, table
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, Tasks, drawn, one_table
+from dualmech.mechanisms.local import NORMALISED_VARIANCE
+from dualmech.studies.papers.local import comparison, descent
+from dualmech.studies.papers.local.comparison import OTHERS
+from dualmech.studies.papers.local.instances import (
+    ALL_RIVALS,
+    BEST_HADAMARD,
+    BRANCHING,
+    COMPARED,
+    DELTA,
+    FOURIER,
+    GAUSS,
+    HADAMARD,
+    LAPLACE,
+    LDP,
+    RESPONSE,
+    SUBSETS,
+    TREE,
+    TREE_OF_SUBSETS,
+)
+
+LEGEND = (
+    f"Users needed for a variance of {NORMALISED_VARIANCE:g} per query, over the number of users squared, in the worst "
+    "case. 'bound': what every mechanism needs, proven. All else as multiples of it: 'paper', the paper's bound, "
+    "'best', the best strategy on average, and fixed mechanisms with the best reconstruction. Had.: Hadamard response "
+    "in blocks by its authors' rule, Had.* in as many as are best. tree: hierarchical of branching "
+    f"{BRANCHING}, by Hadamard response, tree* by subset selection. L1, L2: matrix mechanism, L2 with Gaussian noise "
+    f"and δ = {DELTA:g}. proven: whether the gap that was asked of the strategy is met, how far its objective is above "
+    "the optimum at most, and CAPPED where its search was stopped by its limit of time."
+)
+
+SHORT = {
+    RESPONSE: "random",
+    HADAMARD: "Had.",
+    BEST_HADAMARD: "Had.*",
+    SUBSETS: "subset",
+    TREE: "tree",
+    TREE_OF_SUBSETS: "tree*",
+    LAPLACE: "L1",
+    GAUSS: "L2",
+}
+"""Headings of mechanisms with long names."""
+
+
+def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Row]) -> None:
+    print_lines(out, title, LEGEND)
+    columns: Columns = (
+        (varied, "{epsilon:g}" if varied == "ε" else "{size}"),
+        ("bound", "{bound:.1f}"),
+        ("paper", partial(_multiple, "paper", 2)),
+        ("best", partial(_multiple, "optimised", 3)),
+        *((SHORT.get(name, name), partial(_rival, name)) for name in ALL_RIVALS),
+        ("proven", _proven),
+    )
+    for name, group in groupby(rows, key=lambda row: row.name):
+        found = list(group)
+        fixed = found[0].text("n = {size}" if varied == "ε" else "ε = {epsilon:g}")
+        out.print(drawn(f"{name}, {fixed}", columns, found, padding=(0, 1, 0, 0)))
+        print_lines(out, _summary(varied, found))
+    print_lines(out, "")
+
+
+def _multiple(name: str, decimals: int, row: Row) -> str:
+    return "" if getattr(row, name) is None else f"{getattr(row, name) / row.bound:.{decimals}f}"
+
+
+def _rival(name: str, row: Row) -> str:
+    return f"{row.rivals[name] / row.bound:.2f}"
+
+
+def _proven(row: Row) -> str:
+    """Return whether the strategy is as near the optimum as was asked, and how near it is proven to be."""
+    if row.optimised is None:
+        return ""
+    verdict = "{verdict}, " if np.isfinite(row.asked) else ""
+    return row.text(f"{verdict}{{gap:.1%}}{' CAPPED' if row.capped else ''}")
+
+
+def _summary(varied: str, rows: Sequence[Row]) -> str:
+    best, best_of_all = (
+        ", ".join(dict.fromkeys(comparison.best(row, names) for row in rows)) for names in (COMPARED, ALL_RIVALS)
+    )
+    text = f"  Best of the paper's rivals: {best}; of all: {best_of_all}."
+    solved = [row for row in rows if row.optimised is not None]
+    if solved:
+        paper, everyone = (
+            [comparison.improvement(row, names) or 0.0 for row in solved] for names in (COMPARED, ALL_RIVALS)
+        )
+        text += (
+            f" The best of them needs {min(paper):.2f} to {max(paper):.2f} times the optimised users; "
+            f"of all, {min(everyone):.2f} to {max(everyone):.2f}."
+        )
+    if varied == "n" and len(rows) > 1:
+        powers: dict[str, Callable[[Row], float]] = {
+            "bound": lambda row: row.bound,
+            "best": lambda row: row.optimised or np.nan,
+            "tree": lambda row: row.rivals[TREE],
+            "Fourier": lambda row: row.rivals[FOURIER],
+        }
+        slopes = ", ".join(f"{key} {comparison.slope(rows, users):.2f}" for key, users in powers.items())
+        text += f" Growth by powers of n at the end: {slopes}."
+    return text
+
+
+def _best_and_median(name: str, method: str | None, row: Row) -> str:
+    found = getattr(row, name) if method is None else getattr(row, name)[method]
+    return f"{min(found):.3f}, {median(found):.3f}"
+
+
+NAMED: Columns = (("workload", "{name}"), ("n", "{size}"), ("ε", "{epsilon:g}"))
+
+HISTOGRAMS: Columns = (
+    ("n", "{size}"),
+    ("ε", "{epsilon:g}"),
+    ("set size", "{members}"),
+    ("users", "{users:.2f}"),
+    ("paper's bound", "{paper:.2f}"),
+    *((name, f"{{others[{name}]:.3f}}") for name in OTHERS),
+    ("distance from the bound", "{gap:.0e}"),
+    ("optimal", "{verdict}"),
+)
+
+WORST: Columns = (
+    *NAMED,
+    ("worst / average", "{ratio:.4f}"),
+    ("theorem 5.1", "{allowed:.2f}"),
+    ("above the least worst", lambda row: _percent(*row.excess)),
+    ("gap", "{gap:.0e}"),
+    ("certified", "{verdict}"),
+    ("seconds", "{seconds:.2g}"),
+)
+
+DESCENT: Columns = (
+    *NAMED,
+    *(
+        (f"{said}{heading}", partial(_best_and_median, values, method))
+        for method, said in zip(descent.METHODS, ("code: ", "text: "), strict=True)
+        for heading, values in (("L", "objectives"), ("variance", "variances"))
+    ),
+    ("seconds", "{median:.2g}"),
+    ("exact: gap", "{gap:.0e}"),
+    ("seconds", "{seconds:.2g}"),
+    ("certified", "{verdict}"),
+)
+
+INITIALISATION: Columns = (
+    *NAMED,
+    *((name, f"{{before[{name}]:.3f}} → {{after[{name}]:.3f}}") for name in descent.STARTS),
+    ("random starts", partial(_best_and_median, "random", None)),
+    ("gap", "{gap:.0e}"),
+    ("certified", "{verdict}"),
+)
+
+CONSISTENCY: Columns = (
+    ("workload", "{workload}"),
+    ("mechanism", "{mechanism}"),
+    ("stated", "{stated:.3g}"),
+    ("unbiased", "{unbiased:.3g}"),
+    ("x ≥ 0", "{nonnegative:.3g}"),
+    ("x ≥ 0, total", "{consistent:.3g}"),
+    (
+        "improvement",
+        lambda row: ", ".join(f"{row.unbiased / getattr(row, name):.2f}" for name in ("nonnegative", "consistent")),
+    ),
+    ("certified", "{verdict}"),
+)
+
+
+def _percent(least: float, most: float) -> str:
+    low, high = 100 * least, 100 * most
+    return f"{high:.4f} %" if high - low < 1e-3 else f"{low:.4f} to {high:.4f} %"
+
+
+def _starts(rows: Sequence[Row]) -> str:
+    starts = ", ".join(
+        f"{comparison.response_is_optimal_from(size):.3f} (n = {size})"
+        for size in dict.fromkeys(row.size for row in rows)
+    )
+    return f"Randomised response is optimal from ε = {starts} on."
+
+
+def _ratios(rows: Sequence[Row]) -> str:
+    ratios = sorted(row.ratio for row in rows)
+    most = ratios[int(0.9 * (len(ratios) - 1))]
+    return f"Nine in ten ratios are at most {most:.3f}, the largest is {ratios[-1]:.3f}."
+
+
+def _better(rows: Sequence[Row]) -> str:
+    better = sum(map(descent.random_is_better, rows))
+    return (
+        "Best and median of random starts. The median ends below the descent from the best of the fixed mechanisms in "
+        f"{better} of {len(rows)} rows."
+    )
+
+
+def _show_steps(out: Console, title: str, rows: Iterator[Row]) -> None:
+    print_lines(out, title)
+    lines: list[tuple[str, ...]] = []
+    previous: Row | None = None
+    for row in rows:
+        growth = ""
+        if previous and previous.processor > 0 and row.processor > 0:
+            slower = np.log(row.processor / previous.processor)
+            growth = f"n^{slower / np.log(row.size / previous.size):.1f}"
+        lines.append((*map(row.text, ("{size}", "{seconds:.2g}", "{processor:.2g}")), growth))
+        previous = row
+    out.print(table("One step, 4 n outputs", ("n", "seconds", "processor", "growth"), lines))
+
+
+def _show_consistency(out: Console, title: str, rows: Iterator[Row]) -> None:
+    print_lines(out, title)
+    found = list(rows)
+    data, runs = (found[0].data, found[0].runs) if found else ("", 0)
+    out.print(drawn(f"Normalised squared error; {data}", CONSISTENCY, found))
+    print_lines(
+        out, f"Means over {runs} simulated surveys at ε = {descent.EPSILON:g}; 'stated' is the mechanism's own."
+    )
+
+
+def _on_histogram(path: str) -> Tasks:
+    descent.read_histogram(path)
+    return partial(descent.consistency_rows, path=path)
+
+
+_by_epsilon, _by_size = partial(_show_comparisons, "ε"), partial(_show_comparisons, "n")
+
+SHEETS = {
+    "histograms": Sheet(
+        f"{LDP}, histograms",
+        comparison.histograms_rows,
+        one_table(HISTOGRAMS, _starts, heading="Subset selection, and multiples of its users", titled=True),
+    ),
+    "descent": Sheet(
+        f"{LDP}, algorithm 2",
+        descent.rows,
+        one_table(
+            DESCENT,
+            "Best and median of random starts, with the derivative of the authors' code and with that of the text. L "
+            "is tr(W G⁺ W'), what all minimise; the average variance is L less the squares of the workload.",
+            heading="Over the certified optimum",
+            titled=True,
+        ),
+    ),
+    "initialisation": Sheet(
+        f"{LDP}, initialisation",
+        descent.initialisation_rows,
+        one_table(
+            INITIALISATION,
+            _better,
+            heading="L over the certified optimum, before and after gradient descent",
+            titled=True,
+        ),
+    ),
+    "epsilon": Sheet(f"{LDP}, Figure 1, few user types", comparison.by_epsilon, _by_epsilon),
+    "epsilon512": Sheet(f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon, apart=True, timed=True),
+    "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size, apart=True, timed=True),
+    "worst": Sheet(
+        f"{LDP}, Figure 3b",
+        comparison.worst_rows,
+        one_table(WORST, _ratios, heading="The best strategy on average, in the worst case", titled=True),
+    ),
+    "steps": Sheet(f"{LDP}, Figure 3a", descent.steps, _show_steps),
+    "consistency": Sheet(
+        f"{LDP}, Figure 3c", descent.consistency_rows, _show_consistency, data=_on_histogram, timed=True
+    ),
+}

@@ -1,0 +1,175 @@
+"""What a row of printed ratios says about the privacy cost behind it, and so about the optimum.
+
+A table that compares mechanisms at one squared privacy cost α prints ``value / α`` for each of them, and the
+values are known. So every printed ratio implies the α at which it was computed, up to its rounding. Where two
+mechanisms that were computed independently imply the same α, that was the paper's: if a smaller one is proven
+possible, the paper stopped above the optimum. One column alone says nothing, since the instance may differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from pathlib import Path
+
+from dualmech import files, watching
+from dualmech.crosscheck.printing import Interval, overlap, rounded_from
+from dualmech.crosscheck.proofs.prove import provable, prove, statement
+from dualmech.crosscheck.sheet import Row, Sheet, Tasks
+from dualmech.errors import DualmechError
+from dualmech.problems.base import Problem
+from dualmech.progress import Status
+from dualmech.solution import Solution
+
+
+class Finding(Enum):
+    """What a row of printed ratios turned out to be."""
+
+    AGREES = "agrees with the certified optimum, to the digits printed"
+    ABOVE = "the paper stopped above the optimum"
+    DIFFERS = "the instance may differ"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A printed ratio and the value, at squared cost 1, of the mechanism that it is of."""
+
+    column: str  # How a verdict calls it
+    source: str  # Columns of one source are one piece of evidence, such as weightings that coincide
+    value: Interval  # Largest variance over target at squared cost 1
+    printed: str  # The ratio as printed
+    # What the source counts: 3 where nothing was chosen or optimised, 2 where a tree was chosen, 1
+    # where an optimiser may have stopped early
+    weight: int = 1
+
+    @property
+    def implied(self) -> Interval:
+        """The squared costs at which the value's ratio rounds to the printed one."""
+        low, high = rounded_from(self.printed)
+        return self.value[0] / high, self.value[1] / low if low > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceVerdict:
+    finding: Finding
+    implied: Interval  # The squared costs that the fitting columns have in common
+    excess: Interval  # How far these lie above the certified optimum, relative
+    # Those that imply a common cost, and those that do not
+    fitting: tuple[str, ...]
+    others: tuple[str, ...]
+    sources: int  # Number of independent columns among the fitting ones
+
+
+def verdict(evidence: Sequence[Evidence], cost: Interval) -> InstanceVerdict:
+    """Decide what a row of printed ratios says, given the proven interval of the least squared cost.
+
+    The columns fit together at the costs that sources of the largest total weight imply. If the certified
+    optimum is such a cost, the row agrees; if those costs lie above it, so did the paper, provided that two
+    sources fit. If they lie below a proven bound, if fewer sources fit, or if several costs fit equally well,
+    the instance may differ.
+    """
+    clusters = _clusters(evidence)
+    at_optimum = [cluster for cluster in clusters if overlap(cluster, cost)]
+    common = (at_optimum or clusters)[0] if clusters else cost
+    fitting = [item for item in evidence if overlap(item.implied, common)]
+    sources = len({item.source for item in fitting})
+    names = tuple(item.column for item in fitting)
+    others = tuple(item.column for item in evidence if item not in fitting)
+    if at_optimum:
+        finding = Finding.AGREES
+    elif len(clusters) == 1 and sources > 1 and common[0] > cost[1]:
+        finding = Finding.ABOVE
+    else:
+        finding = Finding.DIFFERS
+    return InstanceVerdict(finding, common, (common[0] / cost[1] - 1, common[1] / cost[0] - 1), names, others, sources)
+
+
+def _weight(evidence: Sequence[Evidence], piece: Interval) -> int:
+    """Return the total weight of the sources that imply every cost of a piece."""
+    implying = [item for item in evidence if item.implied[0] <= piece[0] and piece[1] <= item.implied[1]]
+    return sum({item.source: item.weight for item in implying}.values())
+
+
+def _clusters(evidence: Sequence[Evidence]) -> list[Interval]:
+    """Return the intervals of costs that sources of the largest total weight imply."""
+    ends = sorted({end for item in evidence for end in item.implied})
+    pieces = sorted([(end, end) for end in ends] + list(zip(ends[:-1], ends[1:], strict=True)))
+    most = max((_weight(evidence, piece) for piece in pieces), default=0)
+    clusters: list[Interval] = []
+    for low, high in pieces:
+        if _weight(evidence, (low, high)) < most:
+            continue
+        if clusters and low <= clusters[-1][1]:
+            clusters[-1] = (clusters[-1][0], max(high, clusters[-1][1]))
+        else:
+            clusters.append((low, high))
+    return clusters
+
+
+# Proofs of the optima that the rows of tables rest on: a file for each, written as rows are computed.
+
+
+Task = Callable[[], Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a folder holds: how many proofs there are, and of what there is none, with the reason."""
+
+    proofs: int
+    refused: dict[str, str]
+
+
+def with_proofs(sheets: Mapping[str, Sheet], folder: str) -> dict[str, Sheet]:
+    """Return the sheets with rows that write a proof of every optimum which a solver certified for them.
+
+    Each is ``SHEET-PROBLEM-DIGEST.json``, the digest being of the problem's numbers; of what has no proof, or is too
+    large for one, the same name with ``.txt`` holds the reason. Raises `FileFormatError` where the folder cannot be
+    made or written to.
+    """
+    place = files.atomic.make_folder(folder)
+    return {name: replace(sheet, tasks=partial(_proving, sheet.tasks, place, name)) for name, sheet in sheets.items()}
+
+
+def written(folder: str) -> Written:
+    reasons = {path.stem: path.read_text(encoding="utf-8").strip() for path in sorted(Path(folder).glob("*.txt"))}
+    return Written(len([*Path(folder).glob("*.json")]), reasons)
+
+
+def _proving(tasks: Tasks, folder: Path, name: str, quick: bool) -> Sequence[Task]:
+    return [partial(_proven, task, folder, name) for task in tasks(quick)]
+
+
+def _proven(task: Task, folder: Path, name: str) -> Row:
+    """Compute a row, and write a proof of each optimum that was certified for it, the narrowest interval of each."""
+    with watching.answers() as found:
+        row = task()
+    best: dict[str, Solution] = {}
+    for answer in sorted(found, key=lambda each: -each.gap):
+        if answer.status is Status.CERTIFIED:
+            best[_digest(answer.problem)] = answer
+    for digest, answer in best.items():
+        words = re.sub(r"\W+", "-", answer.problem.headline).strip("-")
+        path = folder / f"{name.replace('/', '-')}-{words}-{digest}.json"
+        if path.exists():
+            continue
+        try:
+            prove(answer).save(path)
+        except DualmechError as error:
+            with files.atomic_write(path.with_suffix(".txt")) as handle:
+                handle.write(f"{error}\n".encode())
+    return row
+
+
+def _digest(problem: Problem) -> str:
+    """Return a short name of a problem's numbers, or of what it is where it has no proof."""
+    try:
+        stated = json.dumps(statement(problem, provable(problem)), sort_keys=True)
+    except DualmechError:
+        stated = repr(problem)
+    return hashlib.sha256(stated.encode()).hexdigest()[:12]

@@ -1,0 +1,229 @@
+"""The matrix mechanism of the central model, run by every user on their own one record."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.spatial.distance
+
+from dualmech import accounting, fast, linalg, neighbours, validate
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.local import as_epsilon
+from dualmech.linalg import EPS
+from dualmech.problems import designs
+from dualmech.problems.variance import TotalVariance
+from dualmech.studies.rivals.responses import UNSEEN, LocalRival
+from dualmech.studies.rivals.trees import interval_tree
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.streams import from_gram
+
+# Strategies for Laplace noise that are optimised: the cells and some weighted sums of them, each column scaled.
+#
+# The problem is not convex, and what is found is a local optimum that nothing is proven about.
+
+
+CELLS_PER_SUM = 16  # cells for each weighted sum, as the authors of HDMM have it
+STARTS = 2  # random starts, of which the best counts
+STEPS = 300  # of the quasi-Newton method, at most
+MEMORY = 10  # steps that it remembers
+
+
+def identity_and_sums(gram: Array, rng: np.random.Generator | int) -> Array:
+    """Return a strategy A (d + p, d) with columns of L1 norm 1 and a small total variance ``tr((A'A)⁻¹ W'W)``.
+
+    ``A = [I; Θ] diag(1 + Θ'1)⁻¹`` with Θ (p, d) ≥ 0, p a sixteenth of d (the p-identity strategies of McKenna, Miklau,
+    Hay and Machanavajjhala, "Optimizing error of high-dimensional statistical queries under differential privacy",
+    PVLDB 11(10), 2018): such an A always has full rank, and no constraint is left but the signs.
+
+    Parameters
+    ----------
+    gram : (d, d) array
+        ``W'W``.
+    rng : int or Generator
+        Where the random starts come from.
+    """
+    # Imported here so that rivals load without it.
+    from scipy.optimize import minimize
+
+    generator, size = validate.generator(rng=rng), len(gram)
+    sums = max(size // CELLS_PER_SUM, 1)
+    unit = float(np.linalg.norm(gram)) or 1.0
+    found = [
+        minimize(
+            lambda values: total_variance(values.reshape(sums, size), gram / unit),
+            generator.uniform(size=sums * size),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, None)] * (sums * size),
+            options={"maxiter": STEPS, "maxcor": MEMORY},
+        )
+        for _ in range(STARTS)
+    ]
+    weights = min(found, key=lambda each: float(each.fun)).x.reshape(sums, size)
+    return np.asarray(np.vstack([np.eye(size), weights]) / (1 + weights.sum(axis=0)))
+
+
+def total_variance(weights: Array, gram: Array) -> tuple[float, Array]:
+    """Return ``tr((A'A)⁻¹ W'W)`` and its derivative in Θ (p, d), raveled.
+
+    ``(A'A)⁻¹ = D (I + Θ'Θ)⁻¹ D`` with ``D = diag(1 + Θ'1)``, and the inverse is of a p x p matrix.
+    """
+    scale = 1 + weights.sum(axis=0)
+    small = np.linalg.inv(np.eye(len(weights)) + weights @ weights.T)
+    inverse = np.eye(len(scale)) - weights.T @ small @ weights
+    scaled = scale[:, None] * gram * scale
+    solved = weights @ inverse
+    slopes = 2 * np.einsum("uv,uv,v->u", inverse, gram, scale) - 2 * (solved @ scaled) @ inverse
+    return float(np.vdot(inverse, scaled)), slopes.ravel()
+
+
+NORMS = ("l1", "l2")
+
+BRANCHINGS = (2, 4, 8, 16)  # branching factors of the trees that the L1 version tries
+
+SEED = 0  # of the random starts of the L1 version's optimisation
+
+EXACT = 64
+"""User types up to which the strategy of the L2 version is optimised for what local privacy compares, two types."""
+
+TOLERANCE = 1e-3  # gap to which that strategy is optimised
+
+
+class NoiseRival(LocalRival):
+    """Every user of type u reports column u of a strategy A with noise of their own.
+
+    What they report has infinitely many values, so there is no strategy matrix Q; every user type has the same
+    variance. Two types differ by ``A (e_u - e_v)``, whose largest norm is the sensitivity, and the number of users is
+    known. So A is centred, ``A Π``, and the mean of x over the cells is exact.
+
+    - `strategy` (k, n): A, one query per row;
+    - `epsilon`: ε, from 1e-6 to 100;
+    - `norm`: Laplace noise for the L1 sensitivity, or Gaussian noise for the L2 sensitivity;
+    - `delta`: δ in (0, 1) of Gaussian noise, which is private in the sense of (ε, δ) only; not for Laplace noise.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.studies import rivals
+    >>> cells = dm.workloads.identity(4)
+    >>> rivals.NoiseRival(np.eye(4), epsilon=1.0).user_variances(cells)   # 2 (2/ε)² times 3, one mean being known
+    array([24., 24., 24., 24.])
+    """
+
+    def __init__(self, strategy: npt.ArrayLike, epsilon: float, norm: str = "l1", delta: float | None = None) -> None:
+        given = validate.finite(2, strategy=strategy)
+        if norm not in NORMS:
+            raise InvalidInputError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+        if (delta is None) != (norm == "l1"):
+            raise InvalidInputError("delta is needed by Gaussian noise, norm='l2', and by no other")
+        if given.shape[1] < 2:
+            raise InvalidInputError("strategy must have at least two columns, one per user type, got 1")
+        self.strategy: Array = given - given.mean(axis=1, keepdims=True)
+        self.user_types, self.epsilon, self.norm = given.shape[1], as_epsilon(epsilon), norm
+        self.delta = delta if delta is None else validate.probability(delta=delta)
+        metric = "cityblock" if norm == "l1" else "euclidean"
+        sensitivity = float(scipy.spatial.distance.pdist(given.T, metric).max())
+        if sensitivity == 0:
+            raise InvalidInputError("strategy must differ between user types, all its columns are the same")
+        # Standard deviation of the noise: √2 b for Laplace noise of scale b.
+        self.deviation = (
+            2**0.5 * sensitivity / self.epsilon
+            if self.delta is None
+            else sensitivity / accounting.privacy_cost(self.epsilon, self.delta)
+        )
+
+    def user_variances(self, workload: Workload) -> Array:
+        """Return the variance that every user adds, ``s² ‖W (AΠ)⁺‖²`` (n,), s the noise's standard deviation."""
+        asked, inverse = self._gram_of(workload), self._inverse()
+        unseen = np.eye(self.user_types) - inverse @ self.strategy - 1 / self.user_types
+        if float(np.einsum("ui,uv,vi->", unseen, asked, unseen)) > UNSEEN * float(np.trace(asked)):
+            raise InvalidInputError("the strategy of the mechanism does not answer the workload")
+        total = self.deviation**2 * float(np.einsum("uk,uv,vk->", inverse, asked, inverse))
+        return np.full(self.user_types, max(total, 0.0))
+
+    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> Array:
+        """Draw the noisy column (k,) that one user of a type reports, for study."""
+        column, generator = self.strategy[:, self._type(user)], validate.generator(rng=rng)
+        return np.asarray(column + self._noise(1, generator))
+
+    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
+        counts, generator = self._counts(x), validate.generator(rng=rng)
+        told = self.strategy @ counts + self._noise(int(counts.sum()), generator)
+        return np.asarray(counts.mean() + self._inverse() @ told)
+
+    def _noise(self, users: int, generator: np.random.Generator) -> Array:
+        """Draw the sum of the noises of some users (k,)."""
+        size = len(self.strategy)
+        if self.norm == "l2":
+            return generator.normal(0.0, self.deviation * users**0.5, size)
+        # A sum of Laplace variables is a difference of two gamma variables.
+        first, second = (generator.gamma(users, self.deviation / 2**0.5, size) for _ in range(2))
+        return np.asarray(first - second)
+
+    def _inverse(self) -> Array:
+        left, sizes, right = linalg.svd(self.strategy)
+        kept = sizes > 8 * max(self.strategy.shape) * EPS * sizes[0]
+        return np.asarray((right[kept].T / sizes[kept]) @ left[:, kept].T)
+
+    def __repr__(self) -> str:
+        rows, size = self.strategy.shape
+        return f"NoiseRival({rows} queries x {size} user types, {self.norm}, epsilon={self.epsilon:.6g})"
+
+
+def matrix_mechanism(workload: Workload, epsilon: float, norm: str = "l1", delta: float | None = None) -> NoiseRival:
+    """Run the matrix mechanism locally, with the best strategy known for a workload.
+
+    For L2 that is the one of least total variance (`dualmech.TotalVariance`) among neighbours that differ by the type
+    of one user, up to `EXACT` user types; beyond, for the largest distance of a user from the mean. For L1 it is the
+    best of one that is optimised, to a local optimum that is not certified (`identity_and_sums`), and of the cells,
+    trees of `BRANCHINGS`, the Haar wavelet and, over attributes, the Fourier coefficients needed.
+    Source: Edmonds, Nikolov and Ullman, "The power of factorization mechanisms in local and central differential
+    privacy", STOC 2020.
+
+    - `workload`: what the strategy is chosen for;
+    - `epsilon`, `norm`, `delta`: as for `NoiseRival`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.studies import rivals
+    >>> prefixes = dm.workloads.prefix(16)
+    >>> laplace = rivals.matrix_mechanism(prefixes, 1.0)
+    >>> gauss = rivals.matrix_mechanism(prefixes, 1.0, norm="l2", delta=1e-9)
+    >>> round(laplace.sample_complexity(prefixes), -1), round(gauss.sample_complexity(prefixes), -2)
+    (2130.0, 10000.0)
+    """
+    check_workload(workload)
+    strategies = [_least_total_variance(workload)] if norm == "l2" else _strategies(workload)
+    found = [NoiseRival(strategy, epsilon, norm, delta) for strategy in strategies]
+    return min(found, key=lambda rival: float(rival.user_variances(workload)[0]))
+
+
+def _least_total_variance(workload: Workload) -> Array:
+    """Return a strategy of least total variance, stated where it matters: on the complement of the ones."""
+    size = workload.shape[1]
+    complement = scipy.linalg.null_space(np.ones((1, size)))
+    moves = neighbours.replace_one(size).toarray() if size <= EXACT else np.eye(size)
+    gram = workload.gram()
+    compressed = complement.T @ gram @ complement
+    if np.trace(compressed) <= UNSEEN * np.trace(gram):
+        raise InvalidInputError("workload must ask more than the number of users, which is known")
+    asked = from_gram(compressed)
+    best = fast.solve(TotalVariance(asked, neighbours=complement.T @ moves), tol=TOLERANCE)
+    values, vectors = np.linalg.eigh(best.mechanism.cost_matrix)
+    kept = values > 8 * size * EPS * values[-1]
+    return np.asarray(np.sqrt(values[kept])[:, None] * (complement @ vectors[:, kept]).T)
+
+
+def _strategies(workload: Workload) -> list[Array]:
+    size = workload.shape[1]
+    gram = workload.gram()
+    means = gram.mean(axis=1)
+    centred = gram - means[:, None] - means + means.mean()
+    found = [np.eye(size), linalg.to_dense(designs.haar_matrix(size)), identity_and_sums(centred, SEED)]
+    found += [linalg.to_dense(interval_tree(size, branching).matrix) for branching in BRANCHINGS]
+    if workload.domain is not None:
+        found.append(designs.fourier_matrix(workload.domain, workload))
+    return found

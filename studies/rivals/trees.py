@@ -1,0 +1,383 @@
+"""Hierarchical mechanisms: which tree of interval sums to measure, products of trees, and the Haar wavelet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualmech import validate
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.problems.designs import attributes_of, domain_of, levels, product_matrix
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.tabulations import DomainLike
+
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntervalTree:
+    """A strategy of interval sums: every cell, and intervals of which any two are nested or disjoint.
+
+    With unit noise on every sum and T the matrix of them all, least squares estimates the cells with
+    covariance ``(T' T)⁻¹``. Adding intervals one by one, the inner before the outer, each takes a rank-one term
+    off the covariance (Sherman and Morrison): ``(T' T)⁻¹ = I - Σ_v u_v u_v' / (1 + 1'u_v)``, where ``u_v`` is
+    the covariance so far, times the interval's indicator. No matrix is factored.
+
+    - `cells`: number of cells d;
+    - `intervals`: sums of cells ``first, …, stop - 1``, in any order; repeats count twice.
+
+    Examples
+    --------
+    >>> from dualmech.studies import rivals
+    >>> tree = rivals.IntervalTree(4, [(0, 2), (0, 4)])
+    >>> tree.matrix.toarray()
+    array([[1., 0., 0., 0.],
+           [0., 1., 0., 0.],
+           [0., 0., 1., 0.],
+           [0., 0., 0., 1.],
+           [1., 1., 0., 0.],
+           [1., 1., 1., 1.]])
+    >>> tree.levels
+    array([3, 3, 2, 2])
+    """
+
+    cells: int
+    first: Index = field(repr=False)
+    stop: Index = field(repr=False)
+
+    def __init__(self, cells: int, intervals: Iterable[tuple[int, int]]) -> None:
+        count = validate.size(cells=cells)
+        first, stop = _ends(count, intervals)
+        inner_first = np.lexsort((first, stop - first))
+        object.__setattr__(self, "cells", count)
+        object.__setattr__(self, "first", first[inner_first])
+        object.__setattr__(self, "stop", stop[inner_first])
+
+    @classmethod
+    def of_widths(cls, cells: int, widths: Iterable[int]) -> IntervalTree:
+        """Return the tree whose levels cut the cells into intervals of these widths, the last perhaps shorter."""
+        return cls(cells, [(a, min(a + width, cells)) for width in widths for a in range(0, cells, width)])
+
+    @property
+    def matrix(self) -> sp.csr_array:
+        """The sums as rows (d + number of intervals, d), cells first."""
+        members, owners = _members(self.first, self.stop)
+        rows = np.concatenate([np.arange(self.cells), self.cells + owners])
+        columns = np.concatenate([np.arange(self.cells), members])
+        shape = (self.cells + len(self.first), self.cells)
+        return sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+
+    @property
+    def levels(self) -> npt.NDArray[np.intp]:
+        """Number of sums that count each cell (d,); the largest is the squared cost of unit noise."""
+        return np.asarray(1 + np.bincount(_members(self.first, self.stop)[0], minlength=self.cells))
+
+    def variances(self, workload: Workload, cost: float = 1.0) -> Array:
+        """Return the variance of each answer to a workload (m,) at a squared privacy cost."""
+        matrix, spent = self._check_cells(workload).matrix, validate.positive_number(cost=cost)
+        terms, shrinkage = self._terms()
+        squares, reach = matrix * matrix, matrix @ terms
+        gained = (reach * reach) @ shrinkage
+        return np.asarray(squares.sum(axis=1)).ravel() * self._unit(spent) - gained * self._unit(spent)
+
+    def mechanism(self, cost: float) -> LinearGaussianMechanism:
+        """Return the mechanism that spends a squared privacy cost on the tree, as noise on the cells."""
+        spent = validate.positive_number(cost=cost)
+        terms, shrinkage = self._terms()
+        covariance = np.eye(self.cells)
+        for node, (start, stop) in enumerate(zip(self.first, self.stop, strict=True)):
+            term = terms.data[terms.indptr[node] : terms.indptr[node + 1]]
+            covariance[start:stop, start:stop] -= np.outer(shrinkage[node] * term, term)
+        covariance *= self._unit(spent)
+        return LinearGaussianMechanism(np.eye(self.cells), covariance)
+
+    def _unit(self, cost: float) -> float:
+        return float(self.levels.max()) / cost
+
+    def _check_cells(self, workload: Workload) -> Workload:
+        if check_workload(workload).shape[1] != self.cells:
+            raise InvalidInputError(f"workload must have {self.cells} cells, as the tree, got {workload.shape[1]}")
+        return workload
+
+    def _terms(self) -> tuple[sp.csc_array, Array]:
+        """Return the vectors u_v as columns, and the factors ``1 / (1 + 1'u_v)``."""
+        current, columns = np.ones(self.cells), []
+        shrinkage = np.empty(len(self.first))
+        for node, (start, stop) in enumerate(zip(self.first, self.stop, strict=True)):
+            term = current[start:stop].copy()
+            shrinkage[node] = 1 / (1 + term.sum())
+            current[start:stop] *= shrinkage[node]
+            columns.append(term)
+        members, _ = _members(self.first, self.stop)
+        starts = np.concatenate([[0], np.cumsum(self.stop - self.first)])
+        entries = np.concatenate(columns) if columns else np.zeros(0)
+        return sp.csc_array((entries, members, starts), shape=(self.cells, len(self.first))), shrinkage
+
+
+def _ends(cells: int, intervals: Iterable[tuple[int, int]]) -> tuple[Index, Index]:
+    """Return first cells and stops; refuse what is no interval of cells, or crosses another."""
+    pairs = np.array([tuple(pair) for pair in intervals] or np.zeros((0, 2)), dtype=object)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or not all(isinstance(end, int | np.integer) for end in pairs.flat):
+        raise InputTypeError("intervals must be pairs of integers, first cell and stop")
+    first, stop = pairs.astype(np.intp).T
+    bad = np.flatnonzero((first < 0) | (stop > cells) | (first >= stop))
+    if bad.size:
+        raise InvalidInputError(
+            f"intervals must be non-empty and lie within 0 and {cells}, got ({first[bad[0]]}, {stop[bad[0]]})"
+        )
+    open_stops: list[int] = []
+    for start, end in sorted(zip(first.tolist(), stop.tolist(), strict=True), key=lambda pair: (pair[0], -pair[1])):
+        while open_stops and open_stops[-1] <= start:
+            open_stops.pop()
+        if open_stops and end > open_stops[-1]:
+            raise InvalidInputError(f"intervals must be nested or disjoint, ({start}, {end}) crosses another")
+        open_stops.append(end)
+    return first, stop
+
+
+def _members(first: Index, stop: Index) -> tuple[Index, Index]:
+    widths = stop - first
+    owners = np.repeat(np.arange(len(first)), widths)
+    offsets = np.arange(len(owners)) - np.repeat(np.cumsum(widths) - widths, widths)
+    return first[owners] + offsets, owners
+
+
+MAX_BRANCHING = 64
+"""`best_branching` tries every factor up to this one, above it the powers of two, and the number of cells."""
+
+
+def interval_tree(cells: int, branching: int, root: bool = True) -> IntervalTree:
+    """Return the tree of `branching`: intervals of 1, b, b², … cells while shorter than all, then the root.
+
+    The last interval of a level is shorter where the numbers do not divide, so the tree exists for any number
+    of cells, and every cell is counted once a level.
+
+    - `cells`: number of cells d;
+    - `branching`: branching factor b, at least 2; d and more give the cells and their total;
+    - `root`: whether the sum of all cells is a node.
+
+    Examples
+    --------
+    >>> from dualmech.studies import rivals
+    >>> tree = rivals.interval_tree(20, branching=4)
+    >>> [(int(a), int(b)) for a, b in zip(tree.first, tree.stop) if b - a > 4]
+    [(0, 16), (0, 20)]
+    """
+    count, factor = validate.size(cells=cells), validate.size(branching=branching)
+    if factor < 2:
+        raise InvalidInputError(f"branching must be an integer of at least 2, got {factor}")
+    widths, width = [], factor
+    while width < count:
+        widths.append(width)
+        width *= factor
+    if root and count > 1:
+        widths.append(count)
+    return IntervalTree.of_widths(count, widths)
+
+
+def square_root_tree(cells: int) -> IntervalTree:
+    """Return the tree of FFU's experiments: cells, ``s = ⌊√d⌋`` intervals of s cells each, and the root.
+
+    This is the tree of the code published with the paper. Where d is no square, the last ``d - s²`` cells are
+    counted by themselves and the root only. The ratio of its largest variance to that of input perturbation
+    does not depend on the optimum, and is what the paper prints in Tables 4 and 8 to 11, and in most rows of
+    Tables 5 to 7. (There, Table 7 at d = 64 and 128 fits the cells and their total, Tables 5 and 6 at d = 128
+    fit intervals of four.) It is not the best branching: see `best_branching`.
+
+    Examples
+    --------
+    >>> from dualmech.studies import rivals
+    >>> rivals.square_root_tree(6).matrix.toarray()[6:]
+    array([[1., 1., 0., 0., 0., 0.],
+           [0., 0., 1., 1., 0., 0.],
+           [1., 1., 1., 1., 1., 1.]])
+    """
+    count = validate.size(cells=cells)
+    side = int(np.sqrt(count))
+    return IntervalTree(count, [(side * i, side * (i + 1)) for i in range(side)] + [(0, count)])
+
+
+def best_branching(
+    workload: Workload, targets: npt.ArrayLike = 1.0, root: bool = True, among: Sequence[int] | None = None
+) -> int:
+    """Return the branching factor whose tree has the least largest variance, in units of the targets.
+
+    Parameters
+    ----------
+    targets : float or (m,) array
+        Variance targets c > 0; the ratios ``variance_j / c_j`` are compared at equal privacy cost.
+    root : bool
+        Whether the trees have the sum of all cells as a node.
+    among : sequence of ints, optional
+        Factors to try, each at least 2; by default 2, 3, …, 64, 128, 256, … up to d, and d. The
+        smallest wins a tie.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.studies import rivals
+    >>> rivals.best_branching(dm.workloads.all_range(64))
+    3
+    """
+    queries, cells = check_workload(workload).shape
+    goals = validate.per_item(queries, targets=targets)
+    factors = _candidates(cells) if among is None else sorted(among)
+    if not factors:
+        raise InvalidInputError("among must hold at least one branching factor, got none")
+    ratios = [(interval_tree(cells, b, root).variances(workload) / goals).max() for b in factors]
+    return factors[int(np.argmin(ratios))]
+
+
+def hierarchical(
+    workload: Workload,
+    cost: float,
+    branching: int | None = None,
+    targets: npt.ArrayLike = 1.0,
+    tree: IntervalTree | None = None,
+) -> LinearGaussianMechanism:
+    """Add equal noise to a tree of interval sums over the cells in their order, and use it consistently ("HM").
+
+    The cells get the least-squares estimate: ``Σ = (levels / cost) (T' T)⁻¹``, where a cell is counted by at
+    most `levels` nodes.
+
+    - `branching`: factor of `interval_tree`, root included; by default that of `best_branching`;
+    - `targets`: variance targets for the choice of the best factor; nothing else depends on them;
+    - `tree`: another tree, in place of a branching: `square_root_tree` for that of FFU's experiments.
+
+    Hay, Rastogi, Miklau and Suciu, PVLDB 3(1), 2010; Qardaji, Yang and Li, "Understanding hierarchical methods for
+    differentially private histograms", PVLDB 6(14), 2013. FFU, section 7 (see `input_perturbation`).
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.studies import rivals
+    >>> workload = dm.workloads.all_range(64)
+    >>> ratios = [
+    ...     rivals.hierarchical(workload, cost=1).variances(workload).max(),
+    ...     rivals.hierarchical(workload, cost=1, branching=2).variances(workload).max(),
+    ...     rivals.input_perturbation(workload, cost=1).variances(workload).max(),
+    ... ]
+    >>> [round(float(ratio), 2) for ratio in ratios]
+    [14.99, 15.1, 64.0]
+    """
+    cells, spent = check_workload(workload).shape[1], validate.positive_number(cost=cost)
+    if tree is None:
+        chosen = best_branching(workload, targets) if branching is None else branching
+        return interval_tree(cells, chosen).mechanism(spent)
+    if branching is not None:
+        raise InvalidInputError("hierarchical takes a branching or a tree, got both")
+    if not isinstance(tree, IntervalTree):
+        raise InputTypeError(f"tree must be an IntervalTree, got {type(tree).__name__}")
+    if tree.cells != cells:
+        raise InvalidInputError(f"tree must have {cells} cells, as the workload, got {tree.cells}")
+    return tree.mechanism(spent)
+
+
+def _candidates(cells: int) -> list[int]:
+    largest = max(cells, 2)
+    powers = [2**power for power in range(largest.bit_length()) if 2**power > MAX_BRANCHING]
+    return sorted({b for b in [*range(2, MAX_BRANCHING + 1), *powers, largest] if b <= largest})
+
+
+# Strategies over several attributes as Kronecker products of strategies over one: trees of intervals.
+
+
+def hierarchical_matrix(domain: int | DomainLike, branching: int = 2) -> sp.csr_array:
+    """Return the strategy that sums every product of tree nodes, one node of each attribute's `interval_tree`.
+
+    With `branching`, branching factor of every tree, at least 2.
+    Returns a sparse array (m, d): of zeros and ones; a cell is counted once for each choice of a level in every tree.
+
+    Examples
+    --------
+    >>> from dualmech.studies import rivals
+    >>> rivals.hierarchical_matrix(2).toarray()
+    array([[1., 0.],
+           [0., 1.],
+           [1., 1.]])
+    >>> rivals.hierarchical_matrix([8, 16]).shape
+    (465, 128)
+    """
+    return product_matrix(attributes_of(domain), lambda size: interval_tree(size, branching).matrix)
+
+
+def hierarchical_product(
+    workload: Workload, cost: float, domain: int | DomainLike | None = None, branching: int = 2
+) -> LinearGaussianMechanism:
+    """Add equal noise to every product of tree nodes, and use the sums consistently ("Hierarchical").
+
+    With X_i the cost matrix of one attribute's tree, that of the product is ``⊗ X_i``, so the covariance of the
+    cells' estimate is the Kronecker product of those that the trees give alone, and its cost the product of
+    theirs. Over one attribute this is `hierarchical`.
+
+    With `branching`, branching factor of every tree, at least 2.
+    Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5, take binary trees with their root, adapted to several dimensions
+    "in a manner analogous to" the wavelet's: a product in every dimension, not the nodes of one tree that halves all
+    dimensions together (a quad-tree).
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.studies import rivals
+    >>> workload = dm.workloads.range_marginals([4, 4], ways=2)
+    >>> round(float(rivals.hierarchical_product(workload, cost=1).variances(workload).sum()), 2)
+    435.02
+    """
+    attributes = domain_of(workload, domain)
+    return product_mechanism(attributes, lambda size: interval_tree(size, branching), cost)
+
+
+def product_mechanism(domain: Domain, tree: Callable[[int], IntervalTree], cost: float) -> LinearGaussianMechanism:
+    """Return the mechanism of a product of trees at a squared privacy cost, as noise on the cells."""
+    spent = validate.positive_number(cost=cost)
+    covariance: Array = np.ones((1, 1))
+    for size in domain.shape:
+        factor = tree(size).mechanism(1.0).covariance()
+        covariance = np.asarray(np.kron(covariance, factor), dtype=np.float64)
+    return LinearGaussianMechanism(np.eye(domain.cells), covariance / spent)
+
+
+# The Haar wavelet, over one attribute and over several.
+
+
+def haar_tree(cells: int) -> IntervalTree:
+    """Return the tree of interval sums that is equivalent to the Haar wavelet.
+
+    With h the row of a node v of the wavelet and l, r its halves, ``1_v 1_v' + h h' = 2 (1_l 1_l' + 1_r 1_r')``.
+    Used from the root down, this turns the cost matrix of the wavelet into ``2 I + Σ 1_v 1_v'`` over the nodes
+    between root and cells: it is the binary tree without its root, every cell counted once more.
+
+    Examples
+    --------
+    >>> from dualmech.studies import rivals
+    >>> wavelet, tree = rivals.haar_matrix(6), rivals.haar_tree(6).matrix
+    >>> int(abs(wavelet.T @ wavelet - tree.T @ tree).max())
+    0
+    """
+    count = validate.size(cells=cells)
+    return IntervalTree.of_widths(count, [2**level for level in range(levels(count))])
+
+
+def wavelet(workload: Workload, cost: float, domain: int | DomainLike | None = None) -> LinearGaussianMechanism:
+    """Add equal noise to every row of `haar_matrix`, and use the answers consistently ("Wavelet").
+
+    Over d cells, a power of two, a cell has the variance ``(1 + log₂ d) (1/3 + 2/(3 d²)) / cost``, and the total
+    ``(1 + log₂ d) / cost``.
+    Source: Xiao, Wang and Gehrke, ICDE 2010; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.studies import rivals
+    >>> workload = dm.workloads.identity_total(8)
+    >>> rivals.wavelet(workload, cost=1).variances(workload)[-2:]
+    array([1.375, 4.   ])
+    """
+    return product_mechanism(domain_of(workload, domain), haar_tree, cost)

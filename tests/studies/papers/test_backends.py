@@ -1,0 +1,122 @@
+"""What general solvers claim is held against proofs: a value below the optimum, or a point that lies, is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from typer.testing import CliRunner
+
+import dualmech as dm
+from dualmech import fast, reference
+from dualmech.command.main import app
+from dualmech.crosscheck import library
+from dualmech.reference import backends
+from dualmech.studies.papers import backends as claims
+from dualmech.studies.papers.backends import Backend, Claim
+from dualmech.studies.papers.sheets import SHEETS
+
+SMALL = ["fitness-prefix-2", "variance-prefix-2", "fitness-prefix-8-replaced", "variance-prefix-8-replaced"]
+
+
+def says(value: float, status: str = claims.OPTIMAL, excess: float = 0.0) -> Claim:
+    return Claim("made", status, value, lower=2.0, upper=2.5, excess=excess, seconds=0.0)
+
+
+def test_values_inside_the_interval_are_neither_below_nor_above() -> None:
+    assert [says(value).error for value in (1.0, 2.0, 2.2, 2.5, 5.0)] == [-0.5, 0.0, 0.0, 0.0, 1.0]
+    row = Backend("MADE", "1", 0.1, False, (says(1.0), says(1.9), says(2.2), says(2.6), says(9.0)))
+    assert (len(row.below), row.beyond(row.below)) == (2, 1)
+    assert (len(row.above), row.beyond(row.above)) == (2, 1)
+
+
+def test_what_is_not_called_optimal_is_counted_apart() -> None:
+    row = Backend(
+        "MADE", "1", 0.1, False, (says(1.0, claims.INACCURATE), says(np.inf, "infeasible"), says(np.nan, claims.FAILED))
+    )
+    assert not (row.optimal or row.below or row.above or row.infeasible)
+    assert (row.count(claims.INACCURATE), row.count(*claims.IMPOSSIBLE), row.count(claims.FAILED)) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("scale", [1.0, 0.5, 2.0])
+def test_excess_of_a_raw_point_is_what_it_breaks(name: str, scale: float) -> None:
+    """The true optimum breaks nothing; twice or half of the noise costs, or varies, twice as much as allowed."""
+    problem = library.problems()[name]()
+    answer = fast.solve(problem, tol=1e-9)
+    program = reference.formulate(problem)
+    for variable in program.variables():
+        variable.value = np.zeros(variable.shape)
+    if isinstance(problem, dm.FitnessForUse):
+        program.var_dict["Sigma"].value = scale * answer.primal
+    else:
+        unmoved = problem.geometry.unmoved
+        moved = scipy.linalg.null_space(unmoved) if len(unmoved) else np.eye(len(answer.primal))
+        program.var_dict["X"].value = np.linalg.inv(moved.T @ answer.primal @ moved) / scale
+    found = claims.excess(problem, program, answer.objective)
+    assert found == pytest.approx(max(scale, 1 / scale) - 1, abs=1e-6)
+
+
+def test_an_indefinite_point_or_one_without_value_breaks_everything() -> None:
+    problem = library.problems()["fitness-prefix-2"]()
+    program = reference.formulate(problem)
+    assert np.isnan(claims.excess(problem, program, 1.0))
+    for variable in program.variables():
+        variable.value = -np.ones(variable.shape)
+    assert claims.excess(problem, program, 1.0) == np.inf
+    assert claims.excess(problem, program, -1.0) == np.inf
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_an_honest_backend_is_close_to_the_proof(name: str) -> None:
+    found = claims.claim(name, "CLARABEL", {})
+    assert found.optimal and abs(found.error) < 1e-6 and found.excess < 1e-5
+    assert 0 < found.lower <= found.upper < found.lower * (1 + 1e-10)
+
+
+def test_a_value_that_is_too_low_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lies(program: Any, backend: str, **_: Any) -> backends.BackendRun:
+        program.solve(solver="CLARABEL")
+        program._value *= 0.9
+        return backends.BackendRun("optimal", False, 1, 0.0)
+
+    monkeypatch.setattr(backends, "run", lies)
+    found = claims.claim("fitness-prefix-2", "CLARABEL", {})
+    assert found.error == pytest.approx(-0.1) and found.excess == pytest.approx(1 / 0.9 - 1, abs=1e-6)
+    assert found.beyond(1e-3) and not found.beyond(0.1)
+
+
+def test_a_backend_that_fails_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise dm.errors.BackendError("no licence")
+
+    monkeypatch.setattr(backends, "run", fails)
+    found = claims.claim("fitness-prefix-2", "CLARABEL", {})
+    assert found.status == claims.FAILED and not found.optimal and np.isnan(found.excess)
+
+
+def test_small_problems_are_of_ordinary_size_or_not() -> None:
+    ordinary, others = (claims.small(8, kind) for kind in (True, False))
+    assert "fitness-prefix-8" in ordinary and "fitness-prefix-16" not in ordinary
+    assert {"fitness-large", "variance-small"} <= set(others) and not set(ordinary) & set(others)
+
+
+def test_the_sheet_has_a_row_per_backend_and_accuracy() -> None:
+    tasks = SHEETS["backends/claims"].tasks(True)
+    assert len(tasks) == 2 * len(claims.backends())
+    assert {"CLARABEL", "SCS"} <= set(claims.backends()) and "DIFFCP" not in claims.backends()
+
+
+def test_the_command_prints_them() -> None:
+    result = CliRunner().invoke(app, ["crosscheck", "backends/claims", "--quick"])
+    assert result.exit_code == 0
+    assert "CLARABEL" in result.output and "Widest proven interval" in result.output
+
+
+@pytest.mark.slow
+def test_all_backends_certify_in_the_layers_units_what_they_cannot_do_by_themselves() -> None:
+    for task in SHEETS["backends/scales"].tasks(False):
+        row = task()
+        assert row.gap < 1e-3 and not any(np.isnan(part.proven) for part in row.parts), row.problem

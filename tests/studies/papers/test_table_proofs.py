@@ -1,0 +1,59 @@
+"""Proofs of the optima that tables rest on: a file for each, or a file with the reason why there is none."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.command import main as command
+from dualmech.crosscheck.sheet import Row, Sheet
+from dualmech.studies.papers import sheets, verdicts
+from dualmech.watching import answers
+
+
+def test_a_tables_optima_are_proven(tmp_path: Path) -> None:
+    folder = tmp_path / "proofs"
+    for _ in range(2):  # what is there already is kept
+        done = CliRunner().invoke(command.app, ["crosscheck", "fitness/table2", "--quick", "--prove", str(folder)])
+        assert done.exit_code == 0 and f"{folder}: 4 optima proven" in done.output.replace("\n", "")
+    found = [dm.verify(path) for path in sorted(folder.iterdir())]
+    assert any(proof.lower <= Fraction(4, 3) <= proof.upper for proof in found)
+    assert all(proof.width < 1e-6 for proof in found)
+
+
+def test_what_has_no_proof_has_a_file_with_the_reason(tmp_path: Path) -> None:
+    (task,) = verdicts.with_proofs({"a/b": Sheet("", lambda quick: [_row], lambda *_: None)}, str(tmp_path))[
+        "a/b"
+    ].tasks(True)
+    assert task().name == "row"
+    written = verdicts.written(str(tmp_path))
+    assert written.proofs == 1
+    ((name, reason),) = written.refused.items()
+    assert name.startswith("a-b-LocalStrategy-21-21") and "of 20 at most" in reason
+
+
+def _row() -> Row:
+    for problem in (dm.FitnessForUse(dm.workloads.prefix(2)), dm.LocalStrategy(dm.workloads.identity(21), 1.0)):
+        fast.solve(problem, tol=1e-3)
+    with pytest.warns(dm.errors.UncertifiedWarning):  # proves no optimum, and has no file
+        fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)), tol=1e-9, max_iterations=1)
+    return Row({"name": "row"})
+
+
+def test_a_folder_that_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "inside"):
+        with pytest.raises(dm.errors.FileFormatError):
+            verdicts.with_proofs(sheets.select_sheets([]), str(folder))
+
+
+def test_answers_are_collected_while_they_are_asked_for() -> None:
+    with answers() as found:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2)))
+    fast.solve(dm.FitnessForUse(dm.workloads.prefix(3)))
+    assert found == [answer]
