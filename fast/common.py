@@ -94,7 +94,7 @@ class CommonPoint:
 class CommonState:
     """The state of the fixed point."""
 
-    spectrum: CommonPoint  # what is proven here
+    spectrum: CommonPoint  # the proven sides here
     factors: Array  # factors, pulled, last_pulled: (p, r, r) V_i, ``P_i V_i``, and the same one step earlier
     pulled: Array
     last_pulled: Array
@@ -108,7 +108,7 @@ class CommonState:
 
 
 def start(program: CommonProgram, weights: Array | None = None) -> CommonState:
-    """Begin with equal weights, or near those of an earlier solution."""
+    """Begin with equal weights, or near an earlier solution's weights."""
     count, size, _ = program.bounds.shape
     factors = np.broadcast_to(np.eye(size) / np.sqrt(count), program.bounds.shape)
     spent = 0
@@ -189,7 +189,7 @@ def _transpose(blocks: Array) -> Array:
     return np.swapaxes(blocks, 1, 2)
 
 
-_NOWHERE = CommonPoint(np.inf, 0.0, np.zeros((0, 0)))  # what is known before the first look
+_NOWHERE = CommonPoint(np.inf, 0.0, np.zeros((0, 0)))  # before the first evaluation nothing is known
 
 
 METHODS = ("auto", "closed_form", "fixed_point")
@@ -296,8 +296,8 @@ def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
 def _raise_in_units(bounds: Array, covariance: Array) -> Array:
     """Return the covariance raised above every bound with each coordinate in its own unit, as it will be judged.
 
-    Only rounding is left to raise, but what is rounding in the units of the noisiest coordinate may be much in those
-    of a quiet one.
+    Only rounding is left to raise. A rounding error in the noisiest coordinate's unit may be large in a quiet one's
+    unit.
     """
     units = np.sqrt(np.diagonal(bounds, axis1=1, axis2=2).max(axis=0))
     scale = units * units[:, None]
@@ -308,17 +308,16 @@ def _raise_in_units(bounds: Array, covariance: Array) -> Array:
 
 
 STAGE_GAP = 1e-10
-"""Gap to which a stage is solved where that can be reached: the next stage inherits what is left."""
+"""Gap to which a stage is solved where doubles reach it: the next stage inherits the rest of the gap."""
 
 
 @blas_threads()
 def chain(mechanisms: Sequence[GaussianPrivacy], *, tol: float = 1e-6) -> Chain:
     """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
 
-    Stage s releases what is common to mechanisms s, s + 1, … beyond what is released already, so that the choice
-    among them can wait for its answer (`dualmech.AdaptiveRelease`).
-    Raises `InvalidInputError` or `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is
-    not positive.
+    Stage s releases the information that mechanisms s, s + 1, … share and that no earlier stage released, so that the
+    choice among them can wait for its answer (`dualmech.AdaptiveRelease`). Raises `InvalidInputError` or
+    `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is not positive.
     Returns `Chain`: with a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
 
     - `mechanisms`: two or more, on the same cells, or of tables on the same attributes, with the same neighbours, none

@@ -1,8 +1,8 @@
 """The Eigen-Design: weighted eigen-queries as a strategy, and how far it is from the best strategy of all.
 
 The algorithm of Li and Miklau, "An adaptive mechanism for accurate query answering under differential privacy", PVLDB
-5(6), 2012 (Program 2), with their two reductions of its cost (section 4). It is a heuristic: its certificate is that of
-the problem which it approximates, `TotalVariance`.
+5(6), 2012 (Program 2), with their two reductions of its cost (section 4). It is a heuristic for `TotalVariance`, and
+`TotalVariance` certifies its answer.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ MOST_STEPS = 1000  # steps of the interior-point method after which it gives up;
 class EigenDesign(Displayed):
     """A strategy of weighted eigen-queries, and its certificate."""
 
-    problem: TotalVariance  # what the strategy approximates: the least total variance of any strategy
+    problem: TotalVariance  # the problem that the strategy approximates: the least total variance of any strategy
     # of Program 1, a `QueryWeighting`: its `primal` are the weights, its problem's `design` the eigen-queries
     weighting: Solution
     # (p, d) A, the weighted eigen-queries and then the queries that complete its columns; squared cost 1
     strategy: Array
-    covariance: Array  # (k, k) of the noise on the basis that least squares make of unit noise on A x
+    covariance: Array  # (k, k) of the noise on the basis, after least squares from unit noise on A x
     dual: VarianceDual  # weights λ on the cells that prove the lower bound
-    # the total variance of the strategy, a bound on that of every strategy, and the gap between them
+    # the strategy's total variance, a lower bound on every strategy's, and the gap between them
     certificate: Certificate
 
     @property
@@ -61,7 +61,7 @@ class EigenDesign(Displayed):
 
     @property
     def ratio(self) -> float:
-        """Proven limit on the root mean square error, as a multiple of that of the best strategy."""
+        """Proven limit on the root mean square error, as a multiple of the best strategy's error."""
         return math.sqrt(1 + self.certificate.gap)
 
     @property
@@ -101,8 +101,8 @@ def eigen_design(
     options out of range.
     Returns `EigenDesign`: an `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions,
     whose `weighting.gap` is their price).
-    With ``X = A'A`` and ``G = W'W``, λ proportional to the diagonal of ``X⁻¹ G X⁻¹`` is what the optimality conditions
-    of `TotalVariance` make of A: the bound "at once". (Li and Miklau compare with the uniform λ.)
+    With ``X = A'A`` and ``G = W'W``, the optimality conditions of `TotalVariance` give λ proportional to the diagonal
+    of ``X⁻¹ G X⁻¹``: the bound "at once". (Li and Miklau compare with the uniform λ.)
 
     Parameters
     ----------
@@ -165,9 +165,9 @@ def eigen_weights(
     """Weigh given eigen-queries, all at once or by a reduction.
 
     `eigen_design` decomposes a workload anew each time; here one decomposition serves every way of weighing.
-    Raises `InvalidInputError` or `InputTypeError` for what is no `QueryWeighting`, options out of range.
+    Raises `InvalidInputError` or `InputTypeError` for a problem that is no `QueryWeighting`, options out of range.
     Source: section 4 of Li and Miklau, PVLDB 5(6), 2012.
-    Returns `Solution`: of the program, so that its `gap` is what a reduction may have given away. An
+    Returns `Solution`: of the program, so that its `gap` bounds the loss of a reduction. An
     `UncertifiedWarning` says where ``newton`` did not reach `tol`.
 
     - `program`: Program 1 on the workload's `designs.eigen_queries`, in their order: of falling eigenvalues;

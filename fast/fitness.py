@@ -56,7 +56,7 @@ def _approached(problem: FitnessForUse, limits: loop.Limits, **options: Any) -> 
     """Solve on a basis B of more rows than the rank of W, where the least cost is approached and never reached.
 
     With R orthonormal rows that span W's, ``R = T B``, and N orthonormal with ``T N' = 0``, noise of covariance
-    ``T⁺ Σ T⁺' + M N'N`` varies W x as Σ does on R x, and costs ``‖N B u_i‖² / M`` more: a quarter of what is asked.
+    ``T⁺ Σ T⁺' + M N'N`` varies W x as Σ does on R x, and costs ``‖N B u_i‖² / M`` more: a quarter of the tolerance.
     """
     least = FitnessForUse(problem.workload, problem.targets, neighbours=problem.geometry.neighbours, geometry="dense")
     answer = solve(least, replace(limits, tol=limits.tol / 2), **options)
@@ -93,7 +93,7 @@ def solve_variance(
 
 
 class MethodOptions(TypedDict, total=False):
-    """What every problem takes."""
+    """Options of every problem."""
 
     tol: float
     max_iterations: int | None
@@ -105,29 +105,29 @@ class MethodOptions(TypedDict, total=False):
 
 
 class StartOptions(MethodOptions, total=False):
-    """Those of a solver that can begin with an earlier answer."""
+    """Options of a solver that can begin with an earlier answer."""
 
     start: Solution | None
 
 
 class OrbitOptions(StartOptions, total=False):
-    """Those of a solver that takes symmetries."""
+    """Options of a solver that takes symmetries."""
 
     orbits: Iterable[Any] | Orbits | None
 
 
 class SmoothOptions(StartOptions, total=False):
-    """Those of soft maxima, with the parameters of the paper's own algorithms."""
+    """Options of soft maxima, with the parameters of the paper's own algorithms."""
 
     options: SoftmaxOptions | None
 
 
 class FitnessOptions(OrbitOptions, SmoothOptions, total=False):
-    """Those of fitness for use."""
+    """Options of fitness for use."""
 
 
 class LocalOptions(MethodOptions, total=False):
-    """Those of local strategies."""
+    """Options of local strategies."""
 
     rng: np.random.Generator | int
     outputs: int | None

@@ -1,4 +1,4 @@
-"""Methods that a user gives: what they return is judged step by step, the best is kept, the limits of a run hold."""
+"""Custom methods: the problem judges every step, the best point and weights are kept, the limits of a run hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualmech.progress import Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
 
 Method = Callable[[Any], Any]
-"""Takes a problem to a point, or to a pair of a point and dual weights; or is a generator of such."""
+"""A function: it takes a problem and returns a point, or a pair of a point and dual weights, or yields such items."""
 
 BUILT_IN = (
     *("auto", "fixed_point", "newton", "softmax_newton", "softmax_gradient", "closed_form"),
@@ -27,7 +27,7 @@ BUILT_IN = (
 """Names of the library's own methods, which are not to be taken by others."""
 
 REGISTERED: dict[str, tuple[Method, tuple[type, ...]]] = {}
-"""By name, a method of somebody's own, and the problems that it solves."""
+"""By name, a custom method and the problems that it solves."""
 
 
 def register(name: str, method: Method, problems: object = Problem) -> None:
@@ -39,14 +39,14 @@ def register(name: str, method: Method, problems: object = Problem) -> None:
     Parameters
     ----------
     name : str
-        What it is called.
+        The method's name.
     method : callable
         Takes a problem and returns a point, as `problem.as_primal` takes it (for noise on a dense geometry its
         covariance on the basis), or a pair of a point and dual weights, or of a point and None; of a product always a
-        pair. A generator function yields one after another: the best point and the best weights are kept, and it
-        is closed once they are proven within the tolerance or a limit is reached.
+        pair. A generator function yields them one after another: the best point and the best weights are kept, and the
+        generator is closed once they are proven within the tolerance or a limit is reached.
     problems : class of problems, or tuple of them, default any
-        Which problems it solves.
+        The problems that the method solves.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def register(name: str, method: Method, problems: object = Problem) -> None:
 
 
 def find(problem: object, method: object) -> tuple[Method, str] | None:
-    """Return the user's method that is meant, with its name; None where it is one of the library's."""
+    """Return a custom method with its name; None for the name of one of the library's."""
     if not isinstance(method, str):
         return _callable(method), str(getattr(method, "__name__", type(method).__name__))
     if method not in REGISTERED:
@@ -99,7 +99,7 @@ class Best:
         return (self.objective - self.bound) / self.bound if self.bound > 0 else np.inf
 
     def take(self, problem: Problem, given: object, some_dual: Callable[[], object]) -> None:
-        """Take what a step gave, the point made feasible, where it is better than the best so far."""
+        """Take a step's point, made feasible, and its weights where they are better than the best so far."""
         primal, dual = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
         point = problem.feasible(problem.as_primal(primal))
         if dual is None and self.dual is None:
@@ -157,9 +157,9 @@ def solve(problem: Problem, limits: Limits, method: Method, name: str, some_dual
 
 
 def _steps(problem: Problem, method: Method, name: str) -> Generator[object, None, None]:
-    """Yield what a method gives; what it raises is told as its failure, but for the library's own errors."""
+    """Yield the items that a method gives; its errors are told as its failure, but for the library's own errors."""
     try:
-        given = method(apart(problem))  # what is judged is what was asked, whatever the method does to its own
+        given = method(apart(problem))  # the method gets a copy: the judge sees the problem unchanged
         yield from given if isinstance(given, Iterator) else (given,)
     except DualmechError:
         raise

@@ -2,7 +2,7 @@
 
 A stage is fitness for use with offsets, smaller with each stage (`dualmech.problems.refinement`). The method of
 `dualmech.fast.engine.newton` takes it to a gap near 1e-13, far below any tolerance asked for, because the next stage
-inherits what is left.
+inherits the rest of the gap.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def refine(
     """Return the one optimal covariance that is least in the refined privacy ordering.
 
     Among all optimal covariances, the one whose privacy profile, sorted in decreasing order, comes first in
-    dictionary order: no neighbour pays more than it must, and what is not spent is left for later queries.
+    dictionary order: no neighbour pays more than it must, and later queries can spend the rest.
     Raises `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
     Returns `Refinement`: with the covariance, its profile, and a certified `Solution` for every stage.
 
-    - `problem`: what is asked;
+    - `problem`: the problem to refine;
     - `tol`: gap to prove in every stage;
-    - `time_limit`: seconds after which what was found so far is returned, the stage it is in unproven;
+    - `time_limit`: seconds after which the run returns its covariance so far, the current stage unproven;
     - `callback`: receives a `Progress` after each step of each stage;
     - `verbose`: whether to show the news in a line on standard error.
 

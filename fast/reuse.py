@@ -335,7 +335,7 @@ def _objective(task: ReuseProgram, point: Spectrum) -> float:
 
 
 def _release_rows(point: Spectrum, count: int) -> Array:
-    """Return the rows r_a, which come after those of all single weights."""
+    """Return the rows r_a, which come after the rows of all single weights."""
     return point.rows(np.arange(count, len(point.weights)))
 
 

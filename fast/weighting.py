@@ -32,7 +32,7 @@ from dualmech.validate import Array
 
 
 FIRST_KNOTS = 64
-MOST_KNOTS = 3072  # knots above which they are not moved together: the steps would be those of a large matrix
+MOST_KNOTS = 3072  # knots above which they are not moved together: each step would factor a large matrix
 
 PARTS = 8  # into which an interval between knots is divided at most, at a time
 

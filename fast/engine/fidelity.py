@@ -115,7 +115,7 @@ class NearlyDiagonalHalf:
     """
 
     diagonal: DiagonalHalf
-    own: npt.NDArray[np.intp]  # (k,), others (c,): which columns of D are those of the identity, and which of R
+    own: npt.NDArray[np.intp]  # (k,), others (c,): indices in D of the identity's columns, and of R's
     others: npt.NDArray[np.intp]
     axes: Array  # (k, c) X
     lengths: Array  # (c,) √(1 + σ²)
@@ -172,7 +172,7 @@ class FidelityProgram:
     fixed: bool = False
     offsets: Array | None = None
     steps: Steps | None = None  # the queries once more, where these are few
-    own: Index | None = None  # (k,) which columns of D are those of the identity, where nearly all are
+    own: Index | None = None  # (k,) indices in D of the identity's columns, where nearly all are
     second: Array | None = field(init=False)  # ``V' V`` where it stays as it is
 
     def __post_init__(self) -> None:

@@ -77,7 +77,7 @@ class Evaluated(Protocol):
 
     @property
     def linear(self) -> Array:
-        """Coefficients of what is linear in the weights, next to the smoothed function."""
+        """Coefficients of the terms linear in the weights, next to the smoothed function."""
 
     @property
     def fidelity(self) -> float:
@@ -172,7 +172,7 @@ ACCURACY, MOST_CONJUGATE_GRADIENTS = 0.05, 200
 class NewtonState:
     """The dual function at the current weights, slacks z, multipliers of the sums, and how far the last step went.
 
-    `decompositions` counts those of the last step.
+    `decompositions` counts the decompositions of the last step.
     """
 
     spectrum: Evaluated
@@ -201,7 +201,7 @@ def operations(program: Evaluable) -> float:
 
 
 def _is_formed(program: Evaluable, chosen: int) -> bool:
-    """Whether to form the matrix of some of the weights, rather than to multiply with that of all."""
+    """Whether to form the matrix of some of the weights, rather than to multiply with the whole matrix."""
     if chosen > LARGEST_FORMED:
         return False
     return _forming(program, chosen) <= 2 * CONJUGATE_GRADIENTS * program.operations[2]

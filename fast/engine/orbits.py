@@ -21,8 +21,8 @@ from dualmech.validate import Array
 # The dual function of many blocks of rank one: every decomposition is a square root.
 #
 # Block t sees the neighbour i with the squared entry ``d_it²`` and the query j with ``v_jt²``. With
-# ``p_t = Σ_i λ_i d_it²`` its singular value is ``s_t = √(p_t Σ_j μ_j v_jt²)``. The formulas are those of
-# `dualmech.fast.engine.fidelity`, each for all blocks at once.
+# ``p_t = Σ_i λ_i d_it²`` its singular value is ``s_t = √(p_t Σ_j μ_j v_jt²)``. `dualmech.fast.engine.fidelity` has the
+# formulas; here each is taken for all blocks at once.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,7 +158,7 @@ class Part:
 
     @property
     def operations(self) -> tuple[float, float]:
-        """Approximate operations of the Hessian by group: from that of all weights, and from a matrix per group."""
+        """Approximate operations of the Hessian by group: of all weights at once, and of a matrix per group."""
         rank, members, groups = self.program.sizes[2], len(self.groups), len(np.unique(self.groups))
         return 3.0 * members**2 * rank, 2.0 * members * rank**2 + 2.0 * groups**2 * rank**2
 
@@ -171,7 +171,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrbitProgram:
-    """Parts whose weights are tied in groups: those of neighbours first, then those of queries.
+    """Parts whose weights are tied in groups: groups of neighbours first, then groups of queries.
 
     `diagonal`, if any, holds the blocks of rank one, and has the groups' weights for its own. Where `fixed`, the
     weights of the queries are given, and all groups are of neighbours.
@@ -363,7 +363,7 @@ def _by_matrices(spectrum: Spectrum, members: Index, groups: Index, size: int) -
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     own = members[order[starts]] < spectrum.neighbours
-    # Members are ascending, those of neighbours first: the rows of a group are all of one kind.
+    # Members are ascending, neighbours first: the rows of a group are all of one kind.
     runs = [spectrum.rows(members[each]) for each in np.split(order, starts[1:])]
     found = np.zeros((len(runs), len(runs)))
     step = max(1, SLAB_ENTRIES // (len(runs) * rank))

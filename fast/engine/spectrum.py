@@ -19,11 +19,9 @@ from dualmech import linalg
 from dualmech.validate import Array
 
 # Weighted queries in other coordinates: what the dual function asks of them, with or without their entries.
-#
-# Rows ``u_j = f_j v_j R``, V (m, k) being the queries. Where V is written out, so are they. Queries of which
-# neighbouring entries mostly are the same, such as ranges of ordered cells, are few numbers each: ``V = S C``, where
-# C takes sums from the first cell on and S is sparse. Their Gram matrices and quadratic forms are those of S, and
-# sums.
+# Rows ``u_j = f_j v_j R``, V (m, k) being the queries. Where V is written out, so are the rows. A query whose
+# neighbouring entries are mostly equal, such as a range of ordered cells, is a few numbers: ``V = S C``, where C takes
+# sums from the first cell on and S is sparse. S and sums give the Gram matrices and quadratic forms of such queries.
 
 
 Index = npt.NDArray[np.intp]
@@ -176,7 +174,7 @@ BLOCK_ROWS = 256  # rows of it that are formed at a time
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Everything that one decomposition tells at given weights; what is asked for often is kept."""
+    """Everything that one decomposition tells at given weights; values that are asked for often are kept."""
 
     weights: Array  # (s + m,) λ, then μ; where Q is fixed, there is no μ, here and below
     values: Array  # (k,) singular values s, ascending; their sum is F
@@ -229,14 +227,14 @@ class Spectrum:
         return gradient
 
     def gradient_slope(self) -> Array:
-        """Return the derivative of `gradient` by τ (s + m,), from that of n, ``-n / (2n + τ)``."""
+        """Return the derivative of `gradient` by τ (s + m,), from the derivative of n, ``-n / (2n + τ)``."""
         slope = -self.mean / (2 * self.mean + self.smoothing)
         first, last = self.first**2 @ (1 + slope), self.last.squares(-slope[:, None])[:, 0]
         return np.concatenate([first, last]) / self.weights
 
     @property
     def linear(self) -> Array:
-        """Coefficients of what is linear in the weights, next to G (s + m,): the offsets, and -1 for every query."""
+        """Coefficients of the terms linear in the weights, next to G (s + m,): the offsets, and -1 for every query."""
         linear = np.zeros(len(self.weights))
         if self.offsets is not None:
             linear[: self.neighbours], linear[self.neighbours :] = self.offsets, -1.0

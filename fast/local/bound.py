@@ -4,8 +4,8 @@ With costs y and multipliers x of what every proper subset satisfies (`Relaxatio
 
     N = T'(y b' + b y')/2 T - A(x).
 
-Where N is positive definite, ``‖Z'v_S‖² ≤ (y'v_S)(b'v_S)`` for every S, if ``T'ZZ'T ⪯ N``, which is to say ``ZZ' ⪯ K``,
-``K = (T N⁻¹ T')⁻¹``. The best such Z brings ``tr R Z`` to ``‖R K^(1/2)‖_*``, so what is left is to maximise
+Where N is positive definite, ``‖Z'v_S‖² ≤ (y'v_S)(b'v_S)`` for every S, if ``T'ZZ'T ⪯ N``, or ``ZZ' ⪯ K`` with
+``K = (T N⁻¹ T')⁻¹``. The best such Z brings ``tr R Z`` to ``‖R K^(1/2)‖_*``. It remains to maximise
 
     ‖R K^(1/2)‖_*² / 1'y        over y, and x ≥ 0 but for the squares' own.
 
@@ -33,7 +33,7 @@ NAMES = tuple(each.name for each in fields(Relaxation))
 SPREADS = np.geomspace(1e-6, 1e6, 25)  # multipliers of the squares that are tried to begin with, over n²
 CLOSER = np.geomspace(1 / 3, 3, 25)  # times the best of these, tried next
 CLOSE, INSIDE = 0.9, 1e-3
-"""Share of the closed-form bound that is begun with, and how far inside what is definite."""
+"""Share of the closed-form bound to begin with, and how far inside the definite matrices."""
 
 SEED = 1e-6  # all other multipliers to begin with, relative to these
 
@@ -123,11 +123,11 @@ def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = 
 
 
 def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
-    """Return dual weights with the even prior; those given where none are found.
+    """Return dual weights with the even prior; the given ones where none are found.
 
-    In the worst case R does not see the ones, and the climb hardly moves. So a row along them joins it, as long as R
-    is: with ``t 1'/√n`` the bound is that of R and t² more, since patterns sum to 1. Its share of the costs is then
-    taken off again.
+    In the worst case R is 0 on the ones, and the climb hardly moves. So a row ``t 1'/√n`` along the ones joins R, as
+    long as R is: it raises the bound by t², since patterns sum to 1. The row's share of the costs is then taken off
+    again.
     """
     size = problem.user_types
     row = np.full((1, size), np.linalg.norm(problem.root, 2) / np.sqrt(size))
@@ -182,7 +182,7 @@ class _Climb:
         self.value = program.evaluate(first)[0]
 
     def negative(self, values: Array, units: Array) -> tuple[float, Array]:
-        """Return what is minimised, and its derivatives in units of the variables; nothing when time is up."""
+        """Return the function to minimise, and its derivatives in units of the variables; nothing when time is up."""
         if self.deadline.passed:
             return UNDEFINED, np.zeros_like(values)
         try:
@@ -222,10 +222,10 @@ def _start(program: BoundProgram, deadline: Deadline = NEVER) -> Array:
 
 
 def _closed_form(program: BoundProgram) -> Array:
-    """Return the costs and multipliers of the proof of the closed-form bound, a little inside what is definite.
+    """Return the costs and multipliers of the proof of the closed-form bound, a little inside the definite matrices.
 
     Let τ be largest at k types. Then ``(τ/n) (1'v)² - ‖Πv‖²`` is a square of ``|S| - k``, with the squares' multipliers
-    and that of the two sizes, k one of them, between which it may be negative.
+    and the multiplier of the two sizes, k one of them, between which it may be negative.
     """
     size, excess = len(program.share), float(program.lift[0, 1])
     counts = np.arange(1, size)

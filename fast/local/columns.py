@@ -35,10 +35,10 @@ from dualmech.validate import Array
 NEARLY = 0.995  # share of the way to the boundary that a step goes at most
 
 RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
-"""What is added to the unit diagonal of the Newton matrix until it can be factored."""
+"""Amounts added to the unit diagonal of the Newton matrix until it can be factored."""
 
-REFINEMENTS = 3  # how often the linear equations are solved for what is left of them
-SUFFICIENT_DECREASE = 0.9  # a corrected step counts if the distance from what it aims at falls below this share
+REFINEMENTS = 3  # how often the linear equations are solved for their residual
+SUFFICIENT_DECREASE = 0.9  # a corrected step counts if the distance from its aim falls below this share
 
 RETREAT, MOST_RETREATS, SUFFICIENT = 0.5, 20, 0.01
 """A damped step is shortened so much, at most so often, until the distance falls by this share of what it promises."""
@@ -50,7 +50,7 @@ LEAST_CENTRING = 0.1
 def solve(
     frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NEVER
 ) -> tuple[PatternPoint, View, int]:
-    """Step until what is left of the gap is `tol` relative to the objective; return point, view and steps."""
+    """Step until the remaining gap is `tol` relative to the objective; return point, view and steps."""
     view = View.of(frame, point)
     for count in range(most):
         if deadline.passed or progress(frame, point, view) <= tol:
@@ -60,7 +60,7 @@ def solve(
 
 
 def progress(frame: Frame, point: PatternPoint, view: View) -> float:
-    """Return what is left of the gap on these patterns: products and residuals, relative to the objective."""
+    """Return the remaining gap on these patterns: products and residuals, relative to the objective."""
     missing = float(np.abs(1 - point.weights @ view.rows).sum() * np.abs(point.costs).max())
     # By so much all costs have to rise, whatever the weight of the pattern that asks for it.
     rise = max(float((view.forms / point.weights - view.rows @ point.costs).max()), 0.0) * len(point.costs)
@@ -83,7 +83,7 @@ class MasterEquations:
         """Factor the Hessian in the weights, and what the costs and the adversary leave of it."""
         self.point, self.view, self.basis, self.adversary = point, view, frame.basis, frame.adversary
         size, share = len(point.costs), point.share
-        # Lower triangles alone: half of the work, and what is factored reads no more.
+        # Lower triangles alone: half of the work, and the factorisation reads no more.
         curvature = blas.dsyrk(2.0, view.orthonormal, lower=1)
         curvature *= blas.dsyrk(1.0, view.scaled, lower=1)
         self.borders = point.weights[:, None] * view.coordinates
@@ -105,7 +105,7 @@ class MasterEquations:
         rest = corner - self.borders.T @ self.solved
         self.scale = 1 / np.sqrt(np.abs(rest).max(axis=0))
         rest = rest * self.scale * self.scale[:, None]
-        # The costs' own part is negative: what is taken off keeps it so, however little rounding leaves of it.
+        # The costs' own part is negative: the subtraction keeps it so, however little rounding leaves of it.
         rest[np.diag_indices(size)] -= EPS
         self.rest = scipy.linalg.lu_factor(rest, check_finite=False)
 
@@ -211,7 +211,7 @@ def _to_zero(values: Array | float, changes: Array) -> float:
 def _factor(matrix: Array) -> tuple[Array, Array]:
     """Factor a positive definite matrix, its lower triangle brought to unit diagonal; return the factor and the scale.
 
-    Where rounding leaves it indefinite, a little is added; solving again for what is left makes up for it.
+    Where rounding leaves it indefinite, a little is added; solving again for the residual makes up for it.
     """
     scale = 1 / np.sqrt(np.diagonal(matrix))
     scaled = matrix * scale

@@ -64,7 +64,7 @@ class _Program:
     target: Array
     units: Array  # (n,) data for one of t, up to the scaling to a total
     total: float | None
-    scale: float  # what is added to both sides of the gap, as the judge does
+    scale: float  # offset of both sides of the gap, as the judge's
     columns: Array  # columns, aim: (q, n), (q,) a and b
     aim: Array
     # lift, gain: (r,), (n,) a combination of rows of the root, and what it is in each cell: 1 in all, or as near to
@@ -217,8 +217,8 @@ def _least_squares(state: _ActiveSet) -> Array:
 
 PROJECTION_METHODS = ("auto",)
 
-LEAST_DAMPING = 1e-14  # what is added to the Hessian at least, relative to the number of outputs
-MOST_DAMPING = 1e12  # what is added at most: a step that raises nothing then is one that rounding stops
+LEAST_DAMPING = 1e-14  # least damping of the Hessian, relative to the number of outputs
+MOST_DAMPING = 1e12  # most damping: if no step with it raises the bound, rounding stops the method
 
 SUFFICIENT, RELIABLE = 1e-3, 0.75
 """Shares of the gain that the Hessian promises: what a step must achieve, and what calls for less damping."""

@@ -1,7 +1,7 @@
 """Points of local privacy's solvers: weights on the patterns of some sets, in coordinates fit for them.
 
-G is near the identity in an orthonormal basis of the ones and of what is orthogonal to them, with a unit for the latter
-that depends on ε and on the number of user types alone; without one, it is badly conditioned for small ε.
+G is near the identity in an orthonormal basis of the ones and of the vectors orthogonal to them, in a unit for these
+vectors that depends on ε and on the number of user types alone; without that unit G is badly conditioned for small ε.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def replace_patterns(
 ) -> PatternPoint:
     """Keep the chosen patterns and add others; no product falls short of a given one, and sums are at 1.
 
-    A point that was solved further than what is asked next leaves no room for steps: where a product is far too small,
-    the smaller of its factors is raised.
+    A point that was solved beyond the next tolerance leaves no room for steps: where a product is far too small, the
+    smaller of its factors is raised.
     """
     product = max(product, float(np.mean(point.weights * point.slacks)))
     kept, slacks = point.weights[playing], point.slacks[playing]

@@ -31,12 +31,12 @@ from dualmech.validate import Array
 # Where every set has k members and no user type is preferred, G is a matter of how often pairs of types occur
 # together: off the ones it is a multiple of the covariance of the indicators. The covariance that serves a workload
 # best, were all allowed, is ``D^(-1/2) (D^(1/2) Π W'W Π D^(1/2))^(1/2) D^(-1/2)``, with D such that its diagonal is
-# constant. The indicators of the k largest entries of a Gaussian vector have nearly any covariance, if the vector's
-# own is chosen for it: that of thresholded Gaussian variables is known (Sheppard). What sampling leaves is for
-# weights.
+# constant. The indicators of the k largest entries of a Gaussian vector have nearly any covariance, if the vector's own
+# is chosen for it: the covariance of thresholded Gaussian variables is known (Sheppard). Weights mend the error that
+# sampling leaves.
 
 
-FLOOR = 1e-6  # what is added to W'W off the ones, relative to its mean, so that all user types occur
+FLOOR = 1e-6  # addition to W'W off the ones, relative to its mean, so that all user types occur
 SWEEPS, EVEN = 15, 0.01  # steps towards a constant diagonal, at most, and the deviation that counts as none
 ANGLES = 4001  # correlations ``sin θ`` at which the covariance of thresholded variables is tabulated
 

@@ -8,16 +8,16 @@ proof; the judge says afterwards how far above the optimum it stopped. Where the
 - A direction that does not lead downhill is replaced by the negative gradient, as in that code. A line search that
   finds nothing ends the sub-problem; the printed one never ends.
 - NTTOL and TOL2 are measured on t₁F, as in that code. On F itself, whose scale the printed text suggests, one
-  number does not serve every t: what is small at t₁ = 1 ends every sub-problem at once at t₁ = 1000.
-- Section 6.3 starts at ``σ² Q⁺(Q⁺)'`` and calls that noise on B x. It is noise on x; on B x it is
-  ``σ² B Q⁺(B Q⁺)'``, which is what is used here, with σ² 0.99 times the largest that meets the targets, as printed.
-  The two agree for B = I.
+  number does not serve every t: a tolerance that is small at t₁ = 1 ends every sub-problem at once at t₁ = 1000.
+- Section 6.3 starts at ``σ² Q⁺(Q⁺)'`` and calls that noise on B x. It is noise on x; on B x it is ``σ² B Q⁺(B Q⁺)'``.
+  This module uses the latter, with σ² 0.99 times the largest that meets the targets, as printed. The two agree for B =
+  I.
 - Equation 14 is not the Hessian of Equation 8, as said below. ``hessian="printed"`` uses it all
   the same.
 
 The authors' published code differs from their text in two more points, which `SoftmaxOptions.of_published_code` brings
-back: where it begins, and what the soft maximum of variances counts. Of Problem 4 itself, at fixed sharpness, the same
-algorithm ends where that sharpness is reached.
+back: its first point, and the factor on variances in their soft maximum. Of Problem 4 itself, at fixed sharpness, the
+same algorithm ends where that sharpness is reached.
 """
 
 from __future__ import annotations
@@ -266,9 +266,9 @@ ANSWERABLE = 1e-8  # largest part of a basis row that a strategy may miss, relat
 class SoftmaxOptions:
     """The parameters of SM-II, with the paper's letters.
 
-    Where the paper gives no value (TOL, NTTOL) or a choice (MU from 2, 5, 10), the default is that of its authors'
-    published code. MAXITER is `max_iterations` of `fast.solve`.
-    Raises `InvalidInputError` or `InputTypeError` for a value out of range.
+    Where the paper gives no value (TOL, NTTOL) or a choice (MU from 2, 5, 10), the default comes from its authors'
+    published code. MAXITER is `max_iterations` of `fast.solve`. Raises `InvalidInputError` or `InputTypeError` for a
+    value out of range.
 
     Examples
     --------
@@ -291,7 +291,7 @@ class SoftmaxOptions:
     newton_tolerance: float = 1e-3  # NTTOL: a sub-problem ends where ``t₁ |⟨s, ∇F⟩|`` is less
     hessian: str = "exact"  # the Hessian of Equation 8, or Equation 14 as printed
     first_share: float = 0.99  # times the targets: the largest variances of the first covariance
-    # what variances over targets count in F from the second sub-problem on; t₁ and t₂ stay the same
+    # factor on variances over targets in F from the second sub-problem on; t₁ and t₂ stay the same
     variance_factor: float = 1.0
     # (p, d) Q of section 6.3: rows to which independent noise would be added, as a first approximation. By default I
     strategy: npt.ArrayLike | None = field(default=None, repr=False)

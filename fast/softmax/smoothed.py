@@ -48,7 +48,7 @@ FORCING = 0.01
 """Residual of a Newton direction, relative to the gradient; less where the gradient is small, over 1/t."""
 
 RIDGE = 1e-8
-"""Added to the Hessian, relative to the largest entry of G: what is flatter moves F by rounding alone."""
+"""Added to the Hessian, relative to the largest entry of G: flatter directions move F by rounding alone."""
 
 WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
