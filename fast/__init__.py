@@ -44,16 +44,16 @@ __all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weig
 Solver = Callable[..., Solution]
 
 SOLVERS: dict[type, Solver] = {
-    FitnessForUse: fitness.solve,
-    PrivacyFirst: fitness.solve,
+    FitnessForUse: fitness.solve_fitness,
+    PrivacyFirst: fitness.solve_fitness,
     TotalVariance: fitness.solve_variance,
-    SoftmaxFitness: smoothed.solve,
-    QueryWeighting: weighting.solve,
-    CommonMechanism: common.solve,
-    ReuseFitness: reuse.solve,
+    SoftmaxFitness: smoothed.solve_softmax,
+    QueryWeighting: weighting.solve_weighting,
+    CommonMechanism: common.solve_common,
+    ReuseFitness: reuse.solve_reuse,
     LocalProjection: estimate.solve_projection,
-    NonnegativeEstimate: estimate.solve,
-    LocalStrategy: strategy.solve,
+    NonnegativeEstimate: estimate.solve_estimate,
+    LocalStrategy: strategy.solve_strategy,
 }
 """By problem, what solves it: a function of the problem, the `Limits` and options of its own."""
 
@@ -182,14 +182,14 @@ def solve(
     return warn_if_uncertified(answer)
 
 
-def _following(problem: object, solver: Solver, tol: float, follow: own.Method, name: str) -> Solver:
+def _following(problem: object, solver: Solver, tol: float, custom: own.Method, name: str) -> Solver:
     """Return the solver that follows a given method, with dual weights of the library where it has none."""
 
     def some_dual() -> object:
         return solver(problem, Limits.validated(tol)).dual
 
     def following(problem: Problem, limits: Limits, *, method: object) -> Solution:
-        return own.solve(problem, limits, follow, name, some_dual)
+        return own.follow(problem, limits, custom, name, some_dual)
 
     return following
 

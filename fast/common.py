@@ -94,12 +94,20 @@ class CommonPoint:
 class CommonState:
     """The state of the fixed point."""
 
-    spectrum: CommonPoint  # the proven sides here
+    point: CommonPoint  # the proven sides here
     factors: Array  # factors, pulled, last_pulled: (p, r, r) V_i, ``P_i V_i``, and the same one step earlier
     pulled: Array
     last_pulled: Array
     age: int  # steps since the momentum last started
-    decompositions: int  # eigendecompositions so far
+    steps: int  # eigendecompositions so far
+
+    @property
+    def objective(self) -> float:
+        return self.point.objective
+
+    @property
+    def lower_bound(self) -> float:
+        return self.point.lower_bound
 
     @property
     def weights(self) -> Array:
@@ -147,7 +155,7 @@ def _momentum_step(program: CommonProgram, state: CommonState) -> CommonState:
     if momentum and np.vdot(pulled, factors) < reached:
         factors, more = _polar(state.pulled)
         pulled, age, spent = program.bounds @ factors, 1, spent + more
-    return CommonState(state.spectrum, factors, pulled, state.pulled, age, state.decompositions + spent)
+    return CommonState(state.point, factors, pulled, state.pulled, age, state.steps + spent)
 
 
 def _with_gap(program: CommonProgram, state: CommonState) -> CommonState:
@@ -159,7 +167,7 @@ def _with_gap(program: CommonProgram, state: CommonState) -> CommonState:
         program.value(float(np.vdot(state.pulled, state.factors))),
         program.covariance(inner),
     )
-    spent = state.decompositions + 2 * len(program.bounds) - 1
+    spent = state.steps + 2 * len(program.bounds) - 1
     return CommonState(point, state.factors, state.pulled, state.last_pulled, state.age, spent)
 
 
@@ -197,7 +205,7 @@ METHODS = ("auto", "closed_form", "fixed_point")
 TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
 
-def solve(
+def solve_common(
     problem: CommonMechanism, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
@@ -253,8 +261,8 @@ def _solve_block(bounds: Array, method: str, limits: loop.Limits, weights: Array
         covariance, projectors = closed_form(*bounds)
         return _Solved(_raise_in_units(bounds, covariance), projectors)
     outcome = _ascend(bounds, limits, weights)
-    covariance = _raise_in_units(bounds, outcome.primal.spectrum.covariance)
-    return _Solved(covariance, outcome.dual.weights, outcome.iterations, outcome.reason, outcome.history)
+    covariance = _raise_in_units(bounds, outcome.best_primal.point.covariance)
+    return _Solved(covariance, outcome.best_dual.weights, outcome.iterations, outcome.reason, outcome.history)
 
 
 def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
@@ -339,6 +347,6 @@ def chain(mechanisms: Sequence[GaussianPrivacy], *, tol: float = 1e-6) -> Chain:
 
     def stage(problem: CommonMechanism) -> Solution:
         # That the tolerance asked for was missed is for the chain to say, not this one.
-        return solve(problem, loop.Limits(accuracy))
+        return solve_common(problem, loop.Limits(accuracy))
 
     return build(mechanisms, stage, tol=tol, solver="fast:chain")

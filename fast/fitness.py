@@ -24,7 +24,7 @@ from dualmech.progress import Callback
 from dualmech.solution import Solution, retold, transfer
 
 
-def solve(
+def solve_fitness(
     problem: FitnessForUse | PrivacyFirst,
     limits: loop.Limits,
     *,
@@ -37,7 +37,7 @@ def solve(
     if isinstance(problem, PrivacyFirst):
         twin = problem.accuracy_first
         shown = replace(limits, unit=limits.unit / problem.cost)
-        answer = solve(twin, shown, method=method, options=options, start=start, orbits=orbits)
+        answer = solve_fitness(twin, shown, method=method, options=options, start=start, orbits=orbits)
         return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
     validate.choice((*ascent.METHODS, *published.METHODS), method=method)
     if method in published.METHODS:
@@ -45,11 +45,11 @@ def solve(
             raise InvalidInputError(f"method {method!r} is for geometry 'dense', got {name!r}")
         if orbits is not None:
             raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {method!r}")
-        return published.solve(problem.on_matrix(), limits, method=method, options=options, start=start)
+        return published.descend(problem.on_matrix(), limits, method=method, options=options, start=start)
     published.refuse_options(options, method)
     if getattr(problem.geometry, "redundant_rows", 0):
         return _approached(problem, limits, method=method, start=start, orbits=orbits)
-    return reductions.solve(problem.geometry, problem, limits, method=method, start=start, orbits=orbits)
+    return reductions.solve_on_geometry(problem, limits, method=method, start=start, orbits=orbits)
 
 
 def _approached(problem: FitnessForUse, limits: loop.Limits, **options: Any) -> Solution:
@@ -59,7 +59,7 @@ def _approached(problem: FitnessForUse, limits: loop.Limits, **options: Any) -> 
     ``T⁺ Σ T⁺' + M N'N`` varies W x as Σ does on R x, and costs ``‖N B u_i‖² / M`` more: a quarter of the tolerance.
     """
     least = FitnessForUse(problem.workload, problem.targets, neighbours=problem.geometry.neighbours, geometry="dense")
-    answer = solve(least, replace(limits, tol=limits.tol / 2), **options)
+    answer = solve_fitness(least, replace(limits, tol=limits.tol / 2), **options)
     spanned = linalg.represent(least.basis, problem.basis, ())
     beyond = scipy.linalg.null_space(spanned).T
     reach = np.linalg.norm(beyond @ problem.geometry.moves, axis=0).max() ** 2
@@ -86,7 +86,7 @@ def solve_variance(
     orbits: object = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    return reductions.solve(problem.geometry, problem, limits, method=method, start=start, orbits=orbits)
+    return reductions.solve_on_geometry(problem, limits, method=method, start=start, orbits=orbits)
 
 
 # The options of `dualmech.fast.solve` by problem, for type checkers and editors; the solvers themselves check them.

@@ -112,7 +112,7 @@ class Best:
             self.dual, self.bound = weights, found.lower_bound + found.offset
 
 
-def solve(problem: Problem, limits: Limits, method: Method, name: str, some_dual: Callable[[], object]) -> Solution:
+def follow(problem: Problem, limits: Limits, method: Method, name: str, some_dual: Callable[[], object]) -> Solution:
     """Follow a user's method until its best is proven, or a limit is reached, and let the problem judge it.
 
     `some_dual` finds dual weights where the method gives none.

@@ -14,7 +14,7 @@ import numpy as np
 
 from dualmech.fast.engine import loop, newton
 from dualmech.fast.engine.ascent import Ascent
-from dualmech.fast.engine.fidelity import FidelityProgram, decompose
+from dualmech.fast.engine.dual_function import DenseDual, decompose
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.geometry.base import FitnessDual
@@ -87,27 +87,27 @@ def solve_stage(stage: RefinementStage, limits: loop.Limits = LIMITS) -> tuple[A
     """Return an optimal M of a stage, the weights that prove it, and the decompositions it took."""
     queries = stage.rows[stage.queries] / np.sqrt(stage.slack[stage.queries])[:, None]
     moves = np.ascontiguousarray(stage.moves[:, stage.neighbours])
-    program = FidelityProgram(queries, moves, offsets=stage.costs[stage.neighbours])
+    program = DenseDual(queries, moves, offsets=stage.costs[stage.neighbours])
     outcome = _run(program, limits, careful=False)
     if outcome.reason is not None and not limits.deadline.passed:
         outcome = min(outcome, _run(program, limits, careful=True), key=lambda each: each.history[-1].gap)
-    spectrum, weights = outcome.primal.spectrum, outcome.dual.spectrum.weights
+    spectrum, weights = outcome.best_primal.point, outcome.best_dual.point.weights
     count = len(stage.neighbours)
     dual = stage.spread(weights[:count] / weights[:count].sum(), weights[count:] / weights[count:].sum())
     return spectrum.covariance() / spectrum.gains[count:].max(), dual, outcome.iterations
 
 
-def _run(program: FidelityProgram, limits: loop.Limits, careful: bool) -> loop.Outcome[Ascent[newton.NewtonState]]:
+def _run(program: DenseDual, limits: loop.Limits, careful: bool) -> loop.Outcome[Ascent[newton.NewtonState]]:
     def step(state: Ascent[newton.NewtonState]) -> Ascent[newton.NewtonState]:
-        return state.after(newton.step(program, state.at, STAGE_GAP, careful))
+        return state.after(newton.step(program, state.stage, STAGE_GAP, careful))
 
     begin = newton.start(_uniform_spectrum(program))
     return loop.run(Ascent(begin, begin.decompositions), step, limits, margin=1.0, patience=PATIENCE)
 
 
-def _uniform_spectrum(program: FidelityProgram) -> Spectrum:
+def _uniform_spectrum(program: DenseDual) -> Spectrum:
     """Evaluate uniform weights, μ scaled to where its dual value is largest along the ray."""
     neighbours, queries, _ = program.sizes
     first, last = np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)
-    fidelity = decompose(program, np.concatenate([first, last])).fidelity
-    return decompose(program, np.concatenate([first, last * fidelity**2]))
+    dual_value = decompose(program, np.concatenate([first, last])).dual_value
+    return decompose(program, np.concatenate([first, last * dual_value**2]))

@@ -17,7 +17,7 @@ import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.fast.engine import ascent, loop
-from dualmech.fast.engine.fidelity import FidelityProgram, decompose
+from dualmech.fast.engine.dual_function import DenseDual, decompose
 from dualmech.fast.engine.newton import conjugate_gradients
 from dualmech.fast.engine.spectrum import DenseRows, Spectrum
 from dualmech.fast.reductions.dense import Reduction
@@ -31,7 +31,7 @@ from dualmech.validate import Array, Matrix
 # The unknowns are relative changes: ``y = √(w z) · dw / w`` for a single weight w with slack z, and Y for the matrix,
 # ``dΩ = G D^-½ Y D^-½ G'``, where ``Ω = G G'`` and the slack matrix S satisfy ``G'S G = D²``, D diagonal: the scaling
 # of Nesterov and Todd, in which all unknowns have the same weight. The matrix of the equations is then the identity
-# plus the curvature of the dual function (`dualmech.fast.engine.fidelity`), ``⟨M, K ∘ M⟩ + τ ‖C‖²`` with
+# plus the curvature of the dual function (`dualmech.fast.engine.dual_function`), ``⟨M, K ∘ M⟩ + τ ‖C‖²`` with
 #
 #     M = Σ_j δ_j u_j u_j' + Σ_ab Δ_ab r_a r_b' - C,     C = Σ_i δ_i t_i t_i',
 #
@@ -52,7 +52,7 @@ class ReuseEquations:
     """The equations at one point; unknowns stand in one vector, y (s + m,) and then Y (q, q) row by row."""
 
     factors: Array  # (s + m + q, k) rows t_i, u_j and r_a
-    mean: Array  # (k,) the n of `dualmech.fast.engine.fidelity`, ``K_ab = n_a n_b / (n_a + n_b + τ)``
+    mean: Array  # (k,) the n of `dualmech.fast.engine.dual_function`, ``K_ab = n_a n_b / (n_a + n_b + τ)``
     smoothing: float  # τ
     sides: tuple[int, int]  # (s, m) numbers of weights on neighbours and on queries
     products: Array  # (s + m,) w z
@@ -156,7 +156,7 @@ class ReuseEquations:
 # Maximise ``2F(λ, μ, Ω)``, with ``F = ‖[diag(√μ) V ; Ω^½ H] D diag(√λ)‖_*``, over ``Σ λ_i = 1``,
 # ``Σ μ_j + tr Ω = 1``, ``λ, μ ≥ 0`` and ``Ω ⪰ 0``: the dual of fitness for use with the release in H as so many more
 # queries, ``a H`` for every unit vector a, their weights gathered in Ω. The optimality conditions, at the smoothed dual
-# function G of `dualmech.fast.engine.fidelity` and with a multiplier for each sum, are
+# function G of `dualmech.fast.engine.dual_function` and with a multiplier for each sum, are
 #
 #     gradient + z = a,   w z = τ   for every single weight w with its slack z, and
 #     H Σ H' + S = a₂ I,   Ω S = τ I   for the matrix with its slack S,
@@ -208,12 +208,7 @@ class ReuseState:
     objective: float  # objective, lower_bound: what both sides of the gap are here (the judge recomputes them)
     lower_bound: float
     reach: float  # how far the last step could go
-    decompositions: int  # how many so far
-
-    @property
-    def spectrum(self) -> ReuseState:
-        """Both sides of the gap, for the loop."""
-        return self
+    steps: int  # decompositions so far
 
     @property
     def release_weights(self) -> Array:
@@ -221,26 +216,26 @@ class ReuseState:
         return self.factor @ self.factor.T
 
 
-def start(task: ReuseProgram) -> ReuseState:
+def start(program: ReuseProgram) -> ReuseState:
     """Begin with equal weights, half of those on queries and release on either, and slacks that are not too small."""
-    (neighbours, queries), released = task.sides, len(task.release)
+    (neighbours, queries), released = program.sides, len(program.release)
     weights = np.repeat([1 / neighbours, 0.5 / queries], [neighbours, queries])
     factor = np.sqrt(0.5 / released) * np.eye(released)
-    point = _decompose(task, weights, factor)
-    gradient, fidelity = point.gradient()[: len(weights)], point.fidelity
-    multipliers = np.array([weights[:neighbours] @ gradient[:neighbours], fidelity])
-    natural = np.repeat(multipliers, task.sides) - gradient
+    point = _decompose(program, weights, factor)
+    gradient, dual_value = point.gradient()[: len(weights)], point.dual_value
+    multipliers = np.array([weights[:neighbours] @ gradient[:neighbours], dual_value])
+    natural = np.repeat(multipliers, program.sides) - gradient
     centre = float(np.mean(weights * np.abs(natural)))
-    slacks = np.maximum(natural, np.minimum(0.3 * fidelity, centre / weights))
+    slacks = np.maximum(natural, np.minimum(0.3 * dual_value, centre / weights))
     rows = _release_rows(point, len(weights))
     noise = (rows * point.mean) @ rows.T * 2 * released
-    values, vectors = np.linalg.eigh(fidelity * np.eye(released) - noise)
-    values = np.maximum(values, min(0.3 * fidelity, centre * 2 * released))
+    values, vectors = np.linalg.eigh(dual_value * np.eye(released) - noise)
+    values = np.maximum(values, min(0.3 * dual_value, centre * 2 * released))
     cross = np.sqrt(values)[:, None] * vectors.T @ factor
-    return _evaluate(task, point, weights, slacks, factor, cross, multipliers, 1.0, 0)
+    return _evaluate(program, point, weights, slacks, factor, cross, multipliers, 1.0, 0)
 
 
-def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
+def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     """Take one step along the central path, no further than a gap of `tol` asks."""
     count, released = len(state.weights), len(state.factor)
     # With N'L = U D V', the factor G = L V of Ω has G'S G = D².
@@ -248,7 +243,7 @@ def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     point, factor = _rotate_release(state.point, turn, count), state.factor @ turn.T
     products = state.weights * state.slacks
     mean = (products.sum() + spread @ spread) / (count + released)
-    least = ENOUGH * tol * point.fidelity / (count + released + len(point.values))
+    least = ENOUGH * tol * point.dual_value / (count + released + len(point.values))
     here = point.smoothed(mean)
     single, double = _residuals(here, state, factor)
     lag = np.abs(single + products).sum() + np.abs(np.diagonal(double) + spread**2).sum()
@@ -257,10 +252,12 @@ def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     single, double = _residuals(point.smoothed(target), state, factor)
     double += target * np.eye(released)
     roots, root_spread = np.sqrt(products), np.sqrt(spread)
-    equations = ReuseEquations(here.rows(np.arange(len(here.weights))), here.mean, mean, task.sides, products, spread)
+    equations = ReuseEquations(
+        here.rows(np.arange(len(here.weights))), here.mean, mean, program.sides, products, spread
+    )
     unknowns, shift = equations.solve(
         np.concatenate([(single + target) / roots, (double / root_spread / root_spread[:, None]).ravel()]),
-        _normals(task, state.weights / roots, factor / root_spread),
+        _normals(program, state.weights / roots, factor / root_spread),
     )
     change, matrix = unknowns[:count], unknowns[count:].reshape(released, released)
     matrix = (matrix + matrix.T) / 2
@@ -272,27 +269,27 @@ def step(task: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     slack_grown = scipy.linalg.cholesky(np.eye(released) + slack_reach * slack_matrix, lower=True)
     weights, factor = state.weights * (1 + reach * change), factor @ grown
     return _evaluate(
-        task,
-        _decompose(task, weights, factor),
+        program,
+        _decompose(program, weights, factor),
         weights,
         state.slacks * (1 + slack_reach * slack_change),
         factor,
         slack_grown.T @ (spread[:, None] * grown),
         state.multipliers + slack_reach * shift,
         min(reach, slack_reach),
-        state.decompositions,
+        state.steps,
         target,
     )
 
 
-def _decompose(task: ReuseProgram, weights: Array, factor: Array) -> Spectrum:
+def _decompose(program: ReuseProgram, weights: Array, factor: Array) -> Spectrum:
     """Evaluate the dual function, the release as queries L'H of weight 1."""
-    program = FidelityProgram(np.vstack([task.queries, factor.T @ task.release]), task.moves)
-    return decompose(program, np.concatenate([weights, np.ones(len(factor))]))
+    function = DenseDual(np.vstack([program.queries, factor.T @ program.release]), program.moves)
+    return decompose(function, np.concatenate([weights, np.ones(len(factor))]))
 
 
 def _evaluate(
-    task: ReuseProgram,
+    program: ReuseProgram,
     point: Spectrum,
     weights: Array,
     slacks: Array,
@@ -304,12 +301,12 @@ def _evaluate(
     smoothing: float = 0.0,
 ) -> ReuseState:
     """Evaluate both sides of the gap; a smoothed covariance replaces the plain one where it is better."""
-    objective = _objective(task, point)
+    objective = _objective(program, point)
     if smoothing:
         smooth = point.smoothed(smoothing)
-        better = _objective(task, smooth)
+        better = _objective(program, smooth)
         point, objective = (smooth, better) if better < objective else (point, objective)
-    neighbours, _ = task.sides
+    neighbours, _ = program.sides
     mass = weights[:neighbours].sum() * (weights[neighbours:].sum() + np.sum(factor**2))
     return ReuseState(
         point,
@@ -319,16 +316,16 @@ def _evaluate(
         cross,
         multipliers,
         objective,
-        float(point.fidelity**2 / mass),
+        float(point.dual_value**2 / mass),
         reach,
         before + point.decompositions,
     )
 
 
-def _objective(task: ReuseProgram, point: Spectrum) -> float:
+def _objective(program: ReuseProgram, point: Spectrum) -> float:
     """Return the largest cost times what the covariance has to be divided by to meet every constraint."""
-    neighbours, queries = task.sides
-    known = (task.release @ point.root) / np.sqrt(point.mean)
+    neighbours, queries = program.sides
+    known = (program.release @ point.root) / np.sqrt(point.mean)
     largest = np.linalg.eigvalsh(known @ known.T)[-1]
     costs, variances = point.gains[:neighbours], point.gains[neighbours : neighbours + queries]
     return float(costs.max() * max(variances.max(initial=0.0), largest))
@@ -353,9 +350,9 @@ def _residuals(point: Spectrum, state: ReuseState, factor: Array) -> tuple[Array
     return single, (rows * point.mean) @ rows.T - state.multipliers[1] * factor.T @ factor
 
 
-def _normals(task: ReuseProgram, single: Array, factor: Array) -> Array:
+def _normals(program: ReuseProgram, single: Array, factor: Array) -> Array:
     """Return the coefficients of the unknowns in both sums, ``Σ λ_i`` and ``Σ μ_j + tr Ω``."""
-    neighbours, _ = task.sides
+    neighbours, _ = program.sides
     normals = np.zeros((2, len(single) + factor.shape[1] ** 2))
     normals[0, :neighbours] = single[:neighbours]
     normals[1, neighbours : len(single)] = single[neighbours:]
@@ -377,7 +374,7 @@ SPARE = 0.1  # share of the tolerance that may be spent on a covariance that dou
 NOTHING_FURTHER = "The release meets every target: nothing further is run."
 
 
-def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -> Solution:
+def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
     known = problem.release_alone()
@@ -390,29 +387,29 @@ def solve(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -
     if released.sum() > 1:
         with np.errstate(all="ignore"):
             return _by_newton(problem, reduction, released, limits)
-    return ascent.solve(problem, partial(_row_by_row, reduction), limits, method=method)
+    return ascent.ascend(partial(_row_by_row, reduction), problem, limits, method=method)
 
 
 def _by_newton(
     problem: ReuseFitness, reduction: Reduction, released: npt.NDArray[np.bool_], limits: loop.Limits
 ) -> Solution:
     rows, tol = reduction.program.queries, limits.tol
-    task = ReuseProgram(rows[~released], rows[released], reduction.program.moves)
-    outcome = loop.run(start(task), partial(step, task, loop.MARGIN * tol), limits)
+    program = ReuseProgram(rows[~released], rows[released], reduction.program.moves)
+    outcome = loop.run(start(program), partial(step, program, loop.MARGIN * tol), limits)
     count = len(problem.targets)
     kept = reduction.queries[released] - count
-    best = outcome.dual
+    best = outcome.best_dual
     neighbours = len(reduction.neighbours)
     queries, matrix = np.zeros(count), np.zeros((len(problem.release),) * 2)
     queries[reduction.queries[~released]] = best.weights[neighbours:]
     matrix[np.ix_(kept, kept)] = best.release_weights
     dual = _dual(reduction.spread_neighbours(best.weights[:neighbours]), queries, matrix, problem.targets)
-    covariances = map(reduction.covariance, _covariances(task, outcome.primal, SPARE * tol))
+    covariances = map(reduction.covariance, _covariances(program, outcome.best_primal, SPARE * tol))
     primal = _first_certified(problem, covariances, dual, tol)
     return outcome.solution(problem, primal, dual, limits, solver="fast:newton")
 
 
-def _covariances(task: ReuseProgram, state: ReuseState, spare: float) -> Iterator[Array]:
+def _covariances(program: ReuseProgram, state: ReuseState, spare: float) -> Iterator[Array]:
     """Yield Σ, then others nearly as good with less noise in directions that few queries need.
 
     Next to such noise, rounding loses the small variances. With ``P = D D'``, ``(Σ⁻¹ + c P⁻¹)⁻¹`` costs at most c more,
@@ -421,8 +418,8 @@ def _covariances(task: ReuseProgram, state: ReuseState, spare: float) -> Iterato
     yield state.point.covariance()
     for point in (state.point, state.point.smoothed(0.0)):
         noise = point.covariance()
-        moves = np.eye(len(noise)) if task.moves is None else linalg.to_dense(task.moves)
-        share = moves @ moves.T / (spare * point.gains[: task.sides[0]].max())
+        moves = np.eye(len(noise)) if program.moves is None else linalg.to_dense(program.moves)
+        share = moves @ moves.T / (spare * point.gains[: program.sides[0]].max())
         with contextlib.suppress(np.linalg.LinAlgError):  # scales so far apart that both lose a direction
             yield noise @ np.linalg.solve(noise + share, share)
 
@@ -441,7 +438,7 @@ def _first_certified(problem: ReuseFitness, covariances: Iterable[Array], dual: 
     return best
 
 
-def _row_by_row(reduction: Reduction, problem: ReuseFitness) -> ascent.Task:
+def _row_by_row(reduction: Reduction, problem: ReuseFitness) -> ascent.ReducedProblem:
     """Return the problem as fitness for use: each row of the release is a query with a target of 1."""
 
     def dual(weights: Array) -> ReuseDual:
@@ -449,7 +446,7 @@ def _row_by_row(reduction: Reduction, problem: ReuseFitness) -> ascent.Task:
         count = len(problem.targets)
         return ReuseDual(first, last[:count], np.diag(last[count:]))
 
-    return ascent.Task(problem, reduction, dual, lambda known: None)
+    return ascent.ReducedProblem(problem, reduction, dual, lambda known: None)
 
 
 def _dual(neighbours: Array, shares: Array, matrix: Array, targets: Array) -> ReuseDual:

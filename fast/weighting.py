@@ -97,12 +97,7 @@ class SinePoint:
     excess: Array  # (h,) what the weights that y asks for spend above 1, cell by cell
     objective: float
     lower_bound: float
-    decompositions: int
-
-    @property
-    def spectrum(self) -> SinePoint:
-        """The two sides of the gap, for the loop."""
-        return self
+    steps: int
 
 
 def best_sines(geometry: SineDesign, limits: loop.Limits) -> loop.Outcome[SinePoint]:
@@ -126,7 +121,7 @@ def _step(program: SineProgram, point: SinePoint) -> SinePoint:
     knots = np.unique(np.concatenate(added))
     if len(knots) == len(point.knots):
         raise np.linalg.LinAlgError("nothing more is gained by knots")
-    return _solve(program, knots, point.decompositions)
+    return _solve(program, knots, point.steps)
 
 
 def _solve(program: SineProgram, knots: Index, spent: int) -> SinePoint:
@@ -138,14 +133,14 @@ def _solve(program: SineProgram, knots: Index, spent: int) -> SinePoint:
     stated = interior_point.WeightingProgram.of(program.costs, columns, 1)
     inner = replace(program.limits, tol=INNER * program.limits.tol, callback=None)
     outcome = interior_point.minimise(stated, inner)
-    dual = program.unfolded(outcome.dual.dual @ hats)
+    dual = program.unfolded(outcome.best_dual.dual @ hats)
     # A pair's weight is shared out as the roots of its costs are.
-    pairs = outcome.primal.answer * stated.units / np.sqrt(program.costs)
+    pairs = outcome.best_primal.answer * stated.units / np.sqrt(program.costs)
     weights = program.geometry.roots * program.unfolded(pairs)
     return _evaluate(program, knots, dual / dual.sum(), weights, spent + max(outcome.iterations, 1))
 
 
-def _evaluate(program: SineProgram, knots: Index, dual: Array, weights: Array, decompositions: int) -> SinePoint:
+def _evaluate(program: SineProgram, knots: Index, dual: Array, weights: Array, steps: int) -> SinePoint:
     """Evaluate both sides of the gap over all sines and cells, at given weights or those that the dual asks for."""
     roots, loads = program.geometry.roots, program.geometry.loads(1)
     reach = np.sqrt(loads.reach(dual)[0])
@@ -155,7 +150,7 @@ def _evaluate(program: SineProgram, knots: Index, dual: Array, weights: Array, d
         used = loads.spent(each)[0]
         tried.append((float((roots**2 / each).sum() * used.max()), each / used.max(), used))
     objective, answer, used = min(tried, key=lambda one: one[0])
-    return SinePoint(knots, dual, answer, used[: program.half] - 1, objective, total**2, decompositions)
+    return SinePoint(knots, dual, answer, used[: program.half] - 1, objective, total**2, steps)
 
 
 METHODS = ("auto", "newton")
@@ -176,7 +171,7 @@ Finder = Callable[[Array, Array, int, loop.Limits], Found]
 """Takes costs (k,), sensitivities (k, s), the power and the limits to weights."""
 
 
-def solve(problem: QueryWeighting, limits: loop.Limits, *, method: str = "auto") -> Solution:
+def solve_weighting(problem: QueryWeighting, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
     return run(problem, best, limits, f"fast:{method}")
@@ -218,7 +213,9 @@ def _by_sines(problem: QueryWeighting, limits: loop.Limits) -> Found:
     """Find weights of sines for all ranges."""
     with np.errstate(all="ignore"):
         outcome = best_sines(problem.geometry, limits)  # type: ignore[arg-type]
-    return Found(outcome.primal.answer, outcome.dual.dual, outcome.reason, outcome.iterations, outcome.history)
+    return Found(
+        outcome.best_primal.answer, outcome.best_dual.dual, outcome.reason, outcome.iterations, outcome.history
+    )
 
 
 def best(costs: Array, sensitivities: Array, power: int, limits: loop.Limits) -> Found:
@@ -227,6 +224,6 @@ def best(costs: Array, sensitivities: Array, power: int, limits: loop.Limits) ->
     program = interior_point.WeightingProgram.of(costs, sensitivities[:, columns], power)
     outcome = interior_point.minimise(program, limits)
     dual = np.zeros(sensitivities.shape[1])
-    dual[columns] = outcome.dual.dual / outcome.dual.dual.sum()
-    weights = outcome.primal.answer * program.units
+    dual[columns] = outcome.best_dual.dual / outcome.best_dual.dual.sum()
+    weights = outcome.best_primal.answer * program.units
     return Found(weights, dual, outcome.reason, outcome.iterations, outcome.history)

@@ -1,6 +1,6 @@
 """The ascent of a dual function: a safeguarded fixed point with a Newton finish, and its certified answer.
 
-Both work on the dual weights of a `FidelityProgram` at the cost of one k-by-k decomposition a step, k the rank of the
+Both work on the dual weights of a `DenseDual` at the cost of one k-by-k decomposition a step, k the rank of the
 workload. The fixed point is cheap; Newton's method converges in a handful of steps whatever the workload, but
 each costs a factorisation of the size of all weights. After a few steps of the first, the solver compares what
 each would still cost, in operations and not in seconds, so that a run can be repeated.
@@ -18,7 +18,7 @@ import numpy as np
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, newton
-from dualmech.fast.engine.newton import Evaluable, Evaluated
+from dualmech.fast.engine.newton import DualFunction, Evaluation
 from dualmech.problems.base import AnyProblem
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution, retold
@@ -42,10 +42,10 @@ LONGEST = 3.0  # largest change of the logarithm of a weight in one step
 class FixedPointState:
     """The dual function at the current weights and, oldest first, the recent (log weights, log gains / F).
 
-    `decompositions` counts those of the last step.
+    `decompositions` counts the decompositions of the last step.
     """
 
-    spectrum: Evaluated
+    point: Evaluation
     trail: tuple[tuple[Array, Array], ...] = ()
     decompositions: int = 1
 
@@ -55,22 +55,24 @@ class Acceleration:
     """How steps are mixed, and when a mixture is taken back."""
 
     memory: int = MEMORY
-    spare: float = 0.0  # by how much a mixture may lower the bound, relative
+    allowance: float = 0.0  # by how much a mixture may lower the bound, relative to it
 
 
-def step(program: Evaluable, state: FixedPointState, acceleration: Acceleration = Acceleration()) -> FixedPointState:
+def fixed_point_step(
+    program: DualFunction, state: FixedPointState, acceleration: Acceleration = Acceleration()
+) -> FixedPointState:
     """Take one accelerated step, or the plain one where acceleration would lower the bound."""
-    spectrum = state.spectrum
-    position = np.log(spectrum.weights)
-    # What hardly moves anything may gain nothing at all in floating point.
-    residual = np.log(np.maximum(spectrum.gains / spectrum.fidelity, linalg.EPS))
+    point = state.point
+    position = np.log(point.weights)
+    # A weight whose move hardly matters may have a gain of 0 in floating point.
+    residual = np.log(np.maximum(point.gains / point.dual_value, linalg.EPS))
     trail = (*state.trail, (position, residual))[-acceleration.memory :]
-    proposed = _evaluate(program, spectrum, _anderson_step(trail, spectrum.weights))
-    if proposed is not None and proposed.lower_bound >= (1 - acceleration.spare) * spectrum.lower_bound:
+    proposed = _evaluate(program, point, _anderson_step(trail, point.weights))
+    if proposed is not None and proposed.lower_bound >= (1 - acceleration.allowance) * point.lower_bound:
         return FixedPointState(proposed, trail, proposed.decompositions)
-    plain = _evaluate(program, spectrum, position + residual)
-    spent = sum(each.decompositions for each in (proposed, plain) if each is not None)
-    return FixedPointState(spectrum if plain is None else plain, decompositions=spent)
+    plain = _evaluate(program, point, position + residual)
+    spent = sum(trial.decompositions for trial in (proposed, plain) if trial is not None)
+    return FixedPointState(point if plain is None else plain, decompositions=spent)
 
 
 def _anderson_step(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Array:
@@ -79,18 +81,18 @@ def _anderson_step(trail: tuple[tuple[Array, Array], ...], weights: Array) -> Ar
     target = position + POWER * residual
     if len(trail) < 3:
         return target
-    moves = np.diff([place for place, _ in trail], axis=0)
-    changes = np.diff([left for _, left in trail], axis=0)
+    moves = np.diff([earlier for earlier, _ in trail], axis=0)
+    changes = np.diff([residual for _, residual in trail], axis=0)
     importance = np.sqrt(weights)
     mix = np.linalg.lstsq((changes * importance).T, residual * importance, rcond=1e-10)[0]
     return np.asarray(target - mix @ (moves + POWER * changes))
 
 
-def _evaluate(program: Evaluable, spectrum: Evaluated, position: Array) -> Evaluated | None:
-    step_taken = np.clip(position - np.log(spectrum.weights), -LONGEST, LONGEST)
+def _evaluate(program: DualFunction, point: Evaluation, position: Array) -> Evaluation | None:
+    step_taken = np.clip(position - np.log(point.weights), -LONGEST, LONGEST)
     if not np.all(np.isfinite(step_taken)):
         return None
-    return program.at(normalise(spectrum.weights * np.exp(step_taken), spectrum.neighbours))
+    return program.at(normalise(point.weights * np.exp(step_taken), point.neighbours))
 
 
 def normalise(weights: Array, neighbours: int) -> Array:
@@ -116,80 +118,89 @@ MOST_FIXED_POINT_STEPS = 40
 """Steps that the fixed point may be expected to need while Newton's method is possible."""
 
 
-SPARE = (0.1, 0.6, 10.0, 1e3)
-"""Shares of the tolerance by which costs may rise to take back noise that nothing limits, each tried if need be."""
+TIGHTENINGS = (0.1, 0.6, 10.0, 1e3)
+"""Shares of the tolerance by which privacy costs may rise to tighten a covariance whose noise no constraint limits.
+They are tried in turn, until the judge finds the covariance feasible."""
 
 WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """A problem, what it reduces to, and how weights of the program and of the problem become each other."""
+class ReducedProblem:
+    """A problem, its reduction to a dual function, and the ways between the weights of both."""
 
     problem: AnyProblem
     reduction: Any
-    dual: Callable[[Array], Any]  # takes the program's weights to the problem's dual weights
-    # takes those of an earlier solution back; None where they are of another kind or size
+    dual: Callable[[Array], Any]  # takes weights of the dual function to dual weights of the problem
+    # takes an earlier solution's dual weights back; None where they are of another kind or size
     gather: Callable[[Any], Array | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ascent(Generic[S]):
-    """The state of the solver: in the fixed point, or in Newton's method once that has begun."""
+    """The state of a run: of the fixed point, or of Newton's method once that has begun."""
 
-    at: S
-    decompositions: int
+    stage: S
+    steps: int
     gaps: tuple[float, ...] = ()
 
     @property
-    def spectrum(self) -> Evaluated:
-        """The current decomposition."""
-        return self.at.spectrum
+    def point(self) -> Evaluation:
+        """The dual function at the current weights."""
+        return self.stage.point
 
-    def after(self, at: T) -> Ascent[T]:
+    @property
+    def objective(self) -> float:
+        return self.point.objective
+
+    @property
+    def lower_bound(self) -> float:
+        return self.point.lower_bound
+
+    def after(self, stage: T) -> Ascent[T]:
         """Return the state after a step, its decompositions counted."""
-        return Ascent(at, self.decompositions + at.decompositions, self.gaps)
+        return Ascent(stage, self.steps + stage.decompositions, self.gaps)
 
 
-def solve(
+def ascend(
+    reduce: Callable[[Any], ReducedProblem],
     problem: object,
-    task: Callable[[Any], Task],
     limits: loop.Limits,
     *,
     method: str = "auto",
     start: Solution | None = None,
 ) -> Solution:
-    """Set up the task, ascend, and let the problem judge; see `dualmech.fast.solve`."""
+    """Reduce the problem, ascend its dual function, and let the problem judge; see `dualmech.fast.solve`."""
     validate.choice(METHODS, method=method)
     with np.errstate(all="ignore"):
-        asked = task(problem)
-        program = asked.reduction.program
-        answer = _run(asked, limits, method, _first_weights(asked, start))
-        left = remaining_limits(limits, answer)
-        if method == "auto" and left is not None and _second_try(program, answer):
-            answer = _better_solution(answer, _run(asked, left, "newton", _uniform(program)))
+        reduced = reduce(problem)
+        program = reduced.reduction.program
+        answer = _run(reduced, limits, method, _first_weights(reduced, start))
+        rest = remaining_limits(limits, answer)
+        if method == "auto" and rest is not None and _second_try(program, answer):
+            answer = _better_solution(answer, _run(reduced, rest, "newton", _uniform(program)))
     return retold(answer, solver=f"fast:{method}")
 
 
-def _run(task: Task, limits: loop.Limits, method: str, weights: Array) -> Solution:
-    problem, program, tol = task.problem, task.reduction.program, limits.tol
+def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, weights: Array) -> Solution:
+    problem, program, tol = reduced.problem, reduced.reduction.program, limits.tol
     first = program.at(weights)
     outcome = loop.run(
         Ascent(_begin(method, first), first.decompositions), partial(_step, program, method, loop.MARGIN * tol), limits
     )
-    found, dual = outcome.primal.spectrum, task.dual(outcome.dual.spectrum.weights)
+    best, dual = outcome.best_primal.point, reduced.dual(outcome.best_dual.point.weights)
 
-    def judged(point: object) -> Solution:
-        return outcome.solution(problem, problem.feasible(task.reduction.covariance(point)), dual, limits)
+    def judged(covariance: object) -> Solution:
+        return outcome.solution(problem, problem.feasible(reduced.reduction.covariance(covariance)), dual, limits)
 
-    answer = judged(found.covariance())
-    for share in SPARE:
-        if answer.status is Status.CERTIFIED or not np.isfinite(found.objective):
+    answer = judged(best.covariance())
+    for share in TIGHTENINGS:
+        if answer.status is Status.CERTIFIED or not np.isfinite(best.objective):
             break
-        # Where noise is not limited, rounding may lose the rest.
-        if (calm := found.calmed(share * tol)) is None:
+        # Noise in a direction that no constraint limits may be so large that rounding loses the rest.
+        if (covariance := best.tightened(share * tol)) is None:
             break
-        answer = min(answer, judged(calm), key=_unproven)
+        answer = min(answer, judged(covariance), key=_unproven)
         if answer.certificate.feasible:
             break
     return answer
@@ -200,7 +211,7 @@ def _unproven(answer: Solution) -> float:
     return float(answer.gap + answer.certificate.resolution) if answer.certificate.feasible else np.inf
 
 
-def _second_try(program: Evaluable, answer: Solution) -> bool:
+def _second_try(program: DualFunction, answer: Solution) -> bool:
     """Whether Newton's method from the middle may do better: the first attempt stalled, or the judge found less."""
     again = (Status.STALLED, Status.ROUNDING, Status.NON_FINITE)
     return answer.status in again and newton.operations(program) <= MOST_OPERATIONS
@@ -208,13 +219,13 @@ def _second_try(program: Evaluable, answer: Solution) -> bool:
 
 def _better_solution(first: Solution, second: Solution) -> Solution:
     """Return the better covariance with the better weights, whichever run found them, judged together."""
-    points = [answer for answer in (second, first) if answer.certificate.feasible] or [first]
-    primal = min(points, key=lambda answer: answer.objective * (1 + answer.certificate.resolution))
-    dual = max((second, first), key=lambda answer: answer.lower_bound)
+    feasible = [answer for answer in (second, first) if answer.certificate.feasible] or [first]
+    best_primal = min(feasible, key=lambda answer: answer.objective * (1 + answer.certificate.resolution))
+    best_dual = max((second, first), key=lambda answer: answer.lower_bound)
     return judged_solution(
         first.problem,
-        primal.primal,
-        dual.dual,
+        best_primal.primal,
+        best_dual.dual,
         tol=first.tol,
         otherwise=Status.STALLED if second.status is Status.CERTIFIED else second.status,
         iterations=first.iterations + second.iterations,
@@ -236,40 +247,40 @@ def _continued_progress(news: Progress, first: Solution) -> Progress:
     return replace(news, iteration=news.iteration + first.iterations, seconds=news.seconds + first.seconds)
 
 
-def _first_weights(task: Task, start: Solution | None) -> Array:
-    """Return uniform weights, or those of an earlier solution raised so that none is out of reach."""
-    program = task.reduction.program
+def _first_weights(reduced: ReducedProblem, start: Solution | None) -> Array:
+    """Return uniform weights, or an earlier solution's weights, raised so that none is out of reach."""
+    program = reduced.reduction.program
     uniform = _uniform(program)
     if start is None:
         return uniform
-    known = task.gather(getattr(start, "dual", None))
-    if known is None:
-        neighbours, queries = task.reduction.shape
+    weights = reduced.gather(getattr(start, "dual", None))
+    if weights is None:
+        neighbours, queries = reduced.reduction.shape
         on_queries = "" if program.fixed else f" and {queries} queries"
         raise InvalidInputError(f"start must be a solution over {neighbours} neighbours{on_queries}")
-    return normalise(np.maximum(known, WARM_FLOOR * uniform), program.sizes[0])
+    return normalise(np.maximum(weights, WARM_FLOOR * uniform), program.sizes[0])
 
 
-def _uniform(program: Evaluable) -> Array:
+def _uniform(program: DualFunction) -> Array:
     neighbours, queries, _ = program.sizes
     return np.concatenate([np.full(count, 1 / max(count, 1)) for count in (neighbours, queries)])
 
 
-def _begin(method: str, spectrum: Evaluated) -> FixedPointState | newton.NewtonState:
-    return newton.start(spectrum) if method == "newton" else FixedPointState(spectrum)
+def _begin(method: str, point: Evaluation) -> FixedPointState | newton.NewtonState:
+    return newton.start(point) if method == "newton" else FixedPointState(point)
 
 
-def _step(program: Evaluable, method: str, tol: float, state: Ascent[Any]) -> Ascent[Any]:
-    if isinstance(state.at, newton.NewtonState):
-        return state.after(newton.step(program, state.at, tol))
-    point = state.spectrum
+def _step(program: DualFunction, method: str, tol: float, state: Ascent[Any]) -> Ascent[Any]:
+    if isinstance(state.stage, newton.NewtonState):
+        return state.after(newton.step(program, state.stage, tol))
+    point = state.point
     gaps = (*state.gaps, point.objective / point.lower_bound - 1)
     if method == "auto" and _newton_is_cheaper(program, gaps, tol):
         return state.after(newton.step(program, newton.start(point), tol))
-    return replace(state, gaps=gaps).after(step(program, state.at))
+    return replace(state, gaps=gaps).after(fixed_point_step(program, state.stage))
 
 
-def _newton_is_cheaper(program: Evaluable, gaps: tuple[float, ...], tol: float) -> bool:
+def _newton_is_cheaper(program: DualFunction, gaps: tuple[float, ...], tol: float) -> bool:
     """Predict the operations that each method still needs, from the pace of the last steps."""
     if len(gaps) <= TRIAL_STEPS:
         return False

@@ -68,18 +68,13 @@ class InteriorPoint:
     answer: Array
     objective: float
     lower_bound: float
-    decompositions: int = 0
-
-    @property
-    def spectrum(self) -> InteriorPoint:
-        """The two sides of the gap, for the loop."""
-        return self
+    steps: int = 0
 
 
 def minimise(
     program: WeightingProgram, limits: loop.Limits, margin: float = loop.MARGIN
 ) -> loop.Outcome[InteriorPoint]:
-    """Step until the gap is small enough; the answer is ``outcome.primal.answer`` times the program's units."""
+    """Step until the gap is small enough; the answer is ``outcome.best_primal.answer`` times the program's units."""
     queries, neighbours = program.sensitivities.shape
     weights = np.full(queries, INSIDE)
     slack = 1 - program.sensitivities.T @ weights
@@ -122,7 +117,7 @@ def _step(program: WeightingProgram, point: InteriorPoint) -> InteriorPoint:
         point.slack + first * slack_change,
         point.dual + last * dual_change,
     )
-    return replace(moved, decompositions=point.decompositions + 1)
+    return replace(moved, steps=point.steps + 1)
 
 
 def _equations(point: InteriorPoint, rows: Matrix, residual: Array, curvature: Array) -> Solver:

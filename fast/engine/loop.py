@@ -58,8 +58,8 @@ class Limits:
         )
 
 
-class Iterate(Protocol):
-    """What the loop needs of a point: the solver's own estimates of both sides of the gap."""
+class State(Protocol):
+    """What the loop needs of a solver's state: both sides of the gap as the solver sees them, and the steps so far."""
 
     @property
     def objective(self) -> float:
@@ -69,17 +69,9 @@ class Iterate(Protocol):
     def lower_bound(self) -> float:
         """Value of the dual weights."""
 
-
-class State(Protocol):
-    """What the loop needs of a solver's state."""
-
     @property
-    def spectrum(self) -> Iterate:
-        """The current point."""
-
-    @property
-    def decompositions(self) -> int:
-        """Number of matrix decompositions so far, rejected steps included: what a run is counted in."""
+    def steps(self) -> int:
+        """Matrix decompositions so far, rejected steps included: the unit in which a run is counted."""
 
 
 S = TypeVar("S", bound=State)
@@ -89,8 +81,8 @@ S = TypeVar("S", bound=State)
 class Outcome(Generic[S]):
     """The best states of a run, why it ended (None: the gap was reached), and what it took."""
 
-    primal: S
-    dual: S
+    best_primal: S
+    best_dual: S
     reason: Status | None
     iterations: int
     seconds: float
@@ -113,22 +105,21 @@ def run(
     is.
     """
     begun = time.perf_counter()
-    state = primal = dual = start
+    state = best_primal = best_dual = start
     history: list[Progress] = []
     mark, last_gain, reason = np.inf, 0, None
     while True:
-        iteration, point = state.decompositions, state.spectrum
-        if not (np.isfinite(point.objective) and np.isfinite(point.lower_bound)):
+        if not (np.isfinite(state.objective) and np.isfinite(state.lower_bound)):
             reason = Status.NON_FINITE
             break
-        primal = min(primal, state, key=lambda each: each.spectrum.objective)
-        dual = max(dual, state, key=lambda each: each.spectrum.lower_bound)
-        best, bound = primal.spectrum.objective, dual.spectrum.lower_bound
-        gap = (best - bound) / bound if bound > 0 else np.inf
+        best_primal = min(best_primal, state, key=lambda state: state.objective)
+        best_dual = max(best_dual, state, key=lambda state: state.lower_bound)
+        least, bound = best_primal.objective, best_dual.lower_bound
+        gap = (least - bound) / bound if bound > 0 else np.inf
         spent = time.perf_counter() - begun
         left = seconds_left(history, gap, margin * limits.tol, spent)
-        objective, proven = (limits.unit * side - limits.offset for side in (best, bound))
-        history.append(Progress(iteration, objective, proven, gap, spent, left))
+        objective, proven = (limits.unit * side - limits.offset for side in (least, bound))
+        history.append(Progress(state.steps, objective, proven, gap, spent, left))
         if limits.callback is not None:
             limits.callback(history[-1])
         if gap <= margin * limits.tol:
@@ -138,7 +129,7 @@ def run(
         if len(history) - last_gain >= patience:
             reason = Status.STALLED
             break
-        if iteration >= limits.max_iterations or _out_of_time(limits.deadline, history):
+        if state.steps >= limits.max_iterations or _out_of_time(limits.deadline, history):
             reason = Status.STEPS_EXHAUSTED
             break
         try:
@@ -146,7 +137,7 @@ def run(
         except np.linalg.LinAlgError:
             reason = Status.STALLED
             break
-    return Outcome(primal, dual, reason, iteration, time.perf_counter() - begun, tuple(history))
+    return Outcome(best_primal, best_dual, reason, state.steps, time.perf_counter() - begun, tuple(history))
 
 
 def stopped_message(iterations: int, seconds: float) -> str:

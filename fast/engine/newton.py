@@ -2,7 +2,7 @@
 
 Maximise ``2F(λ, μ)`` over ``Σ λ_i = Σ μ_j = 1``, all weights w ≥ 0. With a multiplier a for each sum, the
 optimality conditions are ``gradient + z = a`` and ``w z = 0`` for slacks z ≥ 0. A step aims at ``w z = τ`` and
-at the smoothed dual function G with the same τ (`dualmech.fast.engine.fidelity`), whose primal point stays well
+at the smoothed dual function G with the same τ (`dualmech.fast.engine.dual_function`), whose primal point stays well
 defined where the optimal weights leave a singular matrix. On the central path the gap is about
 ``(s + m + k) τ / F``.
 """
@@ -44,7 +44,7 @@ def conjugate_gradients(
 # What the fixed point and Newton's method need of a dual function, however it is evaluated.
 
 
-class Evaluated(Protocol):
+class Evaluation(Protocol):
     """A dual function and its primal point at given weights; for its formulas see `dualmech.fast.engine.spectrum`."""
 
     @property
@@ -80,7 +80,7 @@ class Evaluated(Protocol):
         """Coefficients of the terms linear in the weights, next to the smoothed function."""
 
     @property
-    def fidelity(self) -> float:
+    def dual_value(self) -> float:
         """The dual function."""
 
     @property
@@ -119,11 +119,11 @@ class Evaluated(Protocol):
     def covariance(self) -> Any:
         """Return the primal point, unscaled."""
 
-    def calmed(self, share: float) -> Any:
+    def tightened(self, share: float) -> Any:
         """Return it without noise that nothing limits, at costs higher by a share; None where all is limited."""
 
 
-class Evaluable(Protocol):
+class DualFunction(Protocol):
     """A dual function that can be evaluated at strictly positive weights."""
 
     @property
@@ -175,7 +175,7 @@ class NewtonState:
     `decompositions` counts the decompositions of the last step.
     """
 
-    spectrum: Evaluated
+    point: Evaluation
     slacks: Array
     multipliers: Array
     reach: float = 1.0
@@ -192,7 +192,7 @@ class Direction:
     target: float
 
 
-def operations(program: Evaluable) -> float:
+def operations(program: DualFunction) -> float:
     (neighbours, queries, _), (first, _, product) = program.sizes, program.operations
     size = neighbours + queries
     if _is_formed(program, size):
@@ -200,46 +200,46 @@ def operations(program: Evaluable) -> float:
     return first + 2 * CONJUGATE_GRADIENTS * product
 
 
-def _is_formed(program: Evaluable, chosen: int) -> bool:
+def _is_formed(program: DualFunction, chosen: int) -> bool:
     """Whether to form the matrix of some of the weights, rather than to multiply with the whole matrix."""
     if chosen > LARGEST_FORMED:
         return False
     return _forming(program, chosen) <= 2 * CONJUGATE_GRADIENTS * program.operations[2]
 
 
-def _forming(program: Evaluable, chosen: int) -> float:
+def _forming(program: DualFunction, chosen: int) -> float:
     (neighbours, queries, _), (_, curvature, _) = program.sizes, program.operations
     return curvature * (chosen / (neighbours + queries)) ** 2 + 2 * chosen**3 / 3
 
 
-def start(spectrum: Evaluated) -> NewtonState:
-    """Begin at the weights of a spectrum, with slacks that are neither too small nor negative."""
-    sides, gradient = _sum_indicators(spectrum), spectrum.gradient()
-    multipliers = sides.T @ (spectrum.weights * gradient) / (sides.T @ spectrum.weights)
+def start(point: Evaluation) -> NewtonState:
+    """Begin at the weights of a point, with slacks that are neither too small nor negative."""
+    sides, gradient = _sum_indicators(point), point.gradient()
+    multipliers = sides.T @ (point.weights * gradient) / (sides.T @ point.weights)
     natural = sides @ multipliers - gradient
-    centre = float(np.mean(spectrum.weights * np.abs(natural)))
-    slacks = np.maximum(natural, np.minimum(0.3 * spectrum.fidelity, centre / spectrum.weights))
-    return NewtonState(spectrum, slacks, multipliers)
+    centre = float(np.mean(point.weights * np.abs(natural)))
+    slacks = np.maximum(natural, np.minimum(0.3 * point.dual_value, centre / point.weights))
+    return NewtonState(point, slacks, multipliers)
 
 
-def step(program: Evaluable, state: NewtonState, tol: float, careful: bool = False) -> NewtonState:
+def step(program: DualFunction, state: NewtonState, tol: float, careful: bool = False) -> NewtonState:
     """Take one step towards a gap of `tol`, shortened until the smoothed dual function allows it.
 
     The path is followed no further than the gap asks, and never faster than the slacks catch up with the
     gradient: weights that vanish too early would leave the covariance no room to become feasible. A `careful`
-    step stays near the path whatever the spectrum: slower, and the way out where bolder steps got stuck.
+    step stays near the path whatever the point: slower, and the way out where bolder steps got stuck.
     """
-    spectrum, weights = state.spectrum, state.spectrum.weights
+    point, weights = state.point, state.point.weights
     mean = float((weights * state.slacks).mean())
-    least = ENOUGH * tol * spectrum.fidelity / (len(weights) + len(spectrum.values))
-    singular = spectrum.values[0] < NEARLY_SINGULAR * mean
+    least = ENOUGH * tol * point.dual_value / (len(weights) + len(point.values))
+    singular = point.values[0] < NEARLY_SINGULAR * mean
     if careful or singular:
         direction = _path_following(program, state, mean, least, CAREFULLY if careful else OFF_CENTRE)
     else:
         direction = _predictor_corrector(program, state, mean, least)
     reach, slack_reach = _step_limit(direction.weights), _step_limit(direction.slacks)
     slacks = np.maximum(state.slacks * (1 + slack_reach * direction.slacks), SMALLEST)
-    allowed = _potential(spectrum, direction.target) - SLACKENING * direction.target * len(weights)
+    allowed = _potential(point, direction.target) - SLACKENING * direction.target * len(weights)
     spent = 0
     for _ in range(MOST_RETREATS):
         trial = program.at(np.maximum(weights * (1 + reach * direction.weights), SMALLEST))
@@ -255,10 +255,10 @@ def step(program: Evaluable, state: NewtonState, tol: float, careful: bool = Fal
     return NewtonState(best, slacks, multipliers, reach, spent)
 
 
-def _predictor_corrector(program: Evaluable, state: NewtonState, mean: float, least: float) -> Direction:
+def _predictor_corrector(program: DualFunction, state: NewtonState, mean: float, least: float) -> Direction:
     """Return a predictor-corrector direction (Mehrotra's rule for the centring)."""
-    products = state.spectrum.weights * state.slacks
-    here = state.spectrum.smoothed(mean)
+    products = state.point.weights * state.slacks
+    here = state.point.smoothed(mean)
     solve = _solver(program, here, products)
     uphill = _residual(state, here)
     predictor, _ = solve(uphill)
@@ -268,42 +268,42 @@ def _predictor_corrector(program: Evaluable, state: NewtonState, mean: float, le
     lag = float(np.abs(uphill + products).mean())
     target = max(mean * min(1.0, float(predicted.mean()) / mean) ** 3, LAG * lag, least)
     correction = predictor * predictor_slack
-    change, shift = solve(_residual(state, state.spectrum.smoothed(target)) + target - correction)
+    change, shift = solve(_residual(state, state.point.smoothed(target)) + target - correction)
     slack_change = (target - products - products * change - correction) / products
     return Direction(change, slack_change, shift, target)
 
 
-def _path_following(program: Evaluable, state: NewtonState, mean: float, least: float, margin: float) -> Direction:
+def _path_following(program: DualFunction, state: NewtonState, mean: float, least: float, margin: float) -> Direction:
     """Return a direction to a nearby τ, along the path: where the optimum is singular, G bends as fast as τ falls.
 
     There small weights, slacks and n are proportional to τ, so the gradient's own dependence on τ must be followed
     too; Newton's method at the aim alone would be off by the whole change.
     """
-    products = state.spectrum.weights * state.slacks
+    products = state.point.weights * state.slacks
     central = products.min() > margin * mean and state.reach > SHORTENED
     target = max(SHORT * mean if central else mean, least)
-    here = state.spectrum.smoothed(mean)
+    here = state.point.smoothed(mean)
     drift = here.weights * here.gradient_slope() * (target - mean)
     change, shift = _solver(program, here, products)(_residual(state, here) + drift + target)
     return Direction(change, (target - products - products * change) / products, shift, target)
 
 
-def _residual(state: NewtonState, spectrum: Evaluated) -> Array:
-    """Return ``w (gradient - a)`` of G at the spectrum's own τ."""
-    return spectrum.weights * (spectrum.gradient() - _sum_indicators(spectrum) @ state.multipliers)
+def _residual(state: NewtonState, point: Evaluation) -> Array:
+    """Return ``w (gradient - a)`` of G at the point's own τ."""
+    return point.weights * (point.gradient() - _sum_indicators(point) @ state.multipliers)
 
 
-def _potential(spectrum: Evaluated, smoothing: float) -> float:
+def _potential(point: Evaluation, smoothing: float) -> float:
     """Return the dual function with G, and ``τ Σ log w``, which a Newton step increases; constants are left out."""
-    smooth = spectrum.smoothed(smoothing)
+    smooth = point.smoothed(smoothing)
     barrier = smooth.barrier + float(np.log(smooth.weights).sum())
     return float(smooth.linear @ smooth.weights) + 2 * float(smooth.mean.sum()) + smoothing * barrier
 
 
-def _sum_indicators(spectrum: Evaluated) -> Array:
+def _sum_indicators(point: Evaluation) -> Array:
     """Return the indicators of what sums to 1: neighbours, and queries where these have weights of free scale."""
-    first = np.arange(len(spectrum.weights)) < spectrum.neighbours
-    sides = [first] if first.all() or spectrum.offsets is not None else [first, ~first]
+    first = np.arange(len(point.weights)) < point.neighbours
+    sides = [first] if first.all() or point.offsets is not None else [first, ~first]
     return np.stack(sides, axis=1).astype(np.float64)
 
 
@@ -313,20 +313,20 @@ def _step_limit(relative_change: Array) -> float:
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
-def _solver(program: Evaluable, spectrum: Evaluated, products: Array) -> Callable[[Array], tuple[Array, Array]]:
+def _solver(program: DualFunction, point: Evaluation, products: Array) -> Callable[[Array], tuple[Array, Array]]:
     """Return what solves Newton's equations, bordered by the two sums.
 
     The matrix is formed for the weights whose curvature matters compared with the barrier, and the others divided out.
     Where that takes more than conjugate gradients do, these take its place, with its diagonal for a preconditioner.
     """
-    diagonal = spectrum.curvature_diagonal()
+    diagonal = point.curvature_diagonal()
     ratios = diagonal / products
     order = np.argsort(ratios)
     coupled = np.sort(order[np.cumsum(ratios[order]) > NEGLIGIBLE])
     formed = _is_formed(program, len(coupled))
-    factor = _factor(spectrum, coupled, products[coupled]) if formed else None
-    border = _sum_indicators(spectrum) * spectrum.weights[:, None]
-    missing = 1 - _sum_indicators(spectrum).T @ spectrum.weights
+    factor = _factor(point, coupled, products[coupled]) if formed else None
+    border = _sum_indicators(point) * point.weights[:, None]
+    missing = 1 - _sum_indicators(point).T @ point.weights
 
     def inverse(right_side: Array) -> Array:
         solution = (right_side.T / (products + diagonal)).T
@@ -342,7 +342,7 @@ def _solver(program: Evaluable, spectrum: Evaluated, products: Array) -> Callabl
         return np.asarray(free - bordered @ np.linalg.solve(corner, border.T @ free))
 
     def apply(change: Array) -> Array:
-        return np.asarray(spectrum.curvature_product(change) + products * change)
+        return np.asarray(point.curvature_product(change) + products * change)
 
     def solve(right_side: Array) -> tuple[Array, Array]:
         free = inverse(right_side)
@@ -359,11 +359,11 @@ def _solver(program: Evaluable, spectrum: Evaluated, products: Array) -> Callabl
     return solve
 
 
-def _factor(spectrum: Evaluated, chosen: npt.NDArray[np.intp], products: Array) -> tuple[Array, bool]:
+def _factor(point: Evaluation, chosen: npt.NDArray[np.intp], products: Array) -> tuple[Array, bool]:
     """Factor Newton's matrix of some weights; where rounding leaves it indefinite, once more with more digits."""
 
     def factored(exactly: bool) -> tuple[Array, bool]:
-        matrix = spectrum.curvature(chosen, exactly)
+        matrix = point.curvature(chosen, exactly)
         matrix[np.diag_indices_from(matrix)] += products
         return scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 

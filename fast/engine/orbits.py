@@ -1,6 +1,6 @@
 """Weights that orbits tie together: the dual function of several blocks, or of a program whose weights are equal.
 
-Each *part* is a `FidelityProgram` of its own; its weight i is ``share_i`` times the weight of a group. The dual
+Each *part* is a `DenseDual` of its own; its weight i is ``share_i`` times the weight of a group. The dual
 function is the sum of the parts' functions, and so are value, gradient, Hessian and barrier, summed by group. With a
 part for each block of a union of tables the shares are 1; with one part and an orbit of k equal weights they are 1/k.
 """
@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech.fast.engine.fidelity import FidelityProgram
+from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.validate import Array
 
 # The dual function of many blocks of rank one: every decomposition is a square root.
 #
 # Block t sees the neighbour i with the squared entry ``d_it²`` and the query j with ``v_jt²``. With
-# ``p_t = Σ_i λ_i d_it²`` its singular value is ``s_t = √(p_t Σ_j μ_j v_jt²)``. `dualmech.fast.engine.fidelity` has the
-# formulas; here each is taken for all blocks at once.
+# ``p_t = Σ_i λ_i d_it²`` its singular value is ``s_t = √(p_t Σ_j μ_j v_jt²)``. The formulas are in
+# `dualmech.fast.engine.dual_function`; here each is taken for all blocks at once.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +147,7 @@ SLAB_ENTRIES = 2**24  # entries of the groups' matrices that are held at a time 
 class Part:
     """A program, the group of each of its weights, and what share of the group's weight each has."""
 
-    program: FidelityProgram
+    program: DenseDual
     groups: Index
     shares: Array
 
@@ -257,14 +257,14 @@ class OrbitSpectrum:
         return np.zeros(len(self.weights))
 
     @cached_property
-    def fidelity(self) -> float:
+    def dual_value(self) -> float:
         return float(self._concatenate("values").sum())
 
     @cached_property
     def lower_bound(self) -> float:
         """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
         first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
-        return float(self.fidelity**2 / (first * last.sum() if last.size else first))
+        return float(self.dual_value**2 / (first * last.sum() if last.size else first))
 
     @cached_property
     def objective(self) -> float:
@@ -303,9 +303,9 @@ class OrbitSpectrum:
         levels = np.zeros(0) if self.diagonal is None else self.diagonal.covariance()
         return levels, tuple(each.covariance() for each in self.spectra)
 
-    def calmed(self, share: float) -> tuple[Array, tuple[Array, ...]]:
-        """Return the same without noise that nothing limits: see `Spectrum.calmed`."""
-        return self.covariance()[0], tuple(each.calmed(share) for each in self.spectra)
+    def tightened(self, share: float) -> tuple[Array, tuple[Array, ...]]:
+        """Return the same without noise that nothing limits: see `Spectrum.tightened`."""
+        return self.covariance()[0], tuple(each.tightened(share) for each in self.spectra)
 
     def curvature_diagonal(self) -> Array:
         """Return the diagonal of `curvature`, or what it is at most where a part has several weights of a group."""

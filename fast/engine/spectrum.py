@@ -1,6 +1,6 @@
 """Value, gradient, Hessian and primal point of the dual function, from one decomposition.
 
-The formulas are in `dualmech.fast.engine.fidelity`.
+The formulas are in `dualmech.fast.engine.dual_function`.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Spectrum:
         return len(self.first)
 
     @cached_property
-    def fidelity(self) -> float:
+    def dual_value(self) -> float:
         """F(λ, μ)."""
         return float(self.values.sum())
 
@@ -207,7 +207,7 @@ class Spectrum:
         """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
         first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
         offset = 0.0 if self.offsets is None else self.weights[: self.neighbours] @ self.offsets / first
-        return float(self.fidelity**2 / (first * last.sum() if last.size else first) + offset)
+        return float(self.dual_value**2 / (first * last.sum() if last.size else first) + offset)
 
     @cached_property
     def objective(self) -> float:
@@ -256,7 +256,7 @@ class Spectrum:
         half = self.root / np.sqrt(self.mean)
         return half @ half.T
 
-    def calmed(self, share: float) -> Array:
+    def tightened(self, share: float) -> Array:
         """Return Σ (k, k), unscaled, without noise that nothing limits: its costs are higher by `share` at most.
 
         Where queries ask next to nothing, optimal noise is almost without end, and rounding loses the rest of Σ.

@@ -47,7 +47,7 @@ LEAST_CENTRING = 0.1
 """τ never falls below this share of what the equations are off by: what shrank faster would stop the steps."""
 
 
-def solve(
+def follow_path(
     frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NEVER
 ) -> tuple[PatternPoint, View, int]:
     """Step until the remaining gap is `tol` relative to the objective; return point, view and steps."""
@@ -256,13 +256,8 @@ class Columns:
     objective: float
     lower_bound: float
     further: Sets
-    decompositions: int
+    steps: int
     least_gap: float = np.inf
-
-    @property
-    def spectrum(self) -> Columns:
-        """The two sides of the gap, for the loop."""
-        return self
 
     @property
     def unknown(self) -> Sets:
@@ -315,7 +310,7 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
 
 def _solve_and_price(frame: Frame, point: PatternPoint, tol: float, steps: int, deadline: Deadline) -> Columns:
     """Solve on the patterns of a point to a tolerance, and price all others; without time left, prove nothing."""
-    point, view, count = solve(frame, point, tol, MOST_STEPS, deadline)
+    point, view, count = follow_path(frame, point, tol, MOST_STEPS, deadline)
     rise, further = np.inf, point.sets[:0]
     if not deadline.passed:
         rise, further = price_patterns(frame, point, view, ADDED * len(frame.share))
@@ -351,5 +346,5 @@ def _step(frame: Frame, tol: float, deadline: Deadline, columns: Columns) -> Col
     product = aim * columns.view.objective / len(point.sets)
     point = points.replace_patterns(point, playing, further, frame.epsilon, product)
     aim = max(aim, CLOSER * tol) if len(further) else aim
-    seen = _solve_and_price(frame, point, aim, columns.decompositions, deadline)
+    seen = _solve_and_price(frame, point, aim, columns.steps, deadline)
     return replace(seen, least_gap=min(columns.gap, columns.least_gap))

@@ -32,7 +32,7 @@ LIFTED = 1e-9
 """Value in a cell, where 1 was wanted, from which a combination of queries counts as positive there."""
 
 
-def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "auto") -> Solution:
+def solve_estimate(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`.
 
     `max_iterations` counts updates of the factors, by default ten for each cell.
@@ -49,7 +49,7 @@ def solve(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "a
             # A cell may enter for next to nothing many times before it pays.
             patience=steps + 1,
         )
-        data = problem.feasible(outcome.primal.data)
+        data = problem.feasible(outcome.best_primal.data)
     residual = np.asarray(problem.workload.matrix @ data) - problem.answers
     ending = outcome.reason or Status.ROUNDING
     dual = EstimateDual(residual)
@@ -107,7 +107,7 @@ class _ActiveSet:
     inside: npt.NDArray[np.intp]  # (k,) the cells, in the order of the factors' columns
     orthonormal: Array  # orthonormal, triangle: (q, q), (q, k) factors of their columns
     triangle: Array
-    decompositions: int = 0
+    steps: int = 0
 
     @classmethod
     def start(cls, program: _Program) -> _ActiveSet:
@@ -115,11 +115,6 @@ class _ActiveSet:
         rows, cells = program.columns.shape
         nobody = np.zeros(0, dtype=np.intp)
         return cls(program, np.zeros(cells), nobody, np.eye(rows), np.zeros((rows, 0)))
-
-    @property
-    def spectrum(self) -> _ActiveSet:
-        """What the loop compares: the state itself knows both sides of the gap."""
-        return self
 
     @cached_property
     def data(self) -> Array:
@@ -171,7 +166,7 @@ def _enter(state: _ActiveSet) -> _ActiveSet:
         if abs(factors[1][place, place]) <= 64 * len(program.aim) * EPS:
             continue
         entered = _ActiveSet(
-            program, state.solution, np.append(state.inside, cell), factors[0], factors[1], state.decompositions + 1
+            program, state.solution, np.append(state.inside, cell), factors[0], factors[1], state.steps + 1
         )
         if _least_squares(entered)[-1] > 0:
             return _leave(entered)
@@ -186,7 +181,7 @@ def _leave(state: _ActiveSet) -> _ActiveSet:
         falling = wanted <= 0
         if not np.any(falling):
             solution[inside] = wanted
-            return _ActiveSet(state.program, solution, inside, state.orthonormal, state.triangle, state.decompositions)
+            return _ActiveSet(state.program, solution, inside, state.orthonormal, state.triangle, state.steps)
         reach = np.where(falling, current / np.where(falling, current - wanted, 1.0), np.inf)
         moved = current + float(reach.min()) * (wanted - current)
         gone = falling & (reach <= reach.min())
@@ -196,7 +191,7 @@ def _leave(state: _ActiveSet) -> _ActiveSet:
             orthonormal, triangle = scipy.linalg.qr_delete(
                 orthonormal, triangle, place, which="col", check_finite=False
             )
-        count = state.decompositions + int(gone.sum())
+        count = state.steps + int(gone.sum())
         state = _ActiveSet(state.program, solution, inside[~gone], orthonormal, triangle, count)
 
 
@@ -239,9 +234,9 @@ def solve_projection(problem: LocalProjection, limits: loop.Limits, *, method: s
     with np.errstate(all="ignore"):
         shown = replace(limits, offset=problem.scale)
         outcome = loop.run(_start(problem), lambda state: _step(problem, state), shown, patience=PATIENCE)
-    best = outcome.dual.point
+    best = outcome.best_dual.point
     dual = ProjectionDual(best.sums, best.nearest - problem.matrix - best.sums)
-    return outcome.solution(problem, outcome.primal.point.strategy, dual, limits, solver="fast:newton")
+    return outcome.solution(problem, outcome.best_primal.point.strategy, dual, limits, solver="fast:newton")
 
 
 def columns_within(matrix: Array, least: Array, most: Array) -> Array:
@@ -327,12 +322,15 @@ class _ProjectionState:
 
     point: _Point
     damping: float = 1 / FACTOR
-    decompositions: int = 0
+    steps: int = 0
 
     @property
-    def spectrum(self) -> _Point:
-        """What the loop compares."""
-        return self.point
+    def objective(self) -> float:
+        return self.point.objective
+
+    @property
+    def lower_bound(self) -> float:
+        return self.point.lower_bound
 
 
 def _start(problem: LocalProjection) -> _ProjectionState:
@@ -346,7 +344,7 @@ def _step(problem: LocalProjection, state: _ProjectionState) -> _ProjectionState
 
     Raises `numpy.linalg.LinAlgError` where no step raises it.
     """
-    point, damping, count = state.point, state.damping, state.decompositions
+    point, damping, count = state.point, state.damping, state.steps
     hessian, missing = _hessian(problem, point), 1 - point.nearest.sum(axis=0)
     outputs, users = len(problem.matrix), np.arange(len(missing))
     noise = 8 * EPS * (abs(point.value) + float(np.square(point.sums).sum()))

@@ -79,7 +79,9 @@ class DescentIterate:
         return bool(np.isfinite(self.objective))
 
 
-def solve(problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator, chosen: Descent) -> Solution:
+def solve_by_descent(
+    problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator, chosen: Descent
+) -> Solution:
     """Descend from a strategy and let the problem judge the best one on the way; a given start is no better."""
     began = time.perf_counter()
     strategy, log = descend(problem, limits, rng, chosen)
@@ -108,12 +110,12 @@ def descend(
     gram = problem.root.T @ problem.root
     unit = float(len(gram)) if chosen.published else float(np.trace(gram)) / len(gram)
     growth = float(np.exp(problem.epsilon))
-    task = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, chosen.published)
+    program = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, chosen.published)
     if chosen.start is None:
-        first = random_start(task, chosen.outputs or OUTPUTS * problem.user_types, rng)
+        first = random_start(program, chosen.outputs or OUTPUTS * problem.user_types, rng)
     else:
-        first = own_start(task, chosen.start)
-    first = _begun(task, first)
+        first = own_start(program, chosen.start)
+    first = _begun(program, first)
     if limits.deadline.left is not None:
         began = time.perf_counter()
         points.objective(problem, LocalPoint(first.strategy, problem.prior))
@@ -122,25 +124,25 @@ def descend(
     log = DescentLog(limits, unit, problem.criterion == "worst")
     best, length = first, chosen.step_size
     if length is None:
-        best, length = _try_lengths(task, first, log)
+        best, length = _try_lengths(program, first, log)
     if not log.out_of_limits():
-        best = _descend(task, _begun(task, best), length, chosen.iterations, log, strict=False) or best
+        best = _descend(program, _begun(program, best), length, chosen.iterations, log, strict=False) or best
     return best.strategy, log
 
 
-def _begun(task: DescentObjective, first: DescentIterate) -> DescentIterate:
+def _begun(program: DescentObjective, first: DescentIterate) -> DescentIterate:
     """Return where a walk begins; the authors' code forgets the floors of the walk before."""
-    return replace(first, floor=first.strategy.min(axis=1)) if task.published else first
+    return replace(first, floor=first.strategy.min(axis=1)) if program.published else first
 
 
-def _try_lengths(task: DescentObjective, first: DescentIterate, log: DescentLog) -> tuple[DescentIterate, float]:
+def _try_lengths(program: DescentObjective, first: DescentIterate, log: DescentLog) -> tuple[DescentIterate, float]:
     """Return the best iterate of short walks, and the length of its steps."""
     length = 1.0
     tried: list[tuple[float, float, DescentIterate]] = []
     while len(tried) < TRIAL_LENGTHS and length > SHORTEST and not log.out_of_limits():
-        found = _descend(task, first, length, TRIAL_STEPS, log, strict=not tried)
+        found = _descend(program, first, length, TRIAL_STEPS, log, strict=not tried)
         if found is not None:
-            tried.append((found.worst if task.published else found.objective, length, found))
+            tried.append((found.worst if program.published else found.objective, length, found))
         length /= 2
     _, length, best = min(tried, key=lambda each: each[:2], default=(0.0, length, first))
     return best, length
@@ -170,13 +172,13 @@ class DescentLog:
 
 
 def _descend(
-    task: DescentObjective, first: DescentIterate, length: float, most: int, log: DescentLog, strict: bool
+    program: DescentObjective, first: DescentIterate, length: float, most: int, log: DescentLog, strict: bool
 ) -> DescentIterate | None:
     best = first
-    for count, current in enumerate(descent_steps(task, first, length, most, strict), 1):
+    for count, current in enumerate(descent_steps(program, first, length, most, strict), 1):
         if current is None:
             return None
-        if task.published and count == most:
+        if program.published and count == most:
             break
         best = min(best, current, key=lambda each: each.objective)
         log.add(best)
@@ -185,51 +187,51 @@ def _descend(
     return best
 
 
-def own_start(task: DescentObjective, strategy: Array) -> DescentIterate:
+def own_start(program: DescentObjective, strategy: Array) -> DescentIterate:
     """Return a given strategy, its floor half way between the extremes by ratio; patterns leave it no choice."""
-    floor = np.sqrt(strategy.min(axis=1) * strategy.max(axis=1) / task.growth)
-    found = evaluate(task, strategy, floor)
+    floor = np.sqrt(strategy.min(axis=1) * strategy.max(axis=1) / program.growth)
+    found = evaluate(program, strategy, floor)
     if not found.finite:
         raise InvalidInputError("start must have rows that span all user types, for gradients to exist")
     return found
 
 
-def random_start(task: DescentObjective, outputs: int, rng: np.random.Generator) -> DescentIterate:
+def random_start(program: DescentObjective, outputs: int, rng: np.random.Generator) -> DescentIterate:
     """Return a random strategy: uniform entries, projected with the floor half way between its extremes.
 
     Where one cannot answer the workload, as happens with few outputs, another is drawn, and randomised response stands
     in after several.
     """
-    size = len(task.share)
-    floor = np.full(outputs, (1 + 1 / task.growth) / (2 * outputs))
+    size = len(program.share)
+    floor = np.full(outputs, (1 + 1 / program.growth) / (2 * outputs))
     for _ in range(DRAWS):
         given = rng.uniform(size=(outputs, size))
-        found = evaluate(task, project_columns(given, floor, task.growth), floor)
+        found = evaluate(program, project_columns(given, floor, program.growth), floor)
         if found.finite:
             return found
-    response = (1 + (task.growth - 1) * np.eye(size)) / (task.growth - 1 + size)
-    return evaluate(task, response, response.min(axis=1))
+    response = (1 + (program.growth - 1) * np.eye(size)) / (program.growth - 1 + size)
+    return evaluate(program, response, response.min(axis=1))
 
 
 def descent_steps(
-    task: DescentObjective, first: DescentIterate, length: float, most: int, strict: bool
+    program: DescentObjective, first: DescentIterate, length: float, most: int, strict: bool
 ) -> Iterator[DescentIterate | None]:
     """Yield one iterate after the other; None, if `strict`, where a step leaves what can be projected."""
     current = first
-    slower = 1 / (len(task.share) * task.growth)
+    slower = 1 / (len(program.share) * program.growth)
     for count in range(1, most + 1):
         if count % TRIAL_STEPS == 0:
             length /= 2
-        slope = floor_gradient(current, task.growth, task.published)
+        slope = floor_gradient(current, program.growth, program.published)
         moved = np.clip(current.floor - slower * length * slope, 0.0, 1.0)
-        floor = _feasible_floor(moved, task.growth)
+        floor = _feasible_floor(moved, program.growth)
         if strict and floor is not moved:
             yield None
             return
         kept = floor > NEGLIGIBLE
         strategy = (current.strategy - length * current.gradient)[kept]
-        floor = _feasible_floor(floor[kept], task.growth)
-        current = evaluate(task, project_columns(strategy, floor, task.growth), floor)
+        floor = _feasible_floor(floor[kept], program.growth)
+        current = evaluate(program, project_columns(strategy, floor, program.growth), floor)
         if not current.finite:
             if strict:
                 yield None
@@ -237,22 +239,22 @@ def descent_steps(
         yield current
 
 
-def evaluate(task: DescentObjective, strategy: Array, floor: Array) -> DescentIterate:
+def evaluate(program: DescentObjective, strategy: Array, floor: Array) -> DescentIterate:
     """Evaluate a strategy and its gradient; the objective is infinite where it cannot answer the workload."""
-    mass = strategy @ task.share
+    mass = strategy @ program.share
     scaled = strategy / mass[:, None]
     try:
         factor = scipy.linalg.cho_factor(strategy.T @ scaled, check_finite=False)
     except np.linalg.LinAlgError:
         return DescentIterate(strategy, floor, np.inf, np.zeros_like(strategy))
-    half = scipy.linalg.cho_solve(factor, task.gram, check_finite=False)
+    half = scipy.linalg.cho_solve(factor, program.gram, check_finite=False)
     forms = scipy.linalg.cho_solve(factor, half.T, check_finite=False)
     objective = float(np.trace(half))
     pulled = scaled @ forms
     lengths = np.einsum("ou,ou->o", pulled, scaled)
-    gradient = lengths[:, None] * task.share - 2 * pulled
+    gradient = lengths[:, None] * program.share - 2 * pulled
     valid = np.isfinite(objective) and objective > 0 and bool(np.all(np.isfinite(gradient)))
-    worst = float((lengths @ strategy - np.diag(task.gram)).max())
+    worst = float((lengths @ strategy - np.diag(program.gram)).max())
     return DescentIterate(strategy, floor, objective if valid else np.inf, gradient, worst)
 
 

@@ -115,7 +115,7 @@ COST_STEPS, MOST_HALVINGS = 20, 30  # Newton steps for the costs, and halvings o
 FIRST = 2  # steps after which the gain of one says something: the first makes columns sum to 1
 
 
-def solve(
+def reweigh(
     frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NEVER
 ) -> tuple[PatternPoint, View, int]:
     """Step until a step gains less than `tol`, relative, or rounding ends it; return point, view and steps."""
@@ -224,12 +224,12 @@ def search(
     seeker = Seeker(frame, thresholds, bound / frame.unit**2, rng, limits.deadline)
     if not exact:
         outcome = loop.run(seeker.weigh(first), seeker.exchange, limits, margin=1.0)
-        return outcome, outcome.primal
+        return outcome, outcome.best_primal
     soon = limits.deadline.after(SHORT)
     early = replace(limits, callback=None, max_iterations=ROUNDS * WEIGHING, deadline=soon)
     hasty = replace(seeker, deadline=soon)
-    drawn = loop.run(hasty.weigh(first), hasty.exchange, early, margin=1.0, patience=IDLE).primal
-    begin = seeker.solve(heaviest(frame, drawn.point), COARSE, np.inf, 0)
+    drawn = loop.run(hasty.weigh(first), hasty.exchange, early, margin=1.0, patience=IDLE).best_primal
+    begin = seeker.generated(heaviest(frame, drawn.point), COARSE, np.inf, 0)
     return loop.run(begin, seeker.step, limits, margin=1.0), drawn
 
 
@@ -239,7 +239,7 @@ def resume(
     """Search on from where an exact search was cut, towards a proven bound, or, where that is 0, a suggested one."""
     thresholds = Thresholds.of(problem.root, problem.epsilon)
     seeker = Seeker(frame, thresholds, bound / frame.unit**2, rng, limits.deadline)
-    begin = replace(found, lower_bound=seeker.bound or found.lower_bound, decompositions=0)
+    begin = replace(found, lower_bound=seeker.bound or found.lower_bound, steps=0)
     return loop.run(begin, seeker.step, limits, margin=1.0)
 
 
@@ -323,7 +323,7 @@ class Seeker:
     deadline: Deadline
 
     def weigh(self, point: PatternPoint, least_gap: float = np.inf, steps: int = 0) -> Columns:
-        point, view, count = solve(self.frame, point, LAST_GAIN, WEIGHING, self.deadline)
+        point, view, count = reweigh(self.frame, point, LAST_GAIN, WEIGHING, self.deadline)
         return self._columns(point, view, least_gap, steps + count)
 
     def exchange(self, columns: Columns) -> Columns:
@@ -335,10 +335,10 @@ class Seeker:
         sets = np.vstack([point.sets[playing], further])
         weights = np.append(point.weights[playing], np.full(len(further), np.median(point.weights[playing])))
         weights *= size / weights.sum()
-        return self.weigh(replace(point, sets=sets, weights=weights), columns.least_gap, columns.decompositions)
+        return self.weigh(replace(point, sets=sets, weights=weights), columns.least_gap, columns.steps)
 
-    def solve(self, point: PatternPoint, aim: float, least_gap: float, steps: int) -> Columns:
-        point, view, count = columns.solve(self.frame, point, aim, STEPS, self.deadline)
+    def generated(self, point: PatternPoint, aim: float, least_gap: float, steps: int) -> Columns:
+        point, view, count = columns.follow_path(self.frame, point, aim, STEPS, self.deadline)
         return self._columns(point, view, least_gap, steps + count)
 
     def step(self, found: Columns) -> Columns:
@@ -352,7 +352,7 @@ class Seeker:
             aim = CLOSER * min(aim, columns.progress(self.frame, point, found.view))
         product = aim * found.view.objective / len(point.sets)
         point = points.replace_patterns(point, playing, further, self.frame.epsilon, product)
-        return self.solve(point, max(aim, FINEST), found.least_gap, found.decompositions)
+        return self.generated(point, max(aim, FINEST), found.least_gap, found.steps)
 
     def _columns(self, point: PatternPoint, view: View, least_gap: float, steps: int) -> Columns:
         """Look for patterns at a point; without time left, suggest no bound."""

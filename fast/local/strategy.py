@@ -50,7 +50,7 @@ it takes for so many, the time for more is foretold."""
 SEARCHED = "patterns were searched for, not priced all: the strategy is the best one found, and the bound may be loose"
 
 
-def solve(
+def solve_strategy(
     problem: LocalStrategy,
     limits: loop.Limits,
     *,
@@ -74,7 +74,7 @@ def solve(
         elif chosen == "restart":
             answer = _by_design(problem, limits, generator) or _by_search(problem, frame, limits, generator)
         else:
-            answer = gradient.solve(problem, limits, generator, descent)
+            answer = gradient.solve_by_descent(problem, limits, generator, descent)
     return answer
 
 
@@ -124,11 +124,11 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
     history: tuple[Progress, ...] = ()
     for _ in range(ATTEMPTS):
         outcome = columns.generate(frame, replace(limits, tol=aim), begin)
-        best, history = outcome.dual, (*history, *outcome.history)
+        best, history = outcome.best_dual, (*history, *outcome.history)
         seconds = time.perf_counter() - started
         answer = points.best(
             problem,
-            points.strategies(problem, frame, outcome.primal.point, outcome.primal.view),
+            points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view),
             points.dual(frame, best.point, best.view),
             tol=limits.tol,
             otherwise=outcome.reason or Status.STALLED,
@@ -141,7 +141,7 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
         if answer.gap <= limits.tol or outcome.reason is not None:
             break
         # The judge may count the gap relative to less, or be less sure of the bound.
-        begin, reached = outcome.primal, history[-1].gap
+        begin, reached = outcome.best_primal, history[-1].gap
         aim = MARGIN * min(aim, reached * limits.tol / answer.gap)
         if not aim > 0:  # its own two sides meet up to rounding, or the judge can prove nothing: none is closer
             break
@@ -159,13 +159,13 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
         searching = limits.deadline.before(judging)
     within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
     outcome, drawn = search.search(problem, frame, within, rng, bound)
-    last = outcome.dual if few else outcome.primal
+    last = outcome.best_dual if few else outcome.best_primal
     dual = points.dual(frame, last.point, last.view)
     said = (_ending(outcome, time.perf_counter() - began), SEARCHED)
     pointed = time.perf_counter()
-    found = points.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
+    found = points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
     ending = ENDING * (time.perf_counter() - pointed)
-    if outcome.primal is not drawn and outcome.iterations <= search.STEPS:
+    if outcome.best_primal is not drawn and outcome.iterations <= search.STEPS:
         # So few steps may leave the patterns' weights behind those that they began with.
         found += points.strategies(problem, frame, drawn.point, drawn.view)
     if not few and (closed_form or outcome.reason is None):
@@ -173,7 +173,7 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     elif not few:
         dual = _improved(problem, found[0], dual, limits.deadline.before(ending))
         outcome = _resumed(problem, frame, outcome, dual, limits, rng)
-        found += points.strategies(problem, frame, outcome.primal.point, outcome.primal.view)
+        found += points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
     return points.best(
         problem,
         found,
@@ -212,7 +212,7 @@ def _resumed(
         return outcome
     bound = 0.0 if frame.adversary else float(dual.costs.sum())  # they are scaled so
     within = replace(limits, tol=MARGIN * limits.tol, max_iterations=steps, deadline=until, callback=None)
-    more = search.resume(problem, frame, outcome.primal, within, rng, bound)
+    more = search.resume(problem, frame, outcome.best_primal, within, rng, bound)
     return replace(more, iterations=outcome.iterations + more.iterations, history=(*outcome.history, *more.history))
 
 

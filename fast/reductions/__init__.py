@@ -13,7 +13,6 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import interior_point, loop
 from dualmech.fast.reductions import blocks, dense, stream
-from dualmech.geometry.base import Geometry
 from dualmech.geometry.orbits import check_orbits
 from dualmech.problems.base import share_of
 from dualmech.problems.fitness import FitnessForUse
@@ -42,7 +41,7 @@ def solve_product(
         if factor in known:
             continue
         own = replace(limits, tol=share_of(problem, limits.tol))
-        known[factor] = solver(factor.geometry, factor, own, method=method)
+        known[factor] = solver(factor, own, method=method)
     answers = [known[factor] for factor in factors]
     answer = combine_factors(problem, answers, type(answers[0].dual), limits.tol)
     return retold(answer, seconds=time.perf_counter() - began)
@@ -65,12 +64,12 @@ def solve_split(problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, 
     def solve_levels(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
         program = interior_point.WeightingProgram.of(costs, sensitivities.tocsr(), 1)
         outcome = interior_point.minimise(program, replace(limits, tol=min(MARGIN * limits.tol, ALONE)), 1.0)
-        weights = np.maximum(outcome.dual.dual, 0.0)
-        return outcome.primal.answer * program.units, weights / weights.sum(), outcome.iterations
+        weights = np.maximum(outcome.best_dual.dual, 0.0)
+        return outcome.best_primal.answer * program.units, weights / weights.sum(), outcome.iterations
 
     alone = replace(limits, tol=ALONE)
     point, dual, steps = best_split(
-        problem, limits.tol, lambda own: dense.solve(own, alone), solve_levels, lambda: limits.deadline.passed
+        problem, limits.tol, lambda own: dense.ascend_dense(own, alone), solve_levels, lambda: limits.deadline.passed
     )
     return judged_solution(
         problem,
@@ -85,30 +84,31 @@ def solve_split(problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, 
     )
 
 
-def solve(geometry: Geometry, problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
-    """Solve fitness for use or total variance on a geometry to a proven gap.
+def solve_on_geometry(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
+    """Solve fitness for use or total variance on its geometry to a proven gap.
 
     Raises `InvalidInputError` for an option that the geometry has no use for.
     """
+    geometry = problem.geometry
     given = {name: value for name, value in options.items() if value is not None or name == "method"}
     check_orbits(geometry, given.get("orbits"))
     if geometry.name == "stream" and "orbits" in given:
-        return dense.solve(problem.on_matrix(), limits, **given)
+        return dense.ascend_dense(problem.on_matrix(), limits, **given)
     if "start" in given and "start" not in OPTIONS[geometry.name]:
         raise InvalidInputError(f"start is not for geometry {geometry.name!r}, whose solver begins anew")
     return SOLVERS[geometry.name](problem, limits, **given)
 
 
 def _product(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
-    return solve_product(problem, limits, solve, **options)
+    return solve_product(problem, limits, solve_on_geometry, **options)
 
 
 SOLVERS = {
-    "dense": dense.solve,
-    "blocks": blocks.solve,
+    "dense": dense.ascend_dense,
+    "blocks": blocks.ascend_blocks,
     "product": _product,
     "split": solve_split,
-    "stream": stream.solve,
+    "stream": stream.ascend_stream,
 }
 
 OPTIONS = {

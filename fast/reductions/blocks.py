@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ import scipy.sparse as sp
 
 from dualmech import validate
 from dualmech.fast.engine import ascent, interior_point, loop
-from dualmech.fast.engine.fidelity import FidelityProgram
+from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, Part
 from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, Block, with_still
@@ -183,31 +182,25 @@ class BlockReduction:
         return first, last
 
 
-def solve(
+def ascend_blocks(
     problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Ascend the dual of a problem on blocks; where all have one coordinate, weigh them as queries."""
     validate.choice(ascent.METHODS, method=method)
-    task = _variance_task if isinstance(problem, TotalVariance) else _fitness_task
+    ascend = partial(ascent.ascend, _reduced_variance if isinstance(problem, TotalVariance) else _reduced_fitness)
     blocks = problem.geometry
     several = blocks.neighbours is not None and blocks.neighbours.several_cells
     if several and method == "auto" and start is None and blocks.reach.shape[0] >= MANY:
-        return retold(solve_binding(problem, partial(_ascend, task), limits), solver="fast:auto")
+        return retold(solve_binding(problem, ascend, limits), solver="fast:auto")
     if isinstance(problem, TotalVariance):
-        return _ascend(task, problem, limits, method=method, start=start)
+        return ascend(problem, limits, method=method, start=start)
     alike = not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and blocks.reach.nnz == len(blocks.keys)
     if method != "fixed_point" and alike and start is None:
         return retold(_by_query_weighting(problem, limits), solver=f"fast:{method}")
-    return _ascend(task, problem, limits, method=method, start=start)
+    return ascend(problem, limits, method=method, start=start)
 
 
-def _ascend(
-    task: Callable[..., ascent.Task], problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any
-) -> Solution:
-    return ascent.solve(problem, task, limits, **options)
-
-
-def _fitness_task(problem: FitnessForUse) -> ascent.Task:
+def _reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem:
     targets = problem.targets[problem.geometry.tables]
     reduction = BlockReduction.of(problem.geometry, 1 / np.sqrt(targets))
 
@@ -223,10 +216,10 @@ def _fitness_task(problem: FitnessForUse) -> ascent.Task:
         own = (known.query_weights * targets)[reduction.queries]
         return np.concatenate([known.neighbour_weights[reduction.cells], own])
 
-    return ascent.Task(problem, reduction, dual, gather)
+    return ascent.ReducedProblem(problem, reduction, dual, gather)
 
 
-def _variance_task(problem: TotalVariance) -> ascent.Task:
+def _reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem:
     roots = np.sqrt(problem.geometry.orbit_weights(problem.weights))
     reduction = BlockReduction.of(problem.geometry, roots, fixed=True)
 
@@ -235,7 +228,7 @@ def _variance_task(problem: TotalVariance) -> ascent.Task:
             return None
         return np.asarray(known.neighbour_weights[reduction.cells])
 
-    return ascent.Task(problem, reduction, lambda weights: VarianceDual(reduction.spread(weights)[0]), gather)
+    return ascent.ReducedProblem(problem, reduction, lambda weights: VarianceDual(reduction.spread(weights)[0]), gather)
 
 
 def _moved_rows(block: Block, moved: Array | None) -> Index:
@@ -255,7 +248,7 @@ def _part(
         rows = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
     kept = np.flatnonzero(np.any(steps, axis=0))
     whole = block.steps is block.moves and len(steps) == steps.shape[1]
-    program = FidelityProgram(rows, None if whole else np.ascontiguousarray(steps[:, kept]), fixed=fixed)
+    program = DenseDual(rows, None if whole else np.ascontiguousarray(steps[:, kept]), fixed=fixed)
     groups = [numbers[0][block.orbits[kept]], *([] if fixed else [numbers[1][block.rows[seen]]])]
     joined = np.concatenate(groups)
     return Part(program, joined, np.ones(len(joined)))
@@ -291,7 +284,7 @@ def _by_query_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution
         )
         outcome = interior_point.minimise(program, limits, MARGIN)
     weights = np.zeros(len(targets))
-    weights[asked] = outcome.dual.dual / targets[asked] / outcome.dual.dual.sum()
-    primal, dual = problem.feasible(BlockPoint(outcome.primal.answer * program.units)), np.ones(1)
+    weights[asked] = outcome.best_dual.dual / targets[asked] / outcome.best_dual.dual.sum()
+    primal, dual = problem.feasible(BlockPoint(outcome.best_primal.answer * program.units)), np.ones(1)
     seconds = time.perf_counter() - began
     return outcome.solution(problem, primal, FitnessDual(dual, weights), limits, seconds=seconds)

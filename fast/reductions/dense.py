@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from dualmech import linalg
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, loop
-from dualmech.fast.engine.fidelity import FidelityProgram
+from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.orbits import OrbitProgram, Part
 from dualmech.fast.engine.spectrum import Steps
 from dualmech.geometry.attribute_symmetry import with_positive_lead
@@ -73,7 +73,7 @@ class WithoutCopies:
     """A reduction with one neighbour and one query of each kind."""
 
     whole: Any
-    program: FidelityProgram
+    program: DenseDual
     neighbours: Kinds
     queries: Kinds
     lift: Array | None  # (k, k) takes a covariance on the kinds of cells to the problem's basis; None: as the whole's
@@ -99,57 +99,57 @@ class WithoutCopies:
         return np.concatenate([self.neighbours.gather(weights[:count]), last])
 
 
-def without_copies(task: ascent.Task, geometry: Dense) -> ascent.Task:
-    """Return the task with one neighbour and one query of each kind, on its own cells where most are independent."""
-    whole, program = task.reduction, task.reduction.program
+def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.ReducedProblem:
+    """Return the problem with one neighbour and one query of each kind, on its own cells where most are independent."""
+    whole, program = reduced.reduction, reduced.reduction.program
     written = np.asarray(geometry.workload.dense()[whole.queries])
     queries = Kinds.distinct(len(whole.queries))
     if not program.fixed:
         queries = Kinds.of(written, np.linalg.norm(program.queries, axis=1))
     if geometry.neighbours is not None:
         if len(queries.longest) == len(whole.queries):
-            return task
+            return reduced
         found = _program(program.queries[queries.longest], program.moves, program.fixed)
-        return _tied(task, WithoutCopies(whole, found, Kinds.distinct(len(whole.neighbours)), queries, None))
+        return _tied(reduced, WithoutCopies(whole, found, Kinds.distinct(len(whole.neighbours)), queries, None))
     columns = np.ascontiguousarray(written[:, whole.neighbours].T)
     neighbours = Kinds.of(columns, np.linalg.norm(columns, axis=1))
     all_kept = len(queries.longest) + len(neighbours.longest) == len(written) + len(columns)
     if all_kept and program.moves is None:
-        return task
+        return reduced
     cells = _on_cells(geometry.basis[:, whole.neighbours[neighbours.longest]])
     if cells is None and all_kept:
-        return task
+        return reduced
     if cells is None:
         moves = None if program.moves is None else program.moves[:, neighbours.longest]
         rows = program.queries if program.fixed else program.queries[queries.longest]
-        return _tied(task, WithoutCopies(whole, _program(rows, moves, program.fixed), neighbours, queries, None))
+        return _tied(reduced, WithoutCopies(whole, _program(rows, moves, program.fixed), neighbours, queries, None))
     own, within = cells
     lift = _onto_basis(geometry.basis[:, whole.neighbours], columns, neighbours, within)
     if program.fixed:
         # The triangle in place of the queries, seen from the cells.
         rows = program.queries @ _written(program)[:, neighbours.longest[own]]
     else:
-        targets = task.problem.targets[whole.queries][queries.longest]
+        targets = reduced.problem.targets[whole.queries][queries.longest]
         rows = columns[neighbours.longest[own]][:, queries.longest].T / np.sqrt(targets)[:, None]
     moves = None if len(own) == len(neighbours.longest) else within
     found = _program(np.ascontiguousarray(rows), moves, program.fixed, own)
-    return _tied(task, WithoutCopies(whole, found, neighbours, queries, lift))
+    return _tied(reduced, WithoutCopies(whole, found, neighbours, queries, lift))
 
 
-def _tied(task: ascent.Task, under: WithoutCopies) -> ascent.Task:
+def _tied(reduced: ascent.ReducedProblem, under: WithoutCopies) -> ascent.ReducedProblem:
     def gather(known: object) -> Array | None:
-        weights = task.gather(known)
+        weights = reduced.gather(known)
         return None if weights is None else under.gather(weights)
 
-    return replace(task, reduction=under, dual=lambda weights: task.dual(under.spread(weights)), gather=gather)
+    return replace(reduced, reduction=under, dual=lambda weights: reduced.dual(under.spread(weights)), gather=gather)
 
 
-def _program(rows: Array, moves: Matrix | None, fixed: bool, own: Index | None = None) -> FidelityProgram:
+def _program(rows: Array, moves: Matrix | None, fixed: bool, own: Index | None = None) -> DenseDual:
     steps = None if fixed else Steps.of(rows)
-    return FidelityProgram(rows, moves, fixed, steps=steps, own=None if moves is None else own)
+    return DenseDual(rows, moves, fixed, steps=steps, own=None if moves is None else own)
 
 
-def _written(program: FidelityProgram) -> Array:
+def _written(program: DenseDual) -> Array:
     return np.eye(program.sizes[2]) if program.moves is None else to_dense(program.moves)
 
 
@@ -232,8 +232,8 @@ class OrbitReduction:
         return np.asarray(np.bincount(part.groups, weights, sum(self.program.sizes[:2])), dtype=np.float64)
 
 
-def by_orbit(task: ascent.Task, orbits: Orbits) -> ascent.Task:
-    reduction, program = task.reduction, task.reduction.program
+def by_orbit(reduced: ascent.ReducedProblem, orbits: Orbits) -> ascent.ReducedProblem:
+    reduction, program = reduced.reduction, reduced.reduction.program
     groups, first = _renumber(orbits.neighbours[reduction.neighbours])
     last = 0
     if not program.fixed:
@@ -244,10 +244,10 @@ def by_orbit(task: ascent.Task, orbits: Orbits) -> ascent.Task:
     under = OrbitReduction(reduction, whole)
 
     def gather(known: object) -> Array | None:
-        found = task.gather(known)
+        found = reduced.gather(known)
         return None if found is None else under.gather(found)
 
-    return replace(task, reduction=under, dual=lambda weights: task.dual(under.spread(weights)), gather=gather)
+    return replace(reduced, reduction=under, dual=lambda weights: reduced.dual(under.spread(weights)), gather=gather)
 
 
 def _renumber(labels: Index) -> tuple[Index, int]:
@@ -264,7 +264,7 @@ UNMOVED = 1e-13  # largest part of a basis row in the moved directions, relative
 class Reduction:
     """A problem without what constrains nothing, on a well-conditioned basis."""
 
-    program: FidelityProgram  # queries over √targets and moves, in the coordinates of the inner basis
+    program: DenseDual  # queries over √targets and moves, in the coordinates of the inner basis
     # neighbours, queries: which neighbours and queries the program kept: the others move nothing, or are never moved
     neighbours: npt.NDArray[np.intp]
     queries: npt.NDArray[np.intp]
@@ -285,7 +285,7 @@ class Reduction:
         kept_moves = np.flatnonzero(linalg.to_dense(abs(moves).max(axis=0)))
         scaled = queries[kept_queries] / np.sqrt(targets[kept_queries])[:, None]
         whole = linalg.is_identity(moves)
-        program = FidelityProgram(scaled, None if whole else moves[:, kept_moves], steps=Steps.of(scaled))
+        program = DenseDual(scaled, None if whole else moves[:, kept_moves], steps=Steps.of(scaled))
         return cls(program, kept_moves, kept_queries, lift, (moves.shape[1], len(queries)))
 
     @classmethod
@@ -299,7 +299,7 @@ class Reduction:
         # Long rows first: a factorisation by reflections then keeps the short ones accurate.
         order = np.argsort(-np.linalg.norm(queries, axis=1), kind="stable")
         triangle = scipy.linalg.qr(queries[order], mode="r", check_finite=False)[0][: queries.shape[1]]
-        return replace(apart, program=FidelityProgram(triangle, apart.program.moves, fixed=True))
+        return replace(apart, program=DenseDual(triangle, apart.program.moves, fixed=True))
 
     def covariance(self, inner: Array) -> Array:
         """Return the covariance on the problem's basis."""
@@ -323,7 +323,7 @@ class Reduction:
         return np.concatenate([first[self.neighbours], (last * targets)[self.queries]])
 
 
-def solve(
+def ascend_dense(
     problem: FitnessForUse | TotalVariance,
     limits: loop.Limits,
     *,
@@ -333,16 +333,16 @@ def solve(
 ) -> Solution:
     """Ascend the dual of a problem on a dense geometry; `orbits` ties its weights."""
 
-    def task(asked: FitnessForUse | TotalVariance) -> ascent.Task:
-        made = _variance_task(asked) if isinstance(asked, TotalVariance) else _fitness_task(asked)
+    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
+        whole = reduced_variance(problem) if isinstance(problem, TotalVariance) else reduced_fitness(problem)
         if orbits is not None:
-            return by_orbit(made, Orbits.of(asked, orbits))
-        return without_copies(made, asked.geometry)
+            return by_orbit(whole, Orbits.of(problem, orbits))
+        return without_copies(whole, problem.geometry)
 
-    return ascent.solve(problem, task, limits, method=method, start=start)
+    return ascent.ascend(reduce, problem, limits, method=method, start=start)
 
 
-def _fitness_task(problem: FitnessForUse) -> ascent.Task:
+def reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem:
     reduction = Reduction.of(problem.geometry, problem.targets)
 
     def gather(known: object) -> Array | None:
@@ -351,12 +351,12 @@ def _fitness_task(problem: FitnessForUse) -> ascent.Task:
         sizes = np.size(known.neighbour_weights), np.size(known.query_weights)
         return reduction.gather((*known,), problem.targets) if sizes == reduction.shape else None
 
-    return ascent.Task(
+    return ascent.ReducedProblem(
         problem, reduction, lambda weights: FitnessDual(*reduction.spread(weights, problem.targets)), gather
     )
 
 
-def _variance_task(problem: TotalVariance) -> ascent.Task:
+def reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem:
     reduction = Reduction.of_sum(problem.geometry, problem.asked_weights)
 
     def gather(known: object) -> Array | None:
@@ -364,7 +364,9 @@ def _variance_task(problem: TotalVariance) -> ascent.Task:
             return None
         return np.asarray(known.neighbour_weights[reduction.neighbours])
 
-    return ascent.Task(problem, reduction, lambda weights: VarianceDual(reduction.spread_neighbours(weights)), gather)
+    return ascent.ReducedProblem(
+        problem, reduction, lambda weights: VarianceDual(reduction.spread_neighbours(weights)), gather
+    )
 
 
 def _on_inner_basis(geometry: Dense) -> tuple[Array, Matrix, Array | None]:

@@ -132,12 +132,12 @@ class StreamSpectrum:
     """The dual function at weights on cells and, unless those of the queries are fixed, on sums.
 
     The function is not smoothed: the barrier that keeps weights from 0 keeps T from being singular.
-    `dualmech.fast.engine.newton.Evaluated` says what a solver reads here.
+    `dualmech.fast.engine.newton.Evaluation` says what a solver reads here.
     """
 
     program: StreamProgram
     weights: Array
-    fidelity: float
+    dual_value: float
     gains: Array
     decompositions: int = 1
     barrier: float = 0.0
@@ -157,7 +157,7 @@ class StreamSpectrum:
     @property
     def mean(self) -> Array:
         """The sum of the singular values (1,)."""
-        return np.array([self.fidelity])
+        return np.array([self.dual_value])
 
     @property
     def linear(self) -> Array:
@@ -166,13 +166,13 @@ class StreamSpectrum:
     @property
     def lower_bound(self) -> float:
         sums = self.weights[self.neighbours :]
-        return float(self.fidelity**2 / self.weights[: self.neighbours].sum() / (sums.sum() or 1.0))
+        return float(self.dual_value**2 / self.weights[: self.neighbours].sum() / (sums.sum() or 1.0))
 
     @property
     def objective(self) -> float:
         """What the noise that belongs to the weights achieves: both sides over their limits, multiplied."""
         dearest, worst = self.gains[: self.neighbours].max(), self.gains[self.neighbours :].max(initial=0.0)
-        return float(dearest * (worst if len(self.gains) > self.neighbours else self.fidelity))
+        return float(dearest * (worst if len(self.gains) > self.neighbours else self.dual_value))
 
     def gradient(self) -> Array:
         return self.gains
@@ -192,7 +192,7 @@ class StreamSpectrum:
         if not self.made:
             cells, sums = self.program.split(self.weights)
             matrix = Bidiagonal.of(cells, sums, self.program.decay)
-            gap = len(self.weights) * self.smoothing / self.fidelity  # on the central path
+            gap = len(self.weights) * self.smoothing / self.dual_value  # on the central path
             poles = stream.poles_of(matrix, cells, sums, self.program.decay, min(COARSE, gap))
             self.made.append(Curvature.of(matrix, poles))
         count = self.neighbours
@@ -202,7 +202,7 @@ class StreamSpectrum:
     def covariance(self) -> StreamPoint:
         return StreamPoint(*self.program.split(self.weights), 1.0)
 
-    def calmed(self, share: float) -> None:
+    def tightened(self, share: float) -> None:
         """Return nothing: noise that two weights a cell describe is limited everywhere."""
 
 
@@ -255,14 +255,14 @@ class StreamReduction:
         return found
 
 
-def solve(
+def ascend_stream(
     problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve fitness for use or total variance on running sums to a proven gap; see `dualmech.fast.solve`."""
 
-    def task(asked: FitnessForUse | TotalVariance) -> ascent.Task:
-        fixed, geometry = isinstance(asked, TotalVariance), asked.geometry
-        numbers = geometry.on_sums(getattr(asked, asked.numbers))
+    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
+        fixed, geometry = isinstance(problem, TotalVariance), problem.geometry
+        numbers = geometry.on_sums(getattr(problem, problem.numbers))
         program = StreamProgram(numbers, geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
         count = len(numbers)
 
@@ -278,6 +278,6 @@ def solve(
             parts = [cells, *([] if fixed else [sums * numbers])]
             return np.concatenate([each / each.sum() for each in parts])
 
-        return ascent.Task(asked, StreamReduction(program), dual, gather)
+        return ascent.ReducedProblem(problem, StreamReduction(program), dual, gather)
 
-    return ascent.solve(problem, task, limits, method=method, start=start)
+    return ascent.ascend(reduce, problem, limits, method=method, start=start)

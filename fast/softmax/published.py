@@ -333,7 +333,7 @@ class Ending:
     history: tuple[Progress, ...]
 
 
-def solve(
+def descend(
     problem: Posed, limits: Limits, *, method: str, options: SoftmaxOptions | None = None, start: Solution | None = None
 ) -> Solution:
     """Run SM-II, or gradient descent in its place (Table 3); see `dualmech.fast.solve`."""

@@ -22,7 +22,7 @@ from scipy.special import entr
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
-from dualmech.fast.engine.fidelity import decompose
+from dualmech.fast.engine.dual_function import decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.softmax import published
 from dualmech.fast.softmax.published import Objective, ObjectivePoint, conjugate_gradient, line_search
@@ -62,15 +62,10 @@ class Descent:
     point: ObjectivePoint  # F at the sharpness in use and X = I
     objective: float  # F at the sharpness that is asked
     lower_bound: float  # the bound that the soft max weights of `point` prove on it
-    decompositions: int = 0  # Newton steps so far: what a run is counted in
-
-    @property
-    def spectrum(self) -> Descent:
-        """The two sides of the gap, for the loop."""
-        return self
+    steps: int = 0  # Newton steps so far: what a run is counted in
 
 
-def solve(
+def solve_softmax(
     problem: SoftmaxFitness,
     limits: loop.Limits,
     *,
@@ -81,7 +76,7 @@ def solve(
     """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
     validate.choice((*METHODS, *published.METHODS), method=method)
     if method in published.METHODS:
-        return published.solve(problem, limits, method=method, options=options, start=start)
+        return published.descend(problem, limits, method=method, options=options, start=start)
     published.refuse_options(options, method)
     with np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
@@ -104,8 +99,8 @@ def _run(
     problem: SoftmaxFitness, reduction: Reduction, program: Objective, first: Descent, limits: loop.Limits
 ) -> Solution:
     outcome = loop.run(first, partial(_step, program), limits)
-    best = outcome.dual.point
-    primal = problem.feasible(reduction.covariance(outcome.primal.root @ outcome.primal.root.T))
+    best = outcome.best_dual.point
+    primal = problem.feasible(reduction.covariance(outcome.best_primal.root @ outcome.best_primal.root.T))
     return outcome.solution(problem, primal, SoftmaxDual(best.neighbour_shares, best.query_shares), limits)
 
 
@@ -193,7 +188,7 @@ def _step(program: Objective, state: Descent) -> Descent:
     if found is not None:
         moved = rotation @ found.covariance @ rotation.T
         root = root @ scipy.linalg.cholesky((moved + moved.T) / 2, lower=True, check_finite=False)
-    return _descent_at(program, root, cap, state.decompositions + 1)
+    return _descent_at(program, root, cap, state.steps + 1)
 
 
 def _diagonalise(point: ObjectivePoint) -> tuple[Array, ObjectivePoint, Array, float]:

@@ -28,7 +28,7 @@ MOMENTS = {
         "from dualmech.fast.engine import ascent, newton\n"
         "def interrupted(*arguments):\n"
         "    signal.raise_signal(signal.SIGINT)\n"
-        "newton.step = ascent.step = interrupted\n"
+        "newton.step = ascent.fixed_point_step = interrupted\n"
     ),
     "writing": (
         "import numpy as np\n"
@@ -40,7 +40,7 @@ MOMENTS = {
         "from dualmech.fast.engine import ascent, newton\n"
         "def interrupted(*arguments):\n"
         "    raise KeyboardInterrupt\n"
-        "newton.step = ascent.step = interrupted\n"
+        "newton.step = ascent.fixed_point_step = interrupted\n"
     ),
 }
 

@@ -12,7 +12,7 @@ from nasty import GENTLE, HARSH, parts
 import dualmech as dm
 from dualmech import fast
 from dualmech.fast.engine import ascent
-from dualmech.fast.engine.fidelity import decompose
+from dualmech.fast.engine.dual_function import decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.validate import Array
 
@@ -128,8 +128,8 @@ class TestFixedPoint:
         weights = np.append(np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries))
         state = ascent.FixedPointState(decompose(program, weights))
         for _ in range(40):
-            following = ascent.step(program, state)
-            assert following.spectrum.lower_bound >= state.spectrum.lower_bound * (1 - 1e-12)
+            following = ascent.fixed_point_step(program, state)
+            assert following.point.lower_bound >= state.point.lower_bound * (1 - 1e-12)
             state = following
 
 

@@ -13,7 +13,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.fast.engine import orbits
 from dualmech.fast.engine import spectrum as engine
-from dualmech.fast.engine.fidelity import FidelityProgram
+from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, OrbitSpectrum, Part
 from dualmech.linalg import to_dense
 from dualmech.validate import Array
@@ -38,7 +38,7 @@ def part(seed: int, queries: int, rank: int, groups: list[int], shares: bool = F
     """A program of as many neighbours as there are groups, less the queries."""
     neighbours = len(groups) - (0 if fixed else queries)
     moves = None if neighbours == rank else draws(seed).standard_normal((rank, neighbours))
-    program = FidelityProgram(draws(seed + 1).standard_normal((queries, rank)), moves, fixed=fixed)
+    program = DenseDual(draws(seed + 1).standard_normal((queries, rank)), moves, fixed=fixed)
     numbers: Groups = np.array(groups)
     each = 1 / np.bincount(numbers)[numbers] if shares else np.ones(len(groups))
     return Part(program, numbers, each)
@@ -103,7 +103,7 @@ def test_gradient_and_values_against_differences(program: OrbitProgram, smoothin
     steps = h * np.eye(len(weights))
     ends = [[smoothed_value(program, weights + sign * step, smoothing) for step in steps] for sign in (1, -1)]
     np.testing.assert_allclose(spectrum.gradient(), (np.array(ends[0]) - ends[1]) / (2 * h), rtol=1e-6)
-    assert spectrum.fidelity == pytest.approx(singular_values(program, weights).sum(), rel=1e-10)
+    assert spectrum.dual_value == pytest.approx(singular_values(program, weights).sum(), rel=1e-10)
     if smoothing:
         later, sooner = (at(program, weights, smoothing * (1 + sign * 1e-5)).gradient() for sign in (1, -1))
         expected = (later - sooner) / (2e-5 * smoothing)
@@ -149,11 +149,11 @@ def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float, monkeypatch:
     parts = []
     for moved, seen in zip(reach, squares, strict=True):
         first, last = np.flatnonzero(moved), np.flatnonzero(seen)
-        own = FidelityProgram(np.sqrt(seen[last])[:, None], np.sqrt(moved[first])[None, :])
+        own = DenseDual(np.sqrt(seen[last])[:, None], np.sqrt(moved[first])[None, :])
         parts.append(Part(own, np.concatenate([first, 3 + last]), np.ones(len(first) + len(last))))
     weights = weights_for(program)
     one, two = (at(each, weights, smoothing) for each in (program, OrbitProgram(tuple(parts), None, 3, 4)))
-    for name in ("values", "gains", "fidelity", "lower_bound", "objective"):
+    for name in ("values", "gains", "dual_value", "lower_bound", "objective"):
         np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-10)
     for name in ("gradient", "gradient_slope"):
         np.testing.assert_allclose(getattr(one, name)(), getattr(two, name)(), rtol=1e-9, atol=1e-12)

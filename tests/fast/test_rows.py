@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 from dualmech.fast.engine import newton, spectrum
-from dualmech.fast.engine.fidelity import DiagonalHalf, Half, NearlyDiagonalHalf, TriangularHalf
+from dualmech.fast.engine.dual_function import DiagonalHalf, Half, NearlyDiagonalHalf, TriangularHalf
 from dualmech.fast.engine.spectrum import DenseRows, SteppedRows, Steps
 from dualmech.validate import Array
 

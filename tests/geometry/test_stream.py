@@ -131,14 +131,14 @@ class TestCurvature:
         change, step = np.random.default_rng(6).normal(size=len(here.weights)), 1e-4
         ahead, behind = (here.program.at(here.weights * np.exp(sign * step * change)) for sign in (1, -1))
         slope = (ahead.weights * ahead.gains - behind.weights * behind.gains) / (2 * step)
-        fine = here.smoothed(1e-13 * here.fidelity)
+        fine = here.smoothed(1e-13 * here.dual_value)
         expected = here.weights * here.gains * change - slope
         np.testing.assert_allclose(fine.curvature_product(change), expected, atol=1e-6 * np.abs(expected).max())
 
     def test_it_is_symmetric_and_nowhere_negative(self, decay: float, fixed: bool) -> None:
         here = self.spectrum(decay, fixed)
         for smoothing, enough in ((np.inf, COARSE), (1e-12, 1e-9)):
-            rough = here.smoothed(smoothing * here.fidelity)
+            rough = here.smoothed(smoothing * here.dual_value)
             matrix = np.stack([rough.curvature_product(each) for each in np.eye(len(here.weights))])
             np.testing.assert_allclose(matrix, matrix.T, atol=1e-12 * np.abs(matrix).max())
             assert np.linalg.eigvalsh(matrix)[0] >= -8 * enough * np.abs(matrix).max()

@@ -15,7 +15,7 @@ from dualmech import fast, reference
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine import orbits
 from dualmech.fast.engine import spectrum as engine
-from dualmech.fast.reductions.dense import _fitness_task, by_orbit
+from dualmech.fast.reductions.dense import by_orbit, reduced_fitness
 from dualmech.geometry.orbits import averages
 
 
@@ -233,8 +233,8 @@ class TestTiedHessian:
     ) -> None:
         monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
         problem = dm.FitnessForUse(dm.workloads.all_range(4), 1.0)
-        task = by_orbit(_fitness_task(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
-        program = task.reduction.program
+        reduced = by_orbit(reduced_fitness(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
+        program = reduced.reduction.program
         weights = np.random.default_rng(1).uniform(0.1, 1, sum(program.sizes[:2]))
         spectrum = program.at(weights).smoothed(smoothing)
         chosen = np.arange(len(weights))

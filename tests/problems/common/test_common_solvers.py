@@ -295,10 +295,10 @@ class TestLaws:
         state = common.start(program)
         for _ in range(4):
             later = common.step(program, state)
-            assert later.spectrum.lower_bound >= state.spectrum.lower_bound * (1 - 1e-13)
-            judged = problem.certify(problem.feasible(later.spectrum.covariance), later.weights)
-            assert judged.lower_bound == pytest.approx(later.spectrum.lower_bound, rel=1e-9)
-            assert judged.objective == pytest.approx(later.spectrum.objective, rel=1e-9)
+            assert later.point.lower_bound >= state.point.lower_bound * (1 - 1e-13)
+            judged = problem.certify(problem.feasible(later.point.covariance), later.weights)
+            assert judged.lower_bound == pytest.approx(later.point.lower_bound, rel=1e-9)
+            assert judged.objective == pytest.approx(later.point.objective, rel=1e-9)
             state = later
 
 

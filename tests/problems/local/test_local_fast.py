@@ -382,7 +382,7 @@ class TestAnswers:
         frame = points.Frame.of(problem.root, 1.0, problem.prior, False)
         limits = loop.Limits.validated(1e-8, 1000, None, None)
         outcome = columns.generate(frame, limits)
-        best = outcome.primal
+        best = outcome.best_primal
         few, fewer, every = points.strategies(problem, frame, best.point, best.view)
         assert len(few.strategy) < len(every.strategy) == len(best.point.sets) and len(fewer.strategy) <= 36
 

@@ -75,7 +75,7 @@ class TestWeighing:
         frame = Frame.of(rng.standard_normal((size, size)), epsilon, prior, adversary=False)
         point, before = points.start(frame, local.all_sets(size)), np.inf
         for _ in range(6):
-            point, view, count = search.solve(frame, point, 0.0, 1)
+            point, view, count = search.reweigh(frame, point, 0.0, 1)
             assert count == 1 and view.objective <= before * (1 + 1e-9)
             np.testing.assert_allclose(point.weights @ view.rows, 1, rtol=1e-5)
             before = view.objective
@@ -83,7 +83,7 @@ class TestWeighing:
     def test_ends_at_the_optimum(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0)
         frame = Frame.of(problem.root, 1.0, problem.prior, adversary=False)
-        _, view, count = search.solve(frame, points.start(frame, local.all_sets(6)), 1e-9, 3000)
+        _, view, count = search.reweigh(frame, points.start(frame, local.all_sets(6)), 1e-9, 3000)
         assert count < 3000
         assert view.objective * frame.unit**2 == pytest.approx(fast.solve(problem).objective, rel=1e-4)
 

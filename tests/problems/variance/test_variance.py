@@ -14,7 +14,7 @@ from nasty import DEFICIENT, GENTLE, PREFIX, TALL, Nasty, parts
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.fast.engine import spectrum as engine
-from dualmech.fast.engine.fidelity import FidelityProgram, decompose
+from dualmech.fast.engine.dual_function import DenseDual, decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.reference.variance import STATEMENTS
 from dualmech.validate import Array
@@ -230,7 +230,7 @@ class TestFast:
     def test_derivatives_of_the_dual_function_where_queries_are_fixed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
         moves = normal(3, 6, seed=1)
-        program = FidelityProgram(normal(3, 3), moves, fixed=True)
+        program = DenseDual(normal(3, 3), moves, fixed=True)
         assert program.sizes == (6, 0, 3)
         weights, h = np.random.default_rng(2).uniform(0.2, 1, 6), 1e-5
 
@@ -238,9 +238,9 @@ class TestFast:
             return decompose(program, at).gradient()
 
         matrix = program.queries @ moves * np.sqrt(weights)
-        assert decompose(program, weights).fidelity == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
+        assert decompose(program, weights).dual_value == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
         steps = h * np.eye(6)
-        values = [decompose(program, weights + s).fidelity - decompose(program, weights - s).fidelity for s in steps]
+        values = [decompose(program, weights + s).dual_value - decompose(program, weights - s).dual_value for s in steps]
         np.testing.assert_allclose(gradient(weights), np.array(values) / h, rtol=1e-6)
         slopes = np.array([(gradient(weights + s) - gradient(weights - s)) / (2 * h) for s in steps])
         expected = np.tril(-weights * slopes * weights[:, None])

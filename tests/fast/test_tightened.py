@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.engine.fidelity import FidelityProgram
+from dualmech.fast.engine.dual_function import DenseDual
 
 FAR_TARGETS = 10.0 ** np.array([1.8, 2, -2.5, 1.4, 3, 2, 3.8, -3.8])
 ALMOST = [[1.0, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1], [1, 0, 1, 0], [1.0002, -1e-4, -7e-5, 3e-5]]
@@ -56,9 +56,9 @@ def test_noise_is_less_and_costs_a_share_more_at_most(seed: int, rank: int, quer
     rng = np.random.default_rng(seed)
     moves = rng.standard_normal((rank, rank + 2)) * 10.0 ** rng.uniform(-2, 2, (rank, 1))
     asked = rng.standard_normal((max(queries, rank), rank)) * 10.0 ** rng.uniform(-3, 3, rank)
-    spectrum = FidelityProgram(asked, moves).at(rng.uniform(0.1, 1, rank + 2 + len(asked)))
-    noise, calmed = spectrum.covariance(), spectrum.calmed(share)
-    costs, higher = (np.einsum("ki,ki->i", moves, np.linalg.solve(each, moves)) for each in (noise, calmed))
+    spectrum = DenseDual(asked, moves).at(rng.uniform(0.1, 1, rank + 2 + len(asked)))
+    noise, tightened = spectrum.covariance(), spectrum.tightened(share)
+    costs, higher = (np.einsum("ki,ki->i", moves, np.linalg.solve(each, moves)) for each in (noise, tightened))
     assert np.all(higher <= costs + share * costs.max() * (1 + 1e-6)) and np.all(higher >= costs * (1 - 1e-6))
     scale = np.sqrt(np.diagonal(noise))
-    assert np.linalg.eigvalsh((noise - calmed) / np.outer(scale, scale)).min() > -1e-8
+    assert np.linalg.eigvalsh((noise - tightened) / np.outer(scale, scale)).min() > -1e-8

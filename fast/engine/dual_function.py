@@ -160,7 +160,7 @@ GRADED = 1e-6  # ratio of singular values below which squaring them in a Gram ma
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FidelityProgram:
+class DenseDual:
     """The reduced data of one problem: V (m, k), and D (k, s), dense, sparse, or None for the identity.
 
     Where `fixed`, the queries have no weights μ of their own to vary: ``Q = V' V``. `offsets` (s,) are costs
@@ -200,7 +200,7 @@ class FidelityProgram:
         return decompose(self, weights)
 
 
-def decompose(program: FidelityProgram, weights: Array) -> Spectrum:
+def decompose(program: DenseDual, weights: Array) -> Spectrum:
     """Evaluate the dual function at strictly positive weights, with the accuracy that they need.
 
     An eigendecomposition of the Gram matrix is quickest, but squares the singular values; where they spread
@@ -216,7 +216,7 @@ def decompose(program: FidelityProgram, weights: Array) -> Spectrum:
     return spectrum if program.offsets is None else replace(spectrum, offsets=program.offsets)
 
 
-def _by_gram(program: FidelityProgram, weights: Array) -> Spectrum | None:
+def _by_gram(program: DenseDual, weights: Array) -> Spectrum | None:
     neighbours, _, _ = program.sizes
     half = _half(program, np.sqrt(weights[:neighbours]))
     if half is None:
@@ -234,7 +234,7 @@ def _by_gram(program: FidelityProgram, weights: Array) -> Spectrum | None:
     return _spectrum(weights, values, half.moved(vectors), last, root, half.log_volume)
 
 
-def _half(program: FidelityProgram, scale: Array) -> Half | None:
+def _half(program: DenseDual, scale: Array) -> Half | None:
     """Return a square root of P, whichever is least work; None where P is singular."""
     if program.moves is None:
         return DiagonalHalf(scale)
@@ -250,7 +250,7 @@ def _half(program: FidelityProgram, scale: Array) -> Half | None:
     return TriangularHalf(lower, moves)
 
 
-def _second_moment(program: FidelityProgram, weights: Array) -> Array:
+def _second_moment(program: DenseDual, weights: Array) -> Array:
     """Return Q (k, k)."""
     if program.second is not None:
         return program.second
@@ -264,7 +264,7 @@ def _second_moment(program: FidelityProgram, weights: Array) -> Array:
     return np.asarray(half.T @ half)
 
 
-def _by_factors(program: FidelityProgram, weights: Array) -> Spectrum:
+def _by_factors(program: DenseDual, weights: Array) -> Spectrum:
     neighbours, _, _ = program.sizes
     scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
     weighted = program.queries if program.fixed else spread * program.queries

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech.fast.engine import spectrum as engine
-from dualmech.fast.engine.fidelity import FidelityProgram, decompose
+from dualmech.fast.engine.dual_function import DenseDual, decompose
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.linalg import to_dense
@@ -24,34 +24,34 @@ def draws(seed: int) -> np.random.Generator:
 
 
 PROGRAMS = {
-    "identity": FidelityProgram(draws(0).standard_normal((7, 4)), None),
-    "wide": FidelityProgram(draws(1).standard_normal((4, 4)), draws(2).standard_normal((4, 9))),
-    "sparse": FidelityProgram(
+    "identity": DenseDual(draws(0).standard_normal((7, 4)), None),
+    "wide": DenseDual(draws(1).standard_normal((4, 4)), draws(2).standard_normal((4, 9))),
+    "sparse": DenseDual(
         draws(3).standard_normal((6, 3)), sp.csc_array(np.hstack([np.eye(3), draws(4).standard_normal((3, 2))]))
     ),
-    "one": FidelityProgram(np.array([[2.0]]), None),
+    "one": DenseDual(np.array([[2.0]]), None),
 }
 programs = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 smoothings = pytest.mark.parametrize("smoothing", [0.0, 1e-3, 0.3, 10.0])
 
 
-def weights_for(program: FidelityProgram, seed: int = 5) -> Array:
+def weights_for(program: DenseDual, seed: int = 5) -> Array:
     neighbours, queries, _ = program.sizes
     return draws(seed).uniform(0.2, 1, neighbours + queries)
 
 
-def dense_moves(program: FidelityProgram) -> Array:
+def dense_moves(program: DenseDual) -> Array:
     return np.eye(program.sizes[2]) if program.moves is None else to_dense(program.moves)
 
 
-def squares(program: FidelityProgram, weights: Array) -> tuple[Array, Array]:
+def squares(program: DenseDual, weights: Array) -> tuple[Array, Array]:
     """Return P and Q."""
     neighbours, moves = program.sizes[0], dense_moves(program)
     first = moves * weights[:neighbours] @ moves.T
     return first, program.queries.T * weights[neighbours:] @ program.queries
 
 
-def smoothed_value(program: FidelityProgram, weights: Array, smoothing: float) -> float:
+def smoothed_value(program: DenseDual, weights: Array, smoothing: float) -> float:
     """Return G: with ``s²`` the eigenvalues of P Q and ``n² + τ n = s²``, it is ``Σ 2 n + τ log(τ n)``."""
     first, last = squares(program, weights)
     values = np.sqrt(np.linalg.eigvals(first @ last).real)
@@ -61,23 +61,23 @@ def smoothed_value(program: FidelityProgram, weights: Array, smoothing: float) -
     return float(np.sum(2 * mean + smoothing * np.log(smoothing * mean)))
 
 
-def at(program: FidelityProgram, weights: Array, smoothing: float) -> Spectrum:
+def at(program: DenseDual, weights: Array, smoothing: float) -> Spectrum:
     spectrum = decompose(program, weights)
     return spectrum.smoothed(smoothing) if smoothing else spectrum
 
 
 @programs
-def test_fidelity_is_the_trace_norm(program: FidelityProgram) -> None:
+def test_the_dual_function_is_the_trace_norm(program: DenseDual) -> None:
     weights = weights_for(program)
     neighbours, moves = program.sizes[0], dense_moves(program)
     matrix = np.sqrt(weights[neighbours:, None]) * (program.queries @ moves) * np.sqrt(weights[:neighbours])
-    assert decompose(program, weights).fidelity == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
-    assert smoothed_value(program, weights, 0) == pytest.approx(2 * decompose(program, weights).fidelity, rel=1e-10)
+    assert decompose(program, weights).dual_value == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
+    assert smoothed_value(program, weights, 0) == pytest.approx(2 * decompose(program, weights).dual_value, rel=1e-10)
 
 
 @programs
 @smoothings
-def test_gradient_against_differences(program: FidelityProgram, smoothing: float) -> None:
+def test_gradient_against_differences(program: DenseDual, smoothing: float) -> None:
     weights, h = weights_for(program), 1e-6
     differences = [
         (smoothed_value(program, weights + h * e, smoothing) - smoothed_value(program, weights - h * e, smoothing))
@@ -89,9 +89,7 @@ def test_gradient_against_differences(program: FidelityProgram, smoothing: float
 
 @programs
 @smoothings
-def test_hessian_against_differences(
-    program: FidelityProgram, smoothing: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hessian_against_differences(program: DenseDual, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
     weights, h = weights_for(program), 1e-5
     spectrum = at(program, weights, smoothing)
@@ -113,7 +111,7 @@ def test_hessian_against_differences(
 
 @programs
 @pytest.mark.parametrize("smoothing", [1e-3, 0.3, 10.0])
-def test_smoothed_value_is_a_maximum_over_n(program: FidelityProgram, smoothing: float) -> None:
+def test_smoothed_value_is_a_maximum_over_n(program: DenseDual, smoothing: float) -> None:
     weights = weights_for(program)
     first, last = squares(program, weights)
     spectrum = at(program, weights, smoothing)
@@ -134,7 +132,7 @@ def test_smoothed_value_is_a_maximum_over_n(program: FidelityProgram, smoothing:
 
 @programs
 @smoothings
-def test_primal_point_has_the_gains(program: FidelityProgram, smoothing: float) -> None:
+def test_primal_point_has_the_gains(program: DenseDual, smoothing: float) -> None:
     weights = weights_for(program)
     moves, spectrum = dense_moves(program), at(program, weights, smoothing)
     covariance = spectrum.covariance()
@@ -180,14 +178,14 @@ def test_weights_that_differ_widely_lose_little_accuracy(spread: float) -> None:
     spectrum = decompose(program, weights)
     expected = np.sort(np.linalg.svd(matrix, compute_uv=False)[:4])
     np.testing.assert_allclose(spectrum.values, expected, rtol=3e-6, atol=1e-14)
-    assert spectrum.fidelity == pytest.approx(expected.sum(), rel=1e-11)
+    assert spectrum.dual_value == pytest.approx(expected.sum(), rel=1e-11)
     assert np.all(np.isfinite(spectrum.gains))
 
 
 @programs
 @smoothings
 def test_products_with_the_hessian_are_those_of_its_matrix(
-    program: FidelityProgram, smoothing: float, monkeypatch: pytest.MonkeyPatch
+    program: DenseDual, smoothing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-9)
     spectrum = at(program, weights_for(program), smoothing)
@@ -203,7 +201,7 @@ def test_formed_hessian_is_near_the_exact_one_in_every_direction(
 ) -> None:
     rng = draws(seed)
     queries = rng.standard_normal((rank + 3, rank)) * 10.0 ** rng.uniform(-spread / 2, spread / 2, rank)
-    spectrum = at(FidelityProgram(queries, None), rng.uniform(0.1, 1, 2 * rank + 3), smoothing)
+    spectrum = at(DenseDual(queries, None), rng.uniform(0.1, 1, 2 * rank + 3), smoothing)
     formed = symmetric(spectrum.curvature(np.arange(2 * rank + 3)))
     for change in rng.standard_normal((5, 2 * rank + 3)):
         exact = change @ spectrum.curvature_product(change)
