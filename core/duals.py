@@ -1,9 +1,9 @@
 """Dual weights, and points that are no matrix: what solvers return and judges take."""
 
-from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.blocks import BlockPoint
 from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.geometry.stream import StreamPoint
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.common import CommonDual
 from dualmech.problems.local.estimate import EstimateDual
 from dualmech.problems.local.projection import ProjectionDual

@@ -17,10 +17,9 @@ from dualmech import files, validate, watching
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, decimal_above, told_apart
 from dualmech.errors import DualmechError, InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
-from dualmech.geometry import base
-from dualmech.geometry.base import FitnessDual
+from dualmech.geometry.weights import FitnessDual
 from dualmech.immutable import frozen_copy
-from dualmech.problems.base import AnyProblem
+from dualmech.problems.base import AnyProblem, price_sentences
 from dualmech.progress import History, Progress, Status
 from dualmech.storage import codec
 from dualmech.validate import Array
@@ -322,7 +321,7 @@ class Solution(Displayed, Generic[Dual, Made]):
 
         A change by 1 % saves that much to first order, and never more.
         """
-        return base.sentences(self.problem, self.prices)
+        return price_sentences(self.problem, self.prices)
 
     @property
     def binding(self) -> npt.NDArray[np.intp]:

@@ -20,7 +20,7 @@ from dualmech.fast.reductions import OPTIONS
 from dualmech.fast.refinement import refine
 from dualmech.fast.softmax import smoothed
 from dualmech.fast.softmax.published import METHODS, SoftmaxOptions
-from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy

@@ -17,7 +17,7 @@ from dualmech.fast.engine.ascent import Ascent
 from dualmech.fast.engine.dual_function import DenseDual, decompose
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction
-from dualmech.geometry.base import FitnessDual
+from dualmech.geometry.weights import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, RefinementStage, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages

@@ -18,9 +18,9 @@ import scipy.sparse as sp
 
 from dualmech import linalg
 from dualmech.errors import BackendError
-from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance

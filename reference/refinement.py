@@ -12,7 +12,7 @@ from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError
-from dualmech.geometry.base import FitnessDual
+from dualmech.geometry.weights import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, RefinementStage, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages

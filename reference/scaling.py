@@ -11,7 +11,7 @@ import scipy.linalg
 
 from dualmech import linalg
 from dualmech.errors import BackendError
-from dualmech.geometry.base import FitnessDual
+from dualmech.geometry.weights import FitnessDual
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance

@@ -13,7 +13,7 @@ import cvxpy as cp
 import numpy as np
 
 from dualmech.errors import BackendError
-from dualmech.geometry.base import valid_weights
+from dualmech.geometry.weights import valid_weights
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.reference import attempts
 from dualmech.reference.attempts import label

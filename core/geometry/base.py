@@ -1,98 +1,22 @@
-"""What problems ask of a geometry: how noise is evaluated, what dual weights prove, and what both say in words."""
+"""What problems ask of a geometry: how noise is evaluated, and what dual weights prove."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import validate
-from dualmech.certificate import FEASIBLE
-from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
-from dualmech.immutable import freeze
-from dualmech.linalg import to_dense
+from dualmech.errors import GeometryError, InvalidInputError
+from dualmech.geometry.words import Ranked, ranked
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers
 from dualmech.workloads.base import MAX_NAMES, Workload
 
-WORST = 3  # most constraints of a kind that are named
-
-Ranked = list[tuple[Any, float]]
-"""Queries, tables or neighbours, the worst first, each with its ratio to its limit or with its cost."""
-
-Words = Callable[[Any], str]
-"""Says what one of these is called."""
-
-
-def ranked(values: Array) -> Ranked:
-    """Return the largest few of some values, each with its position."""
-    order = np.argsort(-values, kind="stable")[:WORST]
-    return [(int(index), float(values[index])) for index in order]
-
-
-def joined(parts: Iterable[Ranked]) -> Ranked:
-    """Return the worst of a product, whose values multiply: that of every factor."""
-    firsts = [each[0] for each in parts]
-    return [(tuple(index for index, _ in firsts), float(np.prod([value for _, value in firsts])))]
-
-
-def joined_words(words: Iterable[Words], index: Iterable[object]) -> str:
-    """Return what one of a product is called: what each factor calls its own."""
-    return " & ".join(each(own) for each, own in zip(words, index, strict=True))
-
-
-def variances_over(found: Ranked, words: Words, limit: str = "its target") -> tuple[str, ...]:
-    """Say which queries or tables have more than their targets."""
-    return tuple(f"{words(index)} has {_times(ratio, limit)}" for index, ratio in found if ratio > 1 + FEASIBLE)
-
-
-def costs_over(found: Ranked, limit: float, words: Words) -> tuple[str, ...]:
-    """Say which neighbours cost more than a limit."""
-    return tuple(
-        f"{words(index)} cost {_times(cost / limit, 'what is allowed')}"
-        for index, cost in found
-        if cost / limit > 1 + FEASIBLE
-    )
-
-
-def query_words(workload: Workload, index: int) -> str:
-    return f"query {workload.names[index]!r}"
-
-
-def cell_words(workload: Workload, index: int) -> str:
-    """Return what a cell is called: by its name, by the values of its attributes, or by its number."""
-    if workload.cell_names is not None:
-        return f"cell {workload.cell_names[index]!r}"
-    if workload.domain is None:
-        return f"cell {index}"
-    codes = np.unravel_index(index, workload.domain.shape)
-    values = (f"{name}={code}" for name, code in zip(workload.domain.names, codes, strict=True))
-    return f"cell {', '.join(values)}"
-
-
-def neighbour_words(workload: Workload, neighbours: Matrix | None, index: int) -> str:
-    """Return where neighbours differ; those that differ in more than two cells by their number."""
-    if neighbours is None:
-        return f"neighbours at {cell_words(workload, index)}"
-    column = to_dense(neighbours[:, [index]]).ravel()
-    places = np.flatnonzero(column)
-    if len(places) > 2:
-        return f"neighbours {index}"
-    return f"neighbours at {' and '.join(cell_words(workload, int(place)) for place in places)}"
-
-
-def _times(ratio: float, limit: str) -> str:
-    """Return how many times a limit something is, by percent where that is little more than it."""
-    return f"{ratio:.3g} times {limit}" if ratio >= 1.01 else f"{100 * (ratio - 1):.2g} % more than {limit}"
-
-
-T = TypeVar("T")
 Point = TypeVar("Point")
 Lambda = TypeVar("Lambda")  # dual weights λ on neighbours
 Mu = TypeVar("Mu")  # dual weights μ on queries
@@ -100,179 +24,6 @@ Numbers = TypeVar("Numbers")  # targets or weights, one per item
 NumbersIn = TypeVar("NumbersIn", contravariant=True)
 Index = npt.NDArray[np.intp]
 Judged = tuple[float, float]  # a number and an allowance for its rounding, relative
-
-MOST_PASSES = 10
-"""Times that noise is scaled to its limits: where it is ill-conditioned, rounding undoes a little of it.
-
-Each time after the first, a growing margin is left for that."""
-
-ON_NEIGHBOURS = "dual weights on neighbours", "pair of neighbours"
-ON_QUERIES = "dual weights on queries", "query"
-
-Weights: TypeAlias = Any
-"""Dual weights of one side: an array; of a product a tuple of them, where noise is split as `FitnessDual` says."""
-
-DUST = 1e-12
-"""Negative dual weights of up to this share of the largest are rounding."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FitnessDual:
-    """Weights that prove a lower bound: λ on neighbours and μ on queries, none negative.
-
-    Any such weights prove a bound, whatever their scale; solvers return them with ``Σ λ_i = 1`` and
-    ``Σ μ_j c_j = 1``. On a dense geometry they are arrays (s,) and (m,), on blocks one number an orbit, on a product
-    a tuple of such arrays, one per factor; where noise is split λ is one array per attribute, μ a `SplitWeights`.
-    """
-
-    neighbour_weights: Weights
-    query_weights: Weights
-
-    def __iter__(self) -> Iterator[Weights]:
-        return iter((self.neighbour_weights, self.query_weights))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class VarianceDual:
-    """Weights that prove a lower bound: λ on neighbours, none negative, in the form of `FitnessDual`.
-
-    Any such weights prove a bound, whatever their scale; solvers return them with ``Σ λ_i = 1``.
-    """
-
-    neighbour_weights: Weights
-
-
-class Forms(Protocol[NumbersIn]):
-    """Both sides of noise: what it costs pairs of neighbours, and what variances it gives queries."""
-
-    __slots__ = ()
-
-    @property
-    def cost(self) -> float:
-        """Squared privacy cost, the largest over all neighbours."""
-
-    @property
-    def cost_rounding(self) -> float:
-        """Allowance for the rounding of the cost, relative."""
-
-    def excess(self, targets: NumbersIn) -> Judged:
-        """Return the largest ratio of a variance to its target."""
-
-    def total(self, weights: NumbersIn) -> Judged:
-        """Return the weighted sum of the variances of all queries."""
-
-    def binding(self, slack: float) -> Index:
-        """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
-
-    def loose(self, targets: NumbersIn, slack: float) -> Index:
-        """Return the queries, or tables, below their targets by more than `slack`, relative."""
-
-    def worst_items(self, targets: NumbersIn) -> Ranked:
-        """Return the queries, or tables, of the largest variances over their targets, with these."""
-
-    def worst_neighbours(self) -> Ranked:
-        """Return the neighbours of the largest costs, with these."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EvaluatedForms(Forms[Array]):
-    """Both quadratic forms of a covariance, with allowances for their rounding, absolute."""
-
-    profile: Array  # profile, profile_rounding: (s,) cost ``(B u_i)' Σ⁻¹ (B u_i)`` of each pair of neighbours
-    variances: Array  # variances, variance_rounding: (m,) variance ``v_j Σ v_j'`` of each query
-    profile_rounding: Array
-    variance_rounding: Array
-
-    @property
-    def cost(self) -> float:
-        return float(self.profile.max())
-
-    @property
-    def cost_rounding(self) -> float:
-        return float((self.profile + self.profile_rounding).max() / self.cost - 1)
-
-    def limits(self, targets: Array) -> Array:
-        """Return the target of each variance."""
-        return targets
-
-    def bill(self, weights: Array) -> Array:
-        """Return what each variance counts in all."""
-        return weights
-
-    def ratios(self, targets: Array) -> Array:
-        """Return the variance of each item over its target."""
-        return self.variances / targets
-
-    def excess(self, targets: Array) -> Judged:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            limits = self.limits(targets)
-            ratios = self.variances / limits
-            higher = np.maximum(ratios, 0.0) + self.variance_rounding / limits
-            # Variances that cancellation left at 0 or below say nothing: the allowance is then all there is.
-            return float(ratios.max()), float(higher.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf)
-
-    def total(self, weights: Array) -> Judged:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            bill = self.bill(weights)
-            total = float(bill @ self.variances)
-            return total, float(bill @ self.variance_rounding / total)
-
-    def binding(self, slack: float) -> Index:
-        return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
-
-    def loose(self, targets: Array, slack: float) -> Index:
-        return np.flatnonzero(self.ratios(targets) < 1 - slack)
-
-    def worst_items(self, targets: Array) -> Ranked:
-        return ranked(self.ratios(targets))
-
-    def worst_neighbours(self) -> Ranked:
-        return ranked(self.profile)
-
-
-SET_UP = 4e7
-"""Operations that a solution takes however small it is, as measured; with them offers are counted."""
-
-
-def decompositions(rank: int, rows: int) -> float:
-    """Return about how many operations a solution takes on matrices of a rank, with so many queries and neighbours."""
-    return 180.0 * rank**3 + 16.0 * rows * rank**2
-
-
-DenseBuilder = Callable[[Workload, Array, Matrix | None], "Geometry"]
-"""Makes the dense geometry of a workload, its numbers, one per query, and a matrix of neighbours."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A workload, its numbers and its neighbours, for which a geometry is looked for."""
-
-    workload: Workload
-    given: object  # targets or weights
-    name: str  # what they are called
-    dense: DenseBuilder
-    neighbours: Relation | Matrix | None  # a matrix of differences for dense geometries alone
-    named: bool  # whether the geometry was asked for by its name
-    most: float = math.inf  # operations that the best geometry so far takes
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A geometry that holds what is asked: at about how many operations, and how to take it, with the items' numbers.
-
-    One that proves an interval only counts as what an exact answer may take before that is preferred.
-    """
-
-    operations: float
-    take: Callable[[], tuple[Geometry, Any]]
-
-
-def numbers_by_table(geometry: str, workload: Workload, tables: Any, given: object, name: str) -> Array:
-    """Return one positive number per table; refuse, by the geometry's name, such as differ within a table."""
-    found = numbers.of_tables(workload, tables, given, name)
-    if found is None:
-        raise GeometryError(f"geometry {geometry!r} takes {name} that are equal within a table")
-    return found
 
 
 @runtime_checkable
@@ -379,6 +130,105 @@ class TableGeometry(Geometry[Point, Lambda, Mu, Array], Protocol[Point, Lambda, 
         return f"table {names[index]!r}"
 
 
+# Noise as a geometry evaluates it.
+
+
+class Forms(Protocol[NumbersIn]):
+    """Both sides of noise: what it costs pairs of neighbours, and what variances it gives queries."""
+
+    __slots__ = ()
+
+    @property
+    def cost(self) -> float:
+        """Squared privacy cost, the largest over all neighbours."""
+
+    @property
+    def cost_rounding(self) -> float:
+        """Allowance for the rounding of the cost, relative."""
+
+    def excess(self, targets: NumbersIn) -> Judged:
+        """Return the largest ratio of a variance to its target."""
+
+    def total(self, weights: NumbersIn) -> Judged:
+        """Return the weighted sum of the variances of all queries."""
+
+    def binding(self, slack: float) -> Index:
+        """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
+
+    def loose(self, targets: NumbersIn, slack: float) -> Index:
+        """Return the queries, or tables, below their targets by more than `slack`, relative."""
+
+    def worst_items(self, targets: NumbersIn) -> Ranked:
+        """Return the queries, or tables, of the largest variances over their targets, with these."""
+
+    def worst_neighbours(self) -> Ranked:
+        """Return the neighbours of the largest costs, with these."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluatedForms(Forms[Array]):
+    """Both quadratic forms of a covariance, with allowances for their rounding, absolute."""
+
+    profile: Array  # profile, profile_rounding: (s,) cost ``(B u_i)' Σ⁻¹ (B u_i)`` of each pair of neighbours
+    variances: Array  # variances, variance_rounding: (m,) variance ``v_j Σ v_j'`` of each query
+    profile_rounding: Array
+    variance_rounding: Array
+
+    @property
+    def cost(self) -> float:
+        return float(self.profile.max())
+
+    @property
+    def cost_rounding(self) -> float:
+        return float((self.profile + self.profile_rounding).max() / self.cost - 1)
+
+    def limits(self, targets: Array) -> Array:
+        """Return the target of each variance."""
+        return targets
+
+    def bill(self, weights: Array) -> Array:
+        """Return what each variance counts in all."""
+        return weights
+
+    def ratios(self, targets: Array) -> Array:
+        """Return the variance of each item over its target."""
+        return self.variances / targets
+
+    def excess(self, targets: Array) -> Judged:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            limits = self.limits(targets)
+            ratios = self.variances / limits
+            higher = np.maximum(ratios, 0.0) + self.variance_rounding / limits
+            # Variances that cancellation left at 0 or below say nothing: the allowance is then all there is.
+            return float(ratios.max()), float(higher.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf)
+
+    def total(self, weights: Array) -> Judged:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            bill = self.bill(weights)
+            total = float(bill @ self.variances)
+            return total, float(bill @ self.variance_rounding / total)
+
+    def binding(self, slack: float) -> Index:
+        return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
+
+    def loose(self, targets: Array, slack: float) -> Index:
+        return np.flatnonzero(self.ratios(targets) < 1 - slack)
+
+    def worst_items(self, targets: Array) -> Ranked:
+        return ranked(self.ratios(targets))
+
+    def worst_neighbours(self) -> Ranked:
+        return ranked(self.profile)
+
+
+T = TypeVar("T")
+
+MOST_PASSES = 10
+"""Times that noise is scaled to its limits: where it is ill-conditioned, rounding undoes a little of it.
+
+Each time after the first, a growing margin is left for that."""
+
+
 def scale_to_limit(
     noise: T, excess: Callable[[T], float], power: int, divided: Callable[[T, float], T], slack: float
 ) -> T:
@@ -393,96 +243,49 @@ def scale_to_limit(
     return noise
 
 
-def given_weights(dual: Any, queries: bool) -> tuple[Weights, Weights]:
-    """Return what was given as weights on neighbours and, if asked for, on queries; anything but a pair is refused."""
-    if not queries:
-        return getattr(dual, "neighbour_weights", dual), None
-    try:
-        neighbours, asked = dual
-    except (TypeError, ValueError) as error:
-        given = type(dual).__name__
-        raise InputTypeError(
-            f"dual must be a FitnessDual of dualmech or a pair of weights as its, got {given}"
-        ) from error
-    return neighbours, asked
+# How a geometry is found: each says at how many operations it would hold a workload.
 
 
-def read_weights(count: int, given: object, name: str, each: str) -> Array:
-    """Return dual weights (count,), their entries unseen but for negative ones of rounding size, which count as 0.
+SET_UP = 4e7
+"""Operations that a solution takes however small it is, as measured; with them offers are counted."""
 
-    Any weights of which none is negative prove a bound, so that is sound. Another number of them is refused.
+
+def decompositions(rank: int, rows: int) -> float:
+    """Return about how many operations a solution takes on matrices of a rank, with so many queries and neighbours."""
+    return 180.0 * rank**3 + 16.0 * rows * rank**2
+
+
+DenseBuilder = Callable[[Workload, Array, Matrix | None], "Geometry"]
+"""Makes the dense geometry of a workload, its numbers, one per query, and a matrix of neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A workload, its numbers and its neighbours, for which a geometry is looked for."""
+
+    workload: Workload
+    given: object  # targets or weights
+    name: str  # what they are called
+    dense: DenseBuilder
+    neighbours: Relation | Matrix | None  # a matrix of differences for dense geometries alone
+    named: bool  # whether the geometry was asked for by its name
+    most: float = math.inf  # operations that the best geometry so far takes
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A geometry that holds what is asked: at about how many operations, and how to take it, with the items' numbers.
+
+    One that proves an interval only counts as what an exact answer may take before that is preferred.
     """
-    checked = validate.numeric(1, **{name: given})
-    if len(checked) != count:
-        raise InvalidInputError(f"{name} must be {count}, one per {each}, got {len(checked)}")
-    rounding = (checked < 0) & (checked > -DUST * np.abs(checked).max())
-    return freeze(np.where(rounding, 0.0, checked)) if rounding.any() else checked
+
+    operations: float
+    take: Callable[[], tuple[Geometry, Any]]
 
 
-def valid_weights(weights: Array) -> bool:
-    """Whether weights prove anything: finite, none negative, not all zero."""
-    return bool(np.all(np.isfinite(weights)) and np.all(weights >= 0) and np.any(weights))
-
-
-def shares(bill: Array) -> Array:
-    """Return numbers over their sum; all 0 where that is."""
-    total = bill.sum()
-    return np.asarray(bill / total) if total > 0 else np.zeros_like(bill)
-
-
-# Prices in sentences: what a looser target saves, a larger weight adds, table by table or query by query.
-
-
-LISTED = 6  # most items with a sentence of their own, the dearest first
-
-SAID = {
-    "FitnessForUse": ("Loosening the target{}", "saves about {} of rho"),
-    "PrivacyFirst": ("Loosening the target{}", "lowers the factor on all targets by about {}"),
-    "TotalVariance": ("Raising the weight{}", "adds about {} to the total variance"),
-}
-"""What changes, and what follows, by the name of a problem's class."""
-
-
-def sentences(problem: Any, prices: Array) -> tuple[str, ...]:
-    """Say what prices mean for a problem, the largest first.
-
-    A target looser by the fraction t lowers the least cost by at most ``p t / (1 + p t)`` of it, as the same dual
-    weights prove, and by ``p t`` to first order; weights of total variance likewise.
-    Raises `InvalidInputError` for a problem whose prices have no such meaning, or whose items have no names.
-    """
-    if type(problem).__name__ not in SAID or isinstance(getattr(problem, problem.numbers), tuple):
-        raise InvalidInputError(
-            f"prices in words are those of {', '.join(SAID)}, not by factor; ask for prices, which are numbers"
-        )
-    change, effect = SAID[type(problem).__name__]
-    names, numbers = _names(problem, len(prices)), Counter[str]()
-    shares = dict.fromkeys(names, 0.0)
-    for name, price in zip(names, np.asarray(prices).tolist(), strict=True):
-        shares[name] += price
-        numbers[name] += 1
-
-    def said_of(whom: str, several: bool, share: float) -> str:
-        return f"{change.format('s' if several else '')} of {whom} by 1 % {effect.format(_percent(share))}."
-
-    order = sorted((name for name in shares if shares[name] > 0), key=lambda name: -shares[name])
-    said = [said_of(name, numbers[name] > 1, shares[name]) for name in order[:LISTED]]
-    if rest := order[LISTED:]:
-        whom = "the other one" if len(rest) == 1 else f"all {len(rest)} others"
-        said.append(said_of(whom, True, sum(shares[name] for name in rest)))
-    free = [name for name in shares if shares[name] <= 0]
-    if free:
-        named = ", ".join(free[:LISTED]) + (f" and {len(free) - LISTED} more" if len(free) > LISTED else "")
-        said.append(f"At no price: {named}; the others decide the noise.")
-    return tuple(said)
-
-
-def _names(problem: Any, count: int) -> list[str]:
-    """Return what items are called: tables, groups of queries where there are several, or else queries."""
-    asked, geometry = problem.workload, problem.geometry
-    if geometry.name in ("dense", "stream") and count == asked.shape[0]:
-        return [*map(repr, asked.groups if len({*asked.groups}) > 1 else asked.names)]
-    return [geometry.item_words(index).removeprefix("table ").removeprefix("query ") for index in range(count)]
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2g} %" if share < 0.995 else "1 %"
+def numbers_by_table(geometry: str, workload: Workload, tables: Any, given: object, name: str) -> Array:
+    """Return one positive number per table; refuse, by the geometry's name, such as differ within a table."""
+    found = numbers.of_tables(workload, tables, given, name)
+    if found is None:
+        raise GeometryError(f"geometry {geometry!r} takes {name} that are equal within a table")
+    return found

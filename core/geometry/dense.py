@@ -12,23 +12,8 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
-from dualmech.geometry import base
-from dualmech.geometry.base import (
-    ON_NEIGHBOURS,
-    ON_QUERIES,
-    SET_UP,
-    EvaluatedForms,
-    Geometry,
-    Index,
-    Judged,
-    Offer,
-    Request,
-    decompositions,
-    given_weights,
-    read_weights,
-    shares,
-    valid_weights,
-)
+from dualmech.geometry import words
+from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Index, Judged, Offer, Request, decompositions
 from dualmech.geometry.moves import (
     CHUNK,
     UNMOVED,
@@ -40,6 +25,7 @@ from dualmech.geometry.moves import (
     unmoved_directions,
     without_rounding,
 )
+from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
 from dualmech.immutable import freeze
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
@@ -354,10 +340,10 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return shares(left**2 @ values)
 
     def item_words(self, index: int) -> str:
-        return base.query_words(self.workload, index)
+        return words.query_words(self.workload, index)
 
     def neighbour_words(self, index: int) -> str:
-        return base.neighbour_words(self.workload, self.neighbours, index)
+        return words.neighbour_words(self.workload, self.neighbours, index)
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
         return numbers

@@ -12,22 +12,11 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 
 from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
-from dualmech.geometry.base import (
-    SET_UP,
-    FitnessDual,
-    Forms,
-    Geometry,
-    Index,
-    Judged,
-    Offer,
-    Ranked,
-    Request,
-    given_weights,
-    joined,
-    joined_words,
-)
+from dualmech.geometry.base import SET_UP, Forms, Geometry, Index, Judged, Offer, Request
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.weights import FitnessDual, given_weights
+from dualmech.geometry.words import Ranked, joined, joined_words
 from dualmech.validate import Array
 from dualmech.workloads import numbers, products
 from dualmech.workloads.base import Workload

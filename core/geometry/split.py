@@ -19,19 +19,15 @@ from dualmech.geometry.base import (
     Index,
     Judged,
     Offer,
-    Ranked,
     Request,
     TableGeometry,
     decompositions,
-    given_weights,
     numbers_by_table,
-    ranked,
-    read_weights,
-    shares,
-    valid_weights,
 )
 from dualmech.geometry.dense import check_noise
 from dualmech.geometry.statements import tables_in_numbers
+from dualmech.geometry.weights import given_weights, read_weights, shares, valid_weights
+from dualmech.geometry.words import Ranked, ranked
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import sum_rounding

@@ -13,20 +13,12 @@ import scipy.special
 
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
-from dualmech.geometry.base import (
-    EvaluatedForms,
-    Geometry,
-    Index,
-    Judged,
-    Offer,
-    Ranked,
-    Request,
-    shares,
-    valid_weights,
-)
+from dualmech.geometry.base import EvaluatedForms, Geometry, Index, Judged, Offer, Request
 from dualmech.geometry.causal import Causal
 from dualmech.geometry.dense import Dense, as_dual_weights, divided_covariance
 from dualmech.geometry.moves import LARGEST_DENSE
+from dualmech.geometry.weights import shares, valid_weights
+from dualmech.geometry.words import Ranked
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.validate import Array

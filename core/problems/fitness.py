@@ -14,10 +14,12 @@ import scipy.sparse as sp
 from dualmech import accounting, validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import FitnessDual, Geometry, Index, costs_over, scale_to_limit, variances_over
+from dualmech.geometry.base import Geometry, Index, scale_to_limit
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import changes_between
+from dualmech.geometry.weights import FitnessDual
+from dualmech.geometry.words import costs_over, variances_over
 from dualmech.immutable import set_parts
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import as_matrix
@@ -95,6 +97,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
     numbers: ClassVar[str] = "targets"
     dual_type: ClassVar[Callable[..., FitnessDual]] = FitnessDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets")
+    price_words = "Loosening the target{}", "saves about {} of rho"
 
     def __init__(
         self,
@@ -187,6 +190,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
     numbers: ClassVar[str] = "targets"
     dual_type: ClassVar[Callable[..., FitnessDual]] = FitnessDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "cost")
+    price_words = "Loosening the target{}", "lowers the factor on all targets by about {}"
 
     def __init__(
         self,

@@ -17,8 +17,8 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
-from dualmech.geometry.base import FitnessDual, shares, valid_weights
 from dualmech.geometry.dense import evaluate
+from dualmech.geometry.weights import FitnessDual, shares, valid_weights
 from dualmech.immutable import frozen_copy
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy

@@ -14,9 +14,11 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
-from dualmech.geometry.base import MOST_PASSES, query_words, ranked, valid_weights, variances_over
+from dualmech.geometry.base import MOST_PASSES
 from dualmech.geometry.dense import Dense, Sides, as_dual_weights, divided_covariance, evaluate
 from dualmech.geometry.moves import moves_between
+from dualmech.geometry.weights import valid_weights
+from dualmech.geometry.words import query_words, ranked, variances_over
 from dualmech.immutable import freeze, set_parts
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import GaussianPrivacy

@@ -12,8 +12,9 @@ from scipy.special import entr
 
 from dualmech import validate
 from dualmech.certificate import Certificate, with_reasons
-from dualmech.geometry.base import EvaluatedForms, valid_weights
+from dualmech.geometry.base import EvaluatedForms
 from dualmech.geometry.dense import Dense, divided_covariance, trace_norm_bound
+from dualmech.geometry.weights import valid_weights
 from dualmech.immutable import set_parts
 from dualmech.linalg import EPS
 from dualmech.neighbours import NeighboursLike

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.split import Split, SplitPoint, SplitWeights
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution

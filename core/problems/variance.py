@@ -12,9 +12,10 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import Geometry, Index, VarianceDual
+from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.choice import choose
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.weights import VarianceDual
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import OnGeometry, mechanism_within
@@ -87,6 +88,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     numbers: ClassVar[str] = "weights"
     dual_type: ClassVar[Callable[..., VarianceDual]] = VarianceDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "weights")
+    price_words = "Raising the weight{}", "adds about {} to the total variance"
 
     def __init__(
         self,

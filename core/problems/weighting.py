@@ -13,7 +13,8 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.base import ON_NEIGHBOURS, costs_over, neighbour_words, ranked, read_weights, valid_weights
+from dualmech.geometry.weights import ON_NEIGHBOURS, read_weights, valid_weights
+from dualmech.geometry.words import costs_over, neighbour_words, ranked
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import Problem

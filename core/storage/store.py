@@ -14,13 +14,13 @@ import numpy.typing as npt
 from dualmech import files, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError
 from dualmech.files.archives import FilePath
-from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_rows import Key
 from dualmech.geometry.blocks import BasedPoint
 from dualmech.geometry.local import Relaxation
 from dualmech.geometry.product import ByFactor
 from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.geometry.stream import StreamPoint
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism

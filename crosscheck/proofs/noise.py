@@ -13,7 +13,7 @@ from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.proofs.checker.exact import Matrix
 from dualmech.crosscheck.proofs.texts import Parts, Sides, exactly, root_below
 from dualmech.errors import CertificateError, InvalidInputError
-from dualmech.geometry.base import FitnessDual, VarianceDual
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.linalg import EPS
 from dualmech.problems.base import OnGeometry, Problem
 from dualmech.problems.common import CommonDual, CommonMechanism

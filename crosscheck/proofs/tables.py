@@ -19,10 +19,10 @@ from dualmech.crosscheck.proofs.noise import ItemDual, inverse, limited, polar_f
 from dualmech.crosscheck.proofs.texts import Parts, Sides, as_read
 from dualmech.errors import CertificateError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
-from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_rows import Key
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.geometry.split import Split, SplitPoint
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text

@@ -21,9 +21,9 @@ from dualmech import validate
 from dualmech.fast.engine import ascent, interior_point, loop
 from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, Part
-from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, Block, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Progress, Status

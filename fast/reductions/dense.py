@@ -17,9 +17,9 @@ from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.orbits import OrbitProgram, Part
 from dualmech.fast.engine.spectrum import Steps
 from dualmech.geometry.attribute_symmetry import with_positive_lead
-from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.orbits import Orbits
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.linalg import to_dense
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance

@@ -10,8 +10,8 @@ import scipy.linalg.blas
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, loop
 from dualmech.geometry import stream
-from dualmech.geometry.base import FitnessDual, VarianceDual
 from dualmech.geometry.stream import Bidiagonal, Poles, StreamPoint
+from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution

@@ -16,7 +16,7 @@ import dualmech as dm
 from dualmech import fast, reference, validate
 from dualmech.certificate import with_reasons
 from dualmech.crosscheck import families
-from dualmech.geometry.base import shares, valid_weights
+from dualmech.geometry.weights import shares, valid_weights
 from dualmech.problems.base import Problem
 from dualmech.progress import Status
 from dualmech.reference import attempts, formulas

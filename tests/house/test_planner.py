@@ -10,7 +10,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.geometry import base
+from dualmech.problems.base import price_sentences
 
 TABLES = dm.workloads.union(
     {"age": 8, "sex": 2}, {"sums": {"age": dm.workloads.prefix(8)}, "both": ["age", "sex"], "sexes": ["sex"]}
@@ -99,7 +99,7 @@ class TestPricesInWords:
         dull = dm.FitnessForUse(dm.Workload([[1, 0], [0, 1], [0, 0.1]]), [1.0, 1.0, 4.0])
         dual = ([0.5, 0.5], [0.5, 0.5, 0.0])
         assert dull.certify(np.eye(2), dual).gap < 1e-9
-        assert base.sentences(dull, dull.prices(dual))[-1].startswith("At no price: 'q2'")
+        assert price_sentences(dull, dull.prices(dual))[-1].startswith("At no price: 'q2'")
 
     def test_other_problems(self) -> None:
         first = fast.solve(dm.PrivacyFirst(dm.workloads.prefix(3), 1.0, 1.0)).prices_in_words()

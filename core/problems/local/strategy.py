@@ -13,8 +13,8 @@ from dualmech import validate
 from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.geometry import local
-from dualmech.geometry.base import shares
 from dualmech.geometry.local import Relaxation, as_epsilon, as_prior
+from dualmech.geometry.weights import shares
 from dualmech.immutable import freeze, set_parts
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem

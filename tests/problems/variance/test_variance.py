@@ -240,7 +240,9 @@ class TestFast:
         matrix = program.queries @ moves * np.sqrt(weights)
         assert decompose(program, weights).dual_value == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
         steps = h * np.eye(6)
-        values = [decompose(program, weights + s).dual_value - decompose(program, weights - s).dual_value for s in steps]
+        values = [
+            decompose(program, weights + s).dual_value - decompose(program, weights - s).dual_value for s in steps
+        ]
         np.testing.assert_allclose(gradient(weights), np.array(values) / h, rtol=1e-6)
         slopes = np.array([(gradient(weights + s) - gradient(weights - s)) / (2 * h) for s in steps])
         expected = np.tril(-weights * slopes * weights[:, None])
