@@ -26,9 +26,10 @@ from dualmech.errors import InvalidInputError
 from dualmech.files.atomic import check_suffix
 from dualmech.mechanisms.privacy import SHOWN_DELTA
 from dualmech.neighbours import Relation
+from dualmech.plans import HardLimits
 from dualmech.progress import Status
 from dualmech.publishing.specification import Specification
-from dualmech.solution import HardLimits, judged_solution, retold
+from dualmech.solution import judged_solution, retold
 from dualmech.watching import Line, passing
 
 TOLERANCES = {Layer.FAST: 1e-6, Layer.REFERENCE: 1e-4}

@@ -20,8 +20,9 @@ from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike
+from dualmech.plans import Asked, HardLimits
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.solution import Asked, HardLimits, Solution, retold
+from dualmech.solution import Solution, retold
 from dualmech.validate import Array
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload

@@ -23,8 +23,9 @@ from dualmech.geometry.product import ByFactor
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
+from dualmech.plans import Asked
 from dualmech.problems.base import Problem
-from dualmech.solution import Asked, Solution, require_solution
+from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.unions import counting_alike

@@ -17,8 +17,9 @@ from dualmech import accounting, validate
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import Contributions, Relation
+from dualmech.plans import Asked
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.solution import Asked, Solution, as_plan, require_solution
+from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads import unions
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema

@@ -29,6 +29,7 @@ from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.neighbours import Relation
+from dualmech.plans import Asked, HardLimits
 from dualmech.problems import strategies
 from dualmech.problems.base import OnGeometry, Problem
 from dualmech.problems.common import CommonDual, CommonMechanism
@@ -41,7 +42,7 @@ from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Status
-from dualmech.solution import SCHEMA, VERSION, Asked, HardLimits, Solution, judged_solution, warn_if_uncertified
+from dualmech.solution import SCHEMA, VERSION, Solution, judged_solution, warn_if_uncertified
 from dualmech.storage.codec import ABSENT, MECHANISM, MECHANISM_VERSION
 from dualmech.validate import Array
 from dualmech.workloads import arrays as domains

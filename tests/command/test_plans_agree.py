@@ -17,7 +17,7 @@ from dualmech.command import options
 from dualmech.command.main import app
 from dualmech.command.options import UsageError
 from dualmech.command.request import Request
-from dualmech.solution import Asked, HardLimits
+from dualmech.plans import Asked, HardLimits
 
 ASKED = """title = "Ages | sexes"
 date = 2026-11-24

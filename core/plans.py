@@ -1,0 +1,110 @@
+"""Terms of a plan: what a user stated beyond the problem, kept with the answer, and limits that hold with a budget."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualmech import validate
+from dualmech.certificate import Certificate
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.weights import FitnessDual
+from dualmech.problems.base import AnyProblem
+from dualmech.validate import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HardLimits:
+    """Limits that an answer to `FitnessForUse` keeps, and how good the rest is: the factor on all other targets.
+
+    Attributes
+    ----------
+    names : tuple of str
+        What has a limit.
+    held : (n,) array of 0 and 1
+        Which of the problem's targets are limits.
+    cost : float
+        Squared privacy cost that may be spent.
+    low, high : float
+        The problem's other targets are `high` times what was asked of them, and none below `low` times that can be met.
+    dual : FitnessDual
+        Weights that prove `low`.
+    """
+
+    names: tuple[str, ...]
+    held: Any
+    cost: float
+    low: float
+    high: float
+    dual: FitnessDual
+
+    def __post_init__(self) -> None:
+        for name in ("cost", "low", "high"):
+            object.__setattr__(self, name, validate.positive_number(**{name: getattr(self, name)}))
+        held = np.array(self.held, dtype=np.int64)
+        if held.ndim != 1 or not np.all((held == 0) | (held == 1)):
+            raise InvalidInputError("held must be a list of 0 and 1, one per target")
+        object.__setattr__(self, "held", held)
+        object.__setattr__(self, "names", tuple(map(str, self.names)))
+
+    def numbers(self, problem: AnyProblem, factor: float) -> Array:
+        """Return the problem's targets where the others than limits are `factor` times what was asked."""
+        if np.shape(problem.targets) != self.held.shape:
+            raise InvalidInputError(f"held must have an entry per target, {np.shape(problem.targets)}")
+        return np.where(self.held == 1, problem.targets, factor / self.high * np.asarray(problem.targets))
+
+    def below(self, problem: AnyProblem) -> AnyProblem:
+        """Return the problem at the factor `low`, at which weights prove that all that may be spent is needed."""
+        found = copy.copy(problem)
+        object.__setattr__(found, "targets", validate.positive(1, targets=self.numbers(problem, self.low)))
+        return found
+
+    def certificate(self, problem: AnyProblem, judged: Certificate) -> Certificate:
+        """Return that of the factor, computed anew: `judged` is the problem's own of the answer at `high`."""
+        bound, rounding = problem.geometry.bound(*problem.geometry.weights(self.dual), self.numbers(problem, self.low))
+        proven = bound * (1 - rounding) >= self.cost
+        dear = max(judged.interval[1] / self.cost - 1, judged.violation, 0.0)
+        return Certificate.of(self.high, self.low if proven else 0.0, dear, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What a user asked, kept with the answer, so that whoever reads it says the same.
+
+    Attributes
+    ----------
+    quantile : float or None
+        Standard deviations in a margin of error.
+    delta : float or None
+        The δ at which ε is told.
+    rho : str or None
+        The ρ that was to be spent; of a plan of targets alone the ρ that it costs. As a fraction or a decimal.
+    epsilon : float or None
+        The ε that Laplace noise was to spend, which has no ρ.
+    specification : str or None
+        Tables, accuracies, level, budget, neighbours, title and date, as JSON (`dualmech.Specification`).
+    limits : HardLimits or None
+        Those that were hard as well as a budget.
+    """
+
+    quantile: float | None = None
+    delta: float | None = None
+    rho: str | None = None
+    epsilon: float | None = None
+    specification: str | None = None
+    limits: HardLimits | None = None
+
+    def __post_init__(self) -> None:
+        if self.quantile is not None:
+            validate.positive_number(quantile=self.quantile)
+        if self.delta is not None:
+            validate.probability(delta=self.delta)
+        if self.rho is not None:
+            validate.exact_number(rho=self.rho)
+        if self.epsilon is not None:
+            validate.positive_number(epsilon=self.epsilon)
+        if self.limits is not None:
+            validate.instance(HardLimits, limits=self.limits)
