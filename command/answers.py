@@ -64,7 +64,7 @@ LISTED_TABLES = 20  # most tables that are listed one by one
 
 def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
     """Print what an answer gives and costs; of a plan with a specification, as its release will say it."""
-    if solution.asked is None or solution.asked.specification is None:
+    if solution.terms is None or solution.terms.specification is None:
         describe(solution.problem, out, solution, terms)
         return
     try:
@@ -342,7 +342,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(line)
     if getattr(problem, "numbers", None):
         out.print(f"  geometry: {problem.geometry.name}")
-    for line in neighbours_lines(problem) if solution.asked is None or solution.asked.specification is None else []:
+    for line in neighbours_lines(problem) if solution.terms is None or solution.terms.specification is None else []:
         out.print(f"  {line}")
     if not certificate.feasible:
         out.print(f"  infeasible by {certificate.violation:.1e}: no mechanism")

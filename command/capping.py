@@ -57,7 +57,7 @@ def solve_capped(
     with passing("searching for the least factor") as line:
         asked = request.search()
         found = _searched(asked, width, layer, request.terms.z)
-        answer = retold(found.answer, asked=replace(request.asked(), limits=found.limits))
+        answer = retold(found.answer, terms=replace(request.plan_terms(), limits=found.limits))
         if output is not None:
             line.say("writing")
             answer.save(output)

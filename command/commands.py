@@ -84,7 +84,7 @@ def solve(
         options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
         run = _refine if refine else partial(_solve, {name: own for name, own in options.items() if own is not None})
         answer, stages = run(posed, layer, backend, tol, line)
-        answer = dm.solution.as_plan(answer, request.asked())
+        answer = dm.solution.as_plan(answer, request.plan_terms())
         if output is not None:
             line.say("writing")
             answer.save(output)
@@ -218,7 +218,7 @@ def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> Non
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.families import family_of
 
-    family, asked = family_of(own.problem), own.asked
+    family, asked = family_of(own.problem), own.terms
     spent_on = {} if asked is None else {"rho": asked.rho, "epsilon": asked.epsilon}
     kept = any(each is not None for each in spent_on.values())
     spent = ("rho", "epsilon", "delta") if family.at_a_cost and not kept else ()

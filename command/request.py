@@ -16,7 +16,7 @@ from dualmech.crosscheck.families import POSED, Family
 from dualmech.crosscheck.printing import REPORTED_DELTA, Terms, neighbours_name
 from dualmech.errors import InvalidInputError
 from dualmech.neighbours import NeighboursLike, Relation
-from dualmech.plans import Asked
+from dualmech.plans import PlanTerms
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.softmax import SoftmaxFitness
@@ -164,12 +164,12 @@ class Request:
             spent if self.cost is None else self.cost,
         )
 
-    def asked(self) -> Asked:
+    def plan_terms(self) -> PlanTerms:
         """Return what a plan keeps of what was asked besides its problem."""
         rho = None if self._rho is None else str(self._rho)
         kept = self.workload if isinstance(self.workload, Specification) and self.problem == "fitness" else None
         text = None if kept is None else kept.to_json()
-        return Asked(self.terms.z, self.delta, rho, self.epsilon if self.pure else None, text)
+        return PlanTerms(self.terms.z, self.delta, rho, self.epsilon if self.pure else None, text)
 
     @property
     def _rho(self) -> Fraction | None:

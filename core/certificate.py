@@ -127,13 +127,13 @@ def with_reasons(certify: Judge) -> Judge:
 
     @functools.wraps(certify)
     def judged(problem: object, primal: object, dual: object) -> Certificate:
-        found = certify(problem, primal, dual)
+        judged = certify(problem, primal, dual)
         remarks = []
-        if not found.objective < math.inf:
+        if not judged.objective < math.inf:
             remarks.append(_why_no_point(problem, primal))
-        if not found.lower_bound + found.offset > 0 and found.objective > 0:
+        if not judged.lower_bound + judged.offset > 0 and judged.objective > 0:
             remarks.append(_why_no_bound(dual))
-        return replace(found, remarks=tuple(remarks)) if remarks else found
+        return replace(judged, remarks=tuple(remarks)) if remarks else judged
 
     return cast(Judge, judged)
 
@@ -149,25 +149,25 @@ def _why_no_point(problem: Any, primal: Any) -> str:
 
 
 def _why_no_bound(dual: object) -> str:
-    said = "the dual weights prove nothing"
+    verdict = "the dual weights prove nothing"
     if not _all_finite(dual):
-        return f"{said}: some are not finite"
+        return f"{verdict}: some are not finite"
     least = min((float(part.min()) for part in _arrays(dual) if part.size), default=0.0)
     if least < 0:
-        return f"{said}: one is negative, {least:.3g}"
-    return said if all(part.any() for part in _arrays(dual)) else f"{said}: those of one kind are all 0"
+        return f"{verdict}: one is negative, {least:.3g}"
+    return verdict if all(part.any() for part in _arrays(dual)) else f"{verdict}: those of one kind are all 0"
 
 
-def _all_finite(given: object) -> bool:
-    return all(np.all(np.isfinite(part)) for part in _arrays(given))
+def _all_finite(dual: object) -> bool:
+    return all(np.all(np.isfinite(part)) for part in _arrays(dual))
 
 
-def _arrays(given: object) -> Iterator[Array]:
+def _arrays(dual: object) -> Iterator[Array]:
     """Yield the arrays that a point or dual weights are made of."""
-    if is_dataclass(given):
-        given = [getattr(given, each.name) for each in fields(given)]
-    if isinstance(given, np.ndarray | float | int):
-        yield np.asarray(given, dtype=np.float64)
-    elif isinstance(given, list | tuple):
-        for part in given:
+    if is_dataclass(dual):
+        dual = [getattr(dual, part.name) for part in fields(dual)]
+    if isinstance(dual, np.ndarray | float | int):
+        yield np.asarray(dual, dtype=np.float64)
+    elif isinstance(dual, list | tuple):
+        for part in dual:
             yield from _arrays(part)

@@ -71,7 +71,7 @@ class HardLimits:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class PlanTerms:
     """What a user asked, kept with the answer, so that whoever reads it says the same.
 
     Attributes

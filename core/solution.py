@@ -17,7 +17,7 @@ from dualmech.certificate import Certificate
 from dualmech.display import Displayed, decimal_above, told_apart
 from dualmech.errors import DualmechError, InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.immutable import frozen_copy
-from dualmech.plans import Asked, HardLimits
+from dualmech.plans import HardLimits, PlanTerms
 from dualmech.problems.base import AnyProblem, price_sentences
 from dualmech.progress import History, Progress, Status
 from dualmech.storage import codec
@@ -51,7 +51,7 @@ class Solution(Displayed, Generic[Dual, Made]):
         How it was found. The fast layer counts eigendecompositions.
     history : History
         The solver's news, step by step: ``history.gap`` and the other fields of `Progress` are arrays.
-    asked : Asked or None
+    terms : PlanTerms or None
         What a user asked beyond the problem, where the answer is a plan: the specification, the level, hard limits.
 
     Examples
@@ -73,7 +73,7 @@ class Solution(Displayed, Generic[Dual, Made]):
     seconds: float
     solver: str
     history: History
-    asked: Asked | None
+    terms: PlanTerms | None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InputTypeError(
@@ -98,7 +98,7 @@ class Solution(Displayed, Generic[Dual, Made]):
     @property
     def limits(self) -> HardLimits | None:
         """What was hard as well as a budget, with the factor on the rest (`HardLimits`); None where nothing was."""
-        return None if self.asked is None else self.asked.limits
+        return None if self.terms is None else self.terms.limits
 
     @property
     def mechanism(self) -> Made:
@@ -179,7 +179,7 @@ class Solution(Displayed, Generic[Dual, Made]):
             )
         arrays = codec.pack_answer(self.problem, self.primal, self.dual)
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
-        arrays |= codec.pack("asked", self.asked)
+        arrays |= codec.pack("asked", self.terms)
         files.write_npz(path, SCHEMA, VERSION, **arrays, status=self.status.name, **kept)
 
     def __eq__(self, other: object) -> bool:
@@ -251,7 +251,7 @@ def judged_solution(
     seconds: float = 0.0,
     solver: str = "",
     history: tuple[Progress, ...] = (),
-    asked: Asked | None = None,
+    terms: PlanTerms | None = None,
 ) -> Solution:
     """Let the problem judge an answer and wrap both.
 
@@ -276,7 +276,7 @@ def judged_solution(
         seconds=seconds,
         solver=solver,
         history=History(history),
-        asked=asked,
+        terms=terms,
     )
 
 
@@ -289,27 +289,27 @@ def _made(**parts: object) -> Solution:
 
 def retold(answer: Solution, **told: object) -> Solution:
     """Return the same answer with something else told of it: tolerance and status, message, solver, what was asked."""
-    parts = {each.name: getattr(answer, each.name) for each in fields(answer)}
+    parts = {part.name: getattr(answer, part.name) for part in fields(answer)}
     return _made(**parts | told)
 
 
-def as_plan(answer: Solution, asked: Asked) -> Solution:
+def as_plan(answer: Solution, terms: PlanTerms) -> Solution:
     """Return an answer with what was asked; where no ρ was to be spent, with the ρ that its noise costs, rounded up.
 
     All that is printed, stored and stated of the plan says this ρ. What is drawn costs some millionths less.
     """
-    if asked.rho is None and getattr(answer.problem, "numbers", "") == "targets":
+    if terms.rho is None and getattr(answer.problem, "numbers", "") == "targets":
         with contextlib.suppress(DualmechError):  # what is infeasible has no mechanism
-            asked = replace(asked, rho=decimal_above(answer.rho, 10))
-    return retold(answer, asked=asked)
+            terms = replace(terms, rho=decimal_above(answer.rho, 10))
+    return retold(answer, terms=terms)
 
 
 def require_solution(answer: object, name: str = "answer") -> Solution:
     """Return a solution, or that of a judgement; refuse anything else."""
-    found = getattr(answer, "answer", answer)
-    if not isinstance(found, Solution):
+    solution = getattr(answer, "answer", answer)
+    if not isinstance(solution, Solution):
         raise InputTypeError(f"{name} must be a Solution of dualmech or a Judgement, got {type(answer).__name__}")
-    return found
+    return solution
 
 
 def transfer(answer: Solution, problem: object, primal: object, dual: object) -> Solution:
@@ -333,18 +333,18 @@ def combine_factors(problem: AnyProblem, answers: Sequence[Solution], dual: Any,
 
     `dual` is the kind of the answers' dual weights: those of the product are tuples, one item per factor.
     """
-    different = {id(each): each for each in answers}.values()  # a factor that comes twice is solved once
-    reasons = [each.status for each in answers if each.status is not Status.CERTIFIED]
-    parts = (tuple(getattr(each.dual, name) for each in answers) for name in dual.__dataclass_fields__)
+    different = {id(answer): answer for answer in answers}.values()  # a factor that comes twice is solved once
+    reasons = [answer.status for answer in answers if answer.status is not Status.CERTIFIED]
+    parts = (tuple(getattr(answer.dual, name) for answer in answers) for name in dual.__dataclass_fields__)
     return judged_solution(
         problem,
-        tuple(each.primal for each in answers),
+        tuple(answer.primal for answer in answers),
         dual(*parts),
         tol=tol,
         otherwise=reasons[0] if reasons else Status.ROUNDING,
-        iterations=sum(each.iterations for each in different),
-        seconds=sum(each.seconds for each in different),
-        solver=" x ".join(dict.fromkeys(each.solver for each in answers)),
+        iterations=sum(answer.iterations for answer in different),
+        seconds=sum(answer.seconds for answer in different),
+        solver=" x ".join(dict.fromkeys(answer.solver for answer in answers)),
     )
 
 
@@ -352,13 +352,13 @@ def gap_words(certificate: Certificate, tol: float) -> str:
     """Say in words what gap was proven, and whether it is within what was asked; why it proves nothing, if so."""
     if not certificate.feasible:
         return f"no gap proven, as the answer is infeasible by {certificate.violation:.1e}"
-    gap, asked = told_apart(certificate.gap, tol)
+    gap, aim = told_apart(certificate.gap, tol)
     if certificate.gap > tol:
-        return f"gap {gap} proven, above the {asked} asked"
+        return f"gap {gap} proven, above the {aim} asked"
     if certificate.resolution > tol:
-        gap, asked = told_apart(certificate.resolution, tol)
-        return f"gap {certificate.gap:.1e} found, but rounding may hide {gap}, above the {asked} asked"
-    return f"gap {gap} proven, within the {asked} asked"
+        gap, aim = told_apart(certificate.resolution, tol)
+        return f"gap {certificate.gap:.1e} found, but rounding may hide {gap}, above the {aim} asked"
+    return f"gap {gap} proven, within the {aim} asked"
 
 
 def warn_if_uncertified(solution: Solution, stacklevel: int = 3) -> Solution:

@@ -20,7 +20,7 @@ from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike
-from dualmech.plans import Asked, HardLimits
+from dualmech.plans import HardLimits, PlanTerms
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution, retold
 from dualmech.validate import Array
@@ -306,7 +306,7 @@ class _Search:
             answer = self.at(factor)
             if answer.certificate.feasible and answer.certificate.interval[1] <= self.cost:
                 limits = HardLimits((*self.caps,), self.held, self.cost, low, factor, below.dual)
-                best = Capped(low, factor, self.cost, retold(answer, asked=Asked(limits=limits)), below)
+                best = Capped(low, factor, self.cost, retold(answer, terms=PlanTerms(limits=limits)), below)
             else:
                 short, step = factor, 2 * step
             if best is not None and best.high <= short * (1 + max(self.tol, best.gap / 8)):

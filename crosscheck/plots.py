@@ -23,7 +23,7 @@ from dualmech.geometry.product import ByFactor
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
-from dualmech.plans import Asked
+from dualmech.plans import PlanTerms
 from dualmech.problems.base import Problem
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
@@ -123,10 +123,10 @@ def plan_rho(answer: object) -> Fraction | None:
     return None if asked is None or asked.rho is None else Fraction(asked.rho)
 
 
-def _asked(answer: object) -> Asked | None:
+def _asked(answer: object) -> PlanTerms | None:
     """Return what an answer keeps of what was asked; nothing is kept of a mechanism."""
     held = getattr(answer, "answer", answer)  # a judgement's, or a plan's
-    return held.asked if isinstance(held, Solution) else None
+    return held.terms if isinstance(held, Solution) else None
 
 
 def _release_plan(answer: object) -> Any:

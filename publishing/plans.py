@@ -99,13 +99,13 @@ class ReleasePlan(Displayed):
     @cached_property
     def specification(self) -> Specification | None:
         """What was asked, where the plan keeps it."""
-        text = None if self.answer is None or self.answer.asked is None else self.answer.asked.specification
+        text = None if self.answer is None or self.answer.terms is None else self.answer.terms.specification
         return None if text is None else Specification.of_json(text)
 
     @property
     def quantile(self) -> float:
         """Standard deviations in a margin of error where no level is named: as asked, else those of 19 in 20."""
-        own = None if self.answer is None or self.answer.asked is None else self.answer.asked.quantile
+        own = None if self.answer is None or self.answer.terms is None else self.answer.terms.quantile
         return normal_quantile(LEVEL) if own is None else own
 
     @property
@@ -115,7 +115,7 @@ class ReleasePlan(Displayed):
         A plan's is not below the grid's, which differs by some 1e-9 from machine to machine: both are compared here.
         """
         drawn: Fraction = self.drawn.squared_privacy_cost / 2
-        kept = None if self.answer is None or self.answer.asked is None else self.answer.asked.rho
+        kept = None if self.answer is None or self.answer.terms is None else self.answer.terms.rho
         return drawn if kept is None else max(drawn, Fraction(kept))
 
     @property

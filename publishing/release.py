@@ -123,7 +123,7 @@ def _planned(mechanism: object, workload: Workload | None, rho: float | str | Fr
     if workload is not None:
         require_answered(drawn, asked)
     answer = mechanism if isinstance(mechanism, Solution) else None
-    own = None if answer is None or answer.asked is None else answer.asked.rho
+    own = None if answer is None or answer.terms is None else answer.terms.rho
     require_within(drawn.squared_privacy_cost, as_fraction(own if rho is None else rho))
     return ReleasePlan(drawn, asked, answer)
 
@@ -148,7 +148,7 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
 
 def _as_spent(answer: Solution) -> object:
     """Return the mechanism of an answer; what is solved at a cost of 1, whatever is spent, at the ρ that was asked."""
-    mechanism, rho = answer.mechanism, None if answer.asked is None else answer.asked.rho
+    mechanism, rho = answer.mechanism, None if answer.terms is None else answer.terms.rho
     if rho is None or not isinstance(answer.problem, TotalVariance | QueryWeighting):
         return mechanism
     return mechanism.scaled(1 / squared_cost_from_rho(rho))

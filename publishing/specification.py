@@ -17,7 +17,7 @@ from dualmech import accounting, validate
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import Contributions, Relation
-from dualmech.plans import Asked
+from dualmech.plans import PlanTerms
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads import unions
@@ -178,7 +178,7 @@ class Specification:
         if not same_content(getattr(require_solution(answer).problem, "workload", None), self.workload):
             raise InvalidInputError("answer must be to the tables of this specification")
         rho = None if self.rho is None else str(self.rho)
-        return as_plan(answer, Asked(self.quantile, None, rho, None, self.to_json(), answer.limits))
+        return as_plan(answer, PlanTerms(self.quantile, None, rho, None, self.to_json(), answer.limits))
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Specification:

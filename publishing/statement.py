@@ -107,7 +107,7 @@ def _proven_words(found: Certificate) -> str:
 
 def _deltas(planned: Planned) -> tuple[float, ...]:
     """Return the δ at which ε is told: that which was asked, or those of all statements."""
-    asked = None if planned.answer is None else planned.answer.asked
+    asked = None if planned.answer is None else planned.answer.terms
     return DELTAS if asked is None or asked.delta is None else (asked.delta,)
 
 

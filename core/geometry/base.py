@@ -50,8 +50,8 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
         nothing holds.
         """
 
-    def numbers(self, workload: Workload, given: object, name: str) -> Numbers:
-        """Return one number per item from what was given; refuse a workload that is not the geometry's own."""
+    def numbers(self, workload: Workload, values: object, name: str) -> Numbers:
+        """Return one number per item from the values of a problem; refuse a workload that is not the geometry's own."""
 
     @property
     def rank(self) -> int:
@@ -60,7 +60,7 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
     def point(self, primal: object) -> Point:
         """Return a primal point of the right form and shapes, its entries unseen; refuse any other."""
 
-    def checked(self, given: object) -> Point:
+    def checked(self, answer: object) -> Point:
         """Return a given answer as a point; refuse one that is no covariance."""
 
     def divide(self, point: Point, divisor: float) -> Point:
@@ -234,12 +234,12 @@ def scale_to_limit(
 ) -> T:
     """Return noise divided until `excess`, proportional to a power of it, is 1 at most, or by `slack` more."""
     for count in range(MOST_PASSES):
-        found = excess(noise)
-        if count and not found > 1 + slack:
+        ratio = excess(noise)
+        if count and not ratio > 1 + slack:
             break
-        margin = 1 + count * abs(found - 1) if count else 1.0
+        margin = 1 + count * abs(ratio - 1) if count else 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            noise = divided(noise, np.float64(found * margin) ** power)
+            noise = divided(noise, np.float64(ratio * margin) ** power)
     return noise
 
 
@@ -264,7 +264,7 @@ class Request:
     """A workload, its numbers and its neighbours, for which a geometry is looked for."""
 
     workload: Workload
-    given: object  # targets or weights
+    values: object  # targets or weights
     name: str  # what they are called
     dense: DenseBuilder
     neighbours: Relation | Matrix | None  # a matrix of differences for dense geometries alone
@@ -283,9 +283,9 @@ class Offer:
     take: Callable[[], tuple[Geometry, Any]]
 
 
-def numbers_by_table(geometry: str, workload: Workload, tables: Any, given: object, name: str) -> Array:
+def numbers_by_table(geometry: str, workload: Workload, tables: Any, values: object, name: str) -> Array:
     """Return one positive number per table; refuse, by the geometry's name, such as differ within a table."""
-    found = numbers.of_tables(workload, tables, given, name)
-    if found is None:
+    table_numbers = numbers.of_tables(workload, tables, values, name)
+    if table_numbers is None:
         raise GeometryError(f"geometry {geometry!r} takes {name} that are equal within a table")
-    return found
+    return table_numbers

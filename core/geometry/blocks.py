@@ -236,7 +236,7 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
         tables = workload.tabular()
         if tables is None:
             return None
-        held = numbers_by_table(cls.name, workload, tables, request.given, request.name)
+        held = numbers_by_table(cls.name, workload, tables, request.values, request.name)
         if isinstance(tables, MarginalWorkload) and relation is None:
             geometry = cls.of_marginals(tables)
         else:

@@ -114,7 +114,7 @@ def _cheapest(request: Request) -> Offer:
 
 def _offered(request: Request, geometry: type[Geometry]) -> Offer | None:
     """Return what a geometry offers, its rules of neighbours and numbers by factor included."""
-    if isinstance(request.given, ByFactor) and geometry is not Product:
+    if isinstance(request.values, ByFactor) and geometry is not Product:
         raise GeometryError(
             f"{request.name} by factor are for geometry 'product' and one record added or removed; "
             f"geometry 'product' takes {Product.takes}"

@@ -107,9 +107,9 @@ def trace_norm_bound(geometry: Dense, neighbour_weights: Array, factors: Array) 
     return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
 
 
-def as_covariance(name: str, given: object) -> Array:
+def as_covariance(name: str, matrix: object) -> Array:
     """Return a finite, symmetric matrix; one that is not positive semidefinite is refused."""
-    covariance = validate.symmetric(**{name: given})
+    covariance = validate.symmetric(**{name: matrix})
     if linalg.regularised_covariance(covariance) is None:
         smallest = float(np.linalg.eigvalsh(covariance)[0])
         if smallest < -ROUNDED * np.abs(covariance).max():
@@ -121,8 +121,8 @@ def check_noise(levels: Array, **matrices: Sequence[object]) -> None:
     """Refuse levels that are not positive, and matrices that are no covariances."""
     if len(levels):
         validate.positive(1, levels=levels)
-    for name, each in matrices.items():
-        for index, matrix in enumerate(each):
+    for name, stack in matrices.items():
+        for index, matrix in enumerate(stack):
             as_covariance(f"{name}[{index}]", matrix)
 
 
@@ -204,18 +204,18 @@ class Dense(Geometry[Array, Array, Array, Array]):
         rank = min(queries, cells)
 
         def take() -> tuple[Geometry, Array]:
-            each = numbers.by_query_or_table(workload, request.given, request.name)
+            per_query = numbers.by_query_or_table(workload, request.values, request.name)
             moves = relation.matrix(cells, workload.domain) if isinstance(relation, Relation) else relation
-            return request.dense(workload, each, moves), each
+            return request.dense(workload, per_query, moves), per_query
 
         return Offer(SET_UP + decompositions(rank, queries + pairs - rank), take)
 
-    def numbers(self, workload: Workload, given: object, name: str) -> Array:
-        each = numbers.by_query_or_table(workload, given, name)
-        asked = workload if np.all(each) else workload.select(np.flatnonzero(each))
-        if not self.workload.same_as(asked):
+    def numbers(self, workload: Workload, values: object, name: str) -> Array:
+        per_query = numbers.by_query_or_table(workload, values, name)
+        constrained = workload if np.all(per_query) else workload.select(np.flatnonzero(per_query))
+        if not self.workload.same_as(constrained):
             raise InvalidInputError("geometry must be of this workload, and of its queries that count")
-        return each
+        return per_query
 
     def argument_values(self) -> dict[str, object]:
         return {"basis": self.basis, "neighbours": self.neighbours}
@@ -264,13 +264,13 @@ class Dense(Geometry[Array, Array, Array, Array]):
         """
         rows, missed = self.workload.matrix[queries], np.zeros(1)
         if self.neighbours is None:
-            found = linalg.to_dense(rows[:, moves])
+            image = linalg.to_dense(rows[:, moves])
         else:
-            found, missed = product(rows, self.neighbours[:, moves])
-        found = found * roots * factors[:, None]
+            image, missed = product(rows, self.neighbours[:, moves])
+        image = image * roots * factors[:, None]
         off = np.linalg.norm(missed * roots * factors[:, None]) if np.any(missed) else 0.0
         off += np.linalg.norm(factors * self.mismatch[queries]) * np.linalg.norm(roots * self.reach[moves])
-        return found, float(off + 2 * linalg.EPS * np.linalg.norm(found))
+        return image, float(off + 2 * linalg.EPS * np.linalg.norm(image))
 
     def variances(self, covariance: Array) -> tuple[Array, Array]:
         """Return ``diag(L Σ L')`` (m,) and an allowance for its rounding."""
@@ -283,8 +283,8 @@ class Dense(Geometry[Array, Array, Array, Array]):
             raise InvalidInputError(f"covariance must have shape ({self.rank}, {self.rank}), got {covariance.shape}")
         return covariance
 
-    def checked(self, given: object) -> Array:
-        covariance = as_covariance("covariance", given)
+    def checked(self, answer: object) -> Array:
+        covariance = as_covariance("covariance", answer)
         if covariance.shape != (self.rank, self.rank):
             raise InvalidInputError(
                 f"covariance must have shape ({self.rank}, {self.rank}), as the basis, got {covariance.shape}"
@@ -370,28 +370,28 @@ def _factor(
     if basis is None:
         spanning = without_rounding(linalg.row_basis(dense))
         return spanning, dense if linalg.is_identity(spanning) else dense @ spanning.T, 0
-    given = np.array(validate.finite(2, basis=basis))
-    validate.moderate(basis=given)
-    if given.shape[1] != cells:
-        raise InvalidInputError(f"basis must have {cells} columns, as the workload, got {given.shape[1]}")
+    rows = np.array(validate.finite(2, basis=basis))
+    validate.moderate(basis=rows)
+    if rows.shape[1] != cells:
+        raise InvalidInputError(f"basis must have {cells} columns, as the workload, got {rows.shape[1]}")
     workload_rank = linalg.rank(dense)
-    if len(given) > workload_rank and not redundant:
-        raise InvalidInputError(f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}")
-    if linalg.rank(given) < len(given):
-        raise InvalidInputError(f"basis must have full row rank, got rank {linalg.rank(given)} of {len(given)}")
-    representation = dense if linalg.is_identity(given) else linalg.represent(dense, given, names)
-    if len(given) < workload_rank:
+    if len(rows) > workload_rank and not redundant:
+        raise InvalidInputError(f"basis must have {workload_rank} rows, the rank of the workload, got {len(rows)}")
+    if linalg.rank(rows) < len(rows):
+        raise InvalidInputError(f"basis must have full row rank, got rank {linalg.rank(rows)} of {len(rows)}")
+    representation = dense if linalg.is_identity(rows) else linalg.represent(dense, rows, names)
+    if len(rows) < workload_rank:
         raise InvalidInputError(
-            f"basis must have {workload_rank} rows, the rank of the workload, got {len(given)}, "
+            f"basis must have {workload_rank} rows, the rank of the workload, got {len(rows)}, "
             f"which span it only up to rounding"
         )
-    places = {row.tobytes(): place for place, row in enumerate(given)}
-    own = [(query, places[row.tobytes()]) for query, row in enumerate(dense) if row.tobytes() in places]
-    if own and representation is not dense:
+    places = {row.tobytes(): place for place, row in enumerate(rows)}
+    known = [(query, places[row.tobytes()]) for query, row in enumerate(dense) if row.tobytes() in places]
+    if known and representation is not dense:
         # A query that is a row of the basis is known exactly, whatever the condition of the others.
-        queries, rows = np.transpose(own)
-        representation[queries] = np.eye(len(given))[rows]
-    return given, representation, len(given) - workload_rank
+        queries, positions = np.transpose(known)
+        representation[queries] = np.eye(len(rows))[positions]
+    return rows, representation, len(rows) - workload_rank
 
 
 def row_variances(rows: Array, covariance: Array, mismatch: Array, leverage: Array) -> tuple[Array, Array]:
@@ -420,11 +420,11 @@ def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
     """Return the largest entry of each row of ``|W - L B|``, rounding included; nothing where B is the identity."""
     if linalg.is_identity(basis):
         return np.zeros(len(dense))
-    found = np.empty(len(dense))
+    largest = np.empty(len(dense))
     for start in range(0, len(dense), CHUNK):
         rows = representation[start : start + CHUNK]
         left = np.abs(dense[start : start + CHUNK] - rows @ basis).max(axis=1)
         single = (np.count_nonzero(rows, axis=1) == 1) & (rows.max(axis=1) == 1)
         reach = (np.abs(rows) @ np.abs(basis)).max(axis=1)
-        found[start : start + CHUNK] = left + np.where(single, 0.0, len(basis) * linalg.EPS * reach)
-    return found
+        largest[start : start + CHUNK] = left + np.where(single, 0.0, len(basis) * linalg.EPS * reach)
+    return largest

@@ -131,7 +131,7 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
-        found = _multiplied(request.workload, request.given, request.name, request.named)
+        found = _multiplied(request.workload, request.values, request.name, request.named)
         if found is None:
             return None
         workload, given = found
@@ -300,7 +300,7 @@ def _shares(workload: ProductWorkload, given: object, name: str) -> PerFactor:
 
 
 def _factor_offer(request: Request, factor: Workload, own: object) -> Offer:
-    asked = replace(request, workload=factor, given=numbers.as_mapping(own, request.name), named=True)
+    asked = replace(request, workload=factor, values=numbers.as_mapping(own, request.name), named=True)
     geometry: type[Geometry] = Blocks if isinstance(factor, MarginalWorkload) else Dense
     found = geometry.offer(asked)
     assert found is not None

@@ -223,7 +223,7 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
         if not isinstance(workload, TableWorkload):
             return None
         geometry = cls(workload)
-        held = geometry.numbers(workload, request.given, request.name)
+        held = geometry.numbers(workload, request.values, request.name)
         return Offer(SET_UP + decompositions(SPLIT_FROM, SPLIT_FROM), lambda: (geometry, held))
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:

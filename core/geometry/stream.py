@@ -339,7 +339,7 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
             return None
         stream = stream_of(workload)
         try:
-            held = stream.numbers(request.workload, request.given, name)
+            held = stream.numbers(request.workload, request.values, name)
         except InvalidInputError as error:
             if isinstance(workload, StreamWorkload) and workload.shape[0] > LARGEST_DENSE:
                 raise

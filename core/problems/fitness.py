@@ -108,8 +108,8 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         *,
         geometry: str | Geometry = "auto",
     ) -> None:
-        def dense(asked: Workload, _: Array, moves: object) -> Dense:
-            return Dense.of(asked, basis, moves, redundant=True)
+        def dense(workload: Workload, _: Array, moves: object) -> Dense:
+            return Dense.of(workload, basis, moves, redundant=True)
 
         chosen, numbers = choose(workload, targets, "targets", geometry, dense, basis, neighbours)
         set_parts(self, workload=workload, targets=numbers, geometry=chosen)

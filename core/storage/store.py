@@ -29,7 +29,7 @@ from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.neighbours import Relation
-from dualmech.plans import Asked, HardLimits
+from dualmech.plans import HardLimits, PlanTerms
 from dualmech.problems import strategies
 from dualmech.problems.base import OnGeometry, Problem
 from dualmech.problems.common import CommonDual, CommonMechanism
@@ -298,7 +298,7 @@ KINDS: dict[str, Callable[..., Any]] = {
             *(CircularWorkload, RangeWorkload, SineWorkload, LinearGaussianMechanism, ProductMechanism, SplitMechanism),
             *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
             *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights),
-            *(BasedPoint, StreamPoint, Asked, HardLimits),
+            *(BasedPoint, StreamPoint, PlanTerms, HardLimits),
         )
     },
 }
@@ -374,17 +374,17 @@ def load_solution(path: FilePath) -> Solution:
             seconds=float(arrays.get("seconds", np.array(0.0))),
             message=str(arrays.get("message", "")),
             solver=str(arrays.get("solver", "")),
-            asked=_asked(arrays),
+            terms=_plan_terms(arrays),
         )
     except (DualmechError, ValueError, TypeError, OverflowError) as error:
         raise FileFormatError(f"{path}: {error}") from error
     return warn_if_uncertified(solution)
 
 
-def _asked(arrays: Arrays) -> Asked | None:
+def _plan_terms(arrays: Arrays) -> PlanTerms | None:
     """Return what was asked beyond the problem, where a file says so."""
     found = unpack(arrays, "asked")
-    return None if found is None else validate.instance(Asked, asked=found)
+    return None if found is None else validate.instance(PlanTerms, asked=found)
 
 
 def load_mechanism(path: FilePath) -> GaussianPrivacy | LocalMechanism:

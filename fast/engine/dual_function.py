@@ -115,20 +115,22 @@ class NearlyDiagonalHalf:
     """
 
     diagonal: DiagonalHalf
-    own: npt.NDArray[np.intp]  # (k,), others (c,): indices in D of the identity's columns, and of R's
+    identity_columns: npt.NDArray[np.intp]  # (k,), others (c,): indices in D of the identity's columns, and of R's
     others: npt.NDArray[np.intp]
     axes: Array  # (k, c) X
     lengths: Array  # (c,) √(1 + σ²)
     coupling: Array  # (c, c) ``Y σ``
 
     @classmethod
-    def of(cls, moves: Array, own: npt.NDArray[np.intp], scale: Array) -> NearlyDiagonalHalf | None:
-        others = np.setdiff1d(np.arange(len(scale)), own)
-        diagonal = DiagonalHalf(scale[own])
-        axes, values, turn = np.linalg.svd(moves[:, others] * scale[others] / scale[own, None], full_matrices=False)
+    def of(cls, moves: Array, identity_columns: npt.NDArray[np.intp], scale: Array) -> NearlyDiagonalHalf | None:
+        others = np.setdiff1d(np.arange(len(scale)), identity_columns)
+        diagonal = DiagonalHalf(scale[identity_columns])
+        axes, values, turn = np.linalg.svd(
+            moves[:, others] * scale[others] / scale[identity_columns, None], full_matrices=False
+        )
         if not values.max(initial=0.0) < STEEP:
             return None
-        return cls(diagonal, own, others, axes, np.sqrt(1 + values**2), turn.T * values)
+        return cls(diagonal, identity_columns, others, axes, np.sqrt(1 + values**2), turn.T * values)
 
     @property
     def log_volume(self) -> float:
@@ -147,9 +149,9 @@ class NearlyDiagonalHalf:
     def moved(self, matrix: Array) -> Array:
         """Return ``(H⁻¹ D diag(√λ))' X``."""
         turned = self._stretched(matrix, 1 / self.lengths)
-        found = np.empty((len(self.own) + len(self.others), matrix.shape[1]))
-        found[self.own], found[self.others] = turned, self.coupling @ (self.axes.T @ turned)
-        return found
+        image = np.empty((len(self.identity_columns) + len(self.others), matrix.shape[1]))
+        image[self.identity_columns], image[self.others] = turned, self.coupling @ (self.axes.T @ turned)
+        return image
 
     def _stretched(self, matrix: Array, lengths: Array) -> Array:
         return np.asarray(matrix + (self.axes * (lengths - 1)) @ (self.axes.T @ matrix))
@@ -172,7 +174,7 @@ class DenseDual:
     fixed: bool = False
     offsets: Array | None = None
     steps: Steps | None = None  # the queries once more, where these are few
-    own: Index | None = None  # (k,) indices in D of the identity's columns, where nearly all are
+    identity_columns: Index | None = None  # (k,) indices in D of the identity's columns, where nearly all are
     second: Array | None = field(init=False)  # ``V' V`` where it stays as it is
 
     def __post_init__(self) -> None:
@@ -238,10 +240,10 @@ def _half(program: DenseDual, scale: Array) -> Half | None:
     """Return a square root of P, whichever is least work; None where P is singular."""
     if program.moves is None:
         return DiagonalHalf(scale)
-    if program.own is not None:
-        found = NearlyDiagonalHalf.of(to_dense(program.moves), program.own, scale)
-        if found is not None:
-            return found
+    if program.identity_columns is not None:
+        half = NearlyDiagonalHalf.of(to_dense(program.moves), program.identity_columns, scale)
+        if half is not None:
+            return half
     moves = program.moves.multiply(scale) if sp.issparse(program.moves) else program.moves * scale
     try:
         lower = scipy.linalg.cholesky(to_dense(moves @ moves.T), lower=True, check_finite=False)
@@ -255,11 +257,11 @@ def _second_moment(program: DenseDual, weights: Array) -> Array:
     if program.second is not None:
         return program.second
     if program.steps is not None:
-        found = program.steps.gram(weights)
-        diagonal = np.diagonal(found)
+        gram = program.steps.gram(weights)
+        diagonal = np.diagonal(gram)
         # Sums of steps are exact to the rounding of the largest entry.
         if diagonal.min() > EVEN * diagonal.max():
-            return found
+            return gram
     half = np.sqrt(weights)[:, None] * program.queries
     return np.asarray(half.T @ half)
 

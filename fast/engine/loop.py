@@ -90,9 +90,9 @@ class Outcome(Generic[S]):
 
     def solution(self, problem: object, primal: object, dual: object, limits: Limits, **more: Any) -> Solution:
         """Let the problem judge what the run found; `more` overrides fields of the solution."""
-        said = dict(iterations=self.iterations, seconds=self.seconds, history=self.history)
+        progress = dict(iterations=self.iterations, seconds=self.seconds, history=self.history)
         otherwise = self.reason or Status.STALLED
-        return judged_solution(problem, primal, dual, tol=limits.tol, **{"otherwise": otherwise, **said, **more})
+        return judged_solution(problem, primal, dual, tol=limits.tol, **{"otherwise": otherwise, **progress, **more})
 
 
 def run(

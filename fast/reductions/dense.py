@@ -109,8 +109,8 @@ def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.Re
     if geometry.neighbours is not None:
         if len(queries.longest) == len(whole.queries):
             return reduced
-        found = _program(program.queries[queries.longest], program.moves, program.fixed)
-        return _tied(reduced, WithoutCopies(whole, found, Kinds.distinct(len(whole.neighbours)), queries, None))
+        program = _program(program.queries[queries.longest], program.moves, program.fixed)
+        return _tied(reduced, WithoutCopies(whole, program, Kinds.distinct(len(whole.neighbours)), queries, None))
     columns = np.ascontiguousarray(written[:, whole.neighbours].T)
     neighbours = Kinds.of(columns, np.linalg.norm(columns, axis=1))
     all_kept = len(queries.longest) + len(neighbours.longest) == len(written) + len(columns)
@@ -123,30 +123,30 @@ def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.Re
         moves = None if program.moves is None else program.moves[:, neighbours.longest]
         rows = program.queries if program.fixed else program.queries[queries.longest]
         return _tied(reduced, WithoutCopies(whole, _program(rows, moves, program.fixed), neighbours, queries, None))
-    own, within = cells
+    independent, within = cells
     lift = _onto_basis(geometry.basis[:, whole.neighbours], columns, neighbours, within)
     if program.fixed:
         # The triangle in place of the queries, seen from the cells.
-        rows = program.queries @ _written(program)[:, neighbours.longest[own]]
+        rows = program.queries @ _written(program)[:, neighbours.longest[independent]]
     else:
         targets = reduced.problem.targets[whole.queries][queries.longest]
-        rows = columns[neighbours.longest[own]][:, queries.longest].T / np.sqrt(targets)[:, None]
-    moves = None if len(own) == len(neighbours.longest) else within
-    found = _program(np.ascontiguousarray(rows), moves, program.fixed, own)
-    return _tied(reduced, WithoutCopies(whole, found, neighbours, queries, lift))
+        rows = columns[neighbours.longest[independent]][:, queries.longest].T / np.sqrt(targets)[:, None]
+    moves = None if len(independent) == len(neighbours.longest) else within
+    program = _program(np.ascontiguousarray(rows), moves, program.fixed, independent)
+    return _tied(reduced, WithoutCopies(whole, program, neighbours, queries, lift))
 
 
 def _tied(reduced: ascent.ReducedProblem, under: WithoutCopies) -> ascent.ReducedProblem:
-    def gather(known: object) -> Array | None:
-        weights = reduced.gather(known)
+    def gather(dual: object) -> Array | None:
+        weights = reduced.gather(dual)
         return None if weights is None else under.gather(weights)
 
     return replace(reduced, reduction=under, dual=lambda weights: reduced.dual(under.spread(weights)), gather=gather)
 
 
-def _program(rows: Array, moves: Matrix | None, fixed: bool, own: Index | None = None) -> DenseDual:
+def _program(rows: Array, moves: Matrix | None, fixed: bool, identity_columns: Index | None = None) -> DenseDual:
     steps = None if fixed else Steps.of(rows)
-    return DenseDual(rows, moves, fixed, steps=steps, own=None if moves is None else own)
+    return DenseDual(rows, moves, fixed, steps=steps, identity_columns=None if moves is None else identity_columns)
 
 
 def _written(program: DenseDual) -> Array:
@@ -220,8 +220,8 @@ class OrbitReduction:
         """Numbers of neighbours and queries of the problem."""
         return self.whole.shape
 
-    def covariance(self, found: tuple[Array, tuple[Array, ...]]) -> Array:
-        return np.asarray(self.whole.covariance(found[1][0]))
+    def covariance(self, points: tuple[Array, tuple[Array, ...]]) -> Array:
+        return np.asarray(self.whole.covariance(points[1][0]))
 
     def spread(self, weights: Array) -> Array:
         (part,) = self.program.parts
@@ -243,9 +243,9 @@ def by_orbit(reduced: ascent.ReducedProblem, orbits: Orbits) -> ascent.ReducedPr
     whole = OrbitProgram((Part(program, groups, shares),), None, first, last, program.fixed)
     under = OrbitReduction(reduction, whole)
 
-    def gather(known: object) -> Array | None:
-        found = reduced.gather(known)
-        return None if found is None else under.gather(found)
+    def gather(dual: object) -> Array | None:
+        weights = reduced.gather(dual)
+        return None if weights is None else under.gather(weights)
 
     return replace(reduced, reduction=under, dual=lambda weights: reduced.dual(under.spread(weights)), gather=gather)
 
@@ -345,11 +345,11 @@ def ascend_dense(
 def reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem:
     reduction = Reduction.of(problem.geometry, problem.targets)
 
-    def gather(known: object) -> Array | None:
-        if not isinstance(known, FitnessDual):
+    def gather(dual: object) -> Array | None:
+        if not isinstance(dual, FitnessDual):
             return None
-        sizes = np.size(known.neighbour_weights), np.size(known.query_weights)
-        return reduction.gather((*known,), problem.targets) if sizes == reduction.shape else None
+        sizes = np.size(dual.neighbour_weights), np.size(dual.query_weights)
+        return reduction.gather((*dual,), problem.targets) if sizes == reduction.shape else None
 
     return ascent.ReducedProblem(
         problem, reduction, lambda weights: FitnessDual(*reduction.spread(weights, problem.targets)), gather
@@ -359,10 +359,10 @@ def reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem:
 def reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem:
     reduction = Reduction.of_sum(problem.geometry, problem.asked_weights)
 
-    def gather(known: object) -> Array | None:
-        if not isinstance(known, VarianceDual) or np.size(known.neighbour_weights) != reduction.shape[0]:
+    def gather(dual: object) -> Array | None:
+        if not isinstance(dual, VarianceDual) or np.size(dual.neighbour_weights) != reduction.shape[0]:
             return None
-        return np.asarray(known.neighbour_weights[reduction.neighbours])
+        return np.asarray(dual.neighbour_weights[reduction.neighbours])
 
     return ascent.ReducedProblem(
         problem, reduction, lambda weights: VarianceDual(reduction.spread_neighbours(weights)), gather

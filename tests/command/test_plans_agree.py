@@ -17,7 +17,7 @@ from dualmech.command import options
 from dualmech.command.main import app
 from dualmech.command.options import UsageError
 from dualmech.command.request import Request
-from dualmech.plans import Asked, HardLimits
+from dualmech.plans import HardLimits, PlanTerms
 
 ASKED = """title = "Ages | sexes"
 date = 2026-11-24
@@ -144,7 +144,7 @@ def test_a_file_that_claims_another_factor_is_found_out(folder: Path) -> None:
 
 def test_a_plan_keeps_the_specification_whole(folder: Path) -> None:
     changed = ("--rho", "1/20", "--cap", "ages=400", "--neighbours", "add-remove:2", "--delta", "1e-7")
-    asked = dm.Specification.of_json(dm.load(plan(folder, "", "", *changed)).asked.specification)
+    asked = dm.Specification.of_json(dm.load(plan(folder, "", "", *changed)).terms.specification)
     assert (str(asked.rho), str(asked.neighbours), asked.level) == ("1/20", "add-remove:2", 0.9)
     assert (asked.title, asked.date, set(asked.caps)) == ("Ages | sexes", "2026-11-24", {"ages"})
     assert dm.Specification.of_json(asked.to_json()).workload == dm.Specification.read(folder / "asked.toml").workload
@@ -194,7 +194,7 @@ def test_what_is_spent_is_what_a_release_draws(folder: Path) -> None:
 
 def test_a_plan_costs_no_more_than_was_asked(folder: Path) -> None:
     answer = dm.load(plan(folder, 'rho = "1/10"'))
-    dear = dm.solution.retold(answer, asked=Asked(rho="1/100"))
+    dear = dm.solution.retold(answer, terms=PlanTerms(rho="1/100"))
     with pytest.raises(dm.errors.InvalidInputError, match="more than the 0.01 allowed"):
         dm.plan_release(dear)
     assert dm.plan_release(dear, rho=1).rho > 1 / 100
