@@ -184,10 +184,9 @@ def ascend(
 
 def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, weights: Array) -> Solution:
     problem, program, tol = reduced.problem, reduced.reduction.program, limits.tol
-    first = program.at(weights)
-    outcome = loop.run(
-        Ascent(_begin(method, first), first.decompositions), partial(_step, program, method, loop.MARGIN * tol), limits
-    )
+    first, operations = program.at(weights), (program.operations[0], newton.operations(program))
+    step = partial(_step, program, method, loop.MARGIN * tol, operations)
+    outcome = loop.run(Ascent(_begin(method, first), first.decompositions), step, limits)
     best, dual = outcome.best_primal.point, reduced.dual(outcome.best_dual.point.weights)
 
     def judged(covariance: object) -> Solution:
@@ -270,23 +269,25 @@ def _begin(method: str, point: Evaluation) -> FixedPointState | newton.NewtonSta
     return newton.start(point) if method == "newton" else FixedPointState(point)
 
 
-def _step(program: DualFunction, method: str, tol: float, state: Ascent[Any]) -> Ascent[Any]:
+def _step(
+    program: DualFunction, method: str, tol: float, operations: tuple[float, float], state: Ascent[Any]
+) -> Ascent[Any]:
     if isinstance(state.stage, newton.NewtonState):
         return state.after(newton.step(program, state.stage, tol))
     point = state.point
     gaps = (*state.gaps, point.objective / point.lower_bound - 1)
-    if method == "auto" and _newton_is_cheaper(program, gaps, tol):
+    if method == "auto" and _newton_is_cheaper(operations, gaps, tol):
         return state.after(newton.step(program, newton.start(point), tol))
     return replace(state, gaps=gaps).after(fixed_point_step(program, state.stage))
 
 
-def _newton_is_cheaper(program: DualFunction, gaps: tuple[float, ...], tol: float) -> bool:
-    """Predict the operations that each method still needs, from the pace of the last steps."""
+def _newton_is_cheaper(operations: tuple[float, float], gaps: tuple[float, ...], tol: float) -> bool:
+    """Predict the operations that each method still needs, from a step of each and the pace of the last steps."""
     if len(gaps) <= TRIAL_STEPS:
         return False
     pace = np.log(gaps[-1 - TRIAL_STEPS] / gaps[-1]) / TRIAL_STEPS
     steps = np.log(gaps[-1] / tol) / pace if pace > 0 else np.inf
-    fixed_point_step, newton_step = program.operations[0], newton.operations(program)
+    fixed_point_step, newton_step = operations
     if newton_step > MOST_OPERATIONS:
         return False
     return bool(steps > MOST_FIXED_POINT_STEPS or steps * fixed_point_step > NEWTON_STEPS * newton_step)

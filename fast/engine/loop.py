@@ -106,20 +106,23 @@ def run(
     """
     begun = time.perf_counter()
     state = best_primal = best_dual = start
+    least, bound = np.inf, -np.inf
     history: list[Progress] = []
     mark, last_gain, reason = np.inf, 0, None
     while True:
-        if not (np.isfinite(state.objective) and np.isfinite(state.lower_bound)):
+        objective, lower_bound = state.objective, state.lower_bound
+        if not (np.isfinite(objective) and np.isfinite(lower_bound)):
             reason = Status.NON_FINITE
             break
-        best_primal = min(best_primal, state, key=lambda state: state.objective)
-        best_dual = max(best_dual, state, key=lambda state: state.lower_bound)
-        least, bound = best_primal.objective, best_dual.lower_bound
+        if objective < least:
+            best_primal, least = state, objective
+        if lower_bound > bound:
+            best_dual, bound = state, lower_bound
         gap = (least - bound) / bound if bound > 0 else np.inf
         spent = time.perf_counter() - begun
         left = seconds_left(history, gap, margin * limits.tol, spent)
-        objective, proven = (limits.unit * side - limits.offset for side in (least, bound))
-        history.append(Progress(state.steps, objective, proven, gap, spent, left))
+        sides = (limits.unit * side - limits.offset for side in (least, bound))
+        history.append(Progress(state.steps, *sides, gap, spent, left))
         if limits.callback is not None:
             limits.callback(history[-1])
         if gap <= margin * limits.tol:
