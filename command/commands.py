@@ -76,11 +76,12 @@ def solve(
         from dualmech.command import capping
 
         leave(capping.solve_capped(request, context.params, layer, tol, output, prove))
+    from dualmech.fast.methods import needs_matrix
     from dualmech.threads import blas_threads
 
     with warnings.catch_warnings(), passing("stating the problem") as line, blas_threads(threads):
         warnings.simplefilter("ignore", UncertifiedWarning)
-        posed = _posed(request, refine or method in dm.fast.MATRIX_METHODS, prove is not None)
+        posed = _posed(request, refine or needs_matrix(method), prove is not None)
         options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
         run = _refine if refine else partial(_solve, {name: own for name, own in options.items() if own is not None})
         answer, stages = run(posed, layer, backend, tol, line)

@@ -191,13 +191,9 @@ def run_published(
     """
     rows = BASES[basis](workload.shape[1])
     problem = FitnessForUse(workload, targets, basis=rows, geometry="dense")
-    options = fast.SoftmaxOptions(hessian=hessian)
-    if as_coded:
-        options = fast.SoftmaxOptions.of_published_code(rows)
+    method = fast.SoftmaxNewton.of_published_code(rows) if as_coded else fast.SoftmaxNewton(hessian=hessian)
     with without_warnings():
-        answer = fast.solve(
-            problem, method="softmax_newton", options=options, time_limit=limit, max_iterations=MOST_STEPS
-        )
+        answer = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
     return PublishedRun(
         basis,
         "as coded" if as_coded else f"{hessian} Hessian",

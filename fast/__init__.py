@@ -3,96 +3,136 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Never, TypeAlias, Unpack, overload
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec, TypeVar
+
+import numpy.typing as npt
 
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.fast import common, fitness, own, reuse, weighting
+from dualmech.fast import common, custom, fitness, methods, reuse, weighting
 from dualmech.fast.common import chain
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
 from dualmech.fast.engine.loop import Limits
-from dualmech.fast.fitness import FitnessOptions, LocalOptions, MethodOptions, OrbitOptions, SmoothOptions, StartOptions
 from dualmech.fast.local import estimate, strategy
-from dualmech.fast.own import register
-from dualmech.fast.reductions import OPTIONS
+from dualmech.fast.methods import (
+    Auto,
+    ClosedForm,
+    Custom,
+    Exact,
+    FixedPoint,
+    Method,
+    Newton,
+    ProjectedGradient,
+    PublishedGradient,
+    Restart,
+    SoftmaxGradient,
+    SoftmaxNewton,
+    register,
+)
 from dualmech.fast.refinement import refine
 from dualmech.fast.softmax import smoothed
-from dualmech.fast.softmax.published import METHODS, SoftmaxOptions
-from dualmech.geometry.weights import FitnessDual, VarianceDual
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.geometry.orbits import Orbits
 from dualmech.mechanisms.local import LocalMechanism
-from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.base import Problem
-from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
-from dualmech.problems.local.projection import LocalProjection, ProjectionDual
-from dualmech.problems.local.strategy import LocalDual, LocalStrategy
-from dualmech.problems.reuse import ReuseDual, ReuseFitness
-from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
+from dualmech.problems.local.estimate import NonnegativeEstimate
+from dualmech.problems.local.projection import LocalProjection
+from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.problems.reuse import ReuseFitness
+from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
-from dualmech.problems.weighting import QueryWeighting, WeightingDual
+from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Callback
 from dualmech.solution import Solution, require_solution, warn_if_uncertified
 from dualmech.threads import blas_threads
 from dualmech.watching import verbosely
 
-__all__ = ["EigenDesign", "SoftmaxOptions", "chain", "eigen_design", "eigen_weights", "refine", "register", "solve"]
+__all__ = [
+    "Auto",
+    "ClosedForm",
+    "EigenDesign",
+    "Exact",
+    "FixedPoint",
+    "Newton",
+    "ProjectedGradient",
+    "PublishedGradient",
+    "Restart",
+    "SoftmaxGradient",
+    "SoftmaxNewton",
+    "chain",
+    "eigen_design",
+    "eigen_weights",
+    "refine",
+    "register",
+    "solve",
+]
 
-Solver = Callable[..., Solution]
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """A function of a problem, the `Limits` and a method; whether it takes a start, and symmetries."""
+
+    run: Callable[..., Solution]
+    starts: bool = False
+    ties: bool = False
+
 
 SOLVERS: dict[type, Solver] = {
-    FitnessForUse: fitness.solve_fitness,
-    PrivacyFirst: fitness.solve_fitness,
-    TotalVariance: fitness.solve_variance,
-    SoftmaxFitness: smoothed.solve_softmax,
-    QueryWeighting: weighting.solve_weighting,
-    CommonMechanism: common.solve_common,
-    ReuseFitness: reuse.solve_reuse,
-    LocalProjection: estimate.solve_projection,
-    NonnegativeEstimate: estimate.solve_estimate,
-    LocalStrategy: strategy.solve_strategy,
+    FitnessForUse: Solver(fitness.solve_fitness, starts=True, ties=True),
+    PrivacyFirst: Solver(fitness.solve_fitness, starts=True, ties=True),
+    TotalVariance: Solver(fitness.solve_variance, starts=True, ties=True),
+    SoftmaxFitness: Solver(smoothed.solve_softmax, starts=True),
+    QueryWeighting: Solver(weighting.solve_weighting),
+    CommonMechanism: Solver(common.solve_common, starts=True),
+    ReuseFitness: Solver(reuse.solve_reuse),
+    LocalProjection: Solver(estimate.solve_projection),
+    NonnegativeEstimate: Solver(estimate.solve_estimate),
+    LocalStrategy: Solver(strategy.solve_strategy, starts=True),
 }
-"""By problem, what solves it: a function of the problem, the `Limits` and options of its own."""
 
-MATRIX_METHODS = METHODS
-"""Methods of `FitnessForUse` that need a matrix of queries, whatever structure the workload has."""
-
-Linear: TypeAlias = LinearGaussianMechanism
-Noise: TypeAlias = GaussianPrivacy
+Dual = TypeVar("Dual")
+Made = TypeVar("Made")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-@overload
-def solve(problem: FitnessForUse | PrivacyFirst, **options: Unpack[FitnessOptions]) -> Solution[FitnessDual, Noise]: ...
-@overload
-def solve(problem: TotalVariance, **options: Unpack[OrbitOptions]) -> Solution[VarianceDual, Noise]: ...
-@overload
-def solve(problem: SoftmaxFitness, **options: Unpack[SmoothOptions]) -> Solution[SoftmaxDual, Linear]: ...
-@overload
-def solve(problem: QueryWeighting, **options: Unpack[MethodOptions]) -> Solution[WeightingDual, Linear]: ...
-@overload
-def solve(problem: CommonMechanism, **options: Unpack[StartOptions]) -> Solution[CommonDual, Any]: ...
-@overload
-def solve(problem: ReuseFitness, **options: Unpack[MethodOptions]) -> Solution[ReuseDual, Linear]: ...
-@overload
-def solve(problem: LocalStrategy, **options: Unpack[LocalOptions]) -> Solution[LocalDual, LocalMechanism]: ...
-@overload
-def solve(problem: LocalProjection, **options: Unpack[MethodOptions]) -> Solution[ProjectionDual, Never]: ...
-@overload
-def solve(problem: NonnegativeEstimate, **options: Unpack[MethodOptions]) -> Solution[EstimateDual, Never]: ...
+def _unknown_options_refused(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with an error of the library for a keyword that it does not have."""
+    known = [*inspect.signature(function).parameters][1:]
+
+    @functools.wraps(function)
+    def checked(*arguments: P.args, **options: P.kwargs) -> R:
+        for name in options:
+            if name not in known and name != "problem":
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                owners = [*methods.owners(name)]
+                if owners:
+                    hint = f"; it is an option of a method: {' or '.join(f'fast.{owner}' for owner in owners)}"
+                raise InputTypeError(f"solve has no option {name!r}, it has {', '.join(known)}{hint}")
+        return function(*arguments, **options)
+
+    return checked
+
+
+@_unknown_options_refused
 def solve(
-    problem: object,
+    problem: Problem[Dual, Made],
     *,
+    method: str | Method | Callable[[Any], Any] = "auto",
     tol: float = 1e-6,
+    start: Solution | LocalMechanism | npt.ArrayLike | None = None,
+    orbits: Iterable[Any] | Orbits | None = None,
     max_iterations: int | None = None,
     time_limit: float | None = None,
     callback: Callback | None = None,
     verbose: bool = False,
     threads: int | None = None,
-    **options: object,
-) -> Solution:
+) -> Solution[Dual, Made]:
     """Solve a problem with the library's own solver and let the problem judge the answer.
 
     Raises `InvalidInputError` or `InputTypeError` for a problem that has no fast solver, or options out of range.
@@ -103,30 +143,16 @@ def solve(
         What is asked.
     tol : float, default 1e-6
         Gap to prove, relative to the lower bound.
-    method : {"auto", "fixed_point", "newton"}, or callable
-        ``auto`` begins with the fixed point and finishes with Newton's method where that is cheaper; for
-        `SoftmaxFitness`, `QueryWeighting` and `ReuseFitness` it is Newton's method at once. `FitnessForUse`,
-        `PrivacyFirst` and `SoftmaxFitness` have two more: ``softmax_newton`` is SM-II, the paper's own algorithm but
-        for its Hessian, which `options` can print as the paper does, and ``softmax_gradient`` the gradient descent that
-        the paper compares it with. For `CommonMechanism` ``auto`` is
-        ``closed_form`` for two mechanisms, which has nothing to iterate, and ``fixed_point`` for more.
-        For `LocalStrategy` it is ``exact`` up to 20 user types, column generation that prices all 2^n patterns, and
-        ``restart`` beyond, which searches for patterns and proves less; ``gradient`` is the paper's projected
-        gradient descent, ``published_gradient`` the steps of its authors' code, whose derivative omits a term.
+    method : str, method or callable, default "auto"
+        A name, which stands for a method with its default options, or a method with others:
+        ``fast.solve(problem, method=fast.SoftmaxNewton(hessian="printed"))``. `Auto`, `FixedPoint`, `Newton`,
+        `ClosedForm`, `SoftmaxNewton`, `SoftmaxGradient`, `Exact`, `Restart`, `ProjectedGradient` and
+        `PublishedGradient` say which problems they solve, and have the names ``auto``, ``fixed_point``, ``newton``,
+        ``closed_form``, ``softmax_newton``, ``softmax_gradient``, ``exact``, ``restart``, ``gradient`` and
+        ``published_gradient``.
         A custom method is a function: it takes the problem and returns or yields points, with dual weights if it has
         some; or the name that `register` gave it. Its points are made feasible and judged, the limits hold between two
         yields. An error in it becomes a `BackendError` that names it, but for the library's own errors.
-    rng : numpy.random.Generator or int, default 0
-        Of the random starts of ``restart`` and of gradient descent; `LocalStrategy` alone.
-    outputs : int, optional
-        Outputs of the random strategy that gradient descent begins with, four times the user types by default.
-    step_size : float, optional
-        Length of its steps, halved after every 50, in units in which ``W'W`` has trace n (``published_gradient``: in
-        those of the average variance); found by trial by default.
-    iterations : int, default 250
-        Its steps once their length is known.
-    options : SoftmaxOptions, optional
-        The parameters of these two.
     start : Solution, optional
         A solution of the same or a similar problem (same geometry and numbers of neighbours and queries; for
         `CommonMechanism` of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose
@@ -171,48 +197,40 @@ def solve(
     """
     solver = SOLVERS.get(type(problem))
     if solver is None:
-        known = ", ".join(kind.__name__ for kind in SOLVERS)
+        known = ", ".join(each.__name__ for each in SOLVERS)
         raise InputTypeError(f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}")
-    if (mine := own.find(problem, options.get("method", "auto"))) is not None:
-        solver = _following(problem, solver, tol, *mine)
-    _check_options(problem, solver, options)
+    chosen = methods.method_for(problem, method)
+    given: dict[str, object] = {} if isinstance(chosen, Auto) else {"method": chosen}
+    if start is not None:
+        _check_start(problem, solver, chosen, start)
+        given["start"] = start
+    if orbits is not None:
+        if not solver.ties or isinstance(chosen, Custom):
+            raise InputTypeError(f"option 'orbits' is not for {_whom(problem, chosen)}")
+        given["orbits"] = orbits
     limits = Limits.validated(tol, max_iterations, time_limit, callback)
     with blas_threads(threads), verbosely(verbose, type(problem).__name__, callback) as tell:
-        answer = solver(problem, replace(limits, callback=tell), **options)
-    return warn_if_uncertified(answer)
+        limits = replace(limits, callback=tell)
+        if isinstance(chosen, Custom):
+            answer = custom.follow(problem, limits, chosen, lambda: solver.run(problem, Limits.validated(tol)).dual)
+        else:
+            answer = solver.run(problem, limits, **given)
+    return warn_if_uncertified(answer, stacklevel=4)  # above the check of keywords
 
 
-def _following(problem: object, solver: Solver, tol: float, custom: own.Method, name: str) -> Solver:
-    """Return the solver that follows a given method, with dual weights of the library where it has none."""
+def _check_start(problem: object, solver: Solver, method: Method, start: object) -> None:
+    """Refuse a start that the method cannot begin with, and a solution on a geometry with other weights."""
+    if not solver.starts or isinstance(method, Custom):
+        raise InputTypeError(f"option 'start' is not for {_whom(problem, method)}")
+    here = _geometry(problem)
+    there = _geometry(require_solution(start, "start").problem) if here else ""
+    # On a matrix and on a stream the weights are the same.
+    if there and here != there and {here, there} != {"dense", "stream"}:
+        raise InvalidInputError(f"start is a point of geometry {there!r}, the problem stands on {here!r}")
 
-    def some_dual() -> object:
-        return solver(problem, Limits.validated(tol)).dual
 
-    def following(problem: Problem, limits: Limits, *, method: object) -> Solution:
-        return own.follow(problem, limits, custom, name, some_dual)
-
-    return following
-
-
-def _check_options(problem: object, solver: Solver, options: dict[str, object]) -> None:
-    """Refuse an option that a solver does not have, by its name and with the one that may be meant."""
-    described = inspect.signature(solver).parameters.values()
-    own = [each.name for each in described if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    for name in options:
-        if name not in own:
-            useful = OPTIONS.get(_geometry(problem), own)
-            taken = [each for each in own if each in useful]
-            known = ("tol", *taken, "max_iterations", "time_limit", "callback", "verbose", "threads")
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputTypeError(
-                f"option {name!r} is not for {type(problem).__name__}, which takes {', '.join(known)}{hint}"
-            )
-    if (start := options.get("start")) is not None and (here := _geometry(problem)):
-        there = _geometry(require_solution(start, "start").problem)
-        # On a matrix and on a stream the weights are the same.
-        if there and here != there and {here, there} != {"dense", "stream"}:
-            raise InvalidInputError(f"start is a point of geometry {there!r}, the problem stands on {here!r}")
+def _whom(problem: object, method: Method) -> str:
+    return f"a custom method, {method.name}" if isinstance(method, Custom) else type(problem).__name__
 
 
 def _geometry(problem: object) -> str:

@@ -15,6 +15,7 @@ from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
+from dualmech.fast.methods import AUTO, Auto, ClosedForm, Method
 from dualmech.linalg import EPS
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.common import CommonDual, CommonMechanism
@@ -200,17 +201,15 @@ def _transpose(blocks: Array) -> Array:
 _NOWHERE = CommonPoint(np.inf, 0.0, np.zeros((0, 0)))  # before the first evaluation nothing is known
 
 
-METHODS = ("auto", "closed_form", "fixed_point")
-
 TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
 
 def solve_common(
-    problem: CommonMechanism, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
+    problem: CommonMechanism, limits: loop.Limits, *, method: Method = AUTO, start: Solution | None = None
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     chosen = _choose_method(problem, method)
-    answered = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method}")
+    answered = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method.name}")
     began = time.perf_counter()
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
@@ -277,12 +276,11 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
     return covariance, np.stack([projector, np.eye(len(values)) - projector])
 
 
-def _choose_method(problem: CommonMechanism, method: str) -> str:
-    validate.choice(METHODS, method=method)
+def _choose_method(problem: CommonMechanism, method: Method) -> str:
     count = len(problem.bounds)
-    if method == "closed_form" and count > 2:
+    if isinstance(method, ClosedForm) and count > 2:
         raise InvalidInputError(f"method closed_form is for two mechanisms, got {count}")
-    return ("closed_form" if count == 2 else "fixed_point") if method == "auto" else method
+    return ("closed_form" if count == 2 else "fixed_point") if isinstance(method, Auto) else method.name
 
 
 def _ascend(bounds: Array, limits: loop.Limits, weights: Array | None) -> loop.Outcome[CommonState]:

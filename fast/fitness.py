@@ -1,26 +1,21 @@
-"""Fitness for use, privacy first and total variance: the doors of their solvers, and the options of all families."""
+"""Fitness for use, privacy first and total variance: the doors of their solvers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import linalg, validate
+from dualmech import linalg
 from dualmech.errors import InvalidInputError
 from dualmech.fast import reductions
 from dualmech.fast.engine import ascent, loop
+from dualmech.fast.methods import AUTO, Method, SoftmaxNewton
 from dualmech.fast.softmax import published
-from dualmech.fast.softmax.published import SoftmaxOptions
-from dualmech.geometry.orbits import Orbits
-from dualmech.mechanisms.local import LocalMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
-from dualmech.progress import Callback
 from dualmech.solution import Solution, retold, transfer
 
 
@@ -28,8 +23,7 @@ def solve_fitness(
     problem: FitnessForUse | PrivacyFirst,
     limits: loop.Limits,
     *,
-    method: str = "auto",
-    options: published.SoftmaxOptions | None = None,
+    method: Method = AUTO,
     start: Solution | None = None,
     orbits: object = None,
 ) -> Solution:
@@ -37,19 +31,17 @@ def solve_fitness(
     if isinstance(problem, PrivacyFirst):
         twin = problem.accuracy_first
         shown = replace(limits, unit=limits.unit / problem.cost)
-        answer = solve_fitness(twin, shown, method=method, options=options, start=start, orbits=orbits)
+        answer = solve_fitness(twin, shown, method=method, start=start, orbits=orbits)
         return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
-    validate.choice((*ascent.METHODS, *published.METHODS), method=method)
-    if method in published.METHODS:
+    if isinstance(method, SoftmaxNewton):
         if (name := problem.geometry.name) not in ("dense", "stream"):
-            raise InvalidInputError(f"method {method!r} is for geometry 'dense', got {name!r}")
+            raise InvalidInputError(f"method {method.name!r} is for geometry 'dense', got {name!r}")
         if orbits is not None:
-            raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {method!r}")
-        return published.descend(problem.on_matrix(), limits, method=method, options=options, start=start)
-    published.refuse_options(options, method)
+            raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {method.name!r}")
+        return published.descend(problem.on_matrix(), limits, method=method, start=start)
     if getattr(problem.geometry, "redundant_rows", 0):
         return _approached(problem, limits, method=method, start=start, orbits=orbits)
-    return reductions.solve_on_geometry(problem, limits, method=method, start=start, orbits=orbits)
+    return reductions.solve_on_geometry(problem, limits, method=method.name, start=start, orbits=orbits)
 
 
 def _approached(problem: FitnessForUse, limits: loop.Limits, **options: Any) -> Solution:
@@ -81,56 +73,9 @@ def solve_variance(
     problem: TotalVariance,
     limits: loop.Limits,
     *,
-    method: str = "auto",
+    method: Method = AUTO,
     start: Solution | None = None,
     orbits: object = None,
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    return reductions.solve_on_geometry(problem, limits, method=method, start=start, orbits=orbits)
-
-
-# The options of `dualmech.fast.solve` by problem, for type checkers and editors; the solvers themselves check them.
-
-
-class MethodOptions(TypedDict, total=False):
-    """Options of every problem."""
-
-    tol: float
-    max_iterations: int | None
-    time_limit: float | None
-    callback: Callback | None
-    verbose: bool
-    threads: int | None
-    method: str | Callable[[Any], Any]
-
-
-class StartOptions(MethodOptions, total=False):
-    """Options of a solver that can begin with an earlier answer."""
-
-    start: Solution | None
-
-
-class OrbitOptions(StartOptions, total=False):
-    """Options of a solver that takes symmetries."""
-
-    orbits: Iterable[Any] | Orbits | None
-
-
-class SmoothOptions(StartOptions, total=False):
-    """Options of soft maxima, with the parameters of the paper's own algorithms."""
-
-    options: SoftmaxOptions | None
-
-
-class FitnessOptions(OrbitOptions, SmoothOptions, total=False):
-    """Options of fitness for use."""
-
-
-class LocalOptions(MethodOptions, total=False):
-    """Options of local strategies."""
-
-    rng: np.random.Generator | int
-    outputs: int | None
-    start: npt.ArrayLike | LocalMechanism | Solution | None
-    step_size: float | None
-    iterations: int | None
+    return reductions.solve_on_geometry(problem, limits, method=method.name, start=start, orbits=orbits)

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import linalg, validate
+from dualmech import linalg
 from dualmech.fast.engine import ascent, loop
 from dualmech.fast.engine.dual_function import DenseDual, decompose
 from dualmech.fast.engine.newton import conjugate_gradients
 from dualmech.fast.engine.spectrum import DenseRows, Spectrum
+from dualmech.fast.methods import AUTO, Method
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.progress import Status
@@ -366,7 +367,6 @@ def _step_limit(change: Array, matrix: Array) -> float:
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
-METHODS = ("auto", "newton")
 """Both are Newton's method, but where the problem is fitness for use: there they are that solver's."""
 
 SPARE = 0.1  # share of the tolerance that may be spent on a covariance that doubles can judge
@@ -374,9 +374,8 @@ SPARE = 0.1  # share of the tolerance that may be spent on a covariance that dou
 NOTHING_FURTHER = "The release meets every target: nothing further is run."
 
 
-def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -> Solution:
+def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = AUTO) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    validate.choice(METHODS, method=method)
     known = problem.release_alone()
     if known is not None:
         return judged_solution(
@@ -387,7 +386,7 @@ def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: str = "au
     if released.sum() > 1:
         with np.errstate(all="ignore"):
             return _by_newton(problem, reduction, released, limits)
-    return ascent.ascend(partial(_row_by_row, reduction), problem, limits, method=method)
+    return ascent.ascend(partial(_row_by_row, reduction), problem, limits, method=method.name)
 
 
 def _by_newton(

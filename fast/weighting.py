@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import validate
 from dualmech.fast.engine import interior_point, loop
+from dualmech.fast.methods import AUTO, Method
 from dualmech.problems.design import SineDesign
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Progress, Status
@@ -153,9 +153,6 @@ def _evaluate(program: SineProgram, knots: Index, dual: Array, weights: Array, s
     return SinePoint(knots, dual, answer, used[: program.half] - 1, objective, total**2, steps)
 
 
-METHODS = ("auto", "newton")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """Weights that spend 1 at most, dual weights that sum to 1, and what it took to find them."""
@@ -171,10 +168,9 @@ Finder = Callable[[Array, Array, int, loop.Limits], Found]
 """Takes costs (k,), sensitivities (k, s), the power and the limits to weights."""
 
 
-def solve_weighting(problem: QueryWeighting, limits: loop.Limits, *, method: str = "auto") -> Solution:
+def solve_weighting(problem: QueryWeighting, limits: loop.Limits, *, method: Method = AUTO) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    validate.choice(METHODS, method=method)
-    return run(problem, best, limits, f"fast:{method}")
+    return run(problem, best, limits, f"fast:{method.name}")
 
 
 def run(problem: QueryWeighting, find: Finder, limits: loop.Limits, solver: str, message: str = "") -> Solution:

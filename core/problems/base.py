@@ -33,8 +33,8 @@ from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.domain import count_text
 
-Dual = TypeVar("Dual")
-Made = TypeVar("Made")
+Dual = TypeVar("Dual", covariant=True)
+Made = TypeVar("Made", covariant=True)
 
 AnyProblem: TypeAlias = Any
 """A problem of any family, whose parts are those of its class: no more than a name, as type checkers have it."""

@@ -121,8 +121,8 @@ def run(
         gap = (least - bound) / bound if bound > 0 else np.inf
         spent = time.perf_counter() - begun
         left = seconds_left(history, gap, margin * limits.tol, spent)
-        sides = (limits.unit * side - limits.offset for side in (least, bound))
-        history.append(Progress(state.steps, *sides, gap, spent, left))
+        shown, proven = limits.unit * least - limits.offset, limits.unit * bound - limits.offset
+        history.append(Progress(state.steps, shown, proven, gap, spent, left))
         if limits.callback is not None:
             limits.callback(history[-1])
         if gap <= margin * limits.tol:

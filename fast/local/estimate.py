@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import validate
 from dualmech.fast.engine import loop
+from dualmech.fast.methods import AUTO, Method
 from dualmech.linalg import EPS
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
@@ -26,20 +26,17 @@ from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
-METHODS = ("auto",)
-
 LIFTED = 1e-9
 """Value in a cell, where 1 was wanted, from which a combination of queries counts as positive there."""
 
 
-def solve_estimate(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "auto") -> Solution:
+def solve_estimate(problem: NonnegativeEstimate, limits: loop.Limits, *, method: Method = AUTO) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`.
 
     `max_iterations` counts updates of the factors, by default ten for each cell.
     """
     cells = problem.workload.shape[1]
     steps = limits.max_iterations if limits.steps_given else 10 * cells
-    validate.choice(METHODS, method=method)
     with np.errstate(all="ignore"):
         program = _Program.of(problem)
         outcome = loop.run(
@@ -210,8 +207,6 @@ def _least_squares(state: _ActiveSet) -> Array:
 # maximises.
 
 
-PROJECTION_METHODS = ("auto",)
-
 LEAST_DAMPING = 1e-14  # least damping of the Hessian, relative to the number of outputs
 MOST_DAMPING = 1e12  # most damping: if no step with it raises the bound, rounding stops the method
 
@@ -226,9 +221,8 @@ PATIENCE = 100
 """Steps without a smaller gap after which the solver counts as stalled: outputs come into use one by one."""
 
 
-def solve_projection(problem: LocalProjection, limits: loop.Limits, *, method: str = "auto") -> Solution:
+def solve_projection(problem: LocalProjection, limits: loop.Limits, *, method: Method = AUTO) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    validate.choice(PROJECTION_METHODS, method=method)
     if problem.floor is not None:
         return _column_by_column(problem, limits)
     with np.errstate(all="ignore"):

@@ -14,17 +14,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.linalg
 
+from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
 from dualmech.fast.local import points
 from dualmech.fast.local.estimate import columns_within
+from dualmech.fast.methods import ProjectedGradient
 from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
 OUTPUTS = 4  # outputs for each user type
-ITERATIONS = 250  # steps once their length is known, by default
 TRIAL_STEPS = 50  # steps that a length is tried for; after as many, it is halved
 TRIAL_LENGTHS = 3  # lengths that are tried once one leads nowhere outside: it, its half and its quarter
 DRAWS = 10  # random strategies that are drawn to begin with, at most
@@ -33,18 +34,6 @@ JUDGING = 4  # times what the judge takes for the first strategy: the time that 
 NEGLIGIBLE = 1e-10  # outputs whose floor falls below this leave
 
 PROVES_NOTHING = "gradient descent finds good strategies and proves nothing about them: ask for method exact or restart"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Descent:
-    """Where a descent begins, how long its steps are, and how many they are once that is known."""
-
-    outputs: int | None = None  # of the random strategy that it begins with, four for each user type by default
-    start: Array | None = None  # a strategy to begin with instead
-    step_size: float | None = None  # found by trial, by default
-    iterations: int = ITERATIONS
-    # whether it goes step by step as the authors' code does: see `DescentObjective`
-    published: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,14 +69,15 @@ class DescentIterate:
 
 
 def solve_by_descent(
-    problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator, chosen: Descent
+    problem: LocalStrategy, limits: loop.Limits, method: ProjectedGradient, start: Array | None
 ) -> Solution:
     """Descend from a strategy and let the problem judge the best one on the way; a given start is no better."""
     began = time.perf_counter()
-    strategy, log = descend(problem, limits, rng, chosen)
+    strategy, log = descend(problem, limits, method, start, validate.generator(rng=method.rng))
     seconds = time.perf_counter() - began
-    found = [problem.feasible(LocalPoint(each, problem.prior)) for each in (strategy, chosen.start) if each is not None]
-    point = points.lightest(problem, found, tol=0.0)
+    strategies = (strategy,) if start is None else (strategy, start)
+    feasible = [problem.feasible(LocalPoint(strategy, problem.prior)) for strategy in strategies]
+    point = points.lightest(problem, feasible, tol=0.0)
     said = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
     return judged_solution(
         problem,
@@ -98,23 +88,27 @@ def solve_by_descent(
         message="; ".join(filter(None, said)),
         iterations=len(log.history),
         seconds=time.perf_counter() - began,
-        solver="fast:published_gradient" if chosen.published else "fast:gradient",
+        solver=f"fast:{method.name}",
         history=tuple(log.history),
     )
 
 
 def descend(
-    problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator, chosen: Descent
+    problem: LocalStrategy,
+    limits: loop.Limits,
+    method: ProjectedGradient,
+    start: Array | None,
+    rng: np.random.Generator,
 ) -> tuple[Array, DescentLog]:
     """Return the best strategy on the descent's way, and what it did; the length of its steps is found by trial."""
     gram = problem.root.T @ problem.root
-    unit = float(len(gram)) if chosen.published else float(np.trace(gram)) / len(gram)
+    unit = float(len(gram)) if method.published else float(np.trace(gram)) / len(gram)
     growth = float(np.exp(problem.epsilon))
-    program = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, chosen.published)
-    if chosen.start is None:
-        first = random_start(program, chosen.outputs or OUTPUTS * problem.user_types, rng)
+    program = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, method.published)
+    if start is None:
+        first = random_start(program, method.outputs or OUTPUTS * problem.user_types, rng)
     else:
-        first = own_start(program, chosen.start)
+        first = own_start(program, start)
     first = _begun(program, first)
     if limits.deadline.left is not None:
         began = time.perf_counter()
@@ -122,11 +116,11 @@ def descend(
         judging = JUDGING * (time.perf_counter() - began)
         limits = replace(limits, deadline=limits.deadline.before(judging))
     log = DescentLog(limits, unit, problem.criterion == "worst")
-    best, length = first, chosen.step_size
+    best, length = first, method.step_size
     if length is None:
         best, length = _try_lengths(program, first, log)
     if not log.out_of_limits():
-        best = _descend(program, _begun(program, best), length, chosen.iterations, log, strict=False) or best
+        best = _descend(program, _begun(program, best), length, method.iterations, log, strict=False) or best
     return best.strategy, log
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,8 @@ from dualmech.fast.engine import loop
 from dualmech.fast.local import bound as local_bound
 from dualmech.fast.local import columns, gradient, points, search
 from dualmech.fast.local.columns import Columns
-from dualmech.fast.local.gradient import Descent
 from dualmech.fast.local.points import Frame
+from dualmech.fast.methods import AUTO, Auto, Exact, Method, ProjectedGradient, Restart
 from dualmech.geometry import local
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
@@ -26,8 +26,6 @@ from dualmech.validate import Array
 
 Start: TypeAlias = npt.ArrayLike | LocalMechanism | Solution
 """What a descent can begin with: a strategy Q (m, n), or what holds one."""
-
-METHODS = ("auto", "exact", "restart", "gradient", "published_gradient")
 
 EXACT = 20  # user types up to which ``auto`` prices all patterns at every step
 LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
@@ -51,60 +49,36 @@ SEARCHED = "patterns were searched for, not priced all: the strategy is the best
 
 
 def solve_strategy(
-    problem: LocalStrategy,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-    rng: np.random.Generator | int = 0,
-    outputs: int | None = None,
-    start: Start | None = None,
-    step_size: float | None = None,
-    iterations: int | None = None,
+    problem: LocalStrategy, limits: loop.Limits, *, method: Method = AUTO, start: Start | None = None
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     chosen = _choose_method(problem, method)
-    given = {"outputs": outputs, "start": start, "step_size": step_size, "iterations": iterations}
-    descent = _descent(problem, chosen, **given)
-    generator = validate.generator(rng=rng)
+    if start is not None:
+        if not isinstance(chosen, ProjectedGradient):
+            raise InvalidInputError(f"start belongs to gradient descent, not to method {chosen.name!r}")
+        if chosen.outputs is not None:
+            raise InvalidInputError("give either outputs or start, which has its own")
+    first = None if start is None else _start_strategy(problem, start)
     with np.errstate(all="ignore"):
         frame = Frame.of(problem.root, problem.epsilon, problem.prior, problem.criterion == "worst")
         limits = replace(limits, unit=frame.scale, offset=frame.offset)
-        if chosen == "exact":
-            answer = _by_columns(problem, frame, limits)
-        elif chosen == "restart":
-            answer = _by_design(problem, limits, generator) or _by_search(problem, frame, limits, generator)
-        else:
-            answer = gradient.solve_by_descent(problem, limits, generator, descent)
-    return answer
+        if isinstance(chosen, ProjectedGradient):
+            return gradient.solve_by_descent(problem, limits, chosen, first)
+        if isinstance(chosen, Restart):
+            generator = validate.generator(rng=chosen.rng)
+            return _by_design(problem, limits, generator) or _by_search(problem, frame, limits, generator)
+        return _by_columns(problem, frame, limits)
 
 
-def _choose_method(problem: LocalStrategy, method: str) -> str:
-    validate.choice(METHODS, method=method)
+def _choose_method(problem: LocalStrategy, method: Method) -> Method:
     size = problem.user_types
-    if method == "exact" and size > LARGEST_EXACT:
+    if isinstance(method, Auto):
+        return Exact() if size <= EXACT else Restart()
+    if isinstance(method, Exact) and size > LARGEST_EXACT:
         raise InvalidInputError(f"method exact prices all patterns, of {LARGEST_EXACT} user types at most, got {size}")
-    if method == "auto":
-        return "exact" if size <= EXACT else "restart"
+    if isinstance(method, ProjectedGradient) and method.outputs is not None and method.outputs < size:
+        raise InvalidInputError(f"outputs must be at least {size}, the number of user types, got {method.outputs}")
     return method
-
-
-def _descent(problem: LocalStrategy, method: str, **given: Any) -> Descent:
-    """Return the options of gradient descent, checked; they are refused for any other method."""
-    named = {name: value for name, value in given.items() if value is not None}
-    if named and not method.endswith("gradient"):
-        raise InvalidInputError(f"{next(iter(named))} belongs to gradient descent, not to method {method!r}")
-    if {"outputs", "start"} <= named.keys():
-        raise InvalidInputError("give either outputs or start, which has its own")
-    size = problem.user_types
-    if "outputs" in named and validate.size(outputs=named["outputs"]) < size:
-        raise InvalidInputError(f"outputs must be at least {size}, the number of user types, got {named['outputs']}")
-    if "iterations" in named:
-        validate.size(iterations=named["iterations"])
-    if "step_size" in named:
-        validate.positive_number(step_size=named["step_size"])
-    if "start" in named:
-        named["start"] = _start_strategy(problem, named["start"])
-    return Descent(**named, published=method == "published_gradient")
 
 
 def _start_strategy(problem: LocalStrategy, start: Start) -> Array:

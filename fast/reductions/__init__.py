@@ -94,7 +94,7 @@ def solve_on_geometry(problem: FitnessForUse | TotalVariance, limits: loop.Limit
     check_orbits(geometry, given.get("orbits"))
     if geometry.name == "stream" and "orbits" in given:
         return dense.ascend_dense(problem.on_matrix(), limits, **given)
-    if "start" in given and "start" not in OPTIONS[geometry.name]:
+    if "start" in given and geometry.name in BEGIN_ANEW:
         raise InvalidInputError(f"start is not for geometry {geometry.name!r}, whose solver begins anew")
     return SOLVERS[geometry.name](problem, limits, **given)
 
@@ -111,11 +111,5 @@ SOLVERS = {
     "stream": stream.ascend_stream,
 }
 
-OPTIONS = {
-    "dense": frozenset({"method", "options", "start", "orbits"}),
-    "blocks": frozenset({"method", "start"}),
-    "product": frozenset({"method"}),
-    "split": frozenset(),
-    "stream": frozenset({"method", "options", "start", "orbits"}),
-}
-"""By geometry, which options of a family's solver its problems can use."""
+BEGIN_ANEW = ("product", "split")
+"""Geometries whose solvers take no start."""

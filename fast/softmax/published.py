@@ -15,7 +15,7 @@ proof; the judge says afterwards how far above the optimum it stopped. Where the
 - Equation 14 is not the Hessian of Equation 8, as said below. ``hessian="printed"`` uses it all
   the same.
 
-The authors' published code differs from their text in two more points, which `SoftmaxOptions.of_published_code` brings
+The authors' published code differs from their text in two more points, which `SoftmaxNewton.of_published_code` brings
 back: its first point, and the factor on variances in their soft maximum. Of Problem 4 itself, at fixed sharpness, the
 same algorithm ends where that sharpness is reached.
 """
@@ -24,17 +24,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from scipy.special import entr
 
-from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech import linalg
+from dualmech.errors import InvalidInputError
 from dualmech.fast.engine.loop import Limits, stopped_message
+from dualmech.fast.methods import SoftmaxGradient, SoftmaxNewton
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.linalg import EPS, cholesky, to_dense
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
@@ -255,72 +255,10 @@ def _inner(one: Array, two: Array) -> float:
 
 Posed: TypeAlias = FitnessForUse | PrivacyFirst | SoftmaxFitness
 
-METHODS = ("softmax_newton", "softmax_gradient")
 
 HESSIANS = {"exact": Derivatives.exact_product, "printed": Derivatives.printed_product}
 
 ANSWERABLE = 1e-8  # largest part of a basis row that a strategy may miss, relative to the row
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SoftmaxOptions:
-    """The parameters of SM-II, with the paper's letters.
-
-    Where the paper gives no value (TOL, NTTOL) or a choice (MU from 2, 5, 10), the default comes from its authors'
-    published code. MAXITER is `max_iterations` of `fast.solve`. Raises `InvalidInputError` or `InputTypeError` for a
-    value out of range.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> from dualmech import fast
-    >>> problem = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
-    >>> options = fast.SoftmaxOptions(path_tolerance=1e-5, newton_tolerance=1e-7)
-    >>> answer = fast.solve(problem, tol=1e-4, method="softmax_newton", options=options)
-    >>> answer.status.name, round(answer.objective, 4)
-    ('CERTIFIED', 1.7586)
-    """
-
-    conjugate_gradients: int = 5  # MAXCG, the most steps of Algorithm 2
-    residual: float = 1e-10  # TOL2, the squared residual of t₁F at which Algorithm 2 stops
-    decrease: float = 0.01  # σ of Algorithm 3, between 0 and 1
-    shrink: float = 0.5  # β of Algorithm 3, between 0 and 1
-    growth: float = 2.0  # MU > 1, the factor on t₁ and t₂
-    sharpness: float = 1.0  # t₁ = t₂ at the start
-    path_tolerance: float = 1e-3  # TOL: the algorithm ends where ``(s + m)/t₁`` is less
-    newton_tolerance: float = 1e-3  # NTTOL: a sub-problem ends where ``t₁ |⟨s, ∇F⟩|`` is less
-    hessian: str = "exact"  # the Hessian of Equation 8, or Equation 14 as printed
-    first_share: float = 0.99  # times the targets: the largest variances of the first covariance
-    # factor on variances over targets in F from the second sub-problem on; t₁ and t₂ stay the same
-    variance_factor: float = 1.0
-    # (p, d) Q of section 6.3: rows to which independent noise would be added, as a first approximation. By default I
-    strategy: npt.ArrayLike | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        validate.size(conjugate_gradients=self.conjugate_gradients)
-        for name in ("residual", "sharpness", "path_tolerance", "newton_tolerance"):
-            validate.positive_number(**{name: getattr(self, name)})
-        for name in ("first_share", "variance_factor"):
-            validate.positive_number(**{name: getattr(self, name)})
-        validate.probability(decrease=self.decrease)
-        validate.probability(shrink=self.shrink)
-        if not (growth := validate.positive_number(growth=self.growth)) > 1:
-            raise InvalidInputError(f"growth must be above 1, got {growth:g}")
-        validate.choice([*HESSIANS], hessian=self.hessian)
-        if self.strategy is not None:
-            object.__setattr__(self, "strategy", validate.finite(2, strategy=self.strategy))
-            validate.moderate(strategy=self.strategy)
-
-    @classmethod
-    def of_published_code(cls, basis: npt.ArrayLike) -> SoftmaxOptions:
-        """Return the settings of the authors' published code on a basis B of k rows.
-
-        It uses Equation 14 as printed, begins with noise ``k σ² I`` on B x itself, and takes for t₂ twice the t₁ that
-        it has just doubled. As its objective is ``log Σ exp(t₁ g_i) + log Σ exp(t₂ h_j)``, which is t₁F where t₁ = t₂,
-        that counts ``2 h_j`` for ``h_j``. Its line search ends otherwise, so answers differ in their last digits.
-        """
-        rows = validate.finite(2, basis=basis)
-        return cls(hessian="printed", strategy=rows, first_share=float(len(rows)), variance_factor=2.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -333,20 +271,15 @@ class Ending:
     history: tuple[Progress, ...]
 
 
-def descend(
-    problem: Posed, limits: Limits, *, method: str, options: SoftmaxOptions | None = None, start: Solution | None = None
-) -> Solution:
+def descend(problem: Posed, limits: Limits, *, method: SoftmaxNewton, start: Solution | None = None) -> Solution:
     """Run SM-II, or gradient descent in its place (Table 3); see `dualmech.fast.solve`."""
-    chosen = SoftmaxOptions() if options is None else options
-    if not isinstance(chosen, SoftmaxOptions):
-        raise InputTypeError(f"options must be fast.SoftmaxOptions, got {type(options).__name__}")
     if start is not None:
-        raise InvalidInputError(f"start is not for method {method!r}: give options with a strategy")
+        raise InvalidInputError(f"start is not for method {method.name!r}: give the method a strategy")
     with np.errstate(all="ignore"):
-        objective, lift = _objective(problem, chosen.sharpness)
-        covariance = _first_covariance(problem, lift, chosen)
-        path = Path(chosen, problem.t1 if isinstance(problem, SoftmaxFitness) else None)
-        ending = _optimise(objective, covariance, _direction(method, chosen), path, limits)
+        objective, lift = _objective(problem, method.sharpness)
+        covariance = _first_covariance(problem, lift, method)
+        path = Path(method, problem.t1 if isinstance(problem, SoftmaxFitness) else None)
+        ending = _optimise(objective, covariance, _direction(method), path, limits)
         inner = ending.point.covariance
         answer = judged_solution(
             problem,
@@ -357,23 +290,17 @@ def descend(
             message=ending.message,
             iterations=ending.iterations,
             seconds=ending.seconds,
-            solver=f"fast:{method}",
+            solver=f"fast:{method.name}",
             history=ending.history,
         )
     return answer
-
-
-def refuse_options(options: object, method: str) -> None:
-    """Raise `InvalidInputError` where options of these methods are given to another one."""
-    if options is not None:
-        raise InvalidInputError(f"options are for {', '.join(METHODS)}, not for {method!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
     """Which sub-problems Algorithm 1 solves one after another."""
 
-    options: SoftmaxOptions
+    method: SoftmaxNewton
     asked: float | None  # the t₁ of Problem 4, None for Problem 1, which has none
 
     def reason_to_end(self, point: ObjectivePoint) -> str:
@@ -382,27 +309,27 @@ class Path:
         if self.asked is not None:
             return "it ended at the sharpness that was asked" if t1 >= self.asked else ""
         bound = (len(point.neighbour_shares) + len(point.query_shares)) / t1
-        if bound >= self.options.path_tolerance:
+        if bound >= self.method.path_tolerance:
             return ""
         return f"it ended by its own rule, (s + m)/t1 = {bound:.2g}, which proves nothing by itself"
 
     def sharper(self, objective: Objective) -> Objective:
         """Return the next sub-problem's objective."""
-        growth, t1 = self.options.growth, objective.t1
+        growth, t1 = self.method.growth, objective.t1
         if self.asked is not None and growth * t1 >= self.asked:
             # As a product it might miss what was asked by rounding.
             return replace(objective, t1=self.asked, t2=objective.t2 * (self.asked / t1))
         grown = objective.sharpened(growth)
-        if t1 > self.options.sharpness:
+        if t1 > self.method.sharpness:
             return grown
-        return replace(grown, queries=objective.queries * np.sqrt(self.options.variance_factor))
+        return replace(grown, queries=objective.queries * np.sqrt(self.method.variance_factor))
 
 
 def _optimise(
     objective: Objective, covariance: Array, direction: Callable[[Derivatives], Array], path: Path, limits: Limits
 ) -> Ending:
     """Follow Algorithm 1 from a covariance, for Newton's directions or others."""
-    begun, options = time.perf_counter(), path.options
+    begun, method = time.perf_counter(), path.method
     point = objective.at(covariance)
     if point is None:
         raise InvalidInputError(
@@ -417,8 +344,8 @@ def _optimise(
         if not slope < 0:
             step, slope = -derivatives.gradient, -float(np.vdot(derivatives.gradient, derivatives.gradient))
         found = None
-        if not point.objective.t1 * abs(slope) < options.newton_tolerance:
-            found = line_search(point, step, slope, options.decrease, options.shrink)
+        if not point.objective.t1 * abs(slope) < method.newton_tolerance:
+            found = line_search(point, step, slope, method.decrease, method.shrink)
         seconds = time.perf_counter() - begun
         if found is None:
             history.append(_progress(point, path.asked is not None, iteration, seconds))
@@ -436,18 +363,18 @@ def _optimise(
     return Ending(point, Status.STEPS_EXHAUSTED, message, iteration, seconds, tuple(history))
 
 
-def _direction(method: str, options: SoftmaxOptions) -> Callable[[Derivatives], Array]:
-    if method == "softmax_gradient":
+def _direction(method: SoftmaxNewton) -> Callable[[Derivatives], Array]:
+    if isinstance(method, SoftmaxGradient):
         return lambda derivatives: -derivatives.gradient
-    product = HESSIANS[options.hessian]
+    product = HESSIANS[method.hessian]
 
     def newton(derivatives: Derivatives) -> Array:
         t = derivatives.point.objective.t1
         return conjugate_gradient(
             lambda matrix: t * product(derivatives, matrix),
             t * derivatives.gradient,
-            options.conjugate_gradients,
-            options.residual,
+            method.conjugate_gradients,
+            method.residual,
         )
 
     return newton
@@ -477,9 +404,9 @@ def _objective(problem: Posed, sharpness: float) -> tuple[Objective, Array | Non
     return Objective(geometry.moves, queries, t1, t2, extra), None
 
 
-def _first_covariance(problem: Posed, lift: Array | None, options: SoftmaxOptions) -> Array:
+def _first_covariance(problem: Posed, lift: Array | None, method: SoftmaxNewton) -> Array:
     """Return ``σ² B Q⁺(B Q⁺)'`` (section 6.3), in the coordinates of the program."""
-    noise, strategy = np.asarray(problem.basis), options.strategy
+    noise, strategy = np.asarray(problem.basis), method.strategy
     if strategy is not None:
         queries = np.asarray(strategy)
         if queries.shape[1] != problem.workload.shape[1]:
@@ -493,7 +420,7 @@ def _first_covariance(problem: Posed, lift: Array | None, options: SoftmaxOption
     answered = problem.geometry.representation @ noise
     variances = np.einsum("jk,jk->j", answered, answered)
     asked = variances > 0
-    scale = options.first_share * float((problem.targets[asked] / variances[asked]).min())
+    scale = method.first_share * float((problem.targets[asked] / variances[asked]).min())
     inner = noise if lift is None else np.linalg.lstsq(lift, noise)[0]
     return scale * (inner @ inner.T)
 

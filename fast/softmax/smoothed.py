@@ -19,10 +19,10 @@ import numpy as np
 import scipy.linalg
 from scipy.special import entr
 
-from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
 from dualmech.fast.engine.dual_function import decompose
+from dualmech.fast.methods import AUTO, Method, SoftmaxNewton
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.softmax import published
 from dualmech.fast.softmax.published import Objective, ObjectivePoint, conjugate_gradient, line_search
@@ -31,8 +31,6 @@ from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
-
-METHODS = ("auto", "newton")
 
 NEAR = 1.0
 """Where both sides of the gap are within this over t, the sharpness that is asked can be used at once."""
@@ -69,15 +67,12 @@ def solve_softmax(
     problem: SoftmaxFitness,
     limits: loop.Limits,
     *,
-    method: str = "auto",
-    options: published.SoftmaxOptions | None = None,
+    method: Method = AUTO,
     start: Solution | None = None,
 ) -> Solution:
     """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
-    validate.choice((*METHODS, *published.METHODS), method=method)
-    if method in published.METHODS:
-        return published.descend(problem, limits, method=method, options=options, start=start)
-    published.refuse_options(options, method)
+    if isinstance(method, SoftmaxNewton):
+        return published.descend(problem, limits, method=method, start=start)
     with np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
         extra = problem.total_weight * problem.targets
@@ -92,7 +87,7 @@ def solve_softmax(
             )
         else:
             answer = _run(problem, reduction, program, first, limits)
-    return retold(answer, solver=f"fast:{method}")
+    return retold(answer, solver=f"fast:{method.name}")
 
 
 def _run(

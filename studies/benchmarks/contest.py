@@ -399,33 +399,31 @@ FIFTY = 50  # conjugate gradients a step instead of the paper's five: enough to 
 DUAL = "dual solver"
 
 
-def _softmax(method: str, problem: FitnessForUse, **options: Any) -> Solution:
-    return fast.solve(
-        problem, method=method, options=fast.SoftmaxOptions(**options), max_iterations=10**7, time_limit=LONGEST
-    )
+def _softmax(method: fast.SoftmaxNewton, problem: FitnessForUse) -> Solution:
+    return fast.solve(problem, method=method, max_iterations=10**7, time_limit=LONGEST)
 
 
 def _on_queries(problem: FitnessForUse) -> Solution:
     """Run SM-II on the queries themselves as basis, where conjugate gradients have less to do."""
     stated = FitnessForUse(problem.workload, problem.targets, basis=problem.workload.dense())
-    return _softmax("softmax_newton", stated)
+    return _softmax(fast.SoftmaxNewton(), stated)
 
 
 SOFTMAX_CONTENDERS = (
     Contender(DUAL, fast.solve, "#1b1b1b"),
-    Contender("SM-II", partial(_softmax, "softmax_newton"), "#0072b2"),
-    Contender("SM-II, printed Hessian", partial(_softmax, "softmax_newton", hessian="printed"), "#0072b2", "--"),
-    Contender("SM-II, 50 CG", partial(_softmax, "softmax_newton", conjugate_gradients=FIFTY), "#56b4e9"),
+    Contender("SM-II", partial(_softmax, fast.SoftmaxNewton()), "#0072b2"),
+    Contender("SM-II, printed Hessian", partial(_softmax, fast.SoftmaxNewton(hessian="printed")), "#0072b2", "--"),
+    Contender("SM-II, 50 CG", partial(_softmax, fast.SoftmaxNewton(conjugate_gradients=FIFTY)), "#56b4e9"),
     Contender(
         "SM-II, 50 CG, printed",
-        partial(_softmax, "softmax_newton", conjugate_gradients=FIFTY, hessian="printed"),
+        partial(_softmax, fast.SoftmaxNewton(conjugate_gradients=FIFTY, hessian="printed")),
         "#56b4e9",
         "--",
     ),
     Contender("SM-II, B = W", _on_queries, "#009e73"),
     Contender(
         "gradient descent",
-        partial(_softmax, "softmax_gradient"),
+        partial(_softmax, fast.SoftmaxGradient()),
         "#cc79a7",
         largest=16,
         skipped=f"it uses up its {LONGEST:g} s from d = 8 on",

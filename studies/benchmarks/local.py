@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.printing import TextTable, table, without_warnings
 from dualmech.fast.local import gradient
+from dualmech.fast.methods import Exact, Method, ProjectedGradient, PublishedGradient, Restart
 from dualmech.geometry.local import trace_bound
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.workloads.base import Workload
@@ -53,12 +54,12 @@ class LocalTiming:
     status: str
 
 
-def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> LocalTiming:
+def entry(name: str, users: int, methods: Sequence[Method]) -> LocalTiming:
     problem = LocalStrategy(WORKLOADS[name](users), EPSILON)
     answers, clocks = [], []
-    for seed in range(seeds):
+    for method in methods:
         begun = time.perf_counter(), time.process_time()
-        answers.append(fast.solve(problem, method=method, rng=seed))
+        answers.append(fast.solve(problem, method=method))
         clocks.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
     objectives = [each.objective for each in answers]
     middle = answers[int(np.argsort(objectives, kind="stable")[len(objectives) // 2])]
@@ -66,7 +67,7 @@ def entry(name: str, users: int, method: str, seeds: int = SEEDS) -> LocalTiming
     return LocalTiming(
         name,
         users,
-        method,
+        methods[0].name,
         float(wall),
         float(processor),
         middle.objective,
@@ -83,10 +84,11 @@ def measure() -> dict[str, Any]:
     with without_warnings():
         for name in WORKLOADS:
             for users in EXACT_SIZES:
-                entries += [entry(name, users, "exact", 1), entry(name, users, "gradient")]
-                entries.append(entry(name, users, "published_gradient"))
+                entries += [entry(name, users, [Exact()])]
+                for method in (ProjectedGradient, PublishedGradient):
+                    entries.append(entry(name, users, [method(rng=seed) for seed in range(SEEDS)]))
             if name != "all range":
-                entries += [entry(name, users, "restart", 1) for users in SEARCHED_SIZES]
+                entries += [entry(name, users, [Restart()]) for users in SEARCHED_SIZES]
     return {"entries": [asdict(each) for each in entries], "steps": [step(users) for users in TIMED_SIZES]}
 
 

@@ -312,7 +312,7 @@ class World:
             "crosscheck.compare": {"answers": [self.solution]},
             "exact": {"problem": dm.FitnessForUse(dm.workloads.prefix(3))},
             "extra_for_free": {"mechanism": self.rows, "workload": dm.Workload([[1, 1, 0, 0]]), "alpha": 4.0},
-            "fast.SoftmaxOptions.of_published_code": {"basis": np.eye(4)},
+            **{f"fast.Softmax{kind}.of_published_code": {"basis": np.eye(4)} for kind in ("Newton", "Gradient")},
             "fast.register": {"name": "mine", "method": print, "problems": dm.FitnessForUse},
             "fast.eigen_design": {"bound_tol": 1e-3, "tol": 1e-3},
             "files.check_new_folder": {"path": self.folder / "new"},
@@ -402,8 +402,7 @@ def of_problem(case: ConformanceCase) -> list[Call]:
         Call(place, method, {name: taken[name] for name in hostile.parameters_of(method)}) for place, method in methods
     ]
     tol = {"tol": case.tol}
-    own = hostile.parameters_of(dm.fast.SOLVERS[type(problem)]).values()
-    options = {each.name: each.default for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY}
+    options = {"method": "auto", "start": None, "orbits": None}
     limits = tol | {"max_iterations": 3, "time_limit": 5.0, "callback": None, "verbose": False}
     made = {name: problem.argument_values()[name] for name in problem.arguments}
     made |= {"geometry": problem.geometry.name} if "geometry" in hostile.parameters_of(type(problem)) else {}

@@ -122,7 +122,7 @@ def plain_statement(problem: PlainNoise) -> Statement:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family, for as long as a test lasts."""
-    monkeypatch.setitem(fast.SOLVERS, PlainNoise, solve_fast)
+    monkeypatch.setitem(fast.SOLVERS, PlainNoise, fast.Solver(solve_fast))
     monkeypatch.setitem(reference.STATEMENTS, PlainNoise, (formulate, solve_reference))
     monkeypatch.setitem(formulas.STATED, PlainNoise, plain_statement)
     monkeypatch.setitem(store.PROBLEMS, "PlainNoise", PlainNoise)

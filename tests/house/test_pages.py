@@ -23,7 +23,7 @@ import dualmech as dm
 from dualmech import reference
 from dualmech.command.main import app
 from dualmech.crosscheck.families import family_of
-from dualmech.fast import eigen, own
+from dualmech.fast import eigen, methods
 from dualmech.publishing import specification
 from dualmech.studies.sweeps import grid
 
@@ -151,7 +151,7 @@ def test_methods_and_options_that_pages_quote_exist(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     known = set().union(*map(options_of, COMMANDS.commands)) | {"--version"}
     assert {*re.findall(r"`(--[a-z][\w-]*)", text)} <= known
-    assert {*re.findall(r'method="(\w+)"', text)} <= {*own.BUILT_IN, *eigen.METHODS}
+    assert {*re.findall(r'method="(\w+)"', text)} <= {*methods.METHODS, *eigen.METHODS}
 
 
 def test_formulations_that_prose_quotes_exist(cases: list[ConformanceCase]) -> None:

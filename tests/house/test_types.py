@@ -22,18 +22,18 @@ def test_dual_and_mechanism_are_known() -> None:
     local = fast.solve(dm.LocalStrategy(SMALL, 1.0))
     assert_type(local.mechanism, dm.LocalMechanism)
     problem, start = dm.LocalStrategy(SMALL, 1.0), local.mechanism
-    own = fast.solve(problem, tol=1.0, method="gradient", start=start, step_size=1e-3, iterations=2)
+    own = fast.solve(problem, tol=1.0, method=fast.ProjectedGradient(step_size=1e-3, iterations=2), start=start)
     assert_type(own.dual, dm.duals.LocalDual)
     assert_type(fast.solve(dm.QueryWeighting(SMALL, SMALL)).mechanism, dm.LinearGaussianMechanism)
 
 
 def test_a_misspelt_option_is_seen() -> None:
     with pytest.raises(dm.errors.InputTypeError, match="did you mean 'tol'"):
-        fast.solve(dm.FitnessForUse(SMALL), tool=1e-3)  # type: ignore[call-overload]
+        fast.solve(dm.FitnessForUse(SMALL), tool=1e-3)  # type: ignore[call-arg]
     with pytest.raises(dm.errors.InputTypeError, match="option 'start' is not for QueryWeighting"):
-        fast.solve(dm.QueryWeighting(SMALL, SMALL), start=None)  # type: ignore[call-overload]
+        fast.solve(dm.QueryWeighting(SMALL, SMALL), start=fast.solve(dm.QueryWeighting(SMALL, SMALL)))
     with pytest.raises(dm.errors.InputTypeError, match="start must be an array of real numbers"):
-        fast.solve(dm.LocalStrategy(SMALL, 1.0), method="gradient", start={1})  # type: ignore[call-overload]
+        fast.solve(dm.LocalStrategy(SMALL, 1.0), method="gradient", start={1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

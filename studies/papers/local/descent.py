@@ -42,7 +42,7 @@ SIZES, QUICK_SIZES = (8, 16), (4,)
 
 EPSILONS = (1.0, 4.0)
 
-METHODS = ("published_gradient", "gradient")
+METHODS = (fast.PublishedGradient, fast.ProjectedGradient)
 """Gradient descent with the derivative of the authors' code, and with that of the text."""
 
 STEP_SIZES, QUICK_STEP_SIZES = (16, 32, 64, 128, 256, 512), (16, 32, 64)
@@ -70,7 +70,9 @@ def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
     squares = float((problem.root**2).sum())
     with without_warnings():
         best = fast.solve(problem, tol=TOLERANCE)
-        found = {method: [fast.solve(problem, method=method, rng=seed) for seed in range(seeds)] for method in METHODS}
+        found = {
+            method.name: [fast.solve(problem, method=method(rng=seed)) for seed in range(seeds)] for method in METHODS
+        }
     return descended(
         {method: tuple(each.objective / best.objective for each in runs) for method, runs in found.items()},
         best.gap,
@@ -164,7 +166,7 @@ def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) ->
             descent = fast.solve(problem, method="gradient", start=rival.strategy)
             before[name] = rival.objective(problem.workload) / best.objective
             after[name] = descent.objective / best.objective
-        random = [fast.solve(problem, method="gradient", rng=seed).objective for seed in range(seeds)]
+        random = [fast.solve(problem, method=fast.ProjectedGradient(rng=seed)).objective for seed in range(seeds)]
     ends = tuple(each / best.objective for each in random)
     names = {"name": instance.name, "size": instance.size, "epsilon": epsilon}
     return begun(before, after, ends, best.gap, **names)

@@ -147,7 +147,7 @@ DESCENT: Columns = (
     *NAMED,
     *(
         (f"{said}{heading}", partial(_best_and_median, values, method))
-        for method, said in zip(descent.METHODS, ("code: ", "text: "), strict=True)
+        for method, said in zip((each.name for each in descent.METHODS), ("code: ", "text: "), strict=True)
         for heading, values in (("L", "objectives"), ("variance", "variances"))
     ),
     ("seconds", "{median:.2g}"),

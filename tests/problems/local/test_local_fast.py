@@ -208,8 +208,8 @@ class TestGradient:
     def test_it_ends_near_the_optimum_and_the_published_one_farther(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(8), 1.0)
         best = fast.solve(problem).objective
-        full = [uncertified(problem, method="gradient", rng=seed).objective for seed in range(3)]
-        published = [uncertified(problem, method="published_gradient", rng=seed).objective for seed in range(3)]
+        full = [uncertified(problem, method=fast.ProjectedGradient(rng=seed)).objective for seed in range(3)]
+        published = [uncertified(problem, method=fast.PublishedGradient(rng=seed)).objective for seed in range(3)]
         assert best < min(full) and np.median(full) < 1.12 * best
         assert 1.14 * best < np.median(published) < 1.26 * best
 
@@ -217,12 +217,12 @@ class TestGradient:
     def test_it_never_crashes_and_stays_private(self, epsilon: float) -> None:
         tables, large = dm.workloads.marginals(CUBE, ways=1), dm.Workload(1e6 * np.eye(5)[:2])
         for workload, outputs in ((tables, None), (tables, 8), (large, 15)):
-            answer = uncertified(dm.LocalStrategy(workload, epsilon), method="gradient", outputs=outputs)
+            answer = uncertified(dm.LocalStrategy(workload, epsilon), method=fast.ProjectedGradient(outputs=outputs))
             assert answer.certificate.feasible
 
     def test_the_worst_case_is_judged_as_such(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(5), 1.0, "worst")
-        answer = uncertified(problem, method="gradient", rng=1)
+        answer = uncertified(problem, method=fast.ProjectedGradient(rng=1))
         assert answer.objective >= fast.solve(problem).lower_bound
         assert answer.solver == "fast:gradient"
 
@@ -232,24 +232,24 @@ class TestGradient:
         assert answer.iterations == len(answer.history) == 7
         assert answer.status is dm.Status.STEPS_EXHAUSTED
         assert answer.message.startswith("it was stopped after 7 steps")
-        free = uncertified(problem, method="gradient", step_size=1e-4, iterations=7)
+        free = uncertified(problem, method=fast.ProjectedGradient(step_size=1e-4, iterations=7))
         assert free.iterations == 7 and free.status is dm.Status.STALLED
         assert "stopped" not in free.message
         assert "stopped after" in uncertified(problem, method="restart", max_iterations=1).message
 
     @quick
-    @given(seeds, st.sampled_from(["gradient", "published_gradient"]), st.sampled_from([None, 0.01, 1e6]))
-    def test_no_descent_ends_above_its_start(self, seed: int, method: str, step_size: float | None) -> None:
+    @given(seeds, st.sampled_from([fast.ProjectedGradient, fast.PublishedGradient]), st.sampled_from([None, 0.01, 1e6]))
+    def test_no_descent_ends_above_its_start(self, seed: int, kind: Any, step_size: float | None) -> None:
         problem, rng = random_problem(seed), np.random.default_rng(seed)
         size, most = problem.user_types, np.exp(problem.epsilon)
         raw = rng.uniform(1, most, (3 * size, size)) ** rng.integers(0, 2, (3 * size, 1))
         own = local.repair(raw, problem.epsilon)
         begun = problem.certify(dm.duals.LocalPoint(own, problem.prior), problem.dual_at(own)).objective
-        limits: dict[str, Any] = {"step_size": step_size, "max_iterations": 20}
+        method = kind(step_size=step_size)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
-            answer = fast.solve(problem, method=method, start=own, **limits)
-            again = fast.solve(problem, method=method, start=answer, **limits)
+            answer = fast.solve(problem, method=method, start=own, max_iterations=20)
+            again = fast.solve(problem, method=method, start=answer, max_iterations=20)
         assert answer.certificate.feasible and answer.objective <= begun * (1 + 1e-9)
         assert again.objective <= answer.objective * (1 + 1e-9)
 
@@ -406,15 +406,11 @@ class TestAnswers:
         ("options", "named"),
         [
             ({"method": "newton"}, "method"),
-            ({"method": "exact", "outputs": 40}, "outputs"),
-            ({"method": "gradient", "outputs": 3}, "outputs"),
+            ({"method": fast.ProjectedGradient(outputs=3)}, "outputs"),
             ({"start": np.full((4, 4), 0.25)}, "start belongs to gradient descent"),
             ({"method": "gradient", "start": np.full((4, 4), 0.25)}, "start: strategy cannot answer"),
             ({"method": "gradient", "start": np.eye(3)}, "start: strategy must have 4 columns"),
-            ({"method": "gradient", "start": np.eye(4), "outputs": 8}, "either outputs or start"),
-            ({"method": "gradient", "step_size": 0.0}, "step_size"),
-            ({"method": "gradient", "iterations": 0}, "iterations"),
-            ({"rng": -1}, "rng"),
+            ({"method": fast.ProjectedGradient(outputs=8), "start": np.eye(4)}, "either outputs or start"),
             ({"tol": 0.0}, "tol"),
             ({"max_iterations": 0}, "max_iterations"),
         ],
@@ -423,6 +419,19 @@ class TestAnswers:
         problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0)
         with pytest.raises(dm.errors.InvalidInputError, match=named):
             fast.solve(problem, **options)
+
+    @pytest.mark.parametrize(
+        ("method", "options"),
+        [
+            (fast.ProjectedGradient, {"step_size": 0.0}),
+            (fast.PublishedGradient, {"iterations": 0}),
+            (fast.ProjectedGradient, {"outputs": 0}),
+            (fast.Restart, {"rng": -1}),
+        ],
+    )
+    def test_options_of_methods_are_checked_at_once(self, method: Any, options: dict[str, Any]) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match=next(iter(options))):
+            method(**options)
 
     def test_exact_pricing_is_refused_for_too_many_user_types(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="24 user types"):
@@ -435,8 +444,8 @@ class TestAnswers:
 
 
 @pytest.mark.parametrize("criterion", ["average", "worst"])
-@pytest.mark.parametrize("method", ["gradient", "published_gradient"])
-def test_descent_tells_its_progress_in_the_units_of_the_answer(criterion: str, method: str) -> None:
+@pytest.mark.parametrize("method", [fast.ProjectedGradient, fast.PublishedGradient])
+def test_descent_tells_its_progress_in_the_units_of_the_answer(criterion: str, method: Any) -> None:
     problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0, criterion)
-    answer = fast.solve(problem, method=method, tol=1.0, iterations=40)
+    answer = fast.solve(problem, method=method(iterations=40), tol=1.0)
     assert answer.history[-1].objective == pytest.approx(answer.objective, rel=1e-6)

@@ -236,9 +236,8 @@ class TestAlgorithm3:
         assert line_search(case.point, uphill, -float(np.vdot(uphill, uphill))) is None
 
 
-def run(problem: Any, most: int = 5000, tol: float = 1e-6, method: str = "softmax_newton", **options: Any) -> Any:
-    chosen = fast.SoftmaxOptions(**options)
-    return fast.solve(problem, tol=tol, method=method, options=chosen, max_iterations=most)
+def run(problem: Any, most: int = 5000, tol: float = 1e-6, method: Any = fast.SoftmaxNewton, **options: Any) -> Any:
+    return fast.solve(problem, tol=tol, method=method(**options), max_iterations=most)
 
 
 def prefix(d: int, **options: Any) -> dm.FitnessForUse:
@@ -294,7 +293,7 @@ class TestTable2:
 
     @pytest.mark.parametrize("d", [2, 4])
     def test_gradient_descent_is_worse(self, d: int) -> None:
-        newton, descent = (run(prefix(d), most=400, method=each) for each in ("softmax_newton", "softmax_gradient"))
+        newton, descent = (run(prefix(d), most=400, method=each) for each in (fast.SoftmaxNewton, fast.SoftmaxGradient))
         assert newton.iterations < descent.iterations == 400
         assert descent.status is dm.Status.STEPS_EXHAUSTED and newton.gap < descent.gap
         assert descent.solver == "fast:softmax_gradient"
@@ -353,8 +352,8 @@ class TestAnswers:
 
     @pytest.mark.parametrize("target", [1e-12, 1e-6, 1e6, 1e12])
     @pytest.mark.parametrize("hessian", ["exact", "printed"])
-    @pytest.mark.parametrize("method", ["softmax_newton", "softmax_gradient"])
-    def test_ends_whatever_the_units(self, target: float, hessian: str, method: str) -> None:
+    @pytest.mark.parametrize("method", [fast.SoftmaxNewton, fast.SoftmaxGradient])
+    def test_ends_whatever_the_units(self, target: float, hessian: str, method: Any) -> None:
         """The paper's tolerances are absolute: units decide what it reaches, but it ends and the judge says where."""
         answer = run(dm.FitnessForUse(dm.workloads.prefix(4), target), most=150, hessian=hessian, method=method)
         assert answer.certificate.feasible and 0 < answer.gap < np.inf
@@ -401,13 +400,13 @@ class TestOptions:
     )
     def test_out_of_range(self, name: str, value: Any) -> None:
         with pytest.raises(dm.errors.DualmechError, match=name):
-            fast.SoftmaxOptions(**{name: value})
+            fast.SoftmaxNewton(**{name: value})
 
     def test_belong_to_their_methods(self) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="options are for softmax_newton"):
-            fast.solve(prefix(3), options=fast.SoftmaxOptions())
-        with pytest.raises(dm.errors.InputTypeError, match="options must be"):
-            fast.solve(prefix(3), method="softmax_newton", options={"growth": 2})  # type: ignore[call-overload]
+        with pytest.raises(dm.errors.InputTypeError, match="'growth'.* option of a method: fast.SoftmaxNewton or"):
+            fast.solve(prefix(3), growth=2)  # type: ignore[call-arg]
+        with pytest.raises(dm.errors.InputTypeError, match="'softmax_newton' is for FitnessForUse, .*got a TotalVar"):
+            fast.solve(dm.TotalVariance(dm.workloads.prefix(3)), method=fast.SoftmaxNewton())
         with pytest.raises(dm.errors.InvalidInputError, match="method must be one of .*softmax_newton"):
             fast.solve(prefix(3), method="softmax")
         with pytest.raises(dm.errors.InvalidInputError, match="start"):
@@ -426,8 +425,8 @@ class TestProblem4:
     @pytest.mark.parametrize("t", [(0.5, 0.5), (8.0, 20.0)])
     def test_ends_at_the_minimiser(self, weight: float, t: tuple[float, float]) -> None:
         problem = dm.SoftmaxFitness(dm.workloads.prefix(5), [1, 2, 1, 3, 1], *t, total_weight=weight)
-        options = fast.SoftmaxOptions(conjugate_gradients=60, newton_tolerance=1e-9)
-        answer = fast.solve(problem, tol=1e-4, method="softmax_newton", options=options)
+        method = fast.SoftmaxNewton(conjugate_gradients=60, newton_tolerance=1e-9)
+        answer = fast.solve(problem, tol=1e-4, method=method)
         assert answer.status is dm.Status.CERTIFIED
         assert compare([answer, fast.solve(problem, tol=1e-9)]).outcome.name == "AGREE"
         last = answer.history[-1]
@@ -443,10 +442,8 @@ class TestProblem4:
         answer = fast.solve(problem, tol=1e-3, method="softmax_newton")
         assert answer.status is dm.Status.CERTIFIED
 
-    def test_options_are_for_these_methods(self) -> None:
+    def test_they_take_no_start(self) -> None:
         problem = dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 2.0, 2.0)
-        with pytest.raises(dm.errors.InvalidInputError, match="options are for softmax_newton, softmax_gradient"):
-            fast.solve(problem, options=fast.SoftmaxOptions())
         with pytest.raises(dm.errors.InvalidInputError, match="start is not for method 'softmax_newton'"):
             fast.solve(problem, method="softmax_newton", start=fast.solve(problem))
 
@@ -457,16 +454,15 @@ class TestPublishedCode:
     @pytest.mark.parametrize(("t", "implied"), [(2, (2.1923, 2.1995)), (4, (3.5162, 3.5196))])
     def test_it_ends_at_the_cost_that_the_printed_ratios_imply(self, t: int, implied: tuple[float, float]) -> None:
         workload, cells = dm.workloads.marginals((t,) * 3, ways=(1, 2)), np.eye(t**3)
-        options = fast.SoftmaxOptions.of_published_code(cells)
+        method = fast.SoftmaxNewton.of_published_code(cells)
         problem = dm.FitnessForUse(workload, basis=cells)
-        answer = fast.solve(problem, tol=0.1, method="softmax_newton", options=options)
+        answer = fast.solve(problem, tol=0.1, method=method)
         # Hundreds of steps, each rounded: at t = 4 kernels of linear algebra end between 3.5148 and 3.5173.
         assert implied[0] * 0.999 <= answer.objective <= implied[1] * 1.001
         best = fast.solve(dm.FitnessForUse(workload), tol=1e-9)
         assert answer.objective / best.lower_bound - 1 > 0.004, "no rounding explains that it stops here"
         on_rows = fast.solve(
-            dm.FitnessForUse(workload, geometry="dense"), tol=0.1, method="softmax_newton",
-            options=fast.SoftmaxOptions(hessian="printed"),
+            dm.FitnessForUse(workload, geometry="dense"), tol=0.1, method=fast.SoftmaxNewton(hessian="printed"),
         )  # fmt: skip
         assert on_rows.objective / best.lower_bound - 1 < 2e-4, "a basis as small as the rank is all it takes"
 

@@ -11,10 +11,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast import common, own, reuse
-from dualmech.fast.engine import ascent
-from dualmech.fast.local import estimate, strategy
-from dualmech.fast.softmax import published, smoothed
+from dualmech.fast import methods
 
 PROBLEM = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
 
@@ -125,7 +122,7 @@ def test_what_diverges_keeps_its_best() -> None:
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        (3, "method must be text or what takes a problem"),
+        (3, "method must be a name, a method"),
         (lambda _: iter([]), "gave none"),
         (lambda _: np.eye(3), r"must have shape \(4, 4\)"),
         (lambda _: (np.eye(4), (np.ones(3), np.ones(4))), "must be 4, one per pair of neighbours, got 3"),
@@ -138,7 +135,7 @@ def test_what_is_no_method_is_refused(method: Any, words: str) -> None:
 
 
 def test_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "REGISTERED", {})
+    monkeypatch.setattr(methods, "REGISTERED", {})
     fast.register("mine", towards_the_optimum, problems=(dm.FitnessForUse, dm.PrivacyFirst))
     assert fast.solve(PROBLEM, method="mine").solver == "own:mine"
     with pytest.raises(dm.errors.InputTypeError, match="registered for FitnessForUse, PrivacyFirst"):
@@ -155,6 +152,19 @@ def test_what_cannot_be_registered_is_refused(arguments: tuple[Any, ...]) -> Non
         fast.register(*arguments)
 
 
-def test_names_of_the_library_are_its_own() -> None:
-    modules: tuple[Any, ...] = (ascent, published, smoothed, common, reuse, strategy, estimate, estimate)
-    assert {name for module in modules for name in module.METHODS} == {*own.BUILT_IN}
+@pytest.mark.parametrize("method", methods.METHODS.values(), ids=lambda method: method.name)
+def test_a_name_is_short_for_a_method_with_its_defaults(method: methods.Method) -> None:
+    family = method.problems[0]
+    problem: Any = {
+        dm.LocalStrategy: lambda: dm.LocalStrategy(dm.workloads.prefix(3), 1.0),
+        dm.CommonMechanism: lambda: dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), np.eye(2))] * 2),
+    }.get(family, lambda: PROBLEM)()
+    by_name, by_method = (fast.solve(problem, method=given, tol=1.0) for given in (method.name, type(method)()))
+    assert by_name.solver == by_method.solver and by_name == by_method
+    assert methods.method_for(problem, method.name) is method
+
+
+def test_a_method_for_other_problems_is_refused_before_any_work() -> None:
+    for method in (fast.Exact(), fast.ClosedForm(), fast.ProjectedGradient(iterations=3)):
+        with pytest.raises(dm.errors.InputTypeError, match=f"{method.name!r} is for .*, got a FitnessForUse"):
+            fast.solve(PROBLEM, method=method)
