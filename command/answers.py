@@ -50,7 +50,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
-from dualmech.publishing.plans import ReleasePlan
+from dualmech.publishing.publication import ReleasePlan
 from dualmech.publishing.release import plan
 from dualmech.publishing.statement import CONVERSION
 from dualmech.solution import Solution, gap_words

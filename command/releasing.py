@@ -12,9 +12,7 @@ from dualmech.watching import passing
 
 if TYPE_CHECKING:
     from dualmech.publishing.ledger import Ledger
-    from dualmech.publishing.plans import ReleasePlan
-    from dualmech.publishing.publication import Publication
-    from dualmech.solution import Solution
+    from dualmech.publishing.publication import Publication, ReleasePlan
 
 
 DRY = "Dry run: no record was read, nothing was drawn."
@@ -62,12 +60,13 @@ def release(
     ] = False,
 ) -> None:
     """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
+    import dualmech as dm
     from dualmech import files, validate
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
     from dualmech.publishing.fitting.released import require_fit
-    from dualmech.publishing.release import plan
-    from dualmech.publishing.statement import uncertified
+    from dualmech.publishing.publication import check_columns
+    from dualmech.publishing.statement import digest, uncertified
 
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
@@ -79,14 +78,18 @@ def release(
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
+        planned = dm.plan_release(answer, rho=rho)
         if fitted:
-            require_fit(*plan(answer))
-        kept = _checked(ledger, answer, rho, data if dry_run else None)
+            require_fit(planned.drawn, planned.workload)
+        check_columns(data, planned.workload)
+        kept = _allowing(ledger, planned)
         if dry_run:
-            shown = [DRY, *(kept[0].lines(level, simultaneous) if kept[0] else ())]
+            shown = [DRY, *planned.lines(level, simultaneous)]
         else:
             line.say("drawing")
-            released = _released(answer, data, rho, allow_empty, kept[1], str(output))
+            released = planned.draw(data, allow_empty=allow_empty)
+            if kept is not None:  # before anything of it can be seen
+                kept.record(released, digest(released.workload), str(output))
             line.say("writing")
             shown = _written(released, str(output), level, simultaneous)
             if fitted:
@@ -99,35 +102,15 @@ def release(
         out.print(text, markup=False, soft_wrap=True)
 
 
-def _checked(
-    ledger: str | None, answer: Solution, rho: str | None, data: str | None
-) -> tuple[ReleasePlan | None, Ledger | None]:
-    """Return the plan and the ledger that allows it, before any record is read; of records the header alone."""
-    import dualmech as dm
+def _allowing(ledger: str | None, planned: ReleasePlan) -> Ledger | None:
+    """Return the ledger, which allows the plan, before any record is read."""
     from dualmech.publishing.ledger import Ledger
-    from dualmech.publishing.plans import check_columns
 
-    if ledger is None and data is None:
-        return None, None
-    if data is not None:
-        check_columns(data, getattr(answer.problem, "workload", None))
-    planned, kept = dm.plan_release(answer, rho=rho), None if ledger is None else Ledger.read(ledger)
-    if kept is not None:
-        kept.check(planned)
-    return planned, kept
-
-
-def _released(
-    answer: Solution, data: str, rho: str | None, allow_empty: bool, kept: Ledger | None, output: str
-) -> Publication:
-    """Draw a release, and enter it into its ledger before anything of it can be seen."""
-    import dualmech as dm
-    from dualmech.publishing.statement import digest
-
-    released = dm.release(answer, data, rho=rho, allow_empty=allow_empty)
-    if kept is not None:
-        kept.record(released, digest(released.workload), output)
-    return released
+    if ledger is None:
+        return None
+    kept = Ledger.read(ledger)
+    kept.check(planned)
+    return kept
 
 
 def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:

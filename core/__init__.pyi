@@ -54,8 +54,8 @@ from .progress import Progress as Progress
 from .progress import Status as Status
 from .publishing.adaptive import release_chain as release_chain
 from .publishing.local import LocalRandomiser as LocalRandomiser
-from .publishing.plans import ReleasePlan as ReleasePlan
 from .publishing.publication import Publication as Publication
+from .publishing.publication import ReleasePlan as ReleasePlan
 from .publishing.release import plan_release as plan_release
 from .publishing.release import release as release
 from .publishing.specification import Specification as Specification

@@ -19,8 +19,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import count, maximal_sets
 from dualmech.publishing.dense import ACCURACY, DrawnRows
 from dualmech.publishing.drawing import Drawn, counted_vector, discrete_gaussian, given_tables, require_sampler
-from dualmech.publishing.plans import as_fraction, require_no_seed, require_within
-from dualmech.publishing.publication import Publication
+from dualmech.publishing.publication import Publication, as_fraction, require_no_seed, require_within
 from dualmech.publishing.release import require_answered
 from dualmech.publishing.tables import DrawnTables
 from dualmech.threads import blas_threads

@@ -17,7 +17,7 @@ from dualmech.display import decimal_above, decimal_below
 from dualmech.errors import FileFormatError, InvalidInputError, printable
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import DIFFERENCES, Relation
-from dualmech.publishing.plans import ReleasePlan
+from dualmech.publishing.publication import ReleasePlan
 
 KEYS = ("limit", "neighbours", "releases")
 ENTRY = ("rho", "what", "when", "workload", "neighbours")

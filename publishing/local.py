@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
-from dualmech.display import decimal_above
+from dualmech.display import decimal_above, rounded_up
 from dualmech.errors import InvalidInputError
 from dualmech.immutable import freeze
 from dualmech.mechanisms.local import LocalMechanism
-from dualmech.publishing.plans import rounded_up
 from dualmech.validate import Array
 
 BITS = 52  # chances are whole numbers over 2^52

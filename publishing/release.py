@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import singledispatch
 
-from dualmech import validate
 from dualmech.accounting import squared_cost_from_rho
 from dualmech.adaptive.chain import known_tables
 from dualmech.errors import InputTypeError, InvalidInputError
@@ -17,10 +16,16 @@ from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.publishing.dense import DrawnRows, require_small
-from dualmech.publishing.drawing import Drawn, Measured, discrete_gaussian, require_sampler
-from dualmech.publishing.plans import ReleasePlan, as_fraction, check_columns, require_no_seed, require_within
+from dualmech.publishing.drawing import Drawn, Measured
 from dualmech.publishing.products import DrawnProduct
-from dualmech.publishing.publication import Publication
+from dualmech.publishing.publication import (
+    Publication,
+    ReleasePlan,
+    as_fraction,
+    check_columns,
+    require_no_seed,
+    require_within,
+)
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.streams import DrawnStream
@@ -86,11 +91,7 @@ def release(
     own = getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
     if getattr(own, "domain", None) is not None:
         check_columns(records, own)  # before any work
-    planned = _planned(mechanism, workload, rho)
-    require_sampler()
-    drawn, asked = planned.drawn, planned.workload
-    data = drawn.read(records, asked.domain, validate.boolean(allow_empty=allow_empty))
-    return Publication(drawn, drawn.draw(data, discrete_gaussian), asked, planned.answer)
+    return plan_release(mechanism, workload=workload, rho=rho).draw(records, allow_empty=allow_empty)
 
 
 @blas_threads()
@@ -114,11 +115,9 @@ def plan_release(
     >>> planned = dm.plan_release(answer, rho="1/10")
     >>> planned.rho < 1 / 10, planned.tables, planned.margins("age").max().round(2)
     (True, ('age', 'sex'), np.float64(13.86))
+
+    ``planned.draw(records)`` then releases what was planned.
     """
-    return _planned(mechanism, workload, rho)
-
-
-def _planned(mechanism: object, workload: Workload | None, rho: float | str | Fraction | None) -> ReleasePlan:
     drawn, asked = plan(mechanism, workload)
     if workload is not None:
         require_answered(drawn, asked)

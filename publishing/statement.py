@@ -332,7 +332,7 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object
     """Write a CSV file, whole or not at all; no text of it is one of which a spreadsheet makes a formula."""
     with files.atomic_write(path) as handle:
         text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
-        write_lines(text, (map(_shown, row) for row in itertools.chain([header], rows)))
+        write_lines(text, ([_shown(cell) for cell in row] for row in itertools.chain([header], rows)))
         text.flush()
         text.detach()
 

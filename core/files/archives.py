@@ -78,7 +78,20 @@ def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
     ...     read_npz(path, "example", (1,))["values"]
     array([1., 2.])
     """
-    head = read_archive(path, {"schema", "version"})
+    with _members(path) as (archive, members):
+        head = _arrays(path, archive, members, {"schema", "version"})
+        _check_head(path, head, schema, versions)
+        arrays = _arrays(path, archive, members)
+    if DIGEST in arrays and str(arrays[DIGEST]) != _digest(arrays):
+        raise FileFormatError(
+            f"{path}: was changed after dualmech wrote it: its contents have another digest than it says; a file that "
+            f"is meant to be as it is has no array {DIGEST!r}"
+        )
+    return arrays
+
+
+def _check_head(path: FilePath, head: Arrays, schema: str, versions: Collection[int]) -> None:
+    """Refuse a file of another schema or version."""
     require(path, head, "schema", "version")
     found, version = head["schema"], head["version"]
     if found.shape != () or found.dtype.kind != "U" or version.shape != () or version.dtype.kind not in "iu":
@@ -89,13 +102,6 @@ def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
         newer = "; it was written by a newer dualmech" if int(version) > max(versions) else ""
         allowed = ", ".join(map(str, sorted(versions)))
         raise FileFormatError(f"{path}: must have version {allowed} of {schema!r}, got {int(version)}{newer}")
-    arrays = read_archive(path)
-    if DIGEST in arrays and str(arrays[DIGEST]) != _digest(arrays):
-        raise FileFormatError(
-            f"{path}: was changed after dualmech wrote it: its contents have another digest than it says; a file that "
-            f"is meant to be as it is has no array {DIGEST!r}"
-        )
-    return arrays
 
 
 def _digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
@@ -115,14 +121,24 @@ def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
     a path of another kind, such as the number of an open file.
     """
     with _members(path) as (archive, members):
-        wanted = {key: entry for key, entry in members.items() if keys is None or key in keys}
-        inflated, allowed = sum(entry.file_size for entry in wanted.values()), LARGEST_CONTENTS
-        if inflated > max(allowed, os.path.getsize(path)):
-            raise FileFormatError(f"{path}: would take {inflated:.3g} bytes of memory, {allowed} are allowed")
-        arrays = {}
-        for key, entry in wanted.items():
-            with archive.open(entry) as member:
-                arrays[key] = read_array(member, entry.file_size)
+        return _arrays(path, archive, members, keys)
+
+
+def _arrays(
+    path: FilePath,
+    archive: zipfile.ZipFile,
+    members: Mapping[str, zipfile.ZipInfo],
+    keys: Collection[str] | None = None,
+) -> Arrays:
+    """Return the arrays of an open archive, once the sizes of all that are wanted fit."""
+    wanted = {key: entry for key, entry in members.items() if keys is None or key in keys}
+    inflated, allowed = sum(entry.file_size for entry in wanted.values()), LARGEST_CONTENTS
+    if inflated > max(allowed, os.path.getsize(path)):
+        raise FileFormatError(f"{path}: would take {inflated:.3g} bytes of memory, {allowed} are allowed")
+    arrays = {}
+    for key, entry in wanted.items():
+        with archive.open(entry) as member:
+            arrays[key] = read_array(member, entry.file_size)
     return arrays
 
 

@@ -251,6 +251,10 @@ class World:
                 **{"table": "age", "folder": self.folder / "others", "asked": half, "source": np.ones(4)}
             },
             "ReleasePlan": {"table": "prefixes", "source": np.ones(4)},
+            **{
+                f"{kind}.draw": {"records": np.ones(4)}
+                for kind in ("ReleasePlan", "Publication", "Publication<tables>")
+            },
             "ReleasePlan.__init__": {"drawn": plan(self.cells, self.prefix)[0], "answer": None},
             "FittedTables": {"table": "age", "folder": self.folder / "fitted"},
             "Publication.__init__": {"drawn": plan(self.cells, self.prefix)[0], "measured": np.ones(4)},

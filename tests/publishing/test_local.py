@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.display import rounded_up
 from dualmech.publishing.local import BITS, _log_above
-from dualmech.publishing.plans import rounded_up
 
 ratios_near_one = st.builds(
     lambda least, more: Fraction(least + more, least), st.integers(2**30, 2**52), st.integers(0, 2**20)

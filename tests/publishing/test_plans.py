@@ -14,7 +14,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.command.main import app
 from dualmech.display import decimal_above
-from dualmech.publishing import release as releasing
+from dualmech.publishing import publication
 
 PEOPLE = dm.Schema({"age": range(17, 23), "sex": ["f", "m"]})
 ASKED = dm.workloads.union(PEOPLE, {"ages": {"age": dm.workloads.prefix(6)}, "sex": ["sex"]})
@@ -43,9 +43,11 @@ class TestPlan:
                 warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
                 answer = fast.solve(problem, tol=1e-3)
             with monkeypatch.context() as patched:
-                patched.setattr(releasing, "require_sampler", no_sampler)
+                patched.setattr(publication, "require_sampler", no_sampler)
                 planned = dm.plan_release(answer, rho=answer.mechanism.rho * 1.1)
-            released = dm.release(answer, data)
+            released = planned.draw(data)
+            with pytest.raises(dm.errors.InvalidInputError, match="drawn already"):
+                released.draw(data)
             assert planned.rho == released.rho and planned.tables == released.tables
             assert planned.epsilon(1e-9) == released.epsilon(1e-9) and planned.delta(1.0) == released.delta(1.0)
             for name in planned.tables:
@@ -156,7 +158,7 @@ class TestDryRun:
         return CliRunner().invoke(app, ["release", *(str(each) for each in arguments)])
 
     def test_it_says_what_would_be_spent(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(releasing, "require_sampler", no_sampler)
+        monkeypatch.setattr(publication, "require_sampler", no_sampler)
         found = self.run(folder / "records.csv", folder / "plan.npz", "--dry-run")
         planned = dm.plan_release(dm.load(folder / "plan.npz"))
         assert found.exit_code == 0 and not (folder / "out").exists()

@@ -369,7 +369,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ({"method": "newton"}, "method must be one of auto, closed_form, fixed_point"),
+            ({"method": "newton"}, "method must be one of auto, fixed_point, closed_form"),
             ({"method": "closed_form"}, "for two mechanisms, got 3"),
             ({"tol": 0}, "tol must be positive"),
             ({"max_iterations": 0}, "max_iterations"),
