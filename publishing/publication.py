@@ -228,7 +228,7 @@ class Publication(ReleasePlan):
 
     def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Refuse to draw again: that is another release, which costs as much once more, and has a plan of its own."""
-        raise InvalidInputError("a publication is drawn already: for another release plan it, dualmech.plan_release")
+        raise InvalidInputError("a publication has no second draw: plan another release, dualmech.plan_release")
 
     def estimates(self, table: str) -> Array:
         """Return the unbiased estimates of a table, an axis a side; what no neighbour changes is the truth."""

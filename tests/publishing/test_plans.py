@@ -46,7 +46,7 @@ class TestPlan:
                 patched.setattr(publication, "require_sampler", no_sampler)
                 planned = dm.plan_release(answer, rho=answer.mechanism.rho * 1.1)
             released = planned.draw(data)
-            with pytest.raises(dm.errors.InvalidInputError, match="drawn already"):
+            with pytest.raises(dm.errors.InvalidInputError, match="no second draw"):
                 released.draw(data)
             assert planned.rho == released.rho and planned.tables == released.tables
             assert planned.epsilon(1e-9) == released.epsilon(1e-9) and planned.delta(1.0) == released.delta(1.0)
