@@ -63,12 +63,13 @@ test-lowest: $(bin)/python
 slow_judge := tests/geometry tests/mechanisms tests/problems tests/proofs tests/publishing tests/reference tests/workloads
 slow_papers := tests/studies
 slow_random := tests/house/test_hostile.py tests/house/test_metamorphic.py tests/house/test_soak.py
-slow_claims := tests/house/test_claims.py
-PARTS := judge papers random claims
+slow_claims := tests/house/test_claims.py -k "not findings_eigen"
+slow_eigen := tests/house/test_claims.py -k findings_eigen
+PARTS := judge papers random claims eigen
 PART ?= $(PARTS)
 
 test-slow: install
-	ulimit -v 12000000; $(bin)/python -m pytest -m slow $(foreach part,$(PART),$(slow_$(part))) $(ARGS)
+	ulimit -v 12000000; set -e; $(foreach part,$(PART),$(bin)/python -m pytest -m slow $(slow_$(part)) $(ARGS);)
 
 test-anywhere: install
 	$(bin)/python tests/anywhere.py $(ARGS)
