@@ -32,8 +32,8 @@ from dualmech.problems.local.projection import LocalProjection
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.publishing.specification import Specification
-from dualmech.reference.formulas import statement
-from dualmech.reference.formulas.writing import Section, Statement, latex_document, terminal_lines
+from dualmech.reference.formulas import formula
+from dualmech.reference.formulas.writing import Formula, Section, latex_document, terminal_lines
 from dualmech.solution import Solution, require_solution
 from dualmech.storage import store
 from dualmech.watching import passing
@@ -91,13 +91,13 @@ def explain_answer(out: Console, answer: object) -> Solution:
 
 def stated_and_solved(
     problem: AnyProblem, answer: Solution | None, formulation: str | None, tol: float | None = None
-) -> tuple[Solution, Statement]:
+) -> tuple[Solution, Formula]:
     """Return the answer of the reference layer, or one that is known, and the program of a formulation."""
     with warnings.catch_warnings(), passing("loading CVXPY") as line:
         warnings.simplefilter("ignore", UncertifiedWarning)
         from dualmech import reference
 
-        stated = reference.statement(problem, formulation)
+        stated = reference.formula(problem, formulation)
         chosen: dict[str, Any] = {} if formulation is None else {"formulation": formulation}
         if answer is None:
             line.say(reference.program_name(problem, **chosen))
@@ -131,7 +131,7 @@ def show(out: Console, page: list[Section]) -> None:
             out.print(line, markup=False)
 
 
-def sections(answer: Solution, stated: Statement | None = None) -> list[Section]:
+def sections(answer: Solution, stated: Formula | None = None) -> list[Section]:
     """Return what is said of an answer; `stated` is its statement with another form of the program.
 
     Raises `InvalidInputError` for a problem that is too large.
@@ -143,7 +143,7 @@ def sections(answer: Solution, stated: Statement | None = None) -> list[Section]
             warnings.simplefilter("ignore", UncertifiedWarning)
             answer, exact = _exactly(answer, anywhere=stated is None)
     whole = None if exact is not None else _interval_in_whole_numbers(answer)
-    return proof_page.page(answer, statement(answer.problem), exact, whole, stated)
+    return proof_page.page(answer, formula(answer.problem), exact, whole, stated)
 
 
 def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactProof | None]:

@@ -23,9 +23,9 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.reference.formulas.writing import (
     Aligned,
     Entries,
+    Formula,
     Part,
     Section,
-    Statement,
     Symbol,
     Words,
     dual_section,
@@ -47,10 +47,10 @@ SHORT = 1000  # largest whole number in a fraction that says where an optimum li
 
 def page(
     answer: Solution,
-    statement: Statement,
+    formula: Formula,
     proven: ExactProof | None,
     whole: tuple[Fraction, Fraction] | None = None,
-    stated: Statement | None = None,
+    stated: Formula | None = None,
 ) -> list[Section]:
     """Return the sections of an answer.
 
@@ -60,33 +60,33 @@ def page(
         The optimum in fractions and square roots.
     whole : two fractions, optional
         Between them the optimum was proven to lie in whole numbers.
-    stated : Statement, optional
-        The statement with another form of the program.
+    stated : Formula, optional
+        The formula with another form of the program.
     """
     sizes = answer.problem.headline.partition(" ")[2]
     title = f"The program: least {family_of(answer.problem).measure(answer.problem)}"
-    program = program_section(f"{title}{f' ({sizes})' if sizes else ''}.", stated or statement)
+    program = program_section(f"{title}{f' ({sizes})' if sizes else ''}.", stated or formula)
     own = tuple(Words(literal(line)) for line in neighbours_lines(answer.problem))
     free = tuple(Words(literal(line)) for line in free_lines(getattr(answer.problem, "geometry", None)))
     return [
         replace(program, parts=(*program.parts, *own, *free)),
-        dual_section(statement),
-        _weights(answer, statement, proven),
+        dual_section(formula),
+        _weights(answer, formula, proven),
         _prices(answer, proven),
-        _floating_proof(answer, statement, whole) if proven is None else _blackboard_proof(answer, proven),
+        _floating_proof(answer, formula, whole) if proven is None else _blackboard_proof(answer, proven),
     ]
 
 
-def _weights(answer: Solution, statement: Statement, proven: ExactProof | None) -> Section:
+def _weights(answer: Solution, formula: Formula, proven: ExactProof | None) -> Section:
     """Return the dual weights and the noise, or what else was sought."""
     exact: dict[str, object] = {}
     if proven is not None:
         exact = {"neighbour_weights": proven.neighbour_weights, "query_weights": proven.query_weights}
     parts: list[Part] = []
-    for symbol in statement.weights:
+    for symbol in formula.weights:
         held = getattr(answer.dual, symbol.part, None) if symbol.part else None
         parts += _values(symbol, exact.get(symbol.part, held))
-    for symbol in statement.sought:
+    for symbol in formula.sought:
         own = answer.primal if symbol.part == "itself" else getattr(answer.primal, symbol.part or "-", None)
         parts += _values(symbol, own if proven is None else proven.covariance)
     note = Words("They are not written out: numbers of products are those of the factors, and matrices are large.")
@@ -176,7 +176,7 @@ def _name(problem: Problem, count: int, j: int) -> str:
     return f"design query {j}" if family_of(problem).name == "weighting" else str(j)
 
 
-def _floating_proof(answer: Solution, statement: Statement, whole: tuple[Fraction, Fraction] | None) -> Section:
+def _floating_proof(answer: Solution, formula: Formula, whole: tuple[Fraction, Fraction] | None) -> Section:
     certificate, measure = answer.certificate, family_of(answer.problem).measure(answer.problem)
     upper = (
         f"Upper bound: the answer meets every constraint, and its objective ({measure}) is "
@@ -187,7 +187,7 @@ def _floating_proof(answer: Solution, statement: Statement, whole: tuple[Fractio
     parts: list[Part] = [
         Words(upper),
         Words(f"Lower bound: at these weights the dual is {certificate.lower_bound:.12g}, and nothing is below, since"),
-        proof_part(statement.proof),
+        proof_part(formula.proof),
     ]
     if whole is None:
         parts.append(Words(f"So the optimum lies in {interval_text(certificate.interval)}."))

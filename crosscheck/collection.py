@@ -36,10 +36,10 @@ from dualmech.workloads.base import Workload
 SEED = 0
 
 Build = Callable[[], tuple[Workload, Any]]
-Stated = Callable[[], AnyProblem]
+MakeProblem = Callable[[], AnyProblem]
 
 
-def matrices_problems() -> dict[str, Stated]:
+def matrices_problems() -> dict[str, MakeProblem]:
     """Return problems by name, every workload once for each family."""
     asked: dict[str, Build] = {}
     for cells in (2, 4, 8, 16, 32, 64):
@@ -54,7 +54,7 @@ def matrices_problems() -> dict[str, Stated]:
         asked[f"table-{table}-64"] = fitness_instances.readings(table, 64)[0].build
     for name in _shapes():
         asked[name] = partial(_shaped, name)
-    found: dict[str, Stated] = {}
+    found: dict[str, MakeProblem] = {}
     for name, build in asked.items():
         found |= both(name, build)
     for name, moves in (("replaced", "replace"), ("three-records", "add-remove:3"), ("household", household(8, 2))):
@@ -62,7 +62,7 @@ def matrices_problems() -> dict[str, Stated]:
     return found
 
 
-def both(name: str, build: Build, **options: object) -> dict[str, Stated]:
+def both(name: str, build: Build, **options: object) -> dict[str, MakeProblem]:
     """Return fitness for use and total variance of a workload with numbers: targets, and one over them as weights."""
     return {
         f"fitness-{name}": partial(_matrices_fitness, build, **options),
@@ -117,8 +117,8 @@ MORE_CELLS, MORE_SEEDS = 32, (1, 2)  # of the random workloads
 COST = 0.5  # squared, of privacy first
 
 
-def more_problems() -> dict[str, Stated]:
-    found: dict[str, Stated] = {}
+def more_problems() -> dict[str, MakeProblem]:
+    found: dict[str, MakeProblem] = {}
     for table in fitness_instances.RANDOM_TABLES:
         for seed in MORE_SEEDS:
             drawn = fitness_instances.random_instance(table, MORE_CELLS, seed)
@@ -155,9 +155,9 @@ MECHANISMS_CELLS, SHARED = 8, 4  # of random mechanisms, and the queries that al
 MECHANISMS_SEEDS = (0, 1)
 
 
-def commons() -> dict[str, Stated]:
+def commons() -> dict[str, MakeProblem]:
     """Return common mechanisms by name: examples 3.8 and 3.12 of the paper, its data's choices, and random ones."""
-    found: dict[str, Stated] = {"common-example-38": _maximal, "common-example-312": _two_marginals}
+    found: dict[str, MakeProblem] = {"common-example-38": _maximal, "common-example-312": _two_marginals}
     for count in (2, 3, 4):
         for seed in MECHANISMS_SEEDS:
             found[f"common-random-{count}-seed-{seed}"] = partial(_random, count, seed)
@@ -170,7 +170,7 @@ def commons() -> dict[str, Stated]:
     return found
 
 
-def reuses() -> dict[str, Stated]:
+def reuses() -> dict[str, MakeProblem]:
     """Return problems of reuse by name: a wish, and what was released, whole or in part."""
     wishes: dict[str, Callable[[], Workload]] = {
         "prefix-8": partial(workloads.prefix, 8),
@@ -178,7 +178,7 @@ def reuses() -> dict[str, Stated]:
         "identity-total-8": partial(workloads.identity_total, 8),
     }
     released = {"cells": np.eye(8), "halves": np.kron(np.eye(2), np.ones(4)), "total": np.ones((1, 8))}
-    found: dict[str, Stated] = {}
+    found: dict[str, MakeProblem] = {}
     for wish, build in wishes.items():
         for known, queries in released.items():
             found[f"reuse-{wish}-after-{known}"] = partial(_reuse, build, queries)
@@ -249,9 +249,9 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
 }
 
 
-def strategies() -> dict[str, Stated]:
+def strategies() -> dict[str, MakeProblem]:
     """Return local strategies by name: eight user types at every ε, four and sixteen at 1; average and worst user."""
-    found: dict[str, Stated] = {}
+    found: dict[str, MakeProblem] = {}
     for name, build in WORKLOADS.items():
         for size in (4, 8, 16):
             for epsilon in EPSILONS if size == 8 else (1.0,):
@@ -262,7 +262,7 @@ def strategies() -> dict[str, Stated]:
     return found
 
 
-def projections() -> dict[str, Stated]:
+def projections() -> dict[str, MakeProblem]:
     """Return projections of random matrices by name, without floors and with."""
     return {
         f"projection-{outputs}x{types}-{epsilon:g}{word}": partial(_projection, outputs, types, epsilon, floors)
@@ -272,9 +272,9 @@ def projections() -> dict[str, Stated]:
     }
 
 
-def estimates() -> dict[str, Stated]:
+def estimates() -> dict[str, MakeProblem]:
     """Return estimates by name: noisy answers about a few people, with their number known or not."""
-    found: dict[str, Stated] = {}
+    found: dict[str, MakeProblem] = {}
     for name, build in WORKLOADS.items():
         for word, known in (("", False), ("-total", True)):
             found[f"estimate-{name}-16{word}"] = partial(_estimate, build, known)
@@ -318,8 +318,8 @@ SOFTMAX_ASKED: dict[str, Callable[[], Workload]] = {
 }
 
 
-def softmax_problems() -> dict[str, Stated]:
-    found: dict[str, Stated] = {}
+def softmax_problems() -> dict[str, MakeProblem]:
+    found: dict[str, MakeProblem] = {}
     for name, build in SOFTMAX_ASKED.items():
         for sharpness in SHARPNESSES:
             found[f"softmax-{name}-{sharpness:g}"] = partial(_softmax_state, build, sharpness)
@@ -346,9 +346,9 @@ def _softmax_state(
 SHIFTS = {"hour": 24, "ward": 5, "sex": 2}
 
 
-def tables_problems() -> dict[str, Stated]:
+def tables_problems() -> dict[str, MakeProblem]:
     """Return problems by name, every workload once for each family but where noise of one is not optimal."""
-    found: dict[str, Stated] = {}
+    found: dict[str, MakeProblem] = {}
     for name, (build, geometry) in _asked().items():
         found[f"fitness-{name}"] = partial(_tables_fitness, build, geometry)
         if geometry != "split":
@@ -427,9 +427,9 @@ WEIGHTING_ASKED: dict[str, tuple[Callable[[], Workload], Shape]] = {
 }
 
 
-def weighting_problems() -> dict[str, Stated]:
+def weighting_problems() -> dict[str, MakeProblem]:
     """Return problems by name, most of them for noise that is private approximately and for such as is purely."""
-    found: dict[str, Stated] = {}
+    found: dict[str, MakeProblem] = {}
     for name, (build, shape) in WEIGHTING_ASKED.items():
         for design in DESIGNS:
             for privacy in ("approximate", "pure"):
@@ -458,7 +458,7 @@ def _weighting_state(
     return QueryWeighting(workload, DESIGNS[design](workload, shape), privacy, neighbours)
 
 
-PARTS: tuple[Callable[[], dict[str, Stated]], ...] = (
+PARTS: tuple[Callable[[], dict[str, MakeProblem]], ...] = (
     matrices_problems,
     more_problems,
     tables_problems,
@@ -486,5 +486,5 @@ FAMILIES = {
 """The classes of problems, by the first word of their names in the library."""
 
 
-def problems() -> dict[str, Stated]:
+def problems() -> dict[str, MakeProblem]:
     return {name: state for part in PARTS for name, state in part().items()}

@@ -17,13 +17,13 @@ import numpy as np
 from dualmech import fast, files, validate
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, sdpa
-from dualmech.crosscheck.collection import Stated
+from dualmech.crosscheck.collection import MakeProblem
 from dualmech.crosscheck.judging import covariance_of_strategy
 from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.proofs.prove import Proof, prove, verify
 from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives, reading
-from dualmech.geometry.statements import VALUES
+from dualmech.geometry.in_numbers import VALUES
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import Solution
 from dualmech.validate import Array
@@ -109,7 +109,7 @@ class Proven:
     upper: float
 
 
-def problems() -> dict[str, Stated]:
+def problems() -> dict[str, MakeProblem]:
     """Return the problems by name; each is stated when it is called.
 
     Examples

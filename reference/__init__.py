@@ -35,7 +35,7 @@ from dualmech.reference import (
     softmax,
     weighting,
 )
-from dualmech.reference.attempts import Statement
+from dualmech.reference.attempts import Formulations
 from dualmech.reference.common import chain
 from dualmech.reference.estimate import reconstruct
 from dualmech.reference.formulas import programs
@@ -47,18 +47,18 @@ from dualmech.watching import verbosely
 
 __all__ = ["backends", "chain", "formulate", "latex", "lower_bound", "reconstruct", "refine", "solve"]
 
-STATEMENTS: dict[type, tuple[Any, Any]] = {
+FAMILIES: dict[type, tuple[Any, Any]] = {
     FitnessForUse: (geometries.formulate, geometries.solve),
     PrivacyFirst: (geometries.formulate, geometries.solve),
     TotalVariance: (geometries.formulate, geometries.solve),
-    SoftmaxFitness: (softmax.STATEMENT.formulate, softmax.STATEMENT.solve),
-    QueryWeighting: (weighting.STATEMENT.formulate, weighting.STATEMENT.solve),
-    CommonMechanism: (common.STATEMENT.formulate, common.STATEMENT.solve),
-    RefinementStage: (refinement.STATEMENT.formulate, None),
-    ReuseFitness: (reuse.STATEMENT.formulate, reuse.STATEMENT.solve),
-    LocalStrategy: (local.STATEMENT.formulate, local.STATEMENT.solve),
-    LocalProjection: (estimate.PROJECTION_STATEMENT.formulate, estimate.PROJECTION_STATEMENT.solve),
-    NonnegativeEstimate: (estimate.STATEMENT.formulate, estimate.STATEMENT.solve),
+    SoftmaxFitness: (softmax.FORMULATIONS.formulate, softmax.FORMULATIONS.solve),
+    QueryWeighting: (weighting.FORMULATIONS.formulate, weighting.FORMULATIONS.solve),
+    CommonMechanism: (common.FORMULATIONS.formulate, common.FORMULATIONS.solve),
+    RefinementStage: (refinement.FORMULATIONS.formulate, None),
+    ReuseFitness: (reuse.FORMULATIONS.formulate, reuse.FORMULATIONS.solve),
+    LocalStrategy: (local.FORMULATIONS.formulate, local.FORMULATIONS.solve),
+    LocalProjection: (estimate.PROJECTION_FORMULATIONS.formulate, estimate.PROJECTION_FORMULATIONS.solve),
+    NonnegativeEstimate: (estimate.FORMULATIONS.formulate, estimate.FORMULATIONS.solve),
 }
 """By problem, what states it as a program, and what solves that."""
 
@@ -66,7 +66,7 @@ STATEMENTS: dict[type, tuple[Any, Any]] = {
 def formulate(problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
     """State a problem as a CVXPY program, over the problem's own arrays: to read, print, change or solve.
 
-    The default comes first; the mathematics of a statement is in the function of its name.
+    The default comes first; the mathematics of a formulation is in the function of its name.
 
     ==================================== =================================== ==========================================
     problem                              formulations                        in `dualmech.reference`
@@ -88,14 +88,14 @@ def formulate(problem: object, formulation: str | None = None, **options: object
 
     ``logdet`` is the centring problem of sharpness t on the way to Problem 1, ``sum`` is Problem 3, which has no
     budget. A product is stated factor by factor (``problem.factors``), and split noise has no one program.
-    Raises `InvalidInputError` or `InputTypeError` for a problem that has no statement, an unknown formulation, a
+    Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation, a
     sharpness that is not positive.
     Source: Problems 1 to 4 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
     linear queries", PVLDB 14(10), 2021. Equation 1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries
     adaptively using the common mechanism", PVLDB 16(8), 2023.
 
     - `problem`: any of the library's, see the table;
-    - `formulation`: which statement; by default the first of the table, ``schur`` for most;
+    - `formulation`: its name; by default the first of the table, ``schur`` for most;
     - `orbits`: symmetries, as for `dualmech.fast.solve`: one constraint per orbit, for `FitnessForUse` and
       `PrivacyFirst` in formulation ``schur``;
     - `sharpness`: t > 0 of ``logdet``, 1 by default; the parameter 1/t of the program can be changed later.
@@ -115,7 +115,7 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     >>> round(float(program.solve(solver="CLARABEL")), 6)
     1.333333
     """
-    stated = STATEMENTS.get(type(problem))
+    stated = FAMILIES.get(type(problem))
     if stated is None:
         raise _unknown(problem, "states")
     given = {} if formulation is None else {"formulation": formulation}
@@ -129,10 +129,10 @@ def latex(problem: object, formulation: str | None = None) -> str:
     Letters are those of the program's variables and arrays; a constraint that has a label there is a line here. A
     document needs ``\usepackage{amsmath}`` and nothing else; ``dualmech explain --latex`` writes a whole one, with the
     dual and the proof.
-    Raises `InvalidInputError` or `InputTypeError` for a problem that has no statement, an unknown formulation.
+    Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation.
 
-    - `problem`: what is asked; a product or split noise, which has no one program, as its statement is;
-    - `formulation`: which statement, as for `formulate`.
+    - `problem`: what is asked; a product or split noise, which has no one program, as its formula is;
+    - `formulation`: its name, as for `formulate`.
 
     Examples
     --------
@@ -156,10 +156,10 @@ def formulations(problem: object) -> tuple[str, ...]:
     return () if found is None else (*found.cones(problem),)
 
 
-def statement(problem: object, formulation: str | None = None) -> programs.Statement:
+def formula(problem: object, formulation: str | None = None) -> programs.Formula:
     """Return what `latex` writes, before it is written: its symbols, and the program of a formulation."""
     found = _formulations(problem)
-    return programs.stated(problem, formulas.statement(problem), found, formulation)
+    return programs.stated(problem, formulas.formula(problem), found, formulation)
 
 
 def solve(
@@ -172,13 +172,13 @@ def solve(
     the dual weights. What the backend reports of itself only enters `Solution.message`. It is asked again, more
     accurately, up to twice while the judge is not satisfied.
     Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
-    returns nothing to judge; `InvalidInputError` or `InputTypeError` for a problem that has no statement, or
+    returns nothing to judge; `InvalidInputError` or `InputTypeError` for a problem that has no formulation, or
     arguments out of range.
 
     - `problem`: any of the library's problems;
     - `backend`: an installed CVXPY backend that can do the cones (`backends.installed` lists them), ``"CLARABEL"`` by
       default, or a solver object, as ``cvxpy.Problem.solve`` takes one;
-    - `formulation`: which statement of `formulate`. For fitness for use ``logdet`` follows the central path, for small
+    - `formulation`: a name, as for `formulate`. For fitness for use ``logdet`` follows the central path, for small
       sizes, and ``sum`` is the quickest: on prefix 64 SCS needs a fifteenth of its time for ``schur``;
     - `tol`: gap to prove, relative to the lower bound, by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with others;
       the tolerances of CLARABEL, SCS, SDPA, CVXOPT and COPT follow from it;
@@ -202,7 +202,7 @@ def solve(
     >>> answer.status.name, round(answer.objective, 5), answer.solver
     ('CERTIFIED', 1.33333, 'reference:CLARABEL:schur')
     """
-    stated = STATEMENTS.get(type(problem))
+    stated = FAMILIES.get(type(problem))
     if stated is None or stated[1] is None:
         raise _unknown(problem, "solves")
     with blas_threads(threads), verbosely(verbose, program_name(problem, **options)):
@@ -223,26 +223,26 @@ def program_name(
     'CLARABEL: schur'
     """
     name = backends.said_name(backend)
-    _, solver = STATEMENTS.get(type(problem), (None, None))
-    statement = geometries.statement(problem) if solver is geometries.solve else getattr(solver, "__self__", None)
-    if isinstance(statement, Statement):
-        return f"{name}: {statement.formulation_name(problem, formulation)}"
+    _, solver = FAMILIES.get(type(problem), (None, None))
+    family = geometries.formulations(problem) if solver is geometries.solve else getattr(solver, "__self__", None)
+    if isinstance(family, Formulations):
+        return f"{name}: {family.formulation_name(problem, formulation)}"
     return name
 
 
-def _formulations(problem: object) -> Statement | None:
+def _formulations(problem: object) -> Formulations | None:
     """Return the formulations of a problem, None where it has no one program, or is stated by a function of its own."""
-    stated = STATEMENTS.get(type(problem))
+    stated = FAMILIES.get(type(problem))
     if stated is None:
         raise _unknown(problem, "states")
     if stated[0] is geometries.formulate:
-        return geometries.statement(problem, streams=True)
+        return geometries.formulations(problem, streams=True)
     found = getattr(stated[0], "__self__", None)
-    return found if isinstance(found, Statement) else None
+    return found if isinstance(found, Formulations) else None
 
 
 def _unknown(problem: object, verb: str) -> InputTypeError:
-    known = ", ".join(kind.__name__ for kind, (_, solver) in STATEMENTS.items() if verb == "states" or solver)
+    known = ", ".join(kind.__name__ for kind, (_, solver) in FAMILIES.items() if verb == "states" or solver)
     return InputTypeError(
         f"problem must be one that the reference layer {verb} ({known}), got {type(problem).__name__}"
     )

@@ -114,7 +114,7 @@ class Readout:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Statement:
+class Formulations:
     """The programs of one kind of problem: which there are, how each is written, and how its answer is read."""
 
     cones: Callable[[Any], Mapping[str, frozenset[str]]]  # what each needs, by name and the default first

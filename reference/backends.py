@@ -20,7 +20,7 @@ from dualmech.errors import BackendError, did_you_mean, first_line
 from dualmech.progress import NEVER, Deadline
 from dualmech.threads import threads_in_force
 
-SEMIDEFINITE = frozenset({"PSD"})  # the cone that every statement of fitness for use needs
+SEMIDEFINITE = frozenset({"PSD"})  # the cone that every formulation of fitness for use needs
 
 TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}  # gap to prove unless another is asked: reached with ease
 OTHER_TOLERANCE = 1e-4  # gap to prove with a backend that has no line of its own above

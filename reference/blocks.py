@@ -33,7 +33,7 @@ from dualmech.validate import Array
 FLOOR = 1e-12  # least noise level that a repair leaves, relative to the largest, in scaled units
 
 
-def least(aim: fitness.Aim, stated: Stated, formulation: str) -> cp.Problem:
+def least(aim: fitness.Aim, stated: BlockArrays, formulation: str) -> cp.Problem:
     """State the least cost, or factor on the targets, of noise within the limits of an aim, of orbits of queries.
 
     In formulas, for a table and its margins, whose blocks have one coordinate each: minimise ``max_o Σ_t R_ot / τ_t``
@@ -45,7 +45,7 @@ def least(aim: fitness.Aim, stated: Stated, formulation: str) -> cp.Problem:
     >>> import dualmech as dm
     >>> problem = dm.FitnessForUse(dm.workloads.marginals((2, 3), 1), targets=1.0, geometry="blocks")
     >>> aim = fitness.accuracy_first(problem.targets[problem.geometry.tables])
-    >>> program = least(aim, Stated.of(problem.geometry), "schur")
+    >>> program = least(aim, BlockArrays.of(problem.geometry), "schur")
     >>> _, tau = program.solve(solver="CLARABEL"), program.var_dict["tau"].value
     >>> privacy, accuracy = [constraint.dual_value for constraint in program.constraints]
     >>> problem.certify(problem.feasible(BlockPoint(tau, ())), problem.dual_type(privacy, accuracy)).gap < 1e-6
@@ -58,14 +58,14 @@ def least(aim: fitness.Aim, stated: Stated, formulation: str) -> cp.Problem:
     )
 
 
-def least_total(stated: Stated, weights: Array, formulation: str) -> cp.Problem:
+def least_total(stated: BlockArrays, weights: Array, formulation: str) -> cp.Problem:
     """State the least total of variances, each orbit of queries with its weight w, of noise that costs at most 1."""
     w = cp.Constant(weights, name="w")
     costs, seen, bounds = _forms(stated, formulation)
     return cp.Problem(cp.Minimize(w @ seen), [*bounds, label("privacy", costs <= 1)])
 
 
-def _forms(stated: Stated, formulation: str) -> tuple[cp.Expression, cp.Expression, list[cp.Constraint]]:
+def _forms(stated: BlockArrays, formulation: str) -> tuple[cp.Expression, cp.Expression, list[cp.Constraint]]:
     """Return costs of orbits of cells, variances of orbits of queries, and the cones that keep the costs above theirs.
 
     A reciprocal is a second-order cone. By the Schur complement ``[[K, M], [M', Z]] ⪰ 0`` says that ``Z ⪰ M' K⁻¹ M``,
@@ -97,7 +97,7 @@ def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stated:
+class BlockArrays:
     """What a program is stated over: the arrays of the module's docstring."""
 
     R: sp.csr_array
@@ -110,7 +110,7 @@ class Stated:
     moved: tuple[Array | None, ...]  # of each other block, the directions that neighbours move; None: all
 
     @classmethod
-    def of(cls, blocks: Blocks) -> Stated:
+    def of(cls, blocks: Blocks) -> BlockArrays:
         """Take the arrays of a problem, without what no neighbour moves."""
         live = np.flatnonzero(np.diff(sp.csc_array(blocks.reach).indptr))
         moved = tuple(block.moved() for block in blocks.matrix_blocks)
@@ -130,7 +130,7 @@ class Stated:
             moved,
         )
 
-    def scaled(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> Stated:
+    def scaled(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> BlockArrays:
         """Return the same for noise ``levels ∘ τ`` and ``lift K lift'``; rows times factors, costs over a unit."""
         moves = [np.linalg.solve(lift, own) / np.sqrt(cost) for lift, own in zip(lifts, self.M, strict=True)]
         scaled = zip(self.V, self.Q, lifts, strict=True)
@@ -149,7 +149,7 @@ class BlockUnits:
     """A problem in units in which levels of 1 and identities cost 1, meet the targets, and suit equal weights best."""
 
     problem: AnyProblem
-    stated: Stated  # the arrays, in these units; rows over √targets, or times √weights
+    stated: BlockArrays  # the arrays, in these units; rows over √targets, or times √weights
     levels: Array  # levels, lifts: what the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``
     lifts: list[Array]
     cost: float  # the largest cost that is called 1
@@ -158,7 +158,7 @@ class BlockUnits:
     @classmethod
     def of(cls, problem: FitnessForUse | TotalVariance) -> BlockUnits:
         """Balance every block by its singular values, as `dualmech.reference.scaling.Scaled` does."""
-        blocks, stated = problem.geometry, Stated.of(problem.geometry)
+        blocks, stated = problem.geometry, BlockArrays.of(problem.geometry)
         if isinstance(problem, TotalVariance):
             rows = np.sqrt(blocks.orbit_weights(problem.weights))
         else:
@@ -243,7 +243,7 @@ def _balance(moves: Array, queries: Array, selection: sp.csr_array, rows: Array)
     return np.asarray(moves @ right[:size].T / np.sqrt(values))
 
 
-def _sums(stated: Stated) -> tuple[Array, Array]:
+def _sums(stated: BlockArrays) -> tuple[Array, Array]:
     """Return costs and variances of levels of 1 and identities."""
     costs, seen = np.asarray(stated.R.sum(axis=1)).ravel(), np.asarray(stated.N.sum(axis=1)).ravel()
     for M, V, C, Q in zip(stated.M, stated.V, stated.C, stated.Q, strict=True):
@@ -256,11 +256,11 @@ def _selection(orbits: npt.NDArray[np.intp], count: int) -> sp.csr_array:
     return sp.csr_array((np.ones(len(orbits)), (orbits, np.arange(len(orbits)))), shape=(count, len(orbits)))
 
 
-FORMULATIONS = ("schur", "matrix_frac")
+FORMULATION_NAMES = ("schur", "matrix_frac")
 
 
 def _write(problem: AnyProblem, name: str) -> cp.Problem:
-    stated = Stated.of(problem.geometry)
+    stated = BlockArrays.of(problem.geometry)
     if isinstance(problem, TotalVariance):
         return least_total(stated, problem.geometry.orbit_weights(problem.weights), name)
     limits = problem.targets[problem.geometry.tables]
@@ -290,11 +290,11 @@ def _read(
 
 
 def _cones(problem: AnyProblem) -> dict[str, frozenset[str]]:
-    """Return what each statement needs; `dual` is for fitness for use of blocks that all have one coordinate."""
+    """Return what each formulation needs; `dual` is for fitness for use of blocks that all have one coordinate."""
     blocks = problem.geometry
     needed = frozenset({"SOC", "PSD"} if blocks.matrix_blocks else {"SOC"})
     plain = isinstance(problem, FitnessForUse) and not blocks.matrix_blocks and blocks.reach.shape[0] == 1
-    return dict.fromkeys((*FORMULATIONS, "dual") if plain else FORMULATIONS, needed)
+    return dict.fromkeys((*FORMULATION_NAMES, "dual") if plain else FORMULATION_NAMES, needed)
 
 
 def _bound_reading(scaled: BlockUnits) -> attempts.Readout:
@@ -318,4 +318,4 @@ def _bound_reading(scaled: BlockUnits) -> attempts.Readout:
     )
 
 
-STATEMENT = attempts.Statement(_cones, _write, _read)
+FORMULATIONS = attempts.Formulations(_cones, _write, _read)

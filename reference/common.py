@@ -69,13 +69,13 @@ def dual(bounds: Array) -> cp.Problem:
     )
 
 
-STATEMENTS = {"primal": primal, "dual": dual}
+PROGRAMS = {"primal": primal, "dual": dual}
 
 
 def _write(problem: CommonMechanism, formulation: str) -> cp.Problem:
     if problem.trivial:
         raise InvalidInputError(f"problem must have something to state: {TRIVIAL}")
-    return STATEMENTS[formulation](problem.bounds)
+    return PROGRAMS[formulation](problem.bounds)
 
 
 def _read(problem: CommonMechanism, formulation: str, request: attempts.BackendRequest) -> attempts.Readout | Solution:
@@ -92,7 +92,7 @@ def _read(problem: CommonMechanism, formulation: str, request: attempts.BackendR
             solver=solver,
         )
     scaled = _CommonUnits.of(problem)
-    program = STATEMENTS[formulation](scaled.bounds)
+    program = PROGRAMS[formulation](scaled.bounds)
     if formulation == "primal":
         return attempts.Readout(
             program, scaled, lambda: program.var_dict["Sigma"].value, scaled.dual, constraints=("common",)
@@ -142,7 +142,7 @@ class _CommonUnits:
         return CommonDual(multipliers.reshape(self.bounds.shape))
 
 
-STATEMENT = attempts.Statement(lambda _: dict.fromkeys(STATEMENTS, backends.SEMIDEFINITE), _write, _read)
+FORMULATIONS = attempts.Formulations(lambda _: dict.fromkeys(PROGRAMS, backends.SEMIDEFINITE), _write, _read)
 
 
 def chain(
@@ -183,6 +183,6 @@ def chain(
         with warnings.catch_warnings():
             # That the tolerance asked for was missed is for the chain to say, not this one.
             warnings.simplefilter("ignore", UncertifiedWarning)
-            return STATEMENT.solve(problem, backend=name, tol=accuracy, **options)
+            return FORMULATIONS.solve(problem, backend=name, tol=accuracy, **options)
 
     return build(mechanisms, solve, tol=asked, solver=f"reference:{name}:chain")

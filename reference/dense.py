@@ -21,12 +21,12 @@ from dualmech.reference import attempts, backends, fitness, variance
 from dualmech.reference.scaling import Scaled, make_definite, returned_array
 from dualmech.validate import Array
 
-FORMULATIONS = {
+CONES_BY_FORMULATION = {
     **dict.fromkeys(("schur", "matrix_frac"), backends.SEMIDEFINITE),
     "logdet": backends.SEMIDEFINITE | {"ExpCone"},
     "sum": backends.SEMIDEFINITE,
 }
-"""The statements of fitness for use by name, each with the cones that it needs beyond linear ones."""
+"""The formulations of fitness for use by name, each with the cones that it needs beyond linear ones."""
 
 FIRST_SHARPNESS = 1.0  # sharpness of a centring problem that is only to be read
 GROWTH = 10.0  # factor from one sharpness on the central path to the next
@@ -53,7 +53,7 @@ def _state(
     else:
         aim = fitness.accuracy_first(targets)
     extra: tuple[Any, ...] = (sharpness,) if formulation == "logdet" else () if means is None else (means,)
-    return aim, fitness.STATEMENTS[formulation](aim, moves, queries, *extra)
+    return aim, fitness.PROGRAMS[formulation](aim, moves, queries, *extra)
 
 
 def _write(
@@ -86,7 +86,7 @@ def _read(
     )
 
 
-STATEMENT = attempts.Statement(lambda _: FORMULATIONS, _write, _read, symmetries=True)
+FORMULATIONS = attempts.Formulations(lambda _: CONES_BY_FORMULATION, _write, _read, symmetries=True)
 
 
 def _means(
@@ -127,12 +127,12 @@ def _variance_write(problem: TotalVariance, formulation: str) -> cp.Problem:
         # X would be infinite on what no neighbour moves: it is released exactly, and left out here.
         moved = scipy.linalg.null_space(geometry.unmoved)
         moves, queries = moved.T @ moves, queries @ moved
-    return variance.STATEMENTS[formulation](moves, queries)
+    return variance.PROGRAMS[formulation](moves, queries)
 
 
 def _variance_read(problem: TotalVariance, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
     scaled = Scaled.of_sum(problem)
-    program = variance.STATEMENTS[formulation](scaled.moves, scaled.queries)
+    program = variance.PROGRAMS[formulation](scaled.moves, scaled.queries)
     return attempts.Readout(
         program,
         scaled,
@@ -142,8 +142,8 @@ def _variance_read(problem: TotalVariance, formulation: str, request: attempts.B
     )
 
 
-VARIANCE_STATEMENT = attempts.Statement(
-    lambda _: dict.fromkeys(variance.STATEMENTS, backends.SEMIDEFINITE), _variance_write, _variance_read
+VARIANCE_FORMULATIONS = attempts.Formulations(
+    lambda _: dict.fromkeys(variance.PROGRAMS, backends.SEMIDEFINITE), _variance_write, _variance_read
 )
 
 

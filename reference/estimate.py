@@ -115,7 +115,7 @@ def _read(problem: NonnegativeEstimate, formulation: str, request: attempts.Back
     )
 
 
-STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _write, _read)
+FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _write, _read)
 
 
 def quadratic_projection(
@@ -206,7 +206,7 @@ def _projection_read(problem: LocalProjection, formulation: str, request: attemp
     )
 
 
-PROJECTION_STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _projection_write, _projection_read)
+PROJECTION_FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _projection_write, _projection_read)
 
 
 ACCURACY = 1e-6  # accuracy at which a backend is run, as that of a gap

@@ -159,7 +159,7 @@ def logdet(aim: Aim, moves: Array, queries: Array, sharpness: float) -> cp.Probl
     )
 
 
-STATEMENTS: dict[str, Callable[..., cp.Problem]] = {
+PROGRAMS: dict[str, Callable[..., cp.Problem]] = {
     "schur": schur,
     "matrix_frac": matrix_frac,
     "logdet": logdet,

@@ -1,4 +1,4 @@
-"""Fitness for use and total variance, whatever they stand on: which statement a geometry has."""
+"""Fitness for use and total variance, whatever they stand on: the formulations of each geometry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dualmech.problems.splitting import LOOSE, best_split
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Deadline, Status
 from dualmech.reference import attempts, backends, blocks, dense, weighting
-from dualmech.reference.attempts import Statement
+from dualmech.reference.attempts import Formulations
 from dualmech.reference.backends import SHORTEST
 from dualmech.reference.scaling import shares
 from dualmech.solution import Solution, combine_factors, judged_solution, retold, transfer
@@ -138,7 +138,7 @@ def formulate(problem: AnyProblem, **options: Any) -> cp.Problem:
     check_orbits(problem.geometry, options.get("orbits"))
     if problem.geometry.name == "stream":
         return formulate(problem.on_geometry("dense"), **options)
-    if (stated := statement(problem)) is None:
+    if (stated := formulations(problem)) is None:
         raise InvalidInputError(UNSTATED[problem.geometry.name])
     return stated.formulate(problem, **options)
 
@@ -150,17 +150,17 @@ def solve(problem: AnyProblem, **options: Any) -> Solution:
     if name != "dense" and isinstance(problem, PrivacyFirst):
         answer = solve(problem.accuracy_first, **options)
         return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
-    if (stated := statement(problem)) is not None:
+    if (stated := formulations(problem)) is not None:
         return stated.solve(problem, **options)
     options.pop("orbits", None)
     own = {"product": solve_products, "split": solve_split, "stream": solve_streams}[name]
     return own(problem, solve, **options)
 
 
-def statement(problem: AnyProblem, streams: bool = False) -> Statement | None:
-    """Return the statement of a problem, None where it has no program of its own; of streams, that of their matrix."""
+def formulations(problem: AnyProblem, streams: bool = False) -> Formulations | None:
+    """Return the formulations of a problem, None where it has no one program; a stream has those of its matrix."""
     if problem.geometry.name in UNSTATED or (problem.geometry.name == "stream" and not streams):
         return None
     if problem.geometry.name == "blocks":
-        return blocks.STATEMENT
-    return dense.VARIANCE_STATEMENT if isinstance(problem, TotalVariance) else dense.STATEMENT
+        return blocks.FORMULATIONS
+    return dense.VARIANCE_FORMULATIONS if isinstance(problem, TotalVariance) else dense.FORMULATIONS

@@ -90,7 +90,7 @@ def dual(patterns: Array, root: Array, share: Array | None) -> cp.Problem:
     return cp.Problem(cp.Maximize((bound - known @ s) / size), [*limits, label("prior", cp.sum(s) == size)])
 
 
-STATEMENTS = {"socp": socp, "dual": dual}
+PROGRAMS = {"socp": socp, "dual": dual}
 
 
 def _cones(first: cp.Expression, second: cp.Expression, vectors: cp.Expression) -> cp.Constraint:
@@ -99,11 +99,11 @@ def _cones(first: cp.Expression, second: cp.Expression, vectors: cp.Expression) 
     return cp.SOC(first + second, cp.vstack([2 * vectors, difference]), axis=0)
 
 
-FORMULATIONS = {
+CONES_BY_FORMULATION = {
     "average": {"sdp": frozenset({"PSD"}), "socp": frozenset({"SOC"}), "dual": frozenset({"SOC"})},
     "worst": {"dual": frozenset({"SOC"}), "socp": frozenset({"SOC"})},
 }
-"""The statements by criterion and name, the default first, with the cones that they need."""
+"""The formulations by criterion and name, the default first, with the cones that they need."""
 
 MOST_USER_TYPES = 10  # user types up to which a program over all 2^n - 2 patterns is written down
 
@@ -117,7 +117,7 @@ def _write(problem: LocalStrategy, name: str) -> cp.Problem:
     rows, share = _patterns(problem), problem.user_types * problem.prior
     if name == "sdp":
         return sdp(rows, rows / np.sqrt(rows @ share)[:, None], problem.root)
-    return STATEMENTS[name](rows, problem.root, share if problem.criterion == "average" else None)
+    return PROGRAMS[name](rows, problem.root, share if problem.criterion == "average" else None)
 
 
 def _read(problem: LocalStrategy, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
@@ -173,7 +173,7 @@ class StrategyUnits:
     def program(self, formulation: str) -> cp.Problem:
         """State a formulation in second-order cones, with the root in the units of `objective_unit`."""
         share = self.share if self.problem.criterion == "average" else None
-        return STATEMENTS[formulation](self.patterns, self.root * self.root_unit, share)
+        return PROGRAMS[formulation](self.patterns, self.root * self.root_unit, share)
 
     @property
     def root_unit(self) -> float:
@@ -302,7 +302,7 @@ def _patterns(problem: LocalStrategy) -> Array:
     return local.rows(local.all_sets(problem.user_types), problem.epsilon)
 
 
-STATEMENT = attempts.Statement(lambda problem: FORMULATIONS[problem.criterion], _write, _read)
+FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.criterion], _write, _read)
 
 
 # A bound on the variance of every local strategy where patterns are too many to list: a semidefinite relaxation.

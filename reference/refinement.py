@@ -111,7 +111,7 @@ def _write(stage: RefinementStage, formulation: str) -> cp.Problem:
     return schur(stage.costs[stage.neighbours], stage.slack[stage.queries], moves, rows)
 
 
-STATEMENT = attempts.Statement(lambda _: {"schur": backends.SEMIDEFINITE}, _write, None)
+FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, None)
 
 
 def _solve(stage: RefinementStage, request: attempts.BackendRequest) -> tuple[Array, FitnessDual, int]:

@@ -74,7 +74,7 @@ def _read(problem: ReuseFitness, formulation: str, request: attempts.BackendRequ
     )
 
 
-STATEMENT = attempts.Statement(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _read)
+FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _read)
 
 
 def _dual(scaled: Scaled, privacy: Array, accuracy: Array, released: Array | None = None) -> ReuseDual:

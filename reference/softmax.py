@@ -79,7 +79,7 @@ def _read(problem: SoftmaxFitness, formulation: str, request: attempts.BackendRe
     )
 
 
-STATEMENT = attempts.Statement(lambda _: dict.fromkeys(("schur", "matrix_frac"), CONES), _write, _read)
+FORMULATIONS = attempts.Formulations(lambda _: dict.fromkeys(("schur", "matrix_frac"), CONES), _write, _read)
 
 
 def _scaled_program(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Problem]:

@@ -59,4 +59,4 @@ def matrix_frac(moves: Array, queries: Array) -> cp.Problem:
     return cp.Problem(cp.Minimize(cp.matrix_frac(V.T, X)), [label("privacy", variances(BU.T, X) <= 1)])
 
 
-STATEMENTS = {"gram": gram, "schur": schur, "matrix_frac": matrix_frac}
+PROGRAMS = {"gram": gram, "schur": schur, "matrix_frac": matrix_frac}

@@ -20,11 +20,11 @@ from dualmech.reference.attempts import label
 from dualmech.reference.scaling import entries, shares
 from dualmech.validate import Array
 
-FORMULATIONS = {
+CONES_BY_FORMULATION = {
     "approximate": {"inv_pos": frozenset({"SOC"}), "sdp": frozenset({"PSD"})},
     "pure": {"power": frozenset({"SOC"}), "power_cone": frozenset({"PowCone3D"})},
 }
-"""The statements by kind of privacy and name, the default first, with the cones that they need."""
+"""The formulations by kind of privacy and name, the default first, with the cones that they need."""
 
 FLOOR = 1e-9  # least weight that a repair leaves, relative to the largest, where the optimal ones are near 1
 
@@ -82,18 +82,18 @@ def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:
     )
 
 
-STATEMENTS = {"inv_pos": inv_pos, "sdp": sdp, "power": power, "power_cone": power_cone}
+PROGRAMS = {"inv_pos": inv_pos, "sdp": sdp, "power": power, "power_cone": power_cone}
 
 
 def _write(problem: QueryWeighting, formulation: str) -> cp.Problem:
     kept = _WeightingUnits.of(problem)
     rows = problem.sensitivities[np.ix_(kept.queries, kept.neighbours)]
-    return STATEMENTS[formulation](problem.costs[kept.queries], rows)
+    return PROGRAMS[formulation](problem.costs[kept.queries], rows)
 
 
 def _read(problem: QueryWeighting, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
     scaled = _WeightingUnits.of(problem)
-    program = STATEMENTS[formulation](scaled.costs, scaled.sensitivities)
+    program = PROGRAMS[formulation](scaled.costs, scaled.sensitivities)
     return attempts.Readout(
         program, scaled, covariance=lambda: program.var_dict["u"].value, dual=scaled.dual, constraints=("privacy",)
     )
@@ -149,4 +149,4 @@ class _WeightingUnits:
         return WeightingDual(whole)
 
 
-STATEMENT = attempts.Statement(lambda problem: FORMULATIONS[problem.privacy], _write, _read)
+FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.privacy], _write, _read)

@@ -236,7 +236,7 @@ def written_in_formulas(run: Run) -> None:
         written = reference.latex(run.problem, formulation)
         assert not unbalanced(written)
         if formulation is not None:
-            labels = {line.label for line in reference.statement(run.problem, formulation).program.constraints}
+            labels = {line.label for line in reference.formula(run.problem, formulation).program.constraints}
             stated = reference.formulate(run.problem, formulation).constraints
             assert labels - {""} == {each.label.partition("[")[0] for each in stated if each.label}, formulation
 

@@ -39,7 +39,7 @@ from dualmech.geometry.base import (
 from dualmech.geometry.block_neighbours import moved_by
 from dualmech.geometry.block_rows import Block, BlockRows, Key, check_size, check_sums, key_of, symmetries_of
 from dualmech.geometry.dense import check_noise, judged_covariance
-from dualmech.geometry.statements import tables_in_numbers
+from dualmech.geometry.in_numbers import tables_in_numbers
 from dualmech.geometry.weights import given_weights, read_weights, shares, valid_weights
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS

@@ -25,7 +25,7 @@ from dualmech.geometry.base import (
     numbers_by_table,
 )
 from dualmech.geometry.dense import check_noise
-from dualmech.geometry.statements import tables_in_numbers
+from dualmech.geometry.in_numbers import tables_in_numbers
 from dualmech.geometry.weights import given_weights, read_weights, shares, valid_weights
 from dualmech.geometry.words import Ranked, ranked
 from dualmech.linalg import EPS

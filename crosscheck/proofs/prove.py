@@ -184,7 +184,7 @@ def prove(answer: Any) -> Proof:
         upper_part, lower_part = WITNESSES[str(stated["kind"])].find(problem, held.primal, dual, stated)
     document = {
         "schema": check.SCHEMA,
-        "problem": statement(problem, stated),
+        "problem": arguments_part(problem, stated),
         "upper": written(upper_part),
         "lower": written(lower_part),
     }
@@ -225,7 +225,7 @@ def verify(path: str | PathLike[str]) -> Proof:
     return Proof(lower, upper, document)
 
 
-def statement(problem: Problem, stated: Parts) -> Parts:
+def arguments_part(problem: Problem, stated: Parts) -> Parts:
     """Return what is asked, in numbers already, as a proof file has it."""
     return {"family": _family(problem), **written(stated)}
 
@@ -244,5 +244,5 @@ def _stated(problem: AnyProblem, kind: str) -> Parts | None:
     for name in names:
         with contextlib.suppress(InvalidInputError):
             same = problem.on_geometry(name) if name else problem
-            return statement(same, same.in_numbers())
+            return arguments_part(same, same.in_numbers())
     return None

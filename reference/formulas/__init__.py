@@ -17,9 +17,9 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.reference.formulas import local, mechanisms, noise
-from dualmech.reference.formulas.writing import Statement
+from dualmech.reference.formulas.writing import Formula
 
-STATED: dict[type, Callable[[AnyProblem], Statement]] = {
+FORMULAS: dict[type, Callable[[AnyProblem], Formula]] = {
     FitnessForUse: noise.fitness,
     PrivacyFirst: noise.privacy_first,
     TotalVariance: noise.variance,
@@ -35,15 +35,15 @@ STATED: dict[type, Callable[[AnyProblem], Statement]] = {
 """By problem, what states it in formulas; on blocks `tables.on_blocks` does."""
 
 
-def statement(problem: object) -> Statement:
+def formula(problem: object) -> Formula:
     """Return a problem in formulas, with its own sizes, and its own numbers where they are few.
 
     Raises `InputTypeError` for what is no problem of the library.
     """
-    stated = STATED.get(type(problem))
+    stated = FORMULAS.get(type(problem))
     if stated is None:
-        known = ", ".join(kind.__name__ for kind in STATED)
-        raise InputTypeError(f"problem must be one that has a statement ({known}), got {type(problem).__name__}")
+        known = ", ".join(kind.__name__ for kind in FORMULAS)
+        raise InputTypeError(f"problem must be one that has formulas ({known}), got {type(problem).__name__}")
     if getattr(getattr(problem, "geometry", None), "name", "") == "blocks":
         stated = mechanisms.on_blocks
     return stated(problem)

@@ -7,7 +7,7 @@ import numpy as np
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection
 from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 SQUARED = Line(
     r"(\operatorname{tr} R Z)^2"
@@ -16,7 +16,7 @@ SQUARED = Line(
 )
 
 
-def strategy(problem: LocalStrategy) -> Statement:
+def strategy(problem: LocalStrategy) -> Formula:
     """State the best local strategy, of the average or of the worst user."""
     queries, users = problem.workload.shape
     worst = problem.criterion == "worst"
@@ -46,11 +46,11 @@ def strategy(problem: LocalStrategy) -> Statement:
 
 def _average(
     given: tuple[Symbol, ...], sought: tuple[Symbol, ...], columns: Line, every: str, problem: LocalStrategy
-) -> Statement:
+) -> Formula:
     size, users = problem.root.shape
     shares = Symbol("s", "n times the prior over types", (users,), lambda: users * problem.prior)
     gram = Symbol("G", r"$G = \sum_S w_S p_S p_S^{\top} / (s^{\top} p_S)$", (users, users))
-    return Statement(
+    return Formula(
         (*given, shares),
         (*sought, gram),
         Program("minimise", r"\operatorname{tr}(R G^{-1} R^{\top})", "$w \\ge 0$", (columns,)),
@@ -78,10 +78,10 @@ def _average(
 
 def _worst(
     given: tuple[Symbol, ...], sought: tuple[Symbol, ...], columns: Line, every: str, problem: LocalStrategy
-) -> Statement:
+) -> Formula:
     size, users = problem.root.shape
     second = r"\sum_S w_S (p_S)_u \lVert V_S \rVert^2"
-    return Statement(
+    return Formula(
         given,
         (
             *sought,
@@ -126,7 +126,7 @@ def _worst(
 DISTANCE = r"\frac{1}{2} \lVert Q - R \rVert_F^2"
 
 
-def projection(problem: LocalProjection) -> Statement:
+def projection(problem: LocalProjection) -> Formula:
     """State the nearest local strategy, over the least probabilities of outputs as well or for given ones."""
     shape, fixed = tuple(problem.matrix.shape), problem.floor is not None
     floor = Symbol(
@@ -146,7 +146,7 @@ def projection(problem: LocalProjection) -> Statement:
     sums = Symbol(r"\lambda", "multipliers of the columns' sums", shape[1:], part="sums")
     more, dual, proof = _column_by_column() if fixed else _by_ratios(shape)
     known, sought = ((*given, floor), (strategy,)) if fixed else (given, (strategy, floor))
-    return Statement(known, sought, program, (sums, *more), dual, proof)
+    return Formula(known, sought, program, (sums, *more), dual, proof)
 
 
 def _column_by_column() -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
@@ -180,7 +180,7 @@ def _by_ratios(shape: tuple[int, ...]) -> tuple[tuple[Symbol, ...], Program, tup
     return more, Program("maximise", value, r"$\lambda$ and $\gamma$", (rule,)), proof
 
 
-def estimate(problem: NonnegativeEstimate) -> Statement:
+def estimate(problem: NonnegativeEstimate) -> Formula:
     """State the possible data nearest to noisy answers."""
     queries, cells = problem.workload.shape
     known = problem.total is not None
@@ -194,7 +194,7 @@ def estimate(problem: NonnegativeEstimate) -> Statement:
         constraints.append(Line(r"\sum_u x_u = n", "", "total"))
     least = r"n \min_u (W^{\top} \nu)_u - \nu^{\top} a" if known else r"- \nu^{\top} a"
     rule = () if known else (Line(r"W^{\top} \nu \ge 0"),)
-    return Statement(
+    return Formula(
         tuple(given),
         (Symbol("x", "the data", (cells,), part="itself"),),
         Program("minimise", r"\frac{1}{2} \lVert W x - a \rVert^2", "x", tuple(constraints)),

@@ -14,10 +14,10 @@ from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 
-def weighting(problem: QueryWeighting) -> Statement:
+def weighting(problem: QueryWeighting) -> Formula:
     """State query weighting, for Gaussian or for Laplace noise."""
     given = _design(problem)
     count, moves = given[-1].shape or (0, 0)
@@ -39,7 +39,7 @@ def weighting(problem: QueryWeighting) -> Statement:
         Line(rf"{bound} \le {objective} \cdot (\sum_i g_i u_i){power}", by),
     )
     said = "The design queries depend on each other: least squares does better."
-    return Statement(
+    return Formula(
         given,
         (Symbol("u", f"weights of the design queries: {noise}", (count,), part="itself"),),
         Program("minimise", objective, "$u > 0$", (allowed,)),
@@ -67,7 +67,7 @@ def _design(problem: QueryWeighting) -> tuple[Symbol, ...]:
     )
 
 
-def common(problem: CommonMechanism) -> Statement:
+def common(problem: CommonMechanism) -> Formula:
     count, size, _ = problem.bounds.shape
     cells = problem.basis.shape[1]
     given = (
@@ -82,7 +82,7 @@ def common(problem: CommonMechanism) -> Statement:
             for i, bound in enumerate(problem.bounds)
         ),
     )
-    return Statement(
+    return Formula(
         given,
         (
             Symbol(
@@ -108,7 +108,7 @@ def common(problem: CommonMechanism) -> Statement:
     )
 
 
-def stage(problem: RefinementStage) -> Statement:
+def stage(problem: RefinementStage) -> Formula:
     """State one stage of the refined privacy ordering."""
     free, moves = problem.moves.shape
     queries = len(problem.rows)
@@ -123,7 +123,7 @@ def stage(problem: RefinementStage) -> Statement:
         Line(r"o_i + \beta_i^{\top} M^{-1} \beta_i \le \alpha", "for all open neighbours $i$", "privacy"),
         Line(r"a_j + \nu_j M \nu_j^{\top} \le c_j", "for all open queries $j$", "accuracy"),
     )
-    return Statement(
+    return Formula(
         _face(problem),
         sought,
         Program("minimise", r"\alpha", r"$M \succ 0$", limits),
@@ -222,7 +222,7 @@ class _Blocks:
         return (*lines, inside) if self.several else lines
 
 
-def on_blocks(problem: object) -> Statement:
+def on_blocks(problem: object) -> Formula:
     """State a problem about tables on the blocks that symmetry leaves."""
     blocks, weights = _Blocks.of(problem), _weights(problem)
     paid = Line(rf"{blocks.cost} \le \alpha", "for all kinds i of neighbours", "privacy")
@@ -245,7 +245,7 @@ def on_blocks(problem: object) -> Statement:
         program = Program("minimise", r"\alpha", blocks.over, (paid, met))
         dual = Program("maximise", norm, both, spent)
     proof = blocks.proof(letter, sides)
-    return Statement(_given(problem), _sought(problem), program, weights, dual, proof, _notes(problem))
+    return Formula(_given(problem), _sought(problem), program, weights, dual, proof, _notes(problem))
 
 
 def _given(problem: AnyProblem) -> tuple[Symbol, ...]:

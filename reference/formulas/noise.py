@@ -12,7 +12,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 from dualmech.validate import Array
 
 COST = r"(B u_i)^{\top} \Sigma^{-1} (B u_i)"
@@ -141,9 +141,9 @@ def bound_lines(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
     )
 
 
-def fitness(problem: FitnessForUse) -> Statement:
+def fitness(problem: FitnessForUse) -> Formula:
     moves, queries = counts(problem)
-    return Statement(
+    return Formula(
         (*matrices(problem), targets(problem)),
         (covariance(problem), Symbol(r"\alpha", "the squared privacy cost")),
         Program(
@@ -167,11 +167,11 @@ def fitness(problem: FitnessForUse) -> Statement:
     )
 
 
-def privacy_first(problem: PrivacyFirst) -> Statement:
+def privacy_first(problem: PrivacyFirst) -> Formula:
     """State privacy first: the least factor on the targets at a given cost."""
     moves, queries = counts(problem)
     given = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
-    return Statement(
+    return Formula(
         (*matrices(problem), targets(problem), given),
         (covariance(problem), Symbol(r"\kappa", "the factor on the targets")),
         Program(
@@ -195,7 +195,7 @@ def privacy_first(problem: PrivacyFirst) -> Statement:
     )
 
 
-def variance(problem: TotalVariance) -> Statement:
+def variance(problem: TotalVariance) -> Formula:
     moves, _ = counts(problem)
     dense = problem.geometry.name == "dense"
     count = problem.geometry.workload.shape[0] if dense else 0
@@ -208,7 +208,7 @@ def variance(problem: TotalVariance) -> Statement:
     norm = r"\lVert \operatorname{diag}(\sqrt{w}) W U \operatorname{diag}(\sqrt{\lambda}) \rVert_*^2"
     total = rf"\sum_j w_j {VARIANCE}"
     square = r"\lVert \operatorname{diag}(\sqrt{w}) L \Sigma^{1/2} \rVert_F^2"
-    return Statement(
+    return Formula(
         (*matrices(problem), weights),
         (covariance(problem),),
         Program("minimise", total, definite(problem), (Line(rf"{COST} \le 1", "for all neighbours $i$", "privacy"),)),
@@ -226,7 +226,7 @@ def variance(problem: TotalVariance) -> Statement:
 # Fitness for use with soft maxima, in formulas.
 
 
-def softmax(problem: SoftmaxFitness) -> Statement:
+def softmax(problem: SoftmaxFitness) -> Formula:
     """State fitness for use with soft maxima."""
     moves, queries = counts(problem)
     numbers = (
@@ -235,7 +235,7 @@ def softmax(problem: SoftmaxFitness) -> Statement:
         Symbol(r"\omega", "weight of the total variance", (), lambda: np.array(problem.total_weight)),
     )
     norm = r"\operatorname{diag}(\sqrt{\mu / c + \omega}) W U \operatorname{diag}(\sqrt{\lambda})"
-    return Statement(
+    return Formula(
         (*matrices(problem), targets(problem), *numbers),
         (
             covariance(problem),
@@ -274,7 +274,7 @@ def softmax(problem: SoftmaxFitness) -> Statement:
 # Fitness for use given an earlier release, in formulas.
 
 
-def reuse(problem: ReuseFitness) -> Statement:
+def reuse(problem: ReuseFitness) -> Formula:
     """State fitness for use given an earlier release."""
     plain, count = fitness(problem.row_by_row), len(problem.targets)
     geometry, (size, cells) = problem.geometry, problem.release.shape
@@ -307,4 +307,4 @@ def reuse(problem: ReuseFitness) -> Statement:
         ),
         Line(HOLDER.formula, r"for $X = [\operatorname{diag}(\sqrt{\mu}) L; \Omega^{1/2} K] \Sigma^{1/2}$"),
     )
-    return Statement(given, plain.sought, program, weights, dual, proof, notes(problem))
+    return Formula(given, plain.sought, program, weights, dual, proof, notes(problem))

@@ -10,10 +10,10 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.problems.base import AnyProblem
 from dualmech.reference import formulas
-from dualmech.reference.attempts import Statement as Formulations
+from dualmech.reference.attempts import Formulations
 from dualmech.reference.formulas import writing
 from dualmech.reference.formulas.noise import COST, VARIANCE
-from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 Form = tuple[tuple[Symbol, ...], Program]
 """What a formulation seeks besides what the problem does, and its program."""
@@ -21,15 +21,15 @@ Form = tuple[tuple[Symbol, ...], Program]
 
 def latex(problem: object, found: Formulations | None, formulation: str | None) -> str:
     """Return the program of a formulation in LaTeX; see `dualmech.reference.latex`."""
-    statement = formulas.statement(problem)
-    own = stated(problem, statement, found, formulation)
+    formula = formulas.formula(problem)
+    own = stated(problem, formula, found, formulation)
     name = "" if found is None else f": {found.formulation_name(problem, formulation)}"
     title = writing.literal(f"{getattr(problem, 'headline', type(problem).__name__)}{name}")
     return writing.latex_section(writing.program_section(title, own)) + "\n"
 
 
-def stated(problem: object, statement: Statement, found: Formulations | None, formulation: str | None) -> Statement:
-    """Return a statement whose program is that of a formulation.
+def stated(problem: object, formula: Formula, found: Formulations | None, formulation: str | None) -> Formula:
+    """Return a formula whose program is that of a formulation.
 
     Raises `InvalidInputError` for one that the problem does not have.
     """
@@ -37,12 +37,12 @@ def stated(problem: object, statement: Statement, found: Formulations | None, fo
         if formulation is not None:
             given = validate.shown(formulation)
             raise InvalidInputError(f"formulation must be left out where there is no one program, got {given}")
-        return statement
+        return formula
     form = FORMS.get((_kind(problem), found.formulation_name(problem, formulation)))
     if form is None:
-        return statement
-    more, program = form(problem, statement)
-    return replace(statement, sought=(*statement.sought, *more), program=program)
+        return formula
+    more, program = form(problem, formula)
+    return replace(formula, sought=(*formula.sought, *more), program=program)
 
 
 def _kind(problem: AnyProblem) -> str:
@@ -66,25 +66,25 @@ def _corner(problem: AnyProblem) -> Symbol:
     return Symbol("Z", "costs stand on its diagonal", (size, size))
 
 
-def _limits(statement: Statement) -> tuple[Line, ...]:
-    """Return the constraints of a statement with costs on the diagonal of Z."""
-    first, *rest = statement.program.constraints
+def _limits(formula: Formula) -> tuple[Line, ...]:
+    """Return the constraints of a formula with costs on the diagonal of Z."""
+    first, *rest = formula.program.constraints
     return COMPLEMENT, replace(first, formula=first.formula.replace(COST, "Z_{ii}")), *rest
 
 
-def schur(problem: object, statement: Statement) -> Form:
+def schur(problem: object, formula: Formula) -> Form:
     """State one linear matrix inequality in place of the costs."""
-    return (_corner(problem),), replace(statement.program, constraints=_limits(statement))
+    return (_corner(problem),), replace(formula.program, constraints=_limits(formula))
 
 
-def as_stated(problem: object, statement: Statement) -> Form:
-    """State the program as the statement has it."""
-    return (), statement.program
+def as_stated(problem: object, formula: Formula) -> Form:
+    """State the program as the formula has it."""
+    return (), formula.program
 
 
-def logdet(problem: object, statement: Statement) -> Form:
+def logdet(problem: object, formula: Formula) -> Form:
     """State the centring problem, with slacks p and q in logarithms."""
-    complement, cost, variance = _limits(statement)
+    complement, cost, variance = _limits(formula)
     more = (
         _corner(problem),
         Symbol("p", "slacks of the costs"),
@@ -93,8 +93,8 @@ def logdet(problem: object, statement: Statement) -> Form:
     )
     barrier = r"\frac{1}{t} (\sum_i \log p_i + \sum_j \log q_j + \log \det \Sigma)"
     program = replace(
-        statement.program,
-        objective=f"{statement.program.objective} - {barrier}",
+        formula.program,
+        objective=f"{formula.program.objective} - {barrier}",
         constraints=(
             complement,
             replace(cost, formula=cost.formula.replace("Z_{ii}", "Z_{ii} + p_i")),
@@ -104,14 +104,14 @@ def logdet(problem: object, statement: Statement) -> Form:
     return more, program
 
 
-def sum_of_both(problem: object, statement: Statement) -> Form:
+def sum_of_both(problem: object, formula: Formula) -> Form:
     """State Problem 3, the sum of the worst cost and the worst ratio."""
-    known = [symbol.name for symbol in statement.sought]
+    known = [symbol.name for symbol in formula.sought]
     both = (Symbol(r"\alpha", "the worst cost"), Symbol(r"\kappa", "the worst variance over its target"))
     program = Program(
         "minimise",
         r"\alpha + \kappa",
-        statement.program.over,
+        formula.program.over,
         (
             COMPLEMENT,
             Line(r"Z_{ii} \le \alpha", "for all neighbours $i$", "privacy"),
@@ -121,10 +121,10 @@ def sum_of_both(problem: object, statement: Statement) -> Form:
     return (*(each for each in both if each.name not in known), _corner(problem)), program
 
 
-def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Statement], Form]:
-    """Return the statement of total variance on the inverse of Σ, by a matrix inequality."""
+def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Formula], Form]:
+    """Return the formula of total variance on the inverse of Σ, by a matrix inequality."""
 
-    def form(problem: AnyProblem, statement: Statement) -> Form:
+    def form(problem: AnyProblem, formula: Formula) -> Form:
         more = (
             Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
             Symbol(rows, meaning),
@@ -138,7 +138,7 @@ def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Statement], Form]:
     return form
 
 
-def variance_frac(problem: AnyProblem, statement: Statement) -> Form:
+def variance_frac(problem: AnyProblem, formula: Formula) -> Form:
     """State total variance on the inverse of Σ, as a matrix fraction."""
     more = (
         Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
@@ -148,53 +148,53 @@ def variance_frac(problem: AnyProblem, statement: Statement) -> Form:
     return more, Program("minimise", r"\operatorname{tr}(V X^{-1} V^{\top})", r"$X \succ 0$", (paid,))
 
 
-def softmax(problem: object, statement: Statement) -> Form:
+def softmax(problem: object, formula: Formula) -> Form:
     """State the soft maxima over limits on costs and variances, with one linear matrix inequality."""
-    more, program = softmax_frac(problem, statement)
+    more, program = softmax_frac(problem, formula)
     limits = (COMPLEMENT, replace(program.constraints[0], formula=r"Z_{ii} \le g_i"), *program.constraints[1:])
     return (*more, _corner(problem)), replace(program, constraints=limits)
 
 
-def softmax_frac(problem: object, statement: Statement) -> Form:
+def softmax_frac(problem: object, formula: Formula) -> Form:
     """State the soft maxima over limits on costs and variances."""
     limits = (
         Line(rf"{COST} \le g_i", "for all neighbours $i$", "privacy"),
         Line(rf"{VARIANCE} / c_j \le h_j", "for all queries $j$", "accuracy"),
     )
-    return (), replace(statement.program, constraints=limits)
+    return (), replace(formula.program, constraints=limits)
 
 
-def _weighting(objective: str, *more: Line) -> Callable[[Any, Statement], Form]:
-    """Return a statement of query weighting over v, what stands for the powers of the weights."""
+def _weighting(objective: str, *more: Line) -> Callable[[Any, Formula], Form]:
+    """Return a formula of query weighting over v, what stands for the powers of the weights."""
 
-    def form(problem: object, statement: Statement) -> Form:
+    def form(problem: object, formula: Formula) -> Form:
         extra = (Symbol("v", "what a unit of each cost is multiplied by"),) if more else ()
-        program = replace(statement.program, objective=objective, constraints=(*more, *statement.program.constraints))
+        program = replace(formula.program, objective=objective, constraints=(*more, *formula.program.constraints))
         return extra, program
 
     return form
 
 
-def common_dual(problem: object, statement: Statement) -> Form:
+def common_dual(problem: object, formula: Formula) -> Form:
     """State the dual: a measurement that tells the covariances apart."""
     lines = (Line(r"Y_i \succeq 0", "for all mechanisms $i$", "positive"), Line(r"\sum_i Y_i = I", "", "complete"))
-    return statement.weights, replace(statement.dual, over="symmetric $Y_i$", constraints=lines)
+    return formula.weights, replace(formula.dual, over="symmetric $Y_i$", constraints=lines)
 
 
-def strategy_sdp(problem: object, statement: Statement) -> Form:
+def strategy_sdp(problem: object, formula: Formula) -> Form:
     """State the average case with one linear matrix inequality."""
     inequality = r"\begin{bmatrix} G & R^{\top} \\ R & T \end{bmatrix} \succeq 0"
     schur_line = Line(inequality, r"so that $T \succeq R G^{-1} R^{\top}$", "schur")
     program = Program(
-        "minimise", r"\operatorname{tr} T", r"$w \ge 0$ and symmetric T", (schur_line, *statement.program.constraints)
+        "minimise", r"\operatorname{tr} T", r"$w \ge 0$ and symmetric T", (schur_line, *formula.program.constraints)
     )
     return (Symbol("T", "the objective is its trace"),), program
 
 
-def _moments(worst: bool) -> Callable[[Any, Statement], Form]:
-    """Return a statement of a local strategy in second-order cones."""
+def _moments(worst: bool) -> Callable[[Any, Formula], Form]:
+    """Return a formula of a local strategy in second-order cones."""
 
-    def form(problem: object, statement: Statement) -> Form:
+    def form(problem: object, formula: Formula) -> Form:
         more = (
             Symbol("U_S", "$w_S V_S$, what report S adds to the answers times its weight"),
             Symbol("m_S", "a limit on the second moment of report S"),
@@ -212,45 +212,45 @@ def _moments(worst: bool) -> Callable[[Any, Statement], Form]:
     return form
 
 
-def strategy_dual(problem: AnyProblem, statement: Statement) -> Form:
+def strategy_dual(problem: AnyProblem, formula: Formula) -> Form:
     """State the dual of a local strategy without a quotient: its scale is free."""
     less = "" if problem.criterion == "average" else r" - \sum_u s_u \lVert R_u \rVert^2"
     objective = rf"2 \operatorname{{tr}}(R Z) - \sum_u y_u{less}"
     if less:
         objective = rf"\frac{{1}}{{n}} ({objective})"
-    return statement.weights, replace(statement.dual, objective=objective)
+    return formula.weights, replace(formula.dual, objective=objective)
 
 
-def stage(problem: object, statement: Statement) -> Form:
+def stage(problem: object, formula: Formula) -> Form:
     """State one stage of a refinement with one linear matrix inequality."""
-    first, *rest = statement.program.constraints
+    first, *rest = formula.program.constraints
     inequality = Line(_schur("M", r"\beta", "Z"), r"so that $Z \succeq \beta^{\top} M^{-1} \beta$", "schur")
     paid = replace(first, formula=r"o_i + Z_{ii} \le \alpha")
-    return (_corner(problem),), replace(statement.program, constraints=(inequality, paid, *rest))
+    return (_corner(problem),), replace(formula.program, constraints=(inequality, paid, *rest))
 
 
-def estimate(problem: AnyProblem, statement: Statement) -> Form:
+def estimate(problem: AnyProblem, formula: Formula) -> Form:
     """State the estimate with its residual as a variable, whose multiplier proves the bound."""
     residual = Line("W x - a = r", "", "residual")
-    known = tuple(line for line in statement.program.constraints if line.label == "total")
+    known = tuple(line for line in formula.program.constraints if line.label == "total")
     more = (Symbol("r", "the residual", tuple(problem.answers.shape)),)
     return more, Program("minimise", r"\frac{1}{2} \lVert r \rVert^2", r"$x \ge 0$ and r", (residual, *known))
 
 
-def blocks_schur(problem: AnyProblem, statement: Statement) -> Form:
+def blocks_schur(problem: AnyProblem, formula: Formula) -> Form:
     """State problems on blocks with a linear matrix inequality for each block of several coordinates."""
     if not problem.geometry.matrix_blocks:
-        return (), statement.program
+        return (), formula.program
     inequality = Line(_schur("K_b", "M_b", "Z_b"), "for all blocks b of several coordinates", "schur")
     lines = tuple(
         replace(line, formula=line.formula.replace(r"M_b^{\top} K_b^{-1} M_b", "Z_b"))
-        for line in statement.program.constraints
+        for line in formula.program.constraints
     )
     more = (Symbol("Z_b", "costs on block b stand on its diagonal"),)
-    return more, replace(statement.program, constraints=(inequality, *lines))
+    return more, replace(formula.program, constraints=(inequality, *lines))
 
 
-def blocks_dual(problem: AnyProblem, statement: Statement) -> Form:
+def blocks_dual(problem: AnyProblem, formula: Formula) -> Form:
     """State the best bound of blocks of one coordinate, where all neighbours are of one kind."""
     bound = Program(
         "maximise", r"\sum_t \sqrt{(N^{\top} m)_t}", r"$m \ge 0$", (Line(r"\sum_j m_j \le 1", "", "spent"),)
@@ -264,7 +264,7 @@ RECIPROCAL = Line(
 )
 POWER = Line(r"v_i^{1/3} u_i^{2/3} \ge 1", r"so that $v_i \ge 1 / u_i^2$", "inverse_square")
 
-FORMS: dict[tuple[str, str], Callable[[Any, Statement], Form]] = {
+FORMS: dict[tuple[str, str], Callable[[Any, Formula], Form]] = {
     **{(kind, "schur"): schur for kind in ("FitnessForUse", "PrivacyFirst", "ReuseFitness")},
     **{(kind, "matrix_frac"): as_stated for kind in ("FitnessForUse", "PrivacyFirst", "blocks")},
     **{(kind, "logdet"): logdet for kind in ("FitnessForUse", "PrivacyFirst")},

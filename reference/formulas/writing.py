@@ -58,7 +58,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Statement:
+class Formula:
     """A problem in formulas: every symbol is among `given`, `sought` or `weights`, and stands before it is used."""
 
     given: tuple[Symbol, ...]
@@ -70,7 +70,7 @@ class Statement:
     notes: tuple[str, ...] = ()  # words: what structure there is, and what is special about this problem
 
 
-# Formulas as text: the small part of LaTeX that statements are written in, as a terminal shows it.
+# Formulas as text: the small part of LaTeX that formulas are written in, as a terminal shows it.
 
 
 LETTERS = {
@@ -383,18 +383,18 @@ def unbalanced(latex: str) -> str:
     return "".join(opened[:1])
 
 
-# From a statement to the sections of a page.
+# From a formula to the sections of a page.
 
 
-def program_section(title: str, statement: Statement) -> Section:
+def program_section(title: str, formula: Formula) -> Section:
     """Return the section that defines all symbols, and then states the program."""
-    defined = symbol_parts((*statement.given, *statement.sought))
-    return Section(title, (*defined, program_part(statement.program), *map(Words, statement.notes)))
+    defined = symbol_parts((*formula.given, *formula.sought))
+    return Section(title, (*defined, program_part(formula.program), *map(Words, formula.notes)))
 
 
-def dual_section(statement: Statement) -> Section:
+def dual_section(formula: Formula) -> Section:
     """Return the section of the dual: any weights prove a bound."""
-    parts = (*symbol_parts(statement.weights), program_part(statement.dual))
+    parts = (*symbol_parts(formula.weights), program_part(formula.dual))
     return Section("Its dual: any such weights prove a bound.", parts)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dualmech import files, watching
 from dualmech.crosscheck.printing import Interval, overlap, rounded_from
-from dualmech.crosscheck.proofs.prove import provable, prove, statement
+from dualmech.crosscheck.proofs.prove import arguments_part, provable, prove
 from dualmech.crosscheck.sheet import Row, Sheet, Tasks
 from dualmech.errors import DualmechError
 from dualmech.problems.base import Problem
@@ -169,7 +169,7 @@ def _proven(task: Task, folder: Path, name: str) -> Row:
 def _digest(problem: Problem) -> str:
     """Return a short name of a problem's numbers, or of what it is where it has no proof."""
     try:
-        stated = json.dumps(statement(problem, provable(problem)), sort_keys=True)
+        stated = json.dumps(arguments_part(problem, provable(problem)), sort_keys=True)
     except DualmechError:
         stated = repr(problem)
     return hashlib.sha256(stated.encode()).hexdigest()[:12]

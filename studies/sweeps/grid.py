@@ -101,11 +101,11 @@ def read_grid(path: FilePath, kind: type[AnyRun]) -> list[AnyRun]:
         return runs
 
 
-Stated: TypeAlias = Mapping[str, tuple[Any, ...]]
+MakeProblem: TypeAlias = Mapping[str, tuple[Any, ...]]
 """The values of every key of a grid."""
 
 
-def _stated(path: FilePath) -> Stated:
+def _stated(path: FilePath) -> MakeProblem:
     with files.reading.opened(path) as handle:
         try:
             given = tomllib.loads(handle.read().decode("utf-8"))
@@ -131,7 +131,7 @@ def _values(name: str, key: Key, given: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(key.check(each) for each in values))
 
 
-def _refuse_unused(stated: Stated) -> None:
+def _refuse_unused(stated: MakeProblem) -> None:
     """Refuse what no run would use, and what one would miss."""
     families, patterns = stated["families"], stated["workloads"]
     for name in ("targets", "rho", "epsilon", "t1"):
@@ -156,7 +156,7 @@ def _refuse_unused(stated: Stated) -> None:
         raise InvalidInputError("delta needs epsilon, the other half of (ε, δ)")
 
 
-def _runs(stated: Stated, folder: Path, kind: type[AnyRun]) -> Iterator[AnyRun]:
+def _runs(stated: MakeProblem, folder: Path, kind: type[AnyRun]) -> Iterator[AnyRun]:
     """Yield the product; what a family, workload or layer has no use for is left out, so that runs may repeat."""
     axes = ("families", "workloads", "sizes", "targets", "rho", "epsilon", "seeds", "tolerances", "layers", "backends")
     count = 1

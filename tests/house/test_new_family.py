@@ -20,7 +20,7 @@ from dualmech.geometry.weights import shares, valid_weights
 from dualmech.problems.base import Problem
 from dualmech.progress import Status
 from dualmech.reference import attempts, formulas
-from dualmech.reference.formulas.writing import Line, Program, Statement, Symbol
+from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 from dualmech.solution import Solution, judged_solution
 from dualmech.storage import store
 from dualmech.validate import Array
@@ -104,9 +104,9 @@ def solve_reference(
 PLAIN = families.Family("plain", ("PlainNoise",), lambda problem: "squared privacy cost of equal noise")
 
 
-def plain_statement(problem: PlainNoise) -> Statement:
+def plain_statement(problem: PlainNoise) -> Formula:
     queries, cells = problem.workload.shape
-    return Statement(
+    return Formula(
         (
             Symbol("W", "the queries, with the rows $w_j$", (queries, cells), problem.workload.dense),
             Symbol("c", "the variance targets", (queries,), lambda: problem.targets),
@@ -123,8 +123,8 @@ def plain_statement(problem: PlainNoise) -> Statement:
 def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family, for as long as a test lasts."""
     monkeypatch.setitem(fast.SOLVERS, PlainNoise, fast.Solver(solve_fast))
-    monkeypatch.setitem(reference.STATEMENTS, PlainNoise, (formulate, solve_reference))
-    monkeypatch.setitem(formulas.STATED, PlainNoise, plain_statement)
+    monkeypatch.setitem(reference.FAMILIES, PlainNoise, (formulate, solve_reference))
+    monkeypatch.setitem(formulas.FORMULAS, PlainNoise, plain_statement)
     monkeypatch.setitem(store.PROBLEMS, "PlainNoise", PlainNoise)
     monkeypatch.setitem(store.KINDS, "PlainDual", PlainDual)
     monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, PLAIN))

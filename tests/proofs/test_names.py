@@ -18,7 +18,7 @@ from dualmech.command.main import app
 from dualmech.crosscheck import library
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Refused
-from dualmech.crosscheck.proofs.prove import provable, statement
+from dualmech.crosscheck.proofs.prove import arguments_part, provable
 
 W = dm.workloads
 Document = dict[str, Any]
@@ -183,4 +183,4 @@ def test_an_extended_family_is_stated_as_the_family_that_it_extends() -> None:
         """A family of a user's."""
 
     problem = Mine(W.prefix(2), 1.0)
-    assert statement(problem, provable(problem))["family"] == "FitnessForUse"
+    assert arguments_part(problem, provable(problem))["family"] == "FitnessForUse"

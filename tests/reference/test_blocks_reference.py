@@ -29,7 +29,7 @@ KINDS = (dm.FitnessForUse, dm.TotalVariance)
 def test_statements_and_answers_agree_with_the_judge(kind: Any, asked: dm.Workload, relation: str) -> None:
     problem = kind(asked, 2.0, geometry="blocks", neighbours=relation)
     best = fast.solve(problem, tol=1e-6)
-    for formulation in reference.blocks.FORMULATIONS:
+    for formulation in reference.blocks.FORMULATION_NAMES:
         answer = reference.solve(problem, formulation=formulation)
         assert answer.gap <= 1e-5, formulation
         assert crosscheck.compare([best, answer]).outcome is Agreement.AGREE

@@ -17,9 +17,9 @@ from dualmech import reference
 from dualmech.command import explanation
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.reference import formulas
-from dualmech.reference.blocks import Stated
+from dualmech.reference.blocks import BlockArrays
 from dualmech.reference.formulas import writing
-from dualmech.reference.formulas.writing import Statement
+from dualmech.reference.formulas.writing import Formula
 from dualmech.validate import Array
 
 SMALL = dm.workloads.prefix(4)
@@ -56,12 +56,12 @@ def drawn(seed: int) -> Any:
 
 
 def sections(problem: Any) -> list[writing.Section]:
-    statement = formulas.statement(problem)
+    statement = formulas.formula(problem)
     why = writing.Section("Why.", (writing.proof_part(statement.proof),))
     return [writing.program_section("The program.", statement), writing.dual_section(statement), why]
 
 
-def formulas_of(statement: Statement) -> list[str]:
+def formulas_of(statement: Formula) -> list[str]:
     lines = (*statement.program.constraints, *statement.dual.constraints, *statement.proof)
     symbols = (*statement.given, *statement.sought, *statement.weights)
     names = [symbol.name for symbol in symbols]
@@ -72,7 +72,7 @@ def formulas_of(statement: Statement) -> list[str]:
 def test_labels_are_those_of_the_program(name: str) -> None:
     problem = DIRECT[name]()
     for formulation in reference.formulations(problem):
-        stated = reference.statement(problem, formulation)
+        stated = reference.formula(problem, formulation)
         labels = {line.label for line in stated.program.constraints} - {""}
         program = reference.formulate(problem, formulation)
         assert labels == {each.label.partition("[")[0] for each in program.constraints if each.label}
@@ -82,7 +82,7 @@ def test_labels_are_those_of_the_program(name: str) -> None:
 @pytest.mark.parametrize("problem", [dm.FitnessForUse(SMALL), dm.LocalStrategy(SMALL, 1.0, "worst")], ids=str)
 def test_variables_of_the_program_are_defined(problem: Any) -> None:
     for formulation in reference.formulations(problem):
-        stated = reference.statement(problem, formulation)
+        stated = reference.formula(problem, formulation)
         known = {symbol.name for symbol in (*stated.sought, *stated.weights)}
         for name in reference.formulate(problem, formulation).var_dict:
             own = {name, VARIABLES.get(name.partition("[")[0], name), f"{name}_S", f"{name}_b"}
@@ -93,7 +93,7 @@ def test_variables_of_the_program_are_defined(problem: Any) -> None:
 def test_random_problems_are_stated_in_text_and_in_latex(seed: int) -> None:
     if (problem := drawn(seed)) is None:
         return
-    for formula in formulas_of(formulas.statement(problem)):
+    for formula in formulas_of(formulas.formula(problem)):
         assert not set("\\{}") & set(writing.plain_formula(formula))
     assert not writing.unbalanced(writing.latex_document(sections(problem)))
     for section in sections(problem):
@@ -103,13 +103,13 @@ def test_random_problems_are_stated_in_text_and_in_latex(seed: int) -> None:
 def test_formulas_are_mathematics_on_the_site() -> None:
     converter = pytest.importorskip("latex2mathml.converter", reason="needs the extra site")
     for problem in filter(None, [drawn(seed) for seed in SEEDS] + [state() for state in DIRECT.values()]):
-        for formula in formulas_of(formulas.statement(problem)):
+        for formula in formulas_of(formulas.formula(problem)):
             assert "<math" in converter.convert(formula)
 
 
 def dual_on_blocks(problem: Any, neighbours: Array, queries: Array) -> float:
     """Return the dual of problems on blocks at weights, as it is stated."""
-    stated = Stated.of(problem.geometry)
+    stated = BlockArrays.of(problem.geometry)
     value = float(np.sqrt((stated.N.T @ queries) * (stated.R.T @ neighbours)).sum())
     for M, V, C, Q in zip(stated.M, stated.V, stated.C, stated.Q, strict=True):
         between = np.sqrt(Q.T @ queries)[:, None] * (V @ M) * np.sqrt(C.T @ neighbours)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.fast import common
-from dualmech.reference.common import STATEMENTS
+from dualmech.reference.common import PROGRAMS
 from dualmech.studies.benchmarks import contest
 from dualmech.validate import Array
 
@@ -66,7 +66,7 @@ class TestBothLayers:
         assert answer.status is same.status is dm.Status.CERTIFIED
         assert answer.gap <= 1e-6 and same.gap <= 1e-5 and meet(answer, same)
 
-    @pytest.mark.parametrize("formulation", STATEMENTS)
+    @pytest.mark.parametrize("formulation", PROGRAMS)
     @pytest.mark.parametrize("backend", ["CLARABEL", "SCS"])
     def test_every_statement_is_certified_by_every_backend(self, formulation: str, backend: str) -> None:
         problem = on_cells(*random_family(3, 3, 6))
@@ -344,7 +344,7 @@ class TestStatements:
 
 
 class TestOptions:
-    @pytest.mark.parametrize("formulation", STATEMENTS)
+    @pytest.mark.parametrize("formulation", PROGRAMS)
     def test_a_backend_that_is_cut_short(self, formulation: str) -> None:
         problem = on_cells(*random_family(0, 3, 12))
         with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):

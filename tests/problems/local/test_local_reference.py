@@ -17,7 +17,7 @@ from dualmech.geometry.local import Relaxation
 from dualmech.reference import local
 from dualmech.validate import Array
 
-STATEMENTS = [(criterion, name) for criterion, names in local.FORMULATIONS.items() for name in names]
+CASES = [(criterion, name) for criterion, names in local.CONES_BY_FORMULATION.items() for name in names]
 CUBE = dm.Domain({"a": 2, "b": 2, "c": 2})
 
 
@@ -84,7 +84,7 @@ class TestKnownOptima:
 
     def test_the_worst_case_of_four_prefixes(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, "worst")
-        for name in local.FORMULATIONS["worst"]:
+        for name in local.CONES_BY_FORMULATION["worst"]:
             answer = reference.solve(problem, formulation=name)
             assert answer.status is dm.Status.CERTIFIED and contains(answer.certificate, 6.0759361, 1e-8)
 
@@ -98,7 +98,7 @@ class TestKnownOptima:
 
 
 class TestStatements:
-    @pytest.mark.parametrize(("criterion", "name"), STATEMENTS)
+    @pytest.mark.parametrize(("criterion", "name"), CASES)
     @pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
     def test_all_agree(self, criterion: str, name: str, epsilon: float) -> None:
         problem = dm.LocalStrategy(dm.Workload(normal(7, 5)), epsilon, criterion)
@@ -106,7 +106,7 @@ class TestStatements:
         assert other.status is dm.Status.CERTIFIED and other.certificate.feasible
         assert agree(first.certificate, other.certificate)
 
-    @pytest.mark.parametrize("name", local.FORMULATIONS["average"])
+    @pytest.mark.parametrize("name", local.CONES_BY_FORMULATION["average"])
     def test_with_a_prior(self, name: str) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, prior=[0.4, 0.3, 0.3, 0.0])
         answer = reference.solve(problem, formulation=name)
@@ -114,7 +114,7 @@ class TestStatements:
         uniform = reference.solve(dm.LocalStrategy(dm.workloads.prefix(4), 1.0))
         assert problem.certify(uniform.primal, answer.dual).objective >= answer.lower_bound
 
-    @pytest.mark.parametrize(("criterion", "name"), STATEMENTS)
+    @pytest.mark.parametrize(("criterion", "name"), CASES)
     def test_the_program_itself_has_the_same_optimum(self, criterion: str, name: str) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(3), 1.0, criterion)
         program = reference.formulate(problem, formulation=name)

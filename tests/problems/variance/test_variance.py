@@ -16,7 +16,7 @@ from dualmech import crosscheck, fast, reference
 from dualmech.fast.engine import spectrum as engine
 from dualmech.fast.engine.dual_function import DenseDual, decompose
 from dualmech.fast.reductions.dense import Reduction
-from dualmech.reference.variance import STATEMENTS
+from dualmech.reference.variance import PROGRAMS
 from dualmech.validate import Array
 
 BACKENDS = ("CLARABEL", "SCS")
@@ -168,9 +168,9 @@ class TestBothLayers:
         [
             (case, formulation, backend)
             for number, case in enumerate([*CASES, *HARSH])
-            for turn, formulation in enumerate(STATEMENTS)
+            for turn, formulation in enumerate(PROGRAMS)
             for backend in BACKENDS
-            if (backend == "CLARABEL" and case in CASES) or number % len(STATEMENTS) == turn
+            if (backend == "CLARABEL" and case in CASES) or number % len(PROGRAMS) == turn
         ],
     )
     def test_reference_agrees(self, case: str, formulation: str, backend: str) -> None:
@@ -197,7 +197,7 @@ class TestBothLayers:
     def test_the_program_itself_has_the_same_optimum(self, case: str) -> None:
         problem = stated(CASES[case])
         optimum = fast.solve(problem, tol=1e-8).objective
-        for formulation in STATEMENTS:
+        for formulation in PROGRAMS:
             program = reference.formulate(problem, formulation=formulation)
             assert [constraint.label for constraint in program.constraints][-1] == "privacy"
             assert program.solve(solver="CLARABEL") == pytest.approx(optimum, rel=1e-6)

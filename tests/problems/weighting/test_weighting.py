@@ -11,12 +11,12 @@ import scipy.sparse as sp
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.reference.weighting import FORMULATIONS
+from dualmech.reference.weighting import CONES_BY_FORMULATION
 from dualmech.studies import rivals
 from dualmech.validate import Array
 
 KINDS = ("approximate", "pure")
-STATEMENTS = [(kind, name) for kind, names in FORMULATIONS.items() for name in names]
+FORMULATIONS = [(kind, name) for kind, names in CONES_BY_FORMULATION.items() for name in names]
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -177,9 +177,9 @@ class TestBothLayers:
         [
             (case, *statement, backend)
             for number, case in enumerate([*CASES, *HARSH])
-            for turn, statement in enumerate(STATEMENTS)
+            for turn, statement in enumerate(FORMULATIONS)
             for backend in ("CLARABEL", "SCS")
-            if (backend == "CLARABEL" and case in CASES) or number % len(STATEMENTS) == turn
+            if (backend == "CLARABEL" and case in CASES) or number % len(FORMULATIONS) == turn
         ],
     )
     def test_reference_agrees(self, case: str, privacy: str, formulation: str, backend: str) -> None:
@@ -188,7 +188,7 @@ class TestBothLayers:
         assert answer.solver == f"reference:{backend}:{formulation}"
         assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE
 
-    @pytest.mark.parametrize(("privacy", "formulation"), STATEMENTS)
+    @pytest.mark.parametrize(("privacy", "formulation"), FORMULATIONS)
     def test_the_program_itself_has_the_same_optimum(self, privacy: str, formulation: str) -> None:
         problem = stated(CASES["wavelet"], privacy)
         answer, p = fast.solve(problem, tol=1e-9), problem.power
