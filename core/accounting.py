@@ -179,7 +179,7 @@ def epsilon_from_log_delta(privacy_cost: float, log_delta: float) -> float:
     target = float(validate.finite(0, log_delta=log_delta))
     if target >= 0:
         raise InvalidInputError(f"log_delta must be below 0, got {target:g}")
-    # With u = ε/Δ - Δ/2 ≥ 0, δ ≤ Φ(-u) ≤ exp(-u²/2)/2: at this u, at most half of what is asked.
+    # With u = ε/Δ - Δ/2 ≥ 0, δ ≤ Φ(-u) ≤ exp(-u²/2)/2: at this u, at most half of the δ asked for.
     safe = cost * (math.sqrt(-2 * target) + cost / 2) * _UP
     return _safe_root(lambda trial: _log_delta(cost, trial) - target, 0.0, safe)
 
@@ -259,7 +259,7 @@ def normal_quantile(level: float, count: int = 1) -> float:
     (1.959964, 4.049661)
     """
     share = math.log(validate.probability(level=level)) / validate.size(count=count)
-    # The probability or what is left to 1, whichever is small, keeps its digits.
+    # The probability or its complement to 1, whichever is small, keeps its digits.
     return float(math.sqrt(2) * erfinv(math.exp(share)) if share < -1 else -ndtri(-math.expm1(share) / 2))
 
 
@@ -288,11 +288,11 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     """
     bound, share = validate.positive_number(epsilon=epsilon), validate.probability(delta=delta)
     target = _log_below(share)
-    # ε ≥ ρ + 2 √(ρ log(1/δ)) is enough, and what is too much for Gaussian noise, of the same ρ, is too much for all.
+    # ε ≥ ρ + 2 √(ρ log(1/δ)) is enough, and an ε too small for Gaussian noise of the same ρ is too small for all noise.
     safe = max((bound / (math.sqrt(bound - target) + math.sqrt(-target)) / _UP) ** 2, math.ulp(0.0))
     unsafe = privacy_cost(bound, share) ** 2 / 2 * (1 + 1e-6)
     found = _safe_root(lambda trial: _zcdp_log_delta(trial, bound) - target, unsafe, safe)
-    while zcdp_epsilon(found, share) > bound:  # the inverse of what is rounded up
+    while zcdp_epsilon(found, share) > bound:  # the inverse of a bound that is rounded up
         found /= _UP
     return found
 

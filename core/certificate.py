@@ -63,7 +63,7 @@ class Certificate(Displayed):
     def of(
         cls, objective: float, lower_bound: float, violation: float, resolution: float, offset: float = 0.0
     ) -> Certificate:
-        """Judge a minimisation with an optimum that is positive, or is with the offset; of what is not finite, nothing.
+        """Judge a minimisation whose optimum, with the offset, is positive; numbers that are not finite prove nothing.
 
         Raises `CertificateError` where a feasible point lies below the bound by more than the resolution: one
         of the two is wrong.
@@ -155,7 +155,7 @@ def _why_no_bound(dual: object) -> str:
     least = min((float(part.min()) for part in _arrays(dual) if part.size), default=0.0)
     if least < 0:
         return f"{verdict}: one is negative, {least:.3g}"
-    return verdict if all(part.any() for part in _arrays(dual)) else f"{verdict}: those of one kind are all 0"
+    return verdict if all(part.any() for part in _arrays(dual)) else f"{verdict}: all weights of one kind are 0"
 
 
 def _all_finite(dual: object) -> bool:

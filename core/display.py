@@ -40,7 +40,7 @@ def rounded_up(number: Fraction) -> float:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a count with what is counted, of which the plural ends in s.
+    """Return a count with its noun, whose plural ends in s.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def decimal_above(number: Fraction | float, digits: int = 6) -> str:
 
 
 def decimal_below(number: Fraction | float, digits: int = 6) -> str:
-    """Return a number as a decimal of so many digits that is not above it: how what is left to spend is printed."""
+    """Return a number as a decimal of so many digits that is not above it: how a remaining budget is printed."""
     return _decimal(number, digits, decimal.ROUND_FLOOR)
 
 

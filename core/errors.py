@@ -16,7 +16,7 @@ class DualmechError(Exception):
 
 
 class InvalidInputError(DualmechError, ValueError):
-    """A value that is not allowed: the message names the argument, what was given and what is allowed."""
+    """A value that is not allowed: the message names the argument, its value and the allowed values."""
 
 
 class InputTypeError(DualmechError, TypeError):

@@ -285,7 +285,7 @@ def inverse_forms(
     """Return the regularised covariance Σ, ``b_i' Σ⁻¹ b_i`` for the columns b_i of `vectors`, and an allowance.
 
     Where Σ had to be raised, the form of a column that leaves its range is ``inf``. None if it is indefinite.
-    `rounding` is what the entries of the columns may be off, absolute.
+    `rounding` is the absolute error that the entries of the columns may have.
     """
     judged = regularised_covariance(covariance)
     if judged is None:
@@ -437,7 +437,7 @@ def _polar_factor(matrix: Array) -> Array:
 def extreme_eigenvalues(matrix: Array, rounding: float = 0.0) -> tuple[float, float]:
     """Return a lower bound of the least and an upper bound of the largest eigenvalue of a symmetric matrix.
 
-    `rounding` is what the matrix itself may be off by, in the spectral norm.
+    `rounding` is the error that the matrix itself may have, in the spectral norm.
     """
     values, vectors = np.linalg.eigh(matrix)
     off = eigen_residual(matrix, values, vectors) + rounding

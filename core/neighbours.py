@@ -4,7 +4,7 @@ The columns u_1 … u_s of U (d, s) are the differences of neighbouring data vec
 privacy cost of a mechanism with cost matrix ``C = B' Σ⁻¹ B`` is ``max_i u_i' C u_i``, the maximum over pairs
 of neighbours in Theorem 3 of Xiao, Ding, Wang, Zhang and Kifer, PVLDB 14(10), 2021. Since ``z' C z`` is
 convex and even in z, its maximum over a polytope is at a vertex, and of two opposite vertices one is enough;
-this is what keeps s small below. Every builder returns a scipy sparse CSC matrix, to pass as `neighbours`.
+this keeps s small below. Every builder returns a scipy sparse CSC matrix, to pass as `neighbours`.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | No
     n, times, separation : int
         Steps, the most in which one person takes part, and how far apart.
     signs : (r, times) array, optional
-        Only these signs: what is optimal for fewer neighbours is a bound for all, and no more.
+        Only these signs: the optimum for fewer neighbours is a bound for all, and no more.
 
     Examples
     --------
@@ -459,7 +459,7 @@ class Contributions(Relation):
     """A person joins or leaves who has up to `members` records in each of up to `groups` values of an attribute.
 
     In words ``contributions:ATTRIBUTE:RECORDS:GROUPS``: up to 2 records in each of up to 3 months are
-    ``contributions:month:2:3``. The differences are those of `contributions`, the groups being the values of the
+    ``contributions:month:2:3``. The differences are as of `contributions`, with groups by the values of the
     attribute; on blocks they need no matrix (`dualmech.geometry.block_neighbours.Persons`).
     Raises `InvalidInputError` or `InputTypeError` for no name, numbers that are no integers of at least 1.
 
@@ -573,9 +573,9 @@ def relation_of(neighbours: NeighboursLike) -> Relation | None:
 
 
 def canonical(neighbours: Relation | Matrix | None, cells: str = "") -> str:
-    """Return a text that two relations share if they are the same: that of a rule, or a digest of the differences.
+    """Return a text that two relations share if they are the same: a rule's text, or a digest of the differences.
 
-    A matrix (d, s) that a rule writes out is the rule. Of others the SHA-256 is that of the columns, whatever their
+    A matrix (d, s) that a rule writes out is the rule. Of others the SHA-256 covers the columns, whatever their
     order, signs and number, and of what `cells` says that the cells are.
 
     Examples

@@ -63,7 +63,7 @@ class HardLimits:
         return found
 
     def certificate(self, problem: AnyProblem, judged: Certificate) -> Certificate:
-        """Return that of the factor, computed anew: `judged` is the problem's own of the answer at `high`."""
+        """Return the factor's certificate, computed anew; `judged` is the problem's own, of the answer at `high`."""
         bound, rounding = problem.geometry.bound(*problem.geometry.weights(self.dual), self.numbers(problem, self.low))
         proven = bound * (1 - rounding) >= self.cost
         dear = max(judged.interval[1] / self.cost - 1, judged.violation, 0.0)

@@ -40,7 +40,7 @@ class Solution(Displayed, Generic[Dual, Made]):
     Attributes
     ----------
     problem, primal, dual
-        What was asked, and the two sides of the answer, enough to check it again.
+        The problem and the two sides of the answer, enough to check it again.
     certificate : Certificate
         Objective, proven bound, gap, violation and resolution.
     tol : float
@@ -259,7 +259,7 @@ def judged_solution(
     """
     if otherwise is Status.CERTIFIED:
         raise ValueError("only the judge certifies: otherwise must be another status")
-    primal, dual = frozen_copy(primal), frozen_copy(dual)  # what is judged, and can no longer change
+    primal, dual = frozen_copy(primal), frozen_copy(dual)  # the judged point can no longer change
     certificate = problem.certify(primal, dual)
     status = Status.CERTIFIED if certificate.certifies(tol) else otherwise
     if status is not Status.CERTIFIED and certificate.gap <= max(tol, certificate.resolution):
@@ -299,13 +299,13 @@ def as_plan(answer: Solution, terms: PlanTerms) -> Solution:
     All that is printed, stored and stated of the plan says this ρ. What is drawn costs some millionths less.
     """
     if terms.rho is None and getattr(answer.problem, "numbers", "") == "targets":
-        with contextlib.suppress(DualmechError):  # what is infeasible has no mechanism
+        with contextlib.suppress(DualmechError):  # an infeasible point has no mechanism
             terms = replace(terms, rho=decimal_above(answer.rho, 10))
     return retold(answer, terms=terms)
 
 
 def require_solution(answer: object, name: str = "answer") -> Solution:
-    """Return a solution, or that of a judgement; refuse anything else."""
+    """Return a solution, or a judgement's solution; refuse anything else."""
     solution = getattr(answer, "answer", answer)
     if not isinstance(solution, Solution):
         raise InputTypeError(f"{name} must be a Solution of dualmech or a Judgement, got {type(answer).__name__}")
@@ -313,7 +313,7 @@ def require_solution(answer: object, name: str = "answer") -> Solution:
 
 
 def transfer(answer: Solution, problem: object, primal: object, dual: object) -> Solution:
-    """Return an answer as that of another problem, judged anew; iterations, seconds and solver are kept."""
+    """Return an answer as an answer of another problem, judged anew; iterations, seconds and solver are kept."""
     return judged_solution(
         problem,
         primal,
@@ -331,7 +331,7 @@ def transfer(answer: Solution, problem: object, primal: object, dual: object) ->
 def combine_factors(problem: AnyProblem, answers: Sequence[Solution], dual: Any, tol: float) -> Solution:
     """Return answers to the factors of a product, from whichever layer, as one to the product, judged anew.
 
-    `dual` is the kind of the answers' dual weights: those of the product are tuples, one item per factor.
+    `dual` is the class of the answers' dual weights; the product's weights are tuples, one item per factor.
     """
     different = {id(answer): answer for answer in answers}.values()  # a factor that comes twice is solved once
     reasons = [answer.status for answer in answers if answer.status is not Status.CERTIFIED]

@@ -178,7 +178,7 @@ class AdaptiveRelease(Uncopied):
             raise ReleaseOrderError("advance before choosing: no stage has run")
         if index < self._ran - 1:
             raise ReleaseOrderError(
-                f"mechanism {index} is out since stage {index + 1} ran: what is known may be more than it tells"
+                f"mechanism {index} is out since stage {index + 1} ran: the known answers may tell more than it does"
             )
         parts = self.chain.stages[self._ran - 1].decomposition(int(index))
         self._finished = f"mechanism {index} was chosen"
@@ -189,7 +189,7 @@ class AdaptiveRelease(Uncopied):
         return ReleasedAnswer(int(index), parts.target, self._shown(parts.target, own, combined))
 
     def stop(self) -> Answers:
-        """End the release with what is known, and return the answers to it (k,); of tables, as `answers`."""
+        """End the release with the known mechanism, and return its answers (k,); of tables, as `answers`."""
         self._check_open("stop")
         self._finished = "the release was stopped"
         return self.answers
@@ -200,7 +200,7 @@ class AdaptiveRelease(Uncopied):
         Parameters
         ----------
         rule : callable
-            Takes a stage and the answers (1, k) of what is known by then, of tables a dict of them; returns one
+            Takes a stage and the answers (1, k) known by then, of tables a dict of them; returns one
             decision, the index of a mechanism, `dualmech.decisions.GO_ON` or `dualmech.decisions.STOP`. It may see no
             data.
         """

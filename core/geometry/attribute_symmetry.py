@@ -1,4 +1,4 @@
-"""The symmetry of one attribute: which values may be exchanged, or turned, and what is left of its queries then.
+"""The symmetry of one attribute: which values may be exchanged, or turned, and the queries that remain then.
 
 If a group of permutations of an attribute's values takes each of its query sets to itself, up to signs, the space of
 functions of the values splits into parts that no permutation leaves, its isotypic components, and noise that respects

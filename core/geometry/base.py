@@ -44,7 +44,7 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
-        """Say at how many operations it holds what is asked; None for a workload that it is not for.
+        """Return the geometry with its number of operations; None for a workload that it is not for.
 
         Raises `GeometryError` for other numbers or neighbours than it can hold, `InvalidInputError` for such as
         nothing holds.
@@ -71,7 +71,7 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
         return {}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Numbers) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it; `kind` is ``targets`` or ``weights``."""
+        """Return the problem's data in numbers alone, as proof files have it; `kind` is ``targets`` or ``weights``."""
 
     def stored(self, point: Point) -> object:
         """Return a point as a file holds it, so that it means the same on any machine; `restored` takes it back."""
@@ -82,7 +82,7 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
         return point
 
     def forms(self, point: Point) -> Forms[Numbers] | None:
-        """Evaluate both sides of a checked point; None for what is no covariance, or that some neighbour leaves."""
+        """Evaluate both sides of a checked point; None where it is no covariance, or a neighbour leaves its support."""
 
     def largest_ratio(self, point: Point, targets: Numbers) -> float:
         """Return the largest ratio of a variance to its target, however noise is at the neighbours."""
@@ -120,7 +120,7 @@ class TableGeometry(Geometry[Point, Lambda, Mu, Array], Protocol[Point, Lambda, 
     __slots__ = ()
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number per query, that of its table; refused where they are too many to write out."""
+        """Return one number per query, its table's number; refused where they are too many to write out."""
         if workload.shape[0] > MAX_NAMES:
             raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
         return np.asarray(numbers[workload.table_numbers()])
@@ -274,7 +274,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A geometry that holds what is asked: at about how many operations, and how to take it, with the items' numbers.
+    """A geometry that holds the workload: its operations, and a function that makes it with the items' numbers.
 
     One that proves an interval only counts as what an exact answer may take before that is preferred.
     """

@@ -58,7 +58,7 @@ class Tree:
 
     The strategy has a row for every block of ``2^h`` steps from a multiple of that. A block's count is estimated from
     its own noisy count and the estimates of its halves, by their precisions: ``1 / v_h = 1 + 1 / (2 v_{h-1})``. A sum
-    is that of the blocks which its number of steps has in binary. All numbers are positive.
+    follows the blocks that its number of steps has in binary. All numbers are positive.
     """
 
     steps: int
@@ -226,7 +226,7 @@ class Banded:
 
 
 def _in_blocks(*given: Array) -> Iterator[tuple[int, list[Array], list[Array]]]:
-    """Yield blocks of steps of banded matrices: where one begins, what is on its diagonal and what is to the left."""
+    """Yield blocks of steps of banded matrices: where one begins, its diagonal part and the part to the left."""
     width, count = len(given[0]) - 1, given[0].shape[1]
     size = max(LEAST_BLOCK, width)
     for start in range(0, count, size):

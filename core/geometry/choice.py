@@ -58,7 +58,7 @@ def choose(
     given = numbers.as_mapping(given, name)
     if not isinstance(geometry, str):
         if basis is not None or neighbours is not None:
-            raise InvalidInputError("basis and neighbours are those of the geometry that is given; leave them out")
+            raise InvalidInputError("the geometry that is given has a basis and neighbours; leave both out")
         if not isinstance(geometry, Geometry):
             raise InputTypeError(
                 f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {validate.shown(geometry)}"

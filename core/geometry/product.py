@@ -38,7 +38,7 @@ LEAST = sys.float_info.min  # smallest number of which a double holds every digi
 
 @dataclass(frozen=True, slots=True)
 class ByFactor:
-    """Targets, or weights, of a product of workloads: those of each factor; a query's number is their product.
+    """Targets, or weights, of a product of workloads, factor by factor; a query's number is their product.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class ProductForms(Forms[PerFactor]):
 
     def loose(self, targets: PerFactor, slack: float) -> Index:
         """Refuse: of a product, queries are too many to tell apart one by one."""
-        raise InvalidInputError("loose queries of a product are those of its factors; take the factors' own")
+        raise InvalidInputError("a product has no loose queries of its own; take its factors' loose queries")
 
     def worst_items(self, targets: PerFactor) -> Ranked:
         return joined(each.worst_items(own) for each, own in zip(self.factors, targets, strict=True))
@@ -148,7 +148,7 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return Offer(SET_UP + sum(distinct.values()), take)
 
     def numbers(self, workload: Workload, given: object, name: str) -> PerFactor:
-        """Return the numbers of each factor; those of one that comes again are read once."""
+        """Return the numbers of each factor; a factor that comes again is read once."""
         found = _multiplied(workload, given, name, True)
         if found is None or not found[0].same_as(self.workload):
             raise InvalidInputError("geometry must be of this workload")
@@ -269,7 +269,7 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
 
 
 def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple[ProductWorkload, object] | None:
-    """Return what is asked as a product with one number, or numbers by factor; None where it is none.
+    """Return the workload as a product with one number, or numbers by factor; None where it is no product.
 
     Numbers of all queries one by one are factored, and a single table is taken as a product, where that is asked for
     by name, or pays.
@@ -308,7 +308,7 @@ def _factor_offer(request: Request, factor: Workload, own: object) -> Offer:
 
 
 def _each_once(given: object, items: Iterable[PerFactor], found: Callable[..., T]) -> list[T]:
-    """Return what is found for each factor, of one that comes again once; an error of several numbers says of which."""
+    """Return each factor's result, computed once for equal ones; an error about several numbers names the factor."""
     known: dict[tuple[object, ...], T] = {}
     keys = []
     for index, item in enumerate(items):

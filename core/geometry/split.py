@@ -37,7 +37,7 @@ from dualmech.workloads.query_tables import TableWorkload
 SPLIT_FROM = 2048
 """Rank above which ``auto`` splits the noise on query tables rather than solve their blocks."""
 
-# Noise on one attribute, split into that of the total and that of what is left; and the like of its dual weights.
+# Noise on one attribute, split into the total's noise and the rest; and its dual weights likewise.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -383,7 +383,7 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
 def _products(axes: tuple[int, ...], pairs: list[Array]) -> dict[tuple[int, ...], Array]:
     """Return, by subset of a table's attributes, all products of first entries inside it and of second ones outside.
 
-    `pairs` (p_i, 2) are those of each attribute of the table; products are in row-major order.
+    `pairs` (p_i, 2) belong to the table's attributes; products are in row-major order.
     """
     found = {}
     for chosen in itertools.product((False, True), repeat=len(axes)):

@@ -28,7 +28,7 @@ def ranked(values: Array) -> Ranked:
 
 
 def joined(parts: Iterable[Ranked]) -> Ranked:
-    """Return the worst of a product, whose values multiply: that of every factor."""
+    """Return the worst item of a product, whose values multiply: every factor's worst item."""
     firsts = [each[0] for each in parts]
     return [(tuple(index for index, _ in firsts), float(np.prod([value for _, value in firsts])))]
 
@@ -46,7 +46,7 @@ def variances_over(found: Ranked, words: Words, limit: str = "its target") -> tu
 def costs_over(found: Ranked, limit: float, words: Words) -> tuple[str, ...]:
     """Say which neighbours cost more than a limit."""
     return tuple(
-        f"{words(index)} cost {_times(cost / limit, 'what is allowed')}"
+        f"{words(index)} cost {_times(cost / limit, 'the limit')}"
         for index, cost in found
         if cost / limit > 1 + FEASIBLE
     )

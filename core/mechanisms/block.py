@@ -42,7 +42,7 @@ from dualmech.workloads.unions import Table, UnionWorkload, tables_of, union_of
 
 
 class BlockTables(BlockNoise):
-    """Tables with noise on their blocks; the parameters are those of `BlockMechanism`."""
+    """Tables with noise on their blocks; see `BlockMechanism` for the parameters."""
 
     __slots__ = ()
 
@@ -98,7 +98,7 @@ class BlockTables(BlockNoise):
         Returns a dict of axes to arrays: by the attributes of blocks, an axis each for those (their values, or waves
         where values turn), then one for the classes of every other attribute that has several.
 
-        - ``tables``: those of the records, which cover those of `needed_tables` (`dualmech.records.count`);
+        - ``tables``: tables of the records, which cover `needed_tables` (`dualmech.records.count`);
         - `rng`: a generator or a seed of Gaussian noise in floating point, by default the operating system's;
         - `sampler`: what draws the noise instead, called once per block with a standard deviation and a shape.
 
@@ -243,7 +243,7 @@ class BlockTables(BlockNoise):
         return [block_noise.places(self.symmetries[axis], component) for axis, component in key]
 
     def extents(self, key_axes: Axes) -> tuple[int, ...]:
-        """Return the shape of what is measured on some attributes: theirs, then the classes of the other wide ones."""
+        """Return the shape of the measurement on some attributes: theirs, then the classes of the other wide ones."""
         own = (self.domain.shape[axis] - int(self.symmetries[axis].turning) for axis in key_axes)
         return (*own, *(len(self.symmetries[axis].sizes) for axis in self._outside(key_axes)))
 
@@ -262,7 +262,7 @@ def _centred(table: Array) -> Array:
 
 
 class OrderedBlocks(BlockTables):
-    """What compares mechanisms of tables; the parameters are those of `BlockMechanism`.
+    """Comparisons of mechanisms of tables; see `BlockMechanism` for the parameters.
 
     All of it refuses, with `InvalidInputError` or `InputTypeError`, mechanisms of another kind, on other attributes or
     with other neighbours. Their tables need not be the same: they are compared on the blocks that all tables
@@ -332,7 +332,7 @@ class OrderedBlocks(BlockTables):
     def combine(self, measured: Tables, *others: tuple[BlockTables, Tables]) -> dict[Axes, Array]:
         """Return what noisy parts of this mechanism and of others say together: averages, by their accuracy.
 
-        They are distributed as those of `compose`. Algorithm 4 of CMN, block by block.
+        They have the distribution of `compose`. Algorithm 4 of CMN, block by block.
         Raises `InvalidInputError` or `InputTypeError` for mechanisms that cannot be compared, or whose blocks are not
         those of this one; measurements that lack a part.
 
@@ -407,12 +407,12 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
     Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one, `of_levels` any on marginal tables.
     Raises `InvalidInputError` or `InputTypeError` for noise that is no covariance or does not fit the blocks.
-    Neighbours are those of the geometry. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
+    The geometry has the neighbours. For marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Parameters
     ----------
     blocks : Blocks
-        The geometry of what is to be answered.
+        The geometry of the tables to answer.
     point : BlockPoint
         A level > 0 or a positive definite covariance for every block.
 
@@ -449,7 +449,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             ``τ_T > 0`` for each measured set T, by the positions of its attributes. Sets with an attribute of one value
             have no residual, and are left out; with no others the mechanism releases nothing.
         neighbours : str or Relation, optional
-            Which data sets privacy keeps apart, such as ``replace``; by default those of one record added or removed.
+            Which data sets privacy keeps apart, such as ``replace``; by default one record is added or removed.
 
         Examples
         --------
@@ -494,7 +494,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
         Queries v_j of variance σ_j² tell ``Σ_j m_j v_j'v_j / (σ_j² mult)`` about a copy of a block, one of its mult
         copies, with m_j of them in orbit j: the inverse of the noise. So a marginal table S tells ``1 / (σ² cells_S)``
-        about every subspace T ⊆ S, in units of ``1/τ_T``. Its variances are those of the consistent estimates.
+        about every subspace T ⊆ S, in units of ``1/τ_T``. Its variances belong to the consistent estimates.
         Raises `InvalidInputError` or `InputTypeError` as `FitnessForUse`.
 
         - `workload`: the tables, as geometry ``blocks`` takes them;

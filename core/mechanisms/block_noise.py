@@ -34,7 +34,7 @@ from dualmech.workloads.unions import Table, UnionWorkload, tables_of
 
 # What an array over an attribute's values shows of its components, along one axis and without a matrix.
 #
-# Where values are exchanged, the part in the component of a class is what its entries are less their mean: it stays one
+# Where values are exchanged, the part in the component of a class is its entries less their mean: it stays one
 # number per value, on no basis. Where they are turned, it is coordinates on the waves of
 # `AttributeSymmetry.directions`, by fast Fourier transforms. Either way parts have the inner products of what they are
 # parts of, and have places along the axis: those of a component are `places`.
@@ -169,7 +169,7 @@ class Piece:
     A copy of the block is a choice of an orthonormal function u_i in the component of every attribute of the key. Its
     coordinate o is the sum of the data times ``Π u_i`` over the cells of the wide attributes' classes that o names,
     divided by ``weight = 1/√(Π n_i)``, n_i the size of the class on which the component lives. In every copy ``moves``
-    times the coordinates are released with noise of one covariance, `copies` times that of a `BlockPoint`.
+    times the coordinates are released with noise of one covariance, `copies` times the covariance of a `BlockPoint`.
     """
 
     moves: Array  # the basis, in coordinates (r, b)
@@ -178,7 +178,7 @@ class Piece:
     weight: float
     copies: float
     costs: Array  # of each move of neighbours (s,)
-    rounding: Array  # allowance for that of the costs
+    rounding: Array  # allowance for the rounding of the costs
     orbits: Index  # the orbit of neighbours that makes the move (s,)
     classed: Axes = ()  # wide attributes outside the key whose classes `moves` tells apart: it is even over others'
 
@@ -248,7 +248,7 @@ ProductQuery = Mapping[int, tuple[Array, Array]]
 
 
 class BlockNoise:
-    """Noise on the blocks of tables; the parameters are those of `BlockMechanism`."""
+    """Noise on the blocks of tables; see `BlockMechanism` for the parameters."""
 
     __slots__ = (
         "costs",
@@ -269,7 +269,7 @@ class BlockNoise:
     moved: NeighbourMoves
     pieces: dict[Key, Piece]
     costs: Array  # of each orbit of neighbours
-    largest: float  # variance of what is released of a block
+    largest: float  # variance of the numbers released for a block
     workload: UnionWorkload | MarginalWorkload | None
     known: Mapping[str, tuple[Parts, ...]]  # what the tables of a union ask of each attribute, by name
 
@@ -337,7 +337,7 @@ class BlockNoise:
 
     @property
     def profile(self) -> Array:
-        """Squared privacy cost of each orbit of neighbours (s,), which is that of every pair in it.
+        """Squared privacy cost of each orbit of neighbours (s,), equal for every pair in it.
 
         Of records added or removed, ``Σ_b (K_b⁻¹)_oo``: an orbit is a choice of one class of values of each attribute
         in `wide`, in row-major order, ``symmetries[axis].labels`` being the class of each value; of marginal tables
@@ -386,7 +386,7 @@ class BlockNoise:
         return not self.wide and not any(symmetry.turning for symmetry in self.symmetries)
 
     def _by_table(self, workload: MarginalWorkload | UnionWorkload) -> Array:
-        """Return the largest variance of each table; those of marginal tables need only the levels under them."""
+        """Return the largest variance of each table; marginal tables need only the levels under them."""
         if isinstance(workload, UnionWorkload):
             return np.array([self.variance(name) for name in workload.table_names])
         if self.plain and workload.domain == self.domain:
@@ -575,7 +575,7 @@ class RefinedAttribute:
         parent = np.zeros(len(fine.sizes), dtype=np.intp)
         parent[fine.labels] = coarse.labels
         if not coarse.turning and np.any(parent[fine.labels] != coarse.labels):
-            raise InvalidInputError(f"what is compared tells values of {name!r} apart that the others do not")
+            raise InvalidInputError(f"the compared mechanism tells values of {name!r} apart that the others do not")
         sums = (parent == np.arange(len(coarse.sizes))[:, None]).astype(np.float64)
         if coarse.turning or fine.turning:
             if not fine.turning or not (coarse.turning or len(coarse.sizes) == 1):

@@ -186,7 +186,7 @@ def require_told(variances: Array, off: Array, noise: float = 0.0) -> Array:
     if not np.all(told | faint | (off == 0)):
         worst = int(np.argmin(told | faint | (off == 0)))
         raise InvalidInputError(
-            f"workload has variances that cannot be told from rounding, such as that of query {worst}: the noise on "
+            f"workload has variances that cannot be told from rounding, such as query {worst} has: the noise on "
             "what it adds up is so much larger"
         )
     return np.where(faint, variances + off, variances)
@@ -257,7 +257,7 @@ def _by_factor(noise: Array, moves: Array, rounding: Array) -> Array | None:
 
 
 def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
-    """Return the costs by elimination in fractions; infinite outside of the range, and for what is no covariance."""
+    """Return the costs by elimination in fractions; infinite outside of the range, and for no covariance."""
     moved = np.eye(queries.shape[1]) if neighbours is None else linalg.to_dense(neighbours)
     rows = [[Fraction(entry) for entry in row] for row in queries.tolist()]
     columns = [[Fraction(entry) for entry in column] for column in moved.T.tolist()]

@@ -152,7 +152,7 @@ class Meeting:
 
     @classmethod
     def of(cls, spaces: Sequence[Array], chosen: Callable[[Array], Array]) -> Meeting:
-        """Intersect the rows of mechanisms in standard form, and choose rows that span what is found."""
+        """Intersect the rows of mechanisms in standard form, and choose rows that span the intersection."""
         found = intersection(spaces)
         rows = chosen(found.rows)
         factors = [coordinates(rows, space) for space in spaces]
@@ -166,7 +166,7 @@ class Meeting:
     def covariance_of(self, theirs: Array) -> Array | None:
         """Return the covariance with which rows of unit noise answer B x; None where they leave part of B x out.
 
-        Raises `InvalidInputError` where they answer what is not in all row spaces.
+        Raises `InvalidInputError` where they answer a query outside one of the row spaces.
         """
         shared = intersection([self.rows, theirs]) if len(theirs) and len(self.rows) else None
         if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):

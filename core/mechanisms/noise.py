@@ -194,7 +194,7 @@ class NoisyQueries:
         """Return the covariance (m, m) of the answers to a workload; without one, Σ itself.
 
         A workload ``W = L B`` is answered by ``L (B x + noise)`` with covariance ``L Σ L'``. Where rows of B
-        depend on one another, L is that of generalised least squares. The diagonal is as accurate as `variances`; other
+        depend on one another, L belongs to generalised least squares. The diagonal is as accurate as `variances`; other
         entries are, next to the two of the diagonal. Refused where `variances` are.
         """
         if workload is None:
@@ -264,7 +264,7 @@ class NoisyQueries:
             )
 
     def _proven(self, function: Any, asked: Array) -> Array | None:
-        """Return what is proven of the noise on queries (m, d): their variances, or their covariance."""
+        """Return the proven variances of queries (m, d), or their proven covariance."""
         found: Array | None = function(self._covariance, self.query_matrix, self.independent, asked)
         if found is None and not self.independent:
             chosen = exactly_independent(self.query_matrix.T)
@@ -328,7 +328,7 @@ class NoisyQueries:
         return linalg.represent(workload.dense(), np.asarray(rows), workload.names)
 
     def check_cells(self, workload: Workload) -> None:
-        """Refuse what is no workload over the mechanism's cells."""
+        """Refuse an object that is no workload over the mechanism's cells."""
         check_workload(workload)
         if workload.shape[1] != self.query_matrix.shape[1]:
             raise InvalidInputError(
@@ -359,7 +359,7 @@ def _is_clear(queries: Array, covariance: Array, form: StandardForm) -> bool:
 
 
 def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[Array, Array]:
-    """Return both matrices, checked; no rows at all are those of the mechanism that releases nothing."""
+    """Return both matrices, checked; a mechanism without rows releases nothing."""
     given = getattr(query_matrix, "shape", None)
     if isinstance(given, tuple) and len(given) == 2 and given[0] == 0 < given[1] and validate.is_empty(covariance):
         return freeze(np.zeros(given)), freeze(np.zeros((0, 0)))

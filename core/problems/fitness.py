@@ -58,8 +58,9 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         factor.
     basis : (k, d) array, optional
         B, of full row rank k, spanning the rows of W. By default the identity if W has full column rank, else
-        orthonormal rows. Of more rows than the rank of W, which the paper's own experiments have, the least cost stays
-        the same and is approached, never reached: noise without end where nothing is asked costs nothing. Dense alone.
+        orthonormal rows. With more rows than the rank of W, as in the paper's own experiments, the least cost stays
+        the same, and noise only approaches it: in directions without queries unlimited noise costs nothing. Dense
+        alone.
     neighbours : str, Relation, (d, s) array or sparse matrix, optional
         By a rule, ``add-remove`` or ``replace``, either with ``:RECORDS`` a person, which blocks take as well; or U,
         the differences of neighbouring data sets up to sign (`dualmech.neighbours`), dense alone. By default one record
@@ -260,7 +261,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
 
 
 def scale_to_cost(geometry: Geometry, point: object, cost: float) -> Any:
-    """Return noise scaled so that its squared privacy cost is what is given; what cannot be scaled stays as it is."""
+    """Return noise scaled to a squared privacy cost; noise that cannot be scaled stays as it is."""
 
     def excess(noise: object) -> float:
         forms = geometry.forms(noise)
@@ -276,7 +277,7 @@ def costs_exceeding(geometry: Geometry, primal: object, limit: float) -> tuple[s
 
 
 def scaled_numbers(numbers: Any, factor: float) -> Any:
-    """Return targets times a number; of a product, those of the first factor."""
+    """Return targets times a number; of a product, only the first factor's targets change."""
     if isinstance(numbers, tuple):
         return (numbers[0] * factor, *numbers[1:])
     return numbers * factor

@@ -149,7 +149,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     def prices(self, dual: object) -> Array:
         """Return each query's, or table's, share of the total variance, ``w_j · variance_j / Σ_l w_l · variance_l``.
 
-        They are those of the covariance that the dual weights λ belong to: with singular values s and left
+        They belong to the covariance of the dual weights λ: with singular values s and left
         singular vectors X of ``diag(√w) W U diag(√λ)``, the shares are the diagonal of ``X s X' / Σ s``. A
         weight w_j that grows by the small fraction t raises the optimum by the fraction ``prices[j] · t``.
         """

@@ -335,7 +335,7 @@ class TestWorkload:
             ("too many to write out", lambda: MANY.names),
             ("too many to write out", lambda: dm.FitnessForUse(MANY).per_query()),
             ("binding cells are listed", lambda: dm.FitnessForUse(MANY).binding([np.eye(3)] * 30, 0.1)),
-            ("loose queries of a product", lambda: dm.FitnessForUse(TWICE).loose([np.eye(3)] * 2, 0.1)),
+            ("no loose queries of its own", lambda: dm.FitnessForUse(TWICE).loose([np.eye(3)] * 2, 0.1)),
             ("by factor must be 2, one per factor, got 3", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, 1, 1))),
             ("geometry 'product' takes workloads", lambda: dm.FitnessForUse(PREFIXES, dm.ByFactor(1.0))),
             ("geometry 'product' takes", lambda: dm.FitnessForUse(TWICE, [2.0] + [1.0] * 8, geometry="product")),

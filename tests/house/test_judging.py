@@ -139,12 +139,12 @@ class TestInWords:
     @pytest.mark.parametrize(
         ("asked", "neighbours", "words"),
         [
-            (dm.workloads.identity(3), None, "neighbours at cell 0 cost 2 times what is allowed"),
+            (dm.workloads.identity(3), None, "neighbours at cell 0 cost 2 times the limit"),
             (dm.Workload(np.eye(2), cell_names=["x", "y"]), None, "neighbours at cell 'x' cost 2 times what"),
             (dm.Workload(np.eye(2), domain=dm.Domain({"sex": 2})), None, "neighbours at cell sex=0 cost 2 times"),
-            (dm.workloads.identity(2), "replace", "neighbours at cell 0 and cell 1 cost 4 times what is allowed"),
-            (dm.workloads.identity(3), [[1], [1], [1]], "neighbours 0 cost 6 times what is allowed"),
-            (dm.workloads.marginals([2], ways=1), None, "any two neighbours cost 2 times what is allowed"),
+            (dm.workloads.identity(2), "replace", "neighbours at cell 0 and cell 1 cost 4 times the limit"),
+            (dm.workloads.identity(3), [[1], [1], [1]], "neighbours 0 cost 6 times the limit"),
+            (dm.workloads.marginals([2], ways=1), None, "any two neighbours cost 2 times the limit"),
         ],
     )
     def test_neighbours_are_named_where_privacy_is_fixed(self, asked: dm.Workload, neighbours: Any, words: str) -> None:
@@ -160,7 +160,7 @@ class TestInWords:
 
     def test_weights_and_releases_are_named(self) -> None:
         weighting = dm.QueryWeighting(dm.workloads.prefix(2), dm.workloads.identity(2))
-        assert weighting.exceeded([1.0, 3.0]) == ("neighbours at cell 1 cost 3 times what is allowed",)
+        assert weighting.exceeded([1.0, 3.0]) == ("neighbours at cell 1 cost 3 times the limit",)
         released = dm.LinearGaussianMechanism([[1.0, 0.0]], [[1.0]])
         reuse = dm.ReuseFitness(dm.workloads.identity(2), 10.0, released)
         assert reuse.exceeded(2 * np.eye(2)) == (

@@ -247,7 +247,7 @@ class TestJudged:
             (np.array([[1.0, 2], [2, 1]]), DUAL, "least eigenvalue is -1"),
             (BEST, ([1, -0.1], [1, 1]), "one is negative, -0.1"),
             (BEST, ([1, np.nan], [1, 1]), "prove nothing: some are not finite"),
-            (BEST, ([0, 0], [1, 1]), "those of one kind are all 0"),
+            (BEST, ([0, 0], [1, 1]), "all weights of one kind are 0"),
         ],
     )
     def test_reasons_are_said(self, primal: Any, dual: Any, words: str) -> None:
