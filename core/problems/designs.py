@@ -36,7 +36,7 @@ def eigen_queries(workload: Workload) -> Array:
     They stand in the order of falling eigenvalues, and the largest entry of each is positive. Where eigenvalues
     coincide, eigenvectors are not unique, and neither is the optimum of weighting them. The eigenvectors of all
     ranges are `dualmech.workloads.sines`, which need no matrix.
-    Raises `InvalidInputError` or `InputTypeError` for an object that is no workload, an all-zero one, or one that is too
+    Raises `InvalidInputError` or `InputTypeError` for no workload, an all-zero one, or one that is too
     large to write out and lacks full column rank.
     Source: definition 6 of Li and Miklau, "An adaptive mechanism for accurate query answering under differential
     privacy", PVLDB 5(6), 2012; zero eigenvalues are dropped as in their section 4.1.

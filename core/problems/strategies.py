@@ -257,7 +257,7 @@ def banded(bands: npt.ArrayLike) -> CausalMechanism:
     """Return the causal strategy ``C_{i+k, i} = bands[k, i]`` (b, n): its diagonals from the main one downwards.
 
     What reaches below the last row is not read. Time grows as ``n b²``.
-    Raises `InvalidInputError` or `InputTypeError` for an object that is no matrix of finite numbers, a main diagonal that is
+    Raises `InvalidInputError` or `InputTypeError` for no matrix of finite numbers, a main diagonal that is
     not positive, more bands than steps, more than 4,194,304 steps.
 
     Examples
