@@ -72,7 +72,7 @@ class HardLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanTerms:
-    """What a user asked, kept with the answer, so that whoever reads it says the same.
+    """The terms that a user stated, kept with the answer: every command and page then repeats the same ones.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class PlanTerms:
     specification : str or None
         Tables, accuracies, level, budget, neighbours, title and date, as JSON (`dualmech.Specification`).
     limits : HardLimits or None
-        Those that were hard as well as a budget.
+        Limits that hold together with a budget.
     """
 
     quantile: float | None = None

@@ -131,7 +131,7 @@ def latex(problem: object, formulation: str | None = None) -> str:
     dual and the proof.
     Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation.
 
-    - `problem`: what is asked; a product or split noise, which has no one program, as its formula is;
+    - `problem`: the problem; a product or split noise, which has no one program, as its formula is;
     - `formulation`: its name, as for `formulate`.
 
     Examples

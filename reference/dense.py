@@ -102,7 +102,7 @@ def _means(
 
 
 def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) -> FitnessDual:
-    """Return the weights of all members from multipliers of orbits; those of none, as a first guess has, are equal."""
+    """Return the weights of all members from multipliers of orbits, equal ones where there are none yet."""
     given = zip(means, (privacy, accuracy), strict=True)
     return scaled.dual(*(mean.T @ each if len(each) == mean.shape[0] else each for mean, each in given))
 

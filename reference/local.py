@@ -208,7 +208,7 @@ class StrategyUnits:
         return LocalDual(inner + np.outer(share, self.centre), raised, prior)
 
     def empty_dual(self) -> LocalDual:
-        """Return what is known before there is an answer."""
+        """Return the point before there is an answer."""
         return self.dual(np.zeros(self.root.T.shape), np.zeros(len(self.share)))
 
 

@@ -71,7 +71,7 @@ def refine(
     judge; `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
     Returns `Refinement`: with the covariance, its profile, and a judged `Solution` for every stage.
 
-    - `problem`: what is asked;
+    - `problem`: the problem;
     - `backend`: an installed CVXPY backend that can do semidefinite cones;
     - `tol`: gap to prove in every stage, by default 1e-6 with CLARABEL; stages are solved more accurately than that;
     - `time_limit`: seconds after which what was found so far is returned, the stage it is in unproven (CLARABEL, SCS);

@@ -22,7 +22,7 @@ from dualmech.validate import Array
 
 
 def schur(aim: fitness.Aim, moves: Array, queries: Array, release: Array) -> cp.Problem:
-    """State Problem 1 with ``K Σ K' ⪯ I`` added: the release can be answered from what is known in the end.
+    """State Problem 1 with ``K Σ K' ⪯ I`` added: the release can be answered from the final answers.
 
     In formulas: minimise ``max_i (B u_i)' Σ⁻¹ (B u_i)`` over ``Σ ≻ 0`` subject to ``v_j Σ v_j' ≤ c_j`` and
     ``Σ⁻¹ ⪰ K'K``, that is, the total cost matrix contains what was spent. As a program: that of `fitness.schur`, with

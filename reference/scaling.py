@@ -24,7 +24,7 @@ SMALLEST = 1e-13  # least eigenvalue of a covariance in scaled units, relative t
 class Scaled:
     """The same problem with all targets, or weights, 1, on a basis in which no covariance is far from the identity.
 
-    Left out is what constrains nothing: neighbours that move no query, and queries that no neighbour moves,
+    Rows that constrain nothing are left out: neighbours that move no query, and queries that no neighbour moves,
     which are released exactly.
     """
 

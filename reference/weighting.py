@@ -107,7 +107,7 @@ class _WeightingUnits:
     """
 
     problem: QueryWeighting
-    costs: Array  # costs, sensitivities: (k',), (k', s') c and N of what is kept, in scaled units
+    costs: Array  # costs, sensitivities: (k',), (k', s') c and N of the kept queries, in scaled units
     sensitivities: Array
     weights: Array  # (k',) the weights that are called 1
     objective_unit: float  # the objective that is called 1

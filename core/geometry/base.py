@@ -276,7 +276,8 @@ class Request:
 class Offer:
     """A geometry that holds the workload: its operations, and a function that makes it with the items' numbers.
 
-    One that proves an interval only counts as what an exact answer may take before that is preferred.
+    A geometry that proves an interval only states, as its operations, the most that an exact geometry may take before
+    the interval is preferred.
     """
 
     operations: float

@@ -37,7 +37,7 @@ CLOSE, INSIDE = 0.9, 1e-3
 
 SEED = 1e-6  # all other multipliers to begin with, relative to these
 
-PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to those of the squares
+PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to the multipliers of the squares
 ROUND, ROUNDS = 250, 20  # steps of the quasi-Newton method before it begins anew, and how often it does
 SMALL, PATIENCE = (1e-4, 3)  # gain of the bound below which a round counts as idle, and idle rounds until the end
 MEMORY = 20  # steps that it remembers

@@ -123,7 +123,7 @@ class BlockReduction:
     cells: Index  # cells, queries: the orbits that the program kept
     queries: Index
     shape: tuple[int, int]  # (orbits of cells, orbits of queries) of the problem
-    # which of the blocks of several coordinates have rank one, and went with those of one coordinate
+    # which of the blocks of several coordinates have rank one, and went with the blocks of one coordinate
     thin: tuple[bool, ...]
     live: Index  # which of all blocks of rank one some neighbour moves; the others have next to no noise
     moved: tuple[Array | None, ...]  # of each other block, the directions that some neighbour moves; None: all

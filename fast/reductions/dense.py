@@ -28,8 +28,9 @@ from dualmech.validate import Array, Matrix
 
 # Cells and queries that are multiples of others: one of each kind is enough for the ascent.
 #
-# Cells in the same queries cost the same, and of queries that are multiples of one another only that of the strictest
-# target can bind. With one cell of each kind, a workload has full column rank more often, and stands on its cells.
+# Cells in the same queries cost the same, and of queries that are multiples of one another only the one
+# with the strictest target can bind. With one cell of each kind, a workload has full column rank more often, and stands
+# on its cells.
 
 
 Index = npt.NDArray[np.intp]

@@ -129,7 +129,7 @@ class Curvature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamSpectrum:
-    """The dual function at weights on cells and, unless those of the queries are fixed, on sums.
+    """The dual function at weights on cells and, unless the queries' weights are fixed, on sums.
 
     The function is not smoothed: the barrier that keeps weights from 0 keeps T from being singular.
     `dualmech.fast.engine.newton.Evaluation` says what a solver reads here.

@@ -38,7 +38,7 @@ FORMULAS: dict[type, Callable[[AnyProblem], Formula]] = {
 def formula(problem: object) -> Formula:
     """Return a problem in formulas, with its own sizes, and its own numbers where they are few.
 
-    Raises `InputTypeError` for what is no problem of the library.
+    Raises `InputTypeError` for an object that is no problem of the library.
     """
     stated = FORMULAS.get(type(problem))
     if stated is None:

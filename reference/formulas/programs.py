@@ -29,7 +29,7 @@ def latex(problem: object, found: Formulations | None, formulation: str | None) 
 
 
 def stated(problem: object, formula: Formula, found: Formulations | None, formulation: str | None) -> Formula:
-    """Return a formula whose program is that of a formulation.
+    """Return a formula with the program of a formulation.
 
     Raises `InvalidInputError` for one that the problem does not have.
     """

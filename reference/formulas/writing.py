@@ -40,7 +40,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A formula that has a line of its own, and what is said of it."""
+    """A formula that has a line of its own, and the words about it."""
 
     formula: str
     remark: str = ""  # words
@@ -67,7 +67,7 @@ class Formula:
     weights: tuple[Symbol, ...]  # the dual variables
     dual: Program
     proof: tuple[Line, ...]  # that the dual bounds the program, whatever the weights
-    notes: tuple[str, ...] = ()  # words: what structure there is, and what is special about this problem
+    notes: tuple[str, ...] = ()  # words: the structure, and special features of this problem
 
 
 # Formulas as text: the small part of LaTeX that formulas are written in, as a terminal shows it.
@@ -184,7 +184,7 @@ def _in_brackets(text: str) -> bool:
 def plain_formula(formula: str) -> str:
     r"""Return a formula as text.
 
-    Raises `ValueError` for what is not in the vocabulary.
+    Raises `ValueError` for a symbol outside the vocabulary.
 
     >>> plain_formula(r"(B u_i)^{\top} \Sigma^{-1} (B u_i) \le \alpha")
     "(B u_i)' Σ⁻¹ (B u_i) ≤ α"
