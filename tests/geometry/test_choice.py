@@ -322,7 +322,7 @@ class TestNamed:
         weighted = dm.TotalVariance(PREFIXES, [1.0, 0.0, 2.0, 1.0])
         with pytest.raises(dm.errors.InvalidInputError, match="geometry must be of this workload"):
             dm.TotalVariance(PREFIXES, [1.0, 1.0, 2.0, 0.0], geometry=weighted.geometry)
-        with pytest.raises(dm.errors.InvalidInputError, match="leave them out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="leave both out"):
             dm.FitnessForUse(PREFIXES, neighbours=np.eye(4), geometry=weighted.geometry)
 
     def test_a_geometry_made_by_hand(self) -> None:

@@ -140,7 +140,7 @@ class TestInWords:
         ("asked", "neighbours", "words"),
         [
             (dm.workloads.identity(3), None, "neighbours at cell 0 cost 2 times the limit"),
-            (dm.Workload(np.eye(2), cell_names=["x", "y"]), None, "neighbours at cell 'x' cost 2 times what"),
+            (dm.Workload(np.eye(2), cell_names=["x", "y"]), None, "neighbours at cell 'x' cost 2 times the limit"),
             (dm.Workload(np.eye(2), domain=dm.Domain({"sex": 2})), None, "neighbours at cell sex=0 cost 2 times"),
             (dm.workloads.identity(2), "replace", "neighbours at cell 0 and cell 1 cost 4 times the limit"),
             (dm.workloads.identity(3), [[1], [1], [1]], "neighbours 0 cost 6 times the limit"),

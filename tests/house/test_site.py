@@ -278,7 +278,8 @@ def test_the_navigation_is_five_groups() -> None:
     assert len(set(listed)) == len(listed)
     outside = set(notebooks.PAGES) - {notebooks.INDEX, *listed}
     text = notebooks.INDEX.read_text(encoding="utf-8")
-    assert {path.name for path in outside if f"]({path.name})" not in text} == set()
+    folder = notebooks.INDEX.parent
+    assert not [path for path in outside if f"]({path.relative_to(folder).as_posix()})" not in text]
 
 
 def test_what_is_not_known_of_a_formula_is_refused() -> None:
