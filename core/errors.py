@@ -24,7 +24,7 @@ class InputTypeError(DualmechError, TypeError):
 
 
 class GeometryError(InvalidInputError):
-    """A geometry cannot hold a workload, its numbers or its neighbours; the message names one that can."""
+    """A geometry cannot hold a workload, its numbers or its neighbours; the message says why, and which can."""
 
 
 class FileFormatError(InvalidInputError):
