@@ -1,4 +1,4 @@
-"""Adaptive releases: chains of mechanisms, decisions on noisy answers, and what is still uncertain."""
+"""Adaptive releases: chains of mechanisms, decisions on noisy answers, and the uncertainty that remains."""
 
 import lazy_loader
 

@@ -37,7 +37,7 @@ Answers: TypeAlias = Any
 """Noisy answers: of mechanisms on cells an array (k,) or (n, k), of tables a dict of names, or axes, to arrays."""
 
 Rule = Callable[[int, Answers], npt.ArrayLike]
-"""Takes a stage and the answers (n, k) of what is known by then, of n data sets; returns n decisions."""
+"""Takes a stage and the answers (n, k) known by then, of n data sets; returns n decisions."""
 
 Measure = Callable[[Any, Any, np.random.Generator], Answers]
 """Takes a mechanism, data (n, d) or (d,), and a generator; returns noisy answers (n, m) or (m,).
@@ -129,7 +129,7 @@ def gather_answers(
     return ChosenAnswers(blocks[order], np.vstack([values for _, values in found])[order])
 
 
-# Which tables can be told from what is known so far: those that were asked for, or what is known of them.
+# The tables that the known answers determine: the tables asked for, or the known parts of them.
 
 
 def known_tables(mechanism: OrderedBlocks) -> UnionWorkload | None:
@@ -194,7 +194,7 @@ def _named_apart(tables: Iterable[Table]) -> list[Table]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainStage:
-    """One stage of a chain: what is run, what is known afterwards, and how every branch goes on from there.
+    """One stage of a chain: its mechanism, the answers known afterwards, and the next step of every branch.
 
     Attributes
     ----------
@@ -230,12 +230,12 @@ class ChainStage:
 
     @property
     def maximality(self) -> Maximality:
-        """Whether what is known is a maximal common mechanism of all that are still to choose from."""
+        """Whether the known mechanism is a maximal common mechanism of all mechanisms that remain."""
         targets = [each.target for each in self.decompositions]
         return CommonMechanism(targets).maximality(self.known)
 
     def decomposition(self, mechanism: int) -> AnyDecomposition:
-        """Return how the mechanism of this index in the chain is made up of what is known here and its residual."""
+        """Return how the known mechanism and the residual make up the mechanism of this index in the chain."""
         offered = validate.index(self.index + len(self.decompositions), mechanism=mechanism)
         if offered < self.index:
             raise InvalidInputError(f"mechanism must be {self.index} or a later one at this stage, got {offered}")
@@ -246,14 +246,13 @@ class ChainStage:
 class Chain:
     """Mechanisms to choose from, one after the other, without paying for the choice.
 
-    Stage 0 releases what is common to all p mechanisms, stage s what is common to mechanisms s, s + 1, … beyond
-    that. After any stage, the residual of one of these turns what is known into exactly its answer; or the next
-    stage follows, after which mechanism s is out. There are p - 1 stages. Made by `dualmech.fast.chain` or
-    `dualmech.reference.chain`.
-    Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023, whose common mechanisms are chosen one by
-    one; those need not be answerable from one another. Here a mechanism of cost ``C + X`` is common to a set and keeps
-    what was released, of cost C, if and only if X is common to the *residuals* of the set given C; and it is maximal if
-    and only if X is. So every stage is the problem of the common mechanism again.
+    Stage 0 releases the common part of all p mechanisms, stage s the further common part of mechanisms s, s + 1, ….
+    After any stage, the residual of one of these turns the known answers into exactly its answer; or the next stage
+    follows, after which mechanism s is out. There are p - 1 stages. Made by `dualmech.fast.chain` or
+    `dualmech.reference.chain`. Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023, whose common
+    mechanisms are chosen one by one; those need not be answerable from one another. Here a mechanism of cost ``C + X``
+    is common to a set and keeps what was released, of cost C, if and only if X is common to the *residuals* of the set
+    given C; and it is maximal if and only if X is. So every stage is the problem of the common mechanism again.
 
     Attributes
     ----------
@@ -343,7 +342,7 @@ class Chain:
         not offer.
 
         - `blocks` (n, d): one data vector per row; each is released along the chain with noise of its own;
-        - `rule`: takes a stage and the answers (n, k) of what is known by then; returns for each the index of a
+        - `rule`: takes a stage and the answers (n, k) known by then; returns for each the index of a
           mechanism to end with, `GO_ON` (not after the last stage) or `STOP`;
         - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
@@ -377,7 +376,7 @@ class Chain:
         return ChainOutcome(choices, ends, tuple(map(gather_answers, self.mechanisms, found)))
 
 
-# Building chains stage by stage: what is common to the residuals of those that are left, block by block.
+# Building chains stage by stage: the common part of the remaining mechanisms' residuals, block by block.
 
 
 StageSolver = Callable[[CommonMechanism], Solution]
@@ -390,12 +389,12 @@ WORTH_ASKING = 1e-5
 def build(mechanisms: Sequence[GaussianPrivacy], solve: StageSolver, *, tol: float, solver: str) -> Chain:
     """Build the chain of two or more mechanisms, stage by stage; the caller supplies the solver.
 
-    A solver's gap leaves tiny shares of what is exactly common in the residuals, all but parallel to one another.
-    No stage asks for a direction of which no more is left than the gap of the stage before may explain: what is
-    released stays answerable from all, and is maximal up to that share.
+    A solver's gap leaves tiny shares of the exactly common part in the residuals, almost parallel to one another. No
+    stage asks for a direction of which no more is left than the gap of the stage before may explain: what is released
+    stays answerable from all, and is maximal up to that share.
 
     - `mechanisms`: in the order in which they drop out;
-    - `solve`: solves the problem of a stage as accurately as it can: what is left is inherited by the next;
+    - `solve`: solves the problem of a stage as accurately as it can: the next stage inherits the gap;
     - `tol`: gap to prove in every stage;
     - `solver`: name for the warning where one is not proven.
     """

@@ -228,7 +228,7 @@ class SignalToNoiseRule:
             object.__setattr__(self, name, value)
 
     def __call__(self, stage: int, answers: Array) -> npt.NDArray[np.intp]:
-        """Return the decisions after a stage, from the answers (n, k) of what is known by then."""
+        """Return the decisions after a stage, from the answers (n, k) known by then."""
         validate.index(len(self.stages), stage=stage)
         verdicts = self.stages[stage].choose(answers)
         further = GO_ON if stage < len(self.stages) - 1 else stage + 1

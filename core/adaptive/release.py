@@ -189,7 +189,7 @@ class AdaptiveRelease(Uncopied):
         return ReleasedAnswer(int(index), parts.target, self._shown(parts.target, own, combined))
 
     def stop(self) -> Answers:
-        """End the release with what is known, and return the answers to it (k,); of tables, as `answers`."""
+        """End the release with the known mechanism, and return its answers (k,); for tables, as `answers`."""
         self._check_open("stop")
         self._finished = "the release was stopped"
         return self.answers
@@ -200,9 +200,8 @@ class AdaptiveRelease(Uncopied):
         Parameters
         ----------
         rule : callable
-            Takes a stage and the answers (1, k) of what is known by then, of tables a dict of them; returns one
-            decision, the index of a mechanism, `dualmech.decisions.GO_ON` or `dualmech.decisions.STOP`. It may see no
-            data.
+            Takes a stage and the answers (1, k) known by then, for tables a dict of answers; returns one decision, the
+            index of a mechanism, `dualmech.decisions.GO_ON` or `dualmech.decisions.STOP`. It may see no data.
         """
         validate.function(rule=rule)
         count, decision = len(self.chain.mechanisms), GO_ON

@@ -20,7 +20,7 @@ from dualmech.workloads.base import Workload, check_workload
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VarianceReduction:
-    """Variances of each mechanism's own queries: with what is known now, and once the mechanism has run.
+    """Variances of each mechanism's own queries: from the answers known now, and once the mechanism has run.
 
     Source: section 6.2 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023: of two mechanisms, run the one that takes
     more uncertainty away.
@@ -42,7 +42,7 @@ class VarianceReduction:
 
     @property
     def unbounded(self) -> tuple[npt.NDArray[np.intp], ...]:
-        """Indices of the queries about which what is known says nothing at all, an array per mechanism."""
+        """Indices of the queries about which the known answers say nothing, an array per mechanism."""
         return tuple(np.flatnonzero(np.isinf(before)) for before in self.before)
 
     @property

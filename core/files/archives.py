@@ -36,7 +36,7 @@ def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayL
     """Write arrays to an ``.npz`` file with its schema, version and library, compressed, whole or not at all.
 
     The same arrays give the same bytes. The version of the library that writes them is kept as ``library``, and
-    their digest as ``digest``, in place of those of a file that they were read from.
+    their digest as ``digest``, in place of the file from which they were read.
     Raises `FileFormatError` where the path cannot be written, or does not end in ``.npz``; `InvalidInputError` or
     `InputTypeError` for an array called ``schema`` or ``version``, or one that holds neither numbers nor texts.
     """

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from dualmech.errors import FileFormatError
 from dualmech.files.reading import FilePath, check_path
 
-# Temporary names next to what is written: removed when a block ends, by Ctrl-C, or by the next run in the folder.
+# Temporary names next to the written file: removed when a block ends, by Ctrl-C, or by the next run in the folder.
 
 
 ABANDONED = 3600.0  # seconds untouched after which what another machine left is nobody's
@@ -54,7 +54,7 @@ def discard_unfinished() -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes left in a folder: those of this machine that are gone, and old ones of others."""
+    """Remove the files of killed processes in a folder: dead processes of this machine, old ones of others."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             found = _NAME.fullmatch(entry.name)

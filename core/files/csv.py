@@ -99,7 +99,7 @@ def read_named(path: str | PathLike[str]) -> list[Named] | None:
 def lines(path: str | PathLike[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each line of a file that is not blank, with the number of the line that it ends on.
 
-    Raises `FileFormatError` for what is not UTF-8 or not CSV (RFC 4180) with commas; `OSError` is passed on.
+    Raises `FileFormatError` for anything but CSV (RFC 4180) with commas, in UTF-8; `OSError` is passed on.
     """
     with opened_lines(path) as given:
         reader, first = csv.reader(given, strict=True), True
@@ -118,7 +118,7 @@ def lines(path: str | PathLike[str]) -> Iterator[tuple[int, list[str]]]:
 
 @contextlib.contextmanager
 def line_named(path: str | PathLike[str], line: int) -> Iterator[None]:
-    """Name file and line in what is refused inside the block."""
+    """Name file and line in every refusal inside the block."""
     try:
         yield
     except InvalidInputError as error:
@@ -126,7 +126,7 @@ def line_named(path: str | PathLike[str], line: int) -> Iterator[None]:
 
 
 def number(field: str) -> float | None:
-    """Return the number that a field holds, spaces around it or none; None for what is none in ASCII digits."""
+    """Return the number in a field, with or without spaces around it; None for anything but ASCII digits."""
     try:
         return float(field) if field.isascii() and "_" not in field else None
     except ValueError:

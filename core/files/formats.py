@@ -236,7 +236,7 @@ def read_vector(path: FilePath, name: str) -> Array:
 def read_by_name(path: FilePath, name: str) -> dict[str, float]:
     r"""Read numbers by name, such as ``targets``, from a ``.csv`` whose lines are ``query,target``.
 
-    Problems take what is returned and find each query's number, or its table's or group's, by name.
+    Problems take the returned mapping and find each query's number, or its table's or group's, by name.
     Raises `FileFormatError` where the file cannot be read, a line is no name and number, or names what another did.
 
     Examples

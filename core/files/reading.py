@@ -100,7 +100,7 @@ def _lines(path: FilePath, text: TextIO) -> Iterator[str]:
 
 
 def check_path(path: object) -> None:
-    """Raise `InputTypeError` for what is neither a text nor a path, such as the number of an open file."""
+    """Raise `InputTypeError` for anything but a text or a path, such as the number of an open file."""
     if not isinstance(path, str | PathLike):
         raise InputTypeError(f"path must be a text or a path, got {type(path).__name__}")
 

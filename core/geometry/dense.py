@@ -322,7 +322,8 @@ class Dense(Geometry[Array, Array, Array, Array]):
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
         """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative.
 
-        Proof that it bounds the total at a cost of 1: that of `bound`, with ``Σ_j w_j v_j Σ v_j'`` for the second sum.
+        The proof that it bounds the total at a cost of 1 is the proof of `bound`, with ``Σ_j w_j v_j Σ v_j'`` for the
+        second sum.
         """
         return trace_norm_bound(self, neighbour_weights, np.sqrt(weights))
 
@@ -330,7 +331,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return shares(query_weights * targets)
 
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
-        """Return the diagonal of ``X s X' / Σ s``, s and X being those of ``diag(√w) W U diag(√λ)`` (m,)."""
+        """Return the diagonal of ``X s X' / Σ s``, with ``diag(√w) W U diag(√λ) = X s Y'`` (m,)."""
         if not valid_weights(neighbour_weights):
             return np.zeros(len(weights))
         moves = np.flatnonzero(neighbour_weights)
@@ -397,7 +398,7 @@ def _factor(
 def row_variances(rows: Array, covariance: Array, mismatch: Array, leverage: Array) -> tuple[Array, Array]:
     """Return ``diag(L Σ L')`` (m,) of rows L (m, k), dense or sparse, and an allowance for its rounding, absolute.
 
-    `mismatch` and `leverage` are those of `Dense`.
+    `mismatch` and `leverage` are the fields of `Dense`.
     """
     sizes = np.abs(covariance)
     spread, values = _spread(rows, covariance)

@@ -222,7 +222,7 @@ class Relaxation:
         """Return δ ≥ 0 with ``v_S' K v_S ≤ δ · divisors[|S|]`` for all S, by one eigenvalue.
 
         ``v = T [1; s]`` with ``T = [1, c I]``. Where ``-T'KT - A`` has no eigenvalue below -η, the form is at most
-        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``. Entries of K may be off by those of `hidden`.
+        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``. `hidden` bounds the errors of the entries of K.
         """
         size = len(form)
         lift = np.hstack([np.ones((size, 1)), gain(epsilon) * np.eye(size)])
@@ -372,7 +372,7 @@ def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation
 def normalise_rows(strategy: Array) -> tuple[Array, Array]:
     """Return the rows of a strategy with sum 1, and their sums; rows of zeros are left out."""
     sums = strategy.sum(axis=1)
-    with np.errstate(invalid="ignore"):  # what is not finite proves nothing
+    with np.errstate(invalid="ignore"):  # entries that are not finite prove nothing
         return strategy[sums > 0] / sums[sums > 0, None], sums[sums > 0]
 
 

@@ -65,7 +65,7 @@ def moves_between(basis: Array, neighbours: Matrix | None) -> tuple[Array, Array
 def product(left: Matrix, right: Matrix) -> tuple[Array, Array]:
     """Return a product, written out, and what each entry may be off: 0 where all numbers are whole, and not too large.
 
-    Where a column has two entries at most, both powers of 2, as those of replaced records, the one sum is rounded.
+    Where a column has at most two entries, both powers of 2, as for replaced records, only their sum is rounded.
     """
     found, reach = linalg.to_dense(left @ right), linalg.to_dense(abs(left) @ abs(right))
     if _is_whole(left) and _is_whole(right) and reach.max(initial=0.0) <= 2**53:

@@ -1,8 +1,8 @@
 """Symmetry that a user states: permutations of the cells that change nothing, checked, and their orbits.
 
 If permutations of cells take the queries to each other, targets and neighbours included, both sides of fitness for use
-may be averaged over them: best weights λ and μ are equal within orbits (`docs/scale.md`). A solver that is told the
-orbits has one weight for each. The judge is not told: the certificate is that of the whole problem.
+may be averaged over them: best weights λ and μ are equal within orbits (`docs/scale.md`). A solver with the orbits has
+one weight for each. The judge does not see the orbits: the certificate is for the whole problem.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Orbits:
     def of(cls, problem: Any, permutations: Iterable[npt.ArrayLike] | Orbits) -> Orbits:
         """Check that permutations of the cells leave a problem as it is, and return the orbits of what they generate.
 
-        Raises `InvalidInputError` or `InputTypeError` for what is no permutation of the cells; one that takes a
-        query to none of the same target, or neighbours to none, the first of them named; orbits of another
-        number of neighbours or queries.
+        Raises `InvalidInputError` or `InputTypeError` for anything but a permutation of the cells; for a permutation
+        that takes a query to no query of the same target, or neighbours to no neighbours (the message names the first);
+        and for orbits of another number of neighbours or queries.
 
         Parameters
         ----------

@@ -38,7 +38,7 @@ LEAST = sys.float_info.min  # smallest number of which a double holds every digi
 
 @dataclass(frozen=True, slots=True)
 class ByFactor:
-    """Targets, or weights, of a product of workloads: those of each factor; a query's number is their product.
+    """Targets, or weights, of a product of workloads, by factor; a query's number is the product of theirs.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return Offer(SET_UP + sum(distinct.values()), take)
 
     def numbers(self, workload: Workload, given: object, name: str) -> PerFactor:
-        """Return the numbers of each factor; those of one that comes again are read once."""
+        """Return the numbers of each factor; a repeated factor is read once."""
         found = _multiplied(workload, given, name, True)
         if found is None or not found[0].same_as(self.workload):
             raise InvalidInputError("geometry must be of this workload")
@@ -269,7 +269,7 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
 
 
 def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple[ProductWorkload, object] | None:
-    """Return what is asked as a product with one number, or numbers by factor; None where it is none.
+    """Return a workload as a product with one number, or numbers by factor; None if it is no product.
 
     Numbers of all queries one by one are factored, and a single table is taken as a product, where that is asked for
     by name, or pays.

@@ -37,7 +37,7 @@ from dualmech.workloads.query_tables import TableWorkload
 SPLIT_FROM = 2048
 """Rank above which ``auto`` splits the noise on query tables rather than solve their blocks."""
 
-# Noise on one attribute, split into that of the total and that of what is left; and the like of its dual weights.
+# Noise on one attribute, split into noise on the total and noise on the rest; and its dual weights, split likewise.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,8 +206,8 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
 
     since a trace norm is at least ``Σ_S tr(X_S' Q_S)`` for any stack of Q_S with ``Σ_S Q_S'Q_S ⪯ I``, and these are
     made of the polar factors U_i of X_i, ``U_i (I - h_i h_i')`` for the attributes in T and ``U_i h_i h_i'`` for the
-    others of S. Where all tables are marginals both sides are those of the blocks, and meet. In general they need not:
-    the interval is honest, not always tight. One record added or removed.
+    others of S. Where all tables are marginals, both sides equal the sides of the blocks, and meet. In general they
+    need not meet: the interval is honest, not always tight. One record added or removed.
     """
 
     workload: TableWorkload
@@ -383,7 +383,7 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
 def _products(axes: tuple[int, ...], pairs: list[Array]) -> dict[tuple[int, ...], Array]:
     """Return, by subset of a table's attributes, all products of first entries inside it and of second ones outside.
 
-    `pairs` (p_i, 2) are those of each attribute of the table; products are in row-major order.
+    `pairs` holds the pairs (p_i, 2) of each attribute of the table; products are in row-major order.
     """
     found = {}
     for chosen in itertools.product((False, True), repeat=len(axes)):

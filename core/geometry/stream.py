@@ -515,7 +515,7 @@ def _over(level: float, divisor: float) -> float:
 # ``G = W'W`` of all ranges is ``N = d + 1`` times the inverse of the second difference. It is ``V' diag(μ) V`` with
 # ``V_ji = i / j`` for ``i ≤ j``, sums with a decay that changes, ``(V x)_j = x_j + (j - 1) / j (V x)_{j-1}``, and with
 # weights ``μ_j = N j / (j + 1)``. Total variance asks of a workload for its Gram matrix alone: costs, the sum of all
-# variances and the trace norm are those of the sums V x with the weights μ.
+# variances and the trace norm equal the same numbers of the sums V x with the weights μ.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -576,7 +576,7 @@ class RangeStream(Stream):
 
     @property
     def shares(self) -> Array:
-        """The weights μ of the sums V x, for which their Gram matrix is that of all ranges (d,)."""
+        """The weights μ of the sums V x that give them the Gram matrix of all ranges (d,)."""
         order = np.arange(1, self.workload.shape[1] + 1, dtype=np.float64)
         return (self.workload.shape[1] + 1) * order / (order + 1)
 
@@ -628,7 +628,7 @@ class RangeStream(Stream):
 
 
 def one_number(workload: RangeWorkload, given: object, name: str) -> Array | None:
-    """Return the number that all ranges have (1,), None where they differ; refuse what is none."""
+    """Return the number that all ranges have (1,), None where their numbers differ; refuse anything but numbers."""
     named = isinstance(given, Mapping)
     if isinstance(given, Mapping) and {*given} == {"ranges"} and workload.shape[0] > 1:
         given, named = given["ranges"], False

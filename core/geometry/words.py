@@ -28,7 +28,7 @@ def ranked(values: Array) -> Ranked:
 
 
 def joined(parts: Iterable[Ranked]) -> Ranked:
-    """Return the worst of a product, whose values multiply: that of every factor."""
+    """Return the worst item of a product, whose values multiply: the worst item of every factor."""
     firsts = [each[0] for each in parts]
     return [(tuple(index for index, _ in firsts), float(np.prod([value for _, value in firsts])))]
 

@@ -42,7 +42,7 @@ from dualmech.workloads.unions import Table, UnionWorkload, tables_of, union_of
 
 
 class BlockTables(BlockNoise):
-    """Tables with noise on their blocks; the parameters are those of `BlockMechanism`."""
+    """Tables with noise on their blocks; `BlockMechanism` lists the parameters."""
 
     __slots__ = ()
 
@@ -98,7 +98,7 @@ class BlockTables(BlockNoise):
         Returns a dict of axes to arrays: by the attributes of blocks, an axis each for those (their values, or waves
         where values turn), then one for the classes of every other attribute that has several.
 
-        - ``tables``: those of the records, which cover those of `needed_tables` (`dualmech.records.count`);
+        - ``tables``: tables of the records that cover all of `needed_tables` (`dualmech.records.count`);
         - `rng`: a generator or a seed of Gaussian noise in floating point, by default the operating system's;
         - `sampler`: what draws the noise instead, called once per block with a standard deviation and a shape.
 
@@ -243,7 +243,7 @@ class BlockTables(BlockNoise):
         return [block_noise.places(self.symmetries[axis], component) for axis, component in key]
 
     def extents(self, key_axes: Axes) -> tuple[int, ...]:
-        """Return the shape of what is measured on some attributes: theirs, then the classes of the other wide ones."""
+        """Return the shape of measurements on some attributes: their sizes, then the other wide attributes' classes."""
         own = (self.domain.shape[axis] - int(self.symmetries[axis].turning) for axis in key_axes)
         return (*own, *(len(self.symmetries[axis].sizes) for axis in self._outside(key_axes)))
 
@@ -262,7 +262,7 @@ def _centred(table: Array) -> Array:
 
 
 class OrderedBlocks(BlockTables):
-    """What compares mechanisms of tables; the parameters are those of `BlockMechanism`.
+    """Comparisons of mechanisms of tables; `BlockMechanism` lists the parameters.
 
     All of it refuses, with `InvalidInputError` or `InputTypeError`, mechanisms of another kind, on other attributes or
     with other neighbours. Their tables need not be the same: they are compared on the blocks that all tables
@@ -332,7 +332,7 @@ class OrderedBlocks(BlockTables):
     def combine(self, measured: Tables, *others: tuple[BlockTables, Tables]) -> dict[Axes, Array]:
         """Return what noisy parts of this mechanism and of others say together: averages, by their accuracy.
 
-        They are distributed as those of `compose`. Algorithm 4 of CMN, block by block.
+        They have the distribution of the answers of `compose`. Algorithm 4 of CMN, block by block.
         Raises `InvalidInputError` or `InputTypeError` for mechanisms that cannot be compared, or whose blocks are not
         those of this one; measurements that lack a part.
 
@@ -398,7 +398,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     For every block and each of its copies the mechanism releases ``moves @ s`` with noise of covariance K_b, all
     independent. The entry s_o is the sum of the data times one orthonormal function of each attribute of the block's
     key, over the classes of the other wide attributes that o names and over all values of the rest, times
-    ``Π √(n_i / mult_i)``. With these units ``(K_b⁻¹)_oo`` is what the block's copies cost a record in the orbit o,
+    ``Π √(n_i / mult_i)``. With these units a record in the orbit o costs ``(K_b⁻¹)_oo`` in the block's copies,
     together, and ``v K_b v'`` the variance that they give a query (`dualmech.geometry.blocks`).
 
     Of marginal tables every block is the residual subspace of a set T of attributes and has a level ``τ_T``, mult times
@@ -407,12 +407,12 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
     Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one, `of_levels` any on marginal tables.
     Raises `InvalidInputError` or `InputTypeError` for noise that is no covariance or does not fit the blocks.
-    Neighbours are those of the geometry. Of marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
+    The geometry has the neighbours. For marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Parameters
     ----------
     blocks : Blocks
-        The geometry of what is to be answered.
+        The geometry of the tables to answer.
     point : BlockPoint
         A level > 0 or a positive definite covariance for every block.
 
@@ -449,7 +449,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             ``τ_T > 0`` for each measured set T, by the positions of its attributes. Sets with an attribute of one value
             have no residual, and are left out; with no others the mechanism releases nothing.
         neighbours : str or Relation, optional
-            Which data sets privacy keeps apart, such as ``replace``; by default those of one record added or removed.
+            Which data sets privacy keeps apart, such as ``replace``; by default one record added or removed.
 
         Examples
         --------
@@ -494,7 +494,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
 
         Queries v_j of variance σ_j² tell ``Σ_j m_j v_j'v_j / (σ_j² mult)`` about a copy of a block, one of its mult
         copies, with m_j of them in orbit j: the inverse of the noise. So a marginal table S tells ``1 / (σ² cells_S)``
-        about every subspace T ⊆ S, in units of ``1/τ_T``. Its variances are those of the consistent estimates.
+        about every subspace T ⊆ S, in units of ``1/τ_T``. It gives the variances of the consistent estimates.
         Raises `InvalidInputError` or `InputTypeError` as `FitnessForUse`.
 
         - `workload`: the tables, as geometry ``blocks`` takes them;

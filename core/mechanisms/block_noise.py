@@ -33,8 +33,7 @@ from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload, tables_of
 
 # What an array over an attribute's values shows of its components, along one axis and without a matrix.
-#
-# Where values are exchanged, the part in the component of a class is what its entries are less their mean: it stays one
+# Where values are exchanged, the part in the component of a class is its entries minus their mean: it stays one
 # number per value, on no basis. Where they are turned, it is coordinates on the waves of
 # `AttributeSymmetry.directions`, by fast Fourier transforms. Either way parts have the inner products of what they are
 # parts of, and have places along the axis: those of a component are `places`.
@@ -248,7 +247,7 @@ ProductQuery = Mapping[int, tuple[Array, Array]]
 
 
 class BlockNoise:
-    """Noise on the blocks of tables; the parameters are those of `BlockMechanism`."""
+    """Noise on the blocks of tables; `BlockMechanism` lists the parameters."""
 
     __slots__ = (
         "costs",
@@ -269,7 +268,7 @@ class BlockNoise:
     moved: NeighbourMoves
     pieces: dict[Key, Piece]
     costs: Array  # of each orbit of neighbours
-    largest: float  # variance of what is released of a block
+    largest: float  # variance of the released part of a block
     workload: UnionWorkload | MarginalWorkload | None
     known: Mapping[str, tuple[Parts, ...]]  # what the tables of a union ask of each attribute, by name
 
@@ -337,7 +336,7 @@ class BlockNoise:
 
     @property
     def profile(self) -> Array:
-        """Squared privacy cost of each orbit of neighbours (s,), which is that of every pair in it.
+        """Squared privacy cost of each orbit of neighbours (s,): every pair in an orbit has the same cost.
 
         Of records added or removed, ``Σ_b (K_b⁻¹)_oo``: an orbit is a choice of one class of values of each attribute
         in `wide`, in row-major order, ``symmetries[axis].labels`` being the class of each value; of marginal tables
@@ -386,7 +385,7 @@ class BlockNoise:
         return not self.wide and not any(symmetry.turning for symmetry in self.symmetries)
 
     def _by_table(self, workload: MarginalWorkload | UnionWorkload) -> Array:
-        """Return the largest variance of each table; those of marginal tables need only the levels under them."""
+        """Return the largest variance of each table; a marginal table needs only the levels of its own subspaces."""
         if isinstance(workload, UnionWorkload):
             return np.array([self.variance(name) for name in workload.table_names])
         if self.plain and workload.domain == self.domain:
@@ -548,7 +547,7 @@ class BlockNoise:
         return " x ".join(self.domain.names[axis] for axis in axes) or "the total"
 
 
-# Noise on the blocks of a symmetry as noise on those of a smaller one, where other tables tell more values apart.
+# Noise on the blocks of a symmetry as noise on the blocks of a smaller one, where other tables tell more values apart.
 #
 # Two sets of tables leave two symmetries; what keeps both is what the tables together leave. Its classes are finer, so
 # that a block of the first falls apart: of the functions on a class F of n values that add up to 0, those that are

@@ -257,7 +257,7 @@ def _by_factor(noise: Array, moves: Array, rounding: Array) -> Array | None:
 
 
 def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
-    """Return the costs by elimination in fractions; infinite outside of the range, and for what is no covariance."""
+    """Return the costs by elimination in fractions; infinite outside of the range, or if indefinite."""
     moved = np.eye(queries.shape[1]) if neighbours is None else linalg.to_dense(neighbours)
     rows = [[Fraction(entry) for entry in row] for row in queries.tolist()]
     columns = [[Fraction(entry) for entry in column] for column in moved.T.tolist()]
@@ -292,7 +292,7 @@ def proven_variances(noise: Array, queries: Array, independent: bool, asked: Arr
 
 
 def proven_covariance(noise: Array, queries: Array, independent: bool, asked: Array) -> Array | None:
-    """Return the covariance of answers (m, m), each entry next to those of the diagonal, as `proven_variances` does."""
+    """Return the covariance of answers (m, m), with errors relative to the diagonal, as in `proven_variances`."""
     found = _spread(noise, queries, independent, asked)
     if found is None or _told(*found) is None:
         return None

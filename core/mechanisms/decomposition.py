@@ -86,7 +86,7 @@ def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) 
 
 
 def residual(mechanism: object, common: object, tol: float = TOLERANCE) -> Any:
-    """Return what is left of a mechanism once a part of it is known; see `decomposition`.
+    """Return the rest of a mechanism once a part of it is known; see `decomposition`.
 
     Examples
     --------
@@ -147,12 +147,12 @@ class Meeting:
 
     rows: Array  # (r, d)
     bounds: Array  # (p, r, r)
-    angles: Array  # as those of `Intersection`
+    angles: Array  # the angles of `Intersection`
     roundings: Array  # (p,) of the bounds, relative to their norms
 
     @classmethod
     def of(cls, spaces: Sequence[Array], chosen: Callable[[Array], Array]) -> Meeting:
-        """Intersect the rows of mechanisms in standard form, and choose rows that span what is found."""
+        """Intersect the rows of mechanisms in standard form, and choose rows that span the intersection."""
         found = intersection(spaces)
         rows = chosen(found.rows)
         factors = [coordinates(rows, space) for space in spaces]
@@ -166,7 +166,7 @@ class Meeting:
     def covariance_of(self, theirs: Array) -> Array | None:
         """Return the covariance with which rows of unit noise answer B x; None where they leave part of B x out.
 
-        Raises `InvalidInputError` where they answer what is not in all row spaces.
+        Raises `InvalidInputError` where they answer queries outside of some row space.
         """
         shared = intersection([self.rows, theirs]) if len(theirs) and len(self.rows) else None
         if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):

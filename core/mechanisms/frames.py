@@ -1,7 +1,7 @@
 """Where several mechanisms are held against each other: on all cells at once, or block by block of their tables.
 
-What is common to mechanisms, what is left of one, and what several reveal together are questions about matrices. Where
-all have the symmetry of tables, the matrices are those of the blocks, one small one each, and no cell is ever written.
+Questions about matrices give the common part of mechanisms, the rest of one, and the joint information of several.
+Where all have the symmetry of tables, each block has one small matrix, and no cell is ever written.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from dualmech.workloads.unions import Table, UnionWorkload
 
 
 class Frame(Protocol):
-    """Mechanisms in parts, one for each block, that are compared with those of others."""
+    """Mechanisms in parts, one for each block, to compare with the parts of other mechanisms."""
 
     of_tables: ClassVar[bool]
     """Whether mechanisms are of tables, and not on cells."""
 
     def parts(self, mechanism: GaussianPrivacy, name: str = "mechanism") -> list[LinearGaussianMechanism]:
-        """Return a mechanism's parts; refused where it cannot be compared with those of the frame."""
+        """Return a mechanism's parts; refused where the frame cannot compare them with its other mechanisms."""
 
     def joined(self, parts: Sequence[LinearGaussianMechanism]) -> GaussianPrivacy:
         """Return the mechanism that has these parts."""
@@ -156,7 +156,7 @@ class TableBlocks:
         return LinearGaussianMechanism(piece.moves * self._roots_of(key), piece.weight**2 * piece.covariance)
 
     def _roots_of(self, key: Key) -> Array:
-        """Return the root of how many cells each coordinate of a block adds up, but for those of the key."""
+        """Return the root of how many cells each coordinate of a block adds up, without the attributes of the key."""
         wide = tuple(pair for pair in key if pair[0] in self._rows.wide)
         return np.asarray(self._roots[self._rows.cells_of(key)] / math.sqrt(self._values_of(wide)))
 
@@ -197,7 +197,7 @@ def _check(first: BlockNoise, other: object, name: str) -> None:
 
 
 def _together(mechanisms: Sequence[Any]) -> UnionWorkload:
-    """Return all tables of some mechanisms, each once; those of one name that ask other things get a number."""
+    """Return all tables of some mechanisms, each once; different tables with the same name get a number."""
     named: dict[str, Table] = {}
     for mechanism in mechanisms:
         for table in (mechanism.workload or mechanism.needed_tables).product_tables:
@@ -211,7 +211,7 @@ def _together(mechanisms: Sequence[Any]) -> UnionWorkload:
 def frame_of(mechanisms: Sequence[Any], names: Sequence[str] = ()) -> Frame:
     """Return what mechanisms are compared on: blocks where the first is of tables, else cells.
 
-    `names` are those of the arguments that they were given as; by default ``mechanisms[0]``, ``mechanisms[1]``, …
+    `names` are the arguments' names; by default ``mechanisms[0]``, ``mechanisms[1]``, …
     """
     if isinstance(mechanisms[0], BlockNoise):
         return TableBlocks(mechanisms, names)
@@ -229,8 +229,8 @@ class Decomposition:
     Attributes
     ----------
     target, common, residual : LinearGaussianMechanism
-        The mechanism; the part of it that is released first; what is left of it (algorithm 3). Run independently,
-        the two parts are equivalent to the target: their cost matrices add up to its own.
+        The mechanism; the part of it that is released first; the rest of it (algorithm 3). Run independently, the two
+        parts are equivalent to the target: their cost matrices add up to its own.
     from_common : (m, k) array
         A_*, on the answers of the common part.
     from_residual : (m, k') array
@@ -262,7 +262,7 @@ class Decomposition:
         residual_answers: npt.ArrayLike,
         rng: np.random.Generator | int | None = None,
     ) -> Array:
-        """Return the target's answers from those of both parts, which must have noise of their own.
+        """Return the target's answers from the answers of both parts, which must have independent noise.
 
         Simulated with one seed each, the parts would share theirs: give both the same generator instead, or two seeds.
         Raises `InvalidInputError` or `InputTypeError` for answers of other shapes, NaN or infinity.
@@ -297,7 +297,7 @@ class TableDecomposition:
     Attributes
     ----------
     target, common, residual : BlockMechanism
-        As those of a `Decomposition`.
+        The parts, as in a `Decomposition`.
     """
 
     target: GaussianPrivacy
