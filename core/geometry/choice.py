@@ -18,8 +18,7 @@ from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 
 GEOMETRIES: dict[str, type[Geometry]] = {each.name: each for each in (Product, Stream, Split, Dense, Blocks)}
-"""Every geometry by name, in the order in which ``auto`` asks them; at equal numbers of operations the later one is
-taken."""
+"""Every geometry by name, in the order in which ``auto`` asks them; at equal numbers the later one is taken."""
 
 KINDS = ("auto", *sorted(GEOMETRIES))
 

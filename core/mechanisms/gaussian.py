@@ -134,9 +134,9 @@ def coordinate_rounding(shares: Array, rows: Array, queries: Array) -> float:
 
 
 def check_comparable(mechanisms: Sequence[NoisyQueries], names: Sequence[str] = ()) -> None:
-    """Refuse what is no mechanism, and mechanisms on other cells or with other neighbours than the first.
+    """Refuse anything but a mechanism, and mechanisms on other cells or with other neighbours than the first.
 
-    `names` are those of the arguments that they were given as; by default ``mechanisms[0]``, ``mechanisms[1]``, …
+    `names` are the arguments' names; by default ``mechanisms[0]``, ``mechanisms[1]``, …
     """
     called = names or [f"mechanisms[{index}]" for index in range(len(mechanisms))]
     for name, mechanism in zip(called, mechanisms, strict=True):
@@ -228,11 +228,11 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     __slots__ = ()
 
     def point_on(self, geometry: object) -> Array:
-        """Return the covariance of what is learned about the basis of a dense geometry.
+        """Return the covariance of the estimates on the basis of a dense geometry.
 
         Raises `InvalidInputError` for another geometry; queries that the mechanism does not answer.
         """
-        geometry = getattr(geometry, "written", geometry)  # that of a stream
+        geometry = getattr(geometry, "written", geometry)  # a stream has a dense geometry
         if not isinstance(geometry, Dense):
             raise InvalidInputError(
                 "a mechanism on rows answers problems on geometry 'dense' or 'stream', "
@@ -276,7 +276,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         pairs = sp.coo_array(sp.triu(together @ together.T, k=1))
         first, second = (sp.eye_array(cells, format="csc")[:, each] for each in pairs.coords)
         own, off = self._judged_forms(sp.eye_array(cells, format="csc"))
-        # With moves u and v of two steps, 4 u'Σ⁻¹v is what their sum costs less what their difference does.
+        # With moves u and v of two steps, 4 u'Σ⁻¹v is the cost of their sum minus the cost of their difference.
         (plus, more), (minus, less) = self._judged_forms(first + second), self._judged_forms(first - second)
         sizes = sp.coo_array(((np.abs(plus - minus) + more + less) / 2, pairs.coords), shape=pairs.shape)
         largest = together.multiply((sizes + sp.diags_array(own + off)) @ together).sum(axis=0)
@@ -387,7 +387,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
     def is_equivalent_to(self, other: LinearGaussianMechanism, tol: float = TOLERANCE) -> Equivalence:
         """Say whether both mechanisms reveal the same, ``C = C_other`` (CMN, definition 3.6).
 
-        Parameters, errors and tolerance are those of `is_answerable_from`; the result holds its witness for either
+        Parameters, errors and tolerance are as in `is_answerable_from`; the result holds its witness for either
         direction and is true in a condition where both are answerable.
         """
         return Equivalence(self.is_answerable_from(other, tol), other.is_answerable_from(self, tol))

@@ -79,7 +79,7 @@ class InverseRoot:
     def variances(self, rows: Array, rounding: float) -> tuple[Array, Array]:
         """Return ``v Σ v'`` (q,) of queries v (q, d), and what each may be off by, absolute.
 
-        `rounding` is what the recurrences of positive numbers leave.
+        `rounding` is the rounding error of the recurrences of positive numbers.
         """
         sure, unit = self.poles.error + rounding, ROUNDINGS * (len(self.cells) + 8) * EPS
         found, off = self._in_doubles(rows, unit)

@@ -20,7 +20,7 @@ from dualmech.workloads.base import Workload, check_workload
 
 RATIO_TOLERANCE = 1e-9
 """Excess of a ratio's logarithm over ε and of a column's sum over 1, relative to ε where that is below 1, or of a
-bias, relative, up to which it counts as rounding. The mechanism's ε is then that of its strategy."""
+bias, relative, up to which it counts as rounding. The mechanism's ε is then its strategy's ε."""
 
 NORMALISED_VARIANCE = 0.01
 """The paper's variance for each query and user at which sample complexity is counted, α."""

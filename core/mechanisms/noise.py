@@ -85,7 +85,7 @@ class IndependentForm:
     def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> IndependentForm:
         """Treat the exact rows as known, and fit the others to what the noisy answers add."""
         _, sizes, directions = linalg.svd(exact)
-        # One at least, and none that is rounding next to it: what is said exactly costs more than any number.
+        # At least one row, and none that is only rounding: an exactly known row costs more than any number.
         known = in_few_digits(directions[sizes > 8 * max(queries.shape) * linalg.EPS * sizes[0]])
         basis = linalg.row_space(queries)
         others = scipy.linalg.null_space(known @ basis.T).T @ basis
@@ -194,8 +194,8 @@ class NoisyQueries:
         """Return the covariance (m, m) of the answers to a workload; without one, Σ itself.
 
         A workload ``W = L B`` is answered by ``L (B x + noise)`` with covariance ``L Σ L'``. Where rows of B
-        depend on one another, L is that of generalised least squares. The diagonal is as accurate as `variances`; other
-        entries are, next to the two of the diagonal. Refused where `variances` are.
+        depend on one another, L is the generalised least squares solution. The diagonal is as accurate as `variances`;
+        other entries are, next to the two of the diagonal. Refused where `variances` are.
         """
         if workload is None:
             return self._covariance
@@ -264,7 +264,7 @@ class NoisyQueries:
             )
 
     def _proven(self, function: Any, asked: Array) -> Array | None:
-        """Return what is proven of the noise on queries (m, d): their variances, or their covariance."""
+        """Return the proven variances, or the proven covariance, of the noise on queries (m, d)."""
         found: Array | None = function(self._covariance, self.query_matrix, self.independent, asked)
         if found is None and not self.independent:
             chosen = exactly_independent(self.query_matrix.T)
@@ -328,7 +328,7 @@ class NoisyQueries:
         return linalg.represent(workload.dense(), np.asarray(rows), workload.names)
 
     def check_cells(self, workload: Workload) -> None:
-        """Refuse what is no workload over the mechanism's cells."""
+        """Refuse anything but a workload over the mechanism's cells."""
         check_workload(workload)
         if workload.shape[1] != self.query_matrix.shape[1]:
             raise InvalidInputError(
@@ -359,7 +359,7 @@ def _is_clear(queries: Array, covariance: Array, form: StandardForm) -> bool:
 
 
 def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[Array, Array]:
-    """Return both matrices, checked; no rows at all are those of the mechanism that releases nothing."""
+    """Return both matrices, checked; a mechanism without rows releases nothing."""
     given = getattr(query_matrix, "shape", None)
     if isinstance(given, tuple) and len(given) == 2 and given[0] == 0 < given[1] and validate.is_empty(covariance):
         return freeze(np.zeros(given)), freeze(np.zeros((0, 0)))

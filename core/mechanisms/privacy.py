@@ -48,7 +48,7 @@ class GaussianPrivacy(Displayed):
         raise NotImplementedError
 
     def free_budget(self, alpha: float | None = None) -> Array:
-        """Return what is left to spend on each pair of neighbours (s,): ``α - profile``, none of it negative.
+        """Return the remaining budget of each pair of neighbours (s,): ``α - profile``, never negative.
 
         Any further release of cost matrix G with ``u_i' G u_i ≤ α - profile_i`` for every pair of neighbours
         u_i leaves the squared privacy cost of both together at α or below: cost matrices of independent
@@ -76,7 +76,7 @@ class GaussianPrivacy(Displayed):
         return np.maximum(allowed - self.profile, 0.0)
 
     def as_targets(self, workload: Workload) -> Any:
-        """Return the variances that queries get, as `dualmech.FitnessForUse` takes targets: what is to be matched.
+        """Return the queries' variances as targets of `dualmech.FitnessForUse`, for a problem that matches them.
 
         The workload may be of any structure, over the same cells: one number per query, or per table the largest where
         queries are too many, or by factor. Where no structure fits, the mechanism is written out on the cells.

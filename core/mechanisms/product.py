@@ -98,7 +98,7 @@ class ProductMechanism(GaussianPrivacy):
         return np.minimum(products.outer(raised), self.squared_privacy_cost)
 
     def scaled(self, factor: float) -> ProductMechanism:
-        """Return the mechanism with all variances times a factor > 0, those of its first factor."""
+        """Return the mechanism with all variances times a number > 0, which scales the noise of the first factor."""
         first, *others = self.factors
         return ProductMechanism([first.scaled(factor), *others])
 
@@ -114,7 +114,7 @@ class ProductMechanism(GaussianPrivacy):
         return products.product(_variance(factor, query) for factor, query in pairs)
 
     def variances(self, workload: ProductWorkload) -> tuple[Array, ...]:
-        """Return the factors' variances, (m_i,) each: that of a query is the product of one of each.
+        """Return the factors' variances, (m_i,) each: a query's variance is a product with one number of each factor.
 
         Of a factor on blocks there is one per table.
         """

@@ -28,7 +28,7 @@ class SplitMechanism(GaussianPrivacy):
     """Independent noise ``τ_T ⊗_{i in T} K_i`` on the residuals of query tables, measured from low-order tables alone.
 
     With ``Σ_i = t θθ' + K`` on each attribute, the residual of a marginal table on T is ``⊗_{i in T} (I - θ_i 1')``
-    times it: what is left once every attribute's total is spread as θ_i says.
+    times it: the rest after every attribute's total is spread by θ_i.
     Raises `InvalidInputError` or `InputTypeError` for shapes that are not positive definite, levels that are not
     positive, other sizes or another workload.
 
@@ -70,7 +70,7 @@ class SplitMechanism(GaussianPrivacy):
 
     @property
     def squared_privacy_cost(self) -> float:
-        """``Σ_T Π_{i in T} k_i / τ_T``, that of the record whose values are the worst in every attribute."""
+        """``Σ_T Π_{i in T} k_i / τ_T``, the cost of the record whose values are the worst in every attribute."""
         return self.worst
 
     @property

@@ -39,7 +39,8 @@ from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 class SteppedMechanism(GaussianPrivacy):
     """The base of `StreamMechanism` and `CausalMechanism`, which need no matrix for what steps alone decide.
 
-    All else is that of `dense`, with its errors, up to 4,096 steps; beyond, it is refused with their number.
+    Every other method is the method of `dense`, with its errors, up to 4,096 steps; beyond, it is refused, and the
+    message gives the number of steps.
     """
 
     __slots__ = ("_matrix",)
@@ -179,7 +180,7 @@ class StreamMechanism(SteppedMechanism):
         return freeze(self._forms.profile + self._forms.profile_rounding)
 
     def variances(self, workload: Workload | None = None) -> Array:
-        """Return the variance of each sum (d,), or those of a workload on the cells, each in time proportional to d.
+        """Return the variance of each sum (d,), or of each query of a workload on the cells, in time d for each.
 
         Those of all ranges together are of their sum, `total_variance`: single ones are asked for by ``select``.
         Raises `InvalidInputError` or `InputTypeError` for no workload, another number of cells, more than
@@ -229,7 +230,7 @@ class StreamMechanism(SteppedMechanism):
         return float(self._forms.total(np.ones(count))[0])
 
     def point_on(self, geometry: object) -> StreamPoint | Array:
-        """Return the noise on the geometry of the same sums, or as a matrix on that of other queries on the cells.
+        """Return the noise on the geometry of the same sums, or as a matrix for other queries on the cells.
 
         Raises `InvalidInputError` for a geometry of blocks, products or split noise, other cells, too many steps.
         """

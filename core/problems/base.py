@@ -37,7 +37,7 @@ Dual = TypeVar("Dual", covariant=True)
 Made = TypeVar("Made", covariant=True)
 
 AnyProblem: TypeAlias = Any
-"""A problem of any family, whose parts are those of its class: no more than a name, as type checkers have it."""
+"""A problem of any family, for type checkers: only a name, since each class has its own parts."""
 
 
 class Problem(Displayed, Generic[Dual, Made]):
@@ -103,7 +103,7 @@ class Problem(Displayed, Generic[Dual, Made]):
         return ()
 
     def in_numbers(self) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it; refused where no such proof is known."""
+        """Return the problem in numbers alone, as proof files state it; refused where no such proof is known."""
         raise InvalidInputError(f"no proof in whole numbers is known of a {type(self).__name__}")
 
     def same_as(self, other: object) -> bool:
@@ -169,7 +169,7 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         return self.geometry
 
     def on_matrix(self) -> Self:
-        """Return the same problem on geometry 'dense': itself, or that of a stream; others are refused by name."""
+        """Return the same problem on geometry 'dense', also from a stream; other geometries are refused by name."""
         dense = self.dense
         return self if dense is self.geometry else self._on(self.workload, self.per_query(), dense)
 
@@ -193,7 +193,7 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         return mechanism_of(self.geometry, self.geometry.point(primal))
 
     def as_dual(self, dual: object) -> Any:
-        """Return given dual weights as those of this problem's geometry, negative ones of rounding size as 0."""
+        """Return given dual weights in the form of this geometry, with negative ones of rounding size as 0."""
         kind: Any = self.dual_type
         count = len(fields(kind))
         parts = self.geometry.weights(dual, queries=count > 1)[:count]
@@ -323,7 +323,7 @@ def share_of(problem: OnGeometry, tol: float) -> float:
 
 
 def mechanism_within(problem: OnGeometry[Any], point: Any, cost: float) -> Any:
-    """Return the mechanism with this noise, or so little more of it that no rounding hides a cost above what is given.
+    """Return the mechanism with this noise, or slightly more, so that no rounding hides a cost above the given one.
 
     What was to be spent is then what its privacy is said to be, if the noise is feasible.
     """

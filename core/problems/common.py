@@ -60,7 +60,7 @@ class Maximality:
 def dual_bound(bounds: Array, weights: Array, roundings: Array) -> tuple[float, float]:
     """Return ``Σ_i tr(P_i Y_i)`` of the repaired weights, and its rounding, relative.
 
-    `roundings` (p,) are those of the P_i themselves, relative to their norms.
+    `roundings` (p,) are the rounding errors of the P_i themselves, relative to their norms.
 
     Proof that it bounds the optimum: ``tr Σ = Σ_i tr(Σ Y_i) ≥ Σ_i tr(P_i Y_i)`` where ``Σ_i Y_i = I`` and
     ``Y_i ⪰ 0``, ``Σ ⪰ P_i``; where ``Σ_i Y_i ⪯ ν I``, ``ν tr Σ`` is at least as much, since Σ ⪰ 0.
@@ -280,7 +280,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         return stated | {"basis": None} if self.frame.of_tables else stated
 
     def in_numbers(self) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it: the covariances ``P_i`` on the basis.
+        """Return the problem in numbers alone, as proof files state it: the covariances ``P_i`` on the basis.
 
         Raises `InvalidInputError` where nothing is common.
         """
@@ -323,7 +323,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         return scipy.linalg.block_diag(*(raise_above_bounds(*each, self.roundings) for each in pairs))
 
     def as_primal(self, answer: object) -> Array:
-        """Return a given covariance on the common basis, or that of a mechanism that answers just this.
+        """Return a given covariance on the common basis, or the covariance of a mechanism that answers just this basis.
 
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers more, or less, than all have
         in common; no symmetric matrix.
@@ -387,8 +387,8 @@ class CommonMechanism(Problem[CommonDual, Any]):
     def covariance_from(self, mechanism: GaussianPrivacy) -> Array | None:
         """Return the covariance with which any mechanism answers B x; None where it leaves part of B x out.
 
-        Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers what is not in all row
-        spaces, or on other cells or neighbours.
+        Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers queries outside of some row spaces,
+        or on other cells or neighbours.
         """
         parts = self.frame.parts(as_matrix(mechanism))
         found = [

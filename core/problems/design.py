@@ -184,7 +184,7 @@ class DesignGeometry:
         return np.setdiff1d(self.needed, self.unmoved)
 
     def spread(self, weights: Array) -> Array:
-        """Return weights (k,) from those of the `weighed`: 0 for what is not needed, infinite for what is free."""
+        """Return weights (k,) from the weights of the `weighed` rows: 0 for unneeded rows, infinite for free ones."""
         whole = np.zeros(len(self.design))
         whole[np.intersect1d(self.needed, self.unmoved)] = np.inf
         whole[self.weighed] = weights
@@ -205,7 +205,7 @@ class DesignGeometry:
     def noise(self, precisions: Array) -> tuple[Array, Array]:
         """Return independent rows B spanning the design queries of positive precision, and the noise on B x.
 
-        The noise is what least squares make of independent noise of variance 1 / precision on each of these
+        The noise is the least-squares combination of independent noise of variance 1 / precision on each of these
         queries; it is returned as a root Y of its covariance ``Y Y'``.
         """
         kept = np.flatnonzero((precisions > 0) & np.any(self.design, axis=1))
@@ -226,7 +226,7 @@ class DesignGeometry:
 def least_squares(strategy: Array) -> tuple[Array, Array]:
     """Return a basis N (r, d) of the rows of A, and Y with ``Y Y'`` the covariance of the noise on ``N x``.
 
-    That noise is what least squares make of unit noise on ``A x``: ``N A⁺`` has the form ``Y O'`` with
+    That noise is the least-squares combination of unit noise on ``A x``: ``N A⁺`` has the form ``Y O'`` with
     orthonormal columns O. N is the identity where A has full column rank, else its rows are orthonormal.
     """
     cells = strategy.shape[1]
@@ -419,7 +419,7 @@ class SineDesign:
         return self.needed
 
     def spread(self, weights: Array) -> Array:
-        """Return the weights of all sines from those of the `weighed`."""
+        """Return the weights of all sines from the weights of the `weighed` ones."""
         return weights
 
     def left_out(self, weights: Array, reach: Array, power: int, total: float) -> float:

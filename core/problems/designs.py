@@ -34,12 +34,12 @@ def eigen_queries(workload: Workload) -> Array:
     """Return the eigenvectors of ``W'W`` whose eigenvalues are not zero: (k, d), orthonormal rows, k the rank.
 
     They stand in the order of falling eigenvalues, and the largest entry of each is positive. Where eigenvalues
-    coincide, eigenvectors are not unique, and neither is what weighting them achieves. Those of all ranges are
+    coincide, neither the eigenvectors nor the optimum of their weighting are unique. The eigenvectors of all ranges are
     `dualmech.workloads.sines`, which need no matrix.
-    Raises `InvalidInputError` or `InputTypeError` for what is no workload, an all-zero one, or one that is too large to
-    write out and lacks full column rank.
-    Source: definition 6 of Li and Miklau, "An adaptive mechanism for accurate query answering under differential
-    privacy", PVLDB 5(6), 2012; zero eigenvalues are dropped as in their section 4.1.
+    Raises `InvalidInputError` or `InputTypeError` for anything but a workload, an all-zero one, or one that is too
+    large to write out and lacks full column rank. Source: definition 6 of Li and Miklau, "An adaptive mechanism for
+    accurate query answering under differential privacy", PVLDB 5(6), 2012; zero eigenvalues are dropped as in their
+    section 4.1.
 
     Examples
     --------
@@ -64,7 +64,8 @@ def eigen_queries(workload: Workload) -> Array:
 def _right_singular_vectors(queries: Array) -> Array:
     """Return orthonormal rows that span the rows of W and are its right singular vectors, however it is scaled.
 
-    The span is that of the rows at unit norm; within it, a triangle stands for W, its long rows reflected first.
+    The span is the span of the rows at unit norm; within it, a triangle stands for W, whose long rows are reflected
+    first.
     """
     basis = linalg.row_space(queries)
     inner = queries @ basis.T
@@ -90,10 +91,10 @@ MAX_ENTRIES = 2**26  # largest number of non-zero entries of a strategy matrix t
 def haar_matrix(domain: int | DomainLike) -> sp.csr_array:
     """Return the Haar wavelet as a strategy: the total, then left half minus right half of every node.
 
-    The nodes of n cells are those of the binary tree over the next power of two N: the root, its halves, and
-    so on down to pairs, level by level. Entries are 1, -1 and 0. Cells from n on do not exist: their columns are
-    dropped, and so are the rows that this leaves empty. Every column has the squared norm ``1 + log₂ N``. Over
-    several attributes it is the Kronecker product.
+    The nodes of n cells come from the binary tree over the next power of two N: the root, its halves, and so on down to
+    pairs, level by level. Entries are 1, -1 and 0. Cells from n on do not exist: their columns are dropped, and so are
+    the rows that this leaves empty. Every column has the squared norm ``1 + log₂ N``. Over several attributes it is the
+    Kronecker product.
     Returns a sparse array (m, d): square and invertible, with orthogonal rows, where all sizes are powers of two; else
     of full column rank, with some rows that depend on others.
     Rows of ones and minus ones are the weights of Xiao, Wang and Gehrke, "Differential privacy via wavelet transforms",

@@ -260,7 +260,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
 
 
 def scale_to_cost(geometry: Geometry, point: object, cost: float) -> Any:
-    """Return noise scaled so that its squared privacy cost is what is given; what cannot be scaled stays as it is."""
+    """Return noise scaled to a given squared privacy cost; noise that cannot be scaled is returned unchanged."""
 
     def excess(noise: object) -> float:
         forms = geometry.forms(noise)
@@ -276,7 +276,7 @@ def costs_exceeding(geometry: Geometry, primal: object, limit: float) -> tuple[s
 
 
 def scaled_numbers(numbers: Any, factor: float) -> Any:
-    """Return targets times a number; of a product, those of the first factor."""
+    """Return targets times a number; for a product, the number scales the first factor's targets."""
     if isinstance(numbers, tuple):
         return (numbers[0] * factor, *numbers[1:])
     return numbers * factor

@@ -28,7 +28,7 @@ from dualmech.progress import NEVER, Deadline, Status
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
-# The refined privacy ordering, stage by stage: what the optima of a stage have in common, and what is left open.
+# The refined privacy ordering, stage by stage: the common part of a stage's optima, and the part that is still open.
 #
 # All optimal covariances of fitness for use share a part. At optimal weights let ``P = Σ_i λ_i b_i b_i'`` over the
 # moves b_i = B u_i, and ``Q = Σ_j μ_j v_j' v_j``. Stationarity, ``Σ⁻¹ P Σ⁻¹ ∝ Q``, fixes Σ⁻¹ on the range of P: in
@@ -434,13 +434,14 @@ def refine(
 ) -> Refinement:
     """Solve stage after stage until nothing is open; the caller supplies the solver.
 
-    - `problem`: what is asked;
+    - `problem`: the problem;
     - `directions` (k, r): columns that span all B u_i, chosen so that an optimal M on them is not far from the
       identity;
     - `solve`: solves one stage as accurately as it can: errors of a stage are inherited by the next;
     - `tol`: gap to prove in every stage;
     - `solver`: name for the solutions;
-    - `deadline`: after which no stage is begun but the first; what is open then stays so, and counts as unproven.
+    - `deadline`: after it only the first stage may begin; a part that is open by then stays open, and counts as
+    unproven.
     """
     began, whole = time.perf_counter(), accuracy_first(problem)
     stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)

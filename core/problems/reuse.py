@@ -1,4 +1,4 @@
-"""Reuse of a release: the least total privacy cost of a new workload, given what is already released."""
+"""Reuse of a release: the least total privacy cost of a new workload, given an earlier release."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def dual_bound(
 ) -> tuple[float, float]:
     """Return ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*² / (Σ λ_i (Σ μ_j c_j + tr Ω))`` and its rounding, relative.
 
-    The rows of F stand after those of W in the workload of the geometry. Proof that it bounds α: the release is so
-    many more queries, ``a F`` for every unit vector a, each with a target of 1. So ``Σ_j μ_j v_j Σ v_j' +
-    tr(Ω K Σ K')``, which is ``‖[diag(√μ) L ; Ω^½ K] Σ^½‖_F²``, is at most ``Σ μ_j c_j + tr Ω``, and
-    ``‖Σ^-½ B U diag(√λ)‖_F²`` is at most ``α Σ λ_i``; multiply, and use ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Any root of any
-    Ω ⪰ 0 will do: the trace is that of the root which is used. Where weights prove nothing, the bound is 0.
+    The rows of F follow the rows of W in the workload of the geometry. Proof that it bounds α: the release is so many
+    more queries, ``a F`` for every unit vector a, each with a target of 1. So ``Σ_j μ_j v_j Σ v_j' + tr(Ω K Σ K')``,
+    which is ``‖[diag(√μ) L ; Ω^½ K] Σ^½‖_F²``, is at most ``Σ μ_j c_j + tr Ω``, and ``‖Σ^-½ B U diag(√λ)‖_F²`` is at
+    most ``α Σ λ_i``; multiply, and use ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Any root of any Ω ⪰ 0 will do: the trace belongs to
+    the root in use. Where weights prove nothing, the bound is 0.
     """
     entries = np.append(query_weights, release_weights.ravel())
     if not (valid_weights(neighbour_weights) and np.all(np.isfinite(entries)) and np.all(query_weights >= 0)):
@@ -180,7 +180,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
 
     - ``(B u_i)' Σ⁻¹ (B u_i) ≤ α`` for every pair of neighbours u_i,
     - ``v_j Σ v_j' ≤ c_j`` for every query, where ``W = L B`` and v_j are the rows of L, and
-    - ``K Σ K' ⪯ I``, where ``F = K B``: the release can be answered from what is then known. (It says the same as
+    - ``K Σ K' ⪯ I``, where ``F = K B``: the known answers then determine the release. (It says the same as
       ``Σ⁻¹ ⪰ K'K``: both say that no singular value of ``K Σ^½`` exceeds 1.)
 
     The dual is to maximise ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*²`` over ``λ ≥ 0, Σ λ_i ≤ 1`` and ``μ ≥ 0, Ω ⪰ 0,
@@ -201,7 +201,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         What is out already, `stack`-ed where it is several; no part of it exact but what no neighbour changes,
         which is left aside: it costs nothing and stays known.
     neighbours : str, Relation, (d, s) array or sparse matrix, optional
-        U, the differences of neighbouring data sets up to sign; by default those of the released mechanism.
+        U, the differences of neighbouring data sets up to sign; by default the released mechanism's neighbours.
 
     Attributes
     ----------
@@ -309,8 +309,8 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
     def least_informative(self, primal: npt.ArrayLike) -> Array:
         """Return Σ with as much of its new information as the targets need: cost ``K'K + t (Σ⁻¹ - K'K)``, t least.
 
-        No neighbours cost more: where the release decides α, little of what is free may be needed. A covariance that
-        breaks a constraint, or that would lose digits, stays as it is.
+        No neighbours cost more: where the release decides α, a small part of the free noise may be enough. A covariance
+        that breaks a constraint, or that would lose digits, stays as it is.
         """
         covariance, count = self.geometry.point(primal), len(self.targets)
         before = self._sides(covariance)
@@ -328,7 +328,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
         return ReuseDual(*self._weights(dual))
 
     def as_primal(self, answer: object) -> Array:
-        """Return a covariance on B x from any source, or that of a mechanism that answers it."""
+        """Return a covariance on B x from any source, or the covariance of a mechanism that answers B x."""
         return np.asarray(point_on(self.geometry, answer))
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
@@ -356,7 +356,7 @@ class ReuseFitness(Problem[ReuseDual, "LinearGaussianMechanism"]):
     def release_alone(self) -> tuple[Array, ReuseDual] | None:
         """Return the answer that runs nothing further, with its proof, where the release meets every target.
 
-        Its cost is that of the release, ``α = ‖F u‖²`` for some pair of neighbours u. The proof puts λ on that pair
+        Its cost is the release's cost, ``α = ‖F u‖²`` for some pair of neighbours u. The proof puts λ on that pair
         alone, with ``Ω = (F u)(F u)' / α``, of trace 1: ``‖Ω^½ F u‖² = ‖F u‖²``.
         """
         coordinates = self.release_coordinates

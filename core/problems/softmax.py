@@ -60,7 +60,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
 
     The soft max of n numbers lies between their maximum and ``log(n)/t`` above it. So F is positive, the gap is
     relative to the lower bound, which includes the logarithms, and with w = 0 the optimum lies at most
-    `smoothing_gap` above that of Problem 3, which is ``2 √α`` for the optimum α of `FitnessForUse`.
+    `smoothing_gap` above the optimum of Problem 3, which is ``2 √α`` for the optimum α of `FitnessForUse`.
 
     The sharpness is not free of units: targets times s, both t times √s and w divided by s is the same problem,
     with Σ times √s and the optimum divided by √s. What counts is ``t √α``.
@@ -75,7 +75,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
     workload, targets, basis, neighbours
         As for `FitnessForUse`.
     t1, t2 : float
-        Sharpness of the soft max of costs and of that of variances, > 0.
+        Sharpness of the soft max of costs and of the soft max of variances, > 0.
     total_weight : float, default 0
         w ≥ 0, the weight of the total variance; 0 is Problem 4, a positive one the paper's hybrid of it.
 
@@ -186,7 +186,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         return SoftmaxDual(*self.geometry.weights(dual))
 
     def as_primal(self, answer: object) -> Array:
-        """Return a covariance on B x from any source, or that of a mechanism that answers it."""
+        """Return a covariance on B x from any source, or the covariance of a mechanism that answers B x."""
         return np.asarray(point_on(self.geometry, answer))
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:

@@ -16,10 +16,10 @@ from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
 TOTALS = (None, 0.7, 0.5, 0.3, 0.2)
-"""Targets of an attribute's total, over those of its queries, that are tried one after another; None asks for none."""
+"""Targets of an attribute's total, relative to its queries' targets, tried one after another; None sets no target."""
 
 SPARE = 100.0
-"""Targets of an attribute's values, over those of its queries, where the queries do not determine the values."""
+"""Targets of an attribute's values, relative to its queries' targets, where the queries do not determine the values."""
 
 MARGIN = 0.1  # share of the tolerance that is left for the judge's own rounding
 

@@ -1,8 +1,8 @@
 """Strategies of the matrix mechanism: their errors, completion, weights for relative errors, and causal ones.
 
 A strategy A (p, d) asks the queries in its rows with equal Gaussian noise, and answers the workload by least squares.
-The measures are those of Li and Miklau, "An adaptive mechanism for accurate query answering under differential
-privacy", PVLDB 5(6), 2012 ("EIG"). Causal strategies of running sums are mechanisms at once, which need no matrix.
+The measures are from Li and Miklau, "An adaptive mechanism for accurate query answering under differential privacy",
+PVLDB 5(6), 2012 ("EIG"). Causal strategies of running sums are mechanisms at once, which need no matrix.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def noise_factor(epsilon: float, delta: float) -> float:
 def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:
     """Return ``‖A‖₂² tr(W (A'A)⁺ W')``, ``‖A‖₂`` the largest column norm: the total variance at squared cost 1.
 
-    Raises `InvalidInputError` or `InputTypeError` for what is no matrix of finite numbers with the workload's cells, or
-    a query outside its row space, which is named.
+    Raises `InvalidInputError` or `InputTypeError` for anything but a matrix of finite numbers with the workload's
+    cells, or a query outside its row space, which is named.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def completed(strategy: npt.ArrayLike) -> Array:
 
     With n_i the squared column norms, these are the rows of ``diag(√(max n - n_i))`` that are not zero: queries
     of single cells. They can only help (EIG, Program 2, steps 4 and 5).
-    Raises `InvalidInputError` or `InputTypeError` for what is no matrix of finite numbers.
+    Raises `InvalidInputError` or `InputTypeError` for anything but a matrix of finite numbers.
 
     Examples
     --------
@@ -257,8 +257,8 @@ def banded(bands: npt.ArrayLike) -> CausalMechanism:
     """Return the causal strategy ``C_{i+k, i} = bands[k, i]`` (b, n): its diagonals from the main one downwards.
 
     What reaches below the last row is not read. Time grows as ``n b²``.
-    Raises `InvalidInputError` or `InputTypeError` for what is no matrix of finite numbers, a main diagonal that is not
-    positive, more bands than steps, more than 4,194,304 steps.
+    Raises `InvalidInputError` or `InputTypeError` for anything but a matrix of finite numbers, a main diagonal that is
+    not positive, more bands than steps, more than 4,194,304 steps.
 
     Examples
     --------

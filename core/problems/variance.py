@@ -149,9 +149,9 @@ class TotalVariance(OnGeometry[VarianceDual]):
     def prices(self, dual: object) -> Array:
         """Return each query's, or table's, share of the total variance, ``w_j · variance_j / Σ_l w_l · variance_l``.
 
-        They are those of the covariance that the dual weights λ belong to: with singular values s and left
-        singular vectors X of ``diag(√w) W U diag(√λ)``, the shares are the diagonal of ``X s X' / Σ s``. A
-        weight w_j that grows by the small fraction t raises the optimum by the fraction ``prices[j] · t``.
+        They are the variances under the covariance that the dual weights λ determine: with singular values s and left
+        singular vectors X of ``diag(√w) W U diag(√λ)``, the shares are the diagonal of ``X s X' / Σ s``. A weight w_j
+        that grows by the small fraction t raises the optimum by the fraction ``prices[j] · t``.
         """
         first = self.geometry.weights(dual, queries=False)[0]
         if isinstance(self.weights, tuple):

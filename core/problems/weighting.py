@@ -174,7 +174,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         """Return A (k, d), ``diag(√u) Q`` or, for pure privacy, ``diag(u) Q``: its answers get unit noise.
 
         Raises `InvalidInputError` for weights that are no solution (negative, or 0 on a design query that is
-        needed), or infinite ones: what is released exactly is no strategy row.
+        needed), or infinite ones: rows released exactly are no strategy rows.
         """
         weights = self._solution(primal)
         if not np.all(np.isfinite(weights)):
@@ -243,8 +243,8 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
     def prices(self, dual: WeightingDual | npt.ArrayLike) -> Array:
         """Return each design query's share of the objective (k,), ``(c_i / u_i) / Σ_l c_l / u_l``.
 
-        They are those of the weights that belong to the dual weights. A cost c_i that grows by the small
-        fraction t raises the optimum by the fraction ``prices[i] · t``.
+        They belong to the weights that the dual weights determine. A cost c_i that grows by the small fraction t raises
+        the optimum by the fraction ``prices[i] · t``.
         """
         weights = self._neighbour_weights(dual)
         if not valid_weights(weights):

@@ -172,7 +172,7 @@ class LocalProjection(Problem[ProjectionDual, Never]):
         else:
             nearest = np.clip(self.matrix + sums, self.floor[:, None], self.growth * self.floor[:, None])
             moved = nearest - self.matrix
-        # For a fixed z the multipliers of its limits are what is left of the move: they count through `nearest`.
+        # For a fixed z the multipliers of its limits are the rest of the move: they count through `nearest`.
         other = np.vdot(moved - sums, nearest) if self.floor is None else 0.0
         squared = float(np.square(moved).sum()) / 2
         value = squared - float(sums @ (nearest.sum(axis=0) - 1)) - float(other)

@@ -105,8 +105,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     counts ``‖W_u‖²`` in, as the paper's does: where the total dominates a query, little of L is variance.
 
     McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism for linear queries under local differential
-    privacy", PVLDB 13(11), 2020, pose the average case as a non-convex problem. The patterns are those of Kairouz,
-    Oh and Viswanath, "Extremal mechanisms for local differential privacy", JMLR 17, 2016.
+    privacy", PVLDB 13(11), 2020, pose the average case as a non-convex problem. The patterns are from Kairouz, Oh and
+    Viswanath, "Extremal mechanisms for local differential privacy", JMLR 17, 2016.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         return stated | {"prior": None} if self.criterion == "worst" else stated
 
     def in_numbers(self) -> dict[str, object]:
-        """Return what is asked in numbers alone, as proof files have it: n times the prior, none of the worst case."""
+        """Return the problem in numbers alone, as proof files state it: n times the prior, or none (worst case)."""
         even = np.all(self.prior == 1 / self.user_types)
         prior = np.ones(self.user_types) if even else self.user_types * self.prior
         asked = {"workload": self.workload.dense(), "epsilon": self.epsilon}
@@ -210,7 +210,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         return LocalPoint(local.repair(point.strategy, self.epsilon), point.prior)
 
     def as_primal(self, answer: Any) -> Any:
-        """Return a given strategy Q, or that of a mechanism, which is judged with its best reconstruction."""
+        """Return a given strategy Q, or a mechanism's strategy, which is judged with its best reconstruction."""
         given = answer if isinstance(answer, LocalPoint) else getattr(answer, "strategy", answer)
         self._point(given)
         return given
@@ -272,7 +272,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
         Proof: for any strategy with weights w on patterns, ``Σ_S w_S p_S = 1``, reconstruction U_S = w_S V_S and
         ``Σ_S U_S p_S' = R``: ``tr R Z = Σ_S U_S'Z'p_S ≤ Σ_S ‖U_S‖ √((y'p_S)(n π'p_S))``, whose square is at most
-        ``Σ_S (y'p_S) w_S · Σ_S ‖U_S‖² (n π'p_S) / w_S``, ``1'y`` times what is bounded.
+        ``Σ_S (y'p_S) w_S · Σ_S ‖U_S‖² (n π'p_S) / w_S``, which is ``1'y`` times the bounded variance.
         """
         size, share = self.user_types, self.user_types * prior
         matrix, costs = self._weights(dual)
