@@ -1,7 +1,7 @@
 """Common mechanisms through CVXPY: equation 1 stated, handed to a backend, repaired and judged.
 
-Throughout, ``Sigma`` (r, r) is the covariance with which the common mechanism answers B x, ``P_i`` (r, r) that of
-mechanism i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i``.
+Throughout, ``Sigma`` (r, r) is the covariance with which the common mechanism answers B x, ``P_i`` (r, r) the
+covariance of mechanism i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i``.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def chain(
 
     - `mechanisms`: two or more, on the same cells and with the same neighbours, none releasing anything exactly;
     - `backend`: an installed CVXPY backend that can do semidefinite cones;
-    - `tol`: gap to prove in every stage, by default that of the backend; stages are solved more accurately than that;
+    - `tol`: gap to prove in every stage, by default the backend's tolerance; stages are solved more accurately than
+    that;
     - `**options`: passed to the backend as they are.
 
     Examples

@@ -28,7 +28,7 @@ ORTHOGONAL = 1e-4  # cosine of a column and the residual below which it is taken
 
 
 def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
-    """State the estimate, with the residual r as a variable: its multiplier is what proves the bound.
+    """State the estimate, with the residual r as a variable: the multiplier of the residual proves the bound.
 
     In formulas: minimise ``‖W x - a‖² / 2`` over ``x ≥ 0``, with ``1'x`` given if the total is. As a program:
 
@@ -80,9 +80,9 @@ class _EstimateUnits:
         return self.problem.feasible(self.cell * entries(inner, "estimate"))
 
     def dual(self, residual: Array | None, estimate: Array | None) -> EstimateDual:
-        """Return the multiplier of the residual, or what is left by least squares on the cells that it leaves free.
+        """Return the multiplier of the residual, or the residual of least squares on the cells that it leaves free.
 
-        The judge says which proves more. Zeros stand for what is known before there is an answer.
+        The judge says which proves more. Zeros are the first guess, before there is an answer.
         """
         problem = self.problem
         if residual is None or estimate is None:
@@ -152,7 +152,7 @@ def quadratic_projection(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ProjectionUnits:
-    """A problem with probabilities in units of ``1/m``, and distances in units of that of a strategy close by."""
+    """A problem with probabilities in units of ``1/m``, and distances in units of a close strategy's distance."""
 
     problem: LocalProjection
     matrix: Array  # (m, n) m R
@@ -209,7 +209,7 @@ def _projection_read(problem: LocalProjection, formulation: str, request: attemp
 PROJECTION_STATEMENT = attempts.Statement(lambda _: {"qp": CONES}, _projection_write, _projection_read)
 
 
-ACCURACY = 1e-6  # accuracy at which a backend is run, as that of a gap
+ACCURACY = 1e-6  # accuracy at which a backend is run, as a gap
 
 
 def reconstruct(

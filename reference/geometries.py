@@ -38,7 +38,7 @@ def solve_products(
     time_limit: float | None = None,
     **options: Any,
 ) -> Solution:
-    """Solve the problem; see `dualmech.reference.solve`. `solver` is that of the factors, which share the time."""
+    """Solve the problem; see `dualmech.reference.solve`. `solver` solves the factors, which share the time."""
     deadline = Deadline.of(time_limit)
     share, known, factors = None if tol is None else share_of(problem, tol), {}, problem.factors
     for factor in factors:
@@ -62,7 +62,7 @@ def solve_split(
     time_limit: float | None = None,
     **options: Any,
 ) -> Solution:
-    """Solve the problem; see `dualmech.reference.solve`. `solver` is that of an attribute alone."""
+    """Solve the problem; see `dualmech.reference.solve`. `solver` solves an attribute alone."""
     request = attempts.BackendRequest.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
     steps = 0
 

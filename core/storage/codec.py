@@ -14,7 +14,7 @@ from dualmech.files.archives import FilePath
 from dualmech.workloads.arrays import Arrays
 from dualmech.workloads.base import Workload
 
-ABSENT = -1  # index that marks an absent item among those of a tuple
+ABSENT = -1  # index that marks an absent item of a tuple
 
 
 def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
