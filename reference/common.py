@@ -161,7 +161,7 @@ def chain(
     - `mechanisms`: two or more, on the same cells and with the same neighbours, none releasing anything exactly;
     - `backend`: an installed CVXPY backend that can do semidefinite cones;
     - `tol`: gap to prove in every stage, by default the backend's tolerance; stages are solved more accurately than
-    that;
+      that;
     - `**options`: passed to the backend as they are.
 
     Examples

@@ -260,9 +260,9 @@ MOST_DEPARTURE = 0.5  # departure from an inverse up to which anything is said o
 class Toeplitz:
     """``C_ij = c_{i-j}``, with ``c_0 ≠ 0``: a power series c(z).
 
-    The sums' noise is the series ``1 / ((1 - β z) c(z))``. The computed series is g, from any method; with ``e = 1 - (1
-    - β z) c g`` the true series is ``g / (1 - e)``, so that its first k coefficients have at most the norm ``‖g‖ / (1 -
-    Σ_{j<k} |e_j|)``, for every k. So the residual e, with its rounding, bounds the errors of the variances.
+    The sums' noise is the series ``1 / ((1 - β z) c(z))``. The computed series is g, from any method; with
+    ``e = 1 - (1 - β z) c g`` the true series is ``g / (1 - e)``, so that its first k coefficients have at most the norm
+    ``‖g‖ / (1 - Σ_{j<k} |e_j|)``, for every k. So the residual e, with its rounding, bounds the variances' errors.
     """
 
     coefficients: Array  # (b,) c, those that follow are 0

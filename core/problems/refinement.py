@@ -441,7 +441,7 @@ def refine(
     - `tol`: gap to prove in every stage;
     - `solver`: name for the solutions;
     - `deadline`: after it only the first stage may begin; a part that is open by then stays open, and counts as
-    unproven.
+      unproven.
     """
     began, whole = time.perf_counter(), accuracy_first(problem)
     stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)
