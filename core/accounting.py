@@ -29,10 +29,10 @@ CENSUS_Z = 1.645
 """The normal quantile of a margin of error at 90 % confidence, as the American Community Survey rounds it."""
 
 LEVEL = 0.95
-"""The level of a margin of error where nobody names one: truth lies within it 19 times in 20."""
+"""The default level of a margin of error: truth lies within the margin 19 times in 20."""
 
 _EPS, _UP = 2.0**-52, 1 + 2.0**-49  # a unit of rounding, and a factor above the rounding of a few steps
-# Of log δ, absolute and relative, rounding errors of 10 and of 1.1 units were the most that 80 digits showed.
+# Against 80 digits, log δ was wrong by at most 10 units of rounding, absolute, and 1.1 units, relative.
 _ERROR, _RELATIVE_ERROR = 12 * _EPS, 3 * _EPS
 _LOG_SQRT_2PI = math.log(2 * math.pi) / 2
 _LOG_ORDERS = 690.0, -690.0  # any Rényi order gives a valid δ, so the search may stop before e^±710 overflows
@@ -167,7 +167,7 @@ def epsilon(privacy_cost: float, delta: float) -> float:
 def epsilon_from_log_delta(privacy_cost: float, log_delta: float) -> float:
     """Return the least ε at which privacy cost Δ > 0 is (ε, δ)-private, from log δ < 0.
 
-    As `epsilon`, for a δ too near to 0 or to 1 for a double.
+    The function is `epsilon` for a δ that is too close to 0 or to 1 for a double.
     Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
 
     Examples
@@ -250,8 +250,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 def normal_quantile(level: float, count: int = 1) -> float:
     """Return the standard deviations within which a normal variable lies with a probability, such as 1.96 at 0.95.
 
-    Of `count` variables all do at least with that probability, however they are correlated (Šidák): each with
-    ``level^(1 / count)``.
+    `count` variables all lie within them with at least that probability, whatever their correlations (Šidák): each
+    variable does with ``level^(1 / count)``.
 
     Examples
     --------
@@ -300,7 +300,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 def variance_from_margin(margin: object, z: float = CENSUS_Z) -> Any:
     """Return the variances ``(margin/z)²`` of unbiased answers with margins of error > 0, in their shape.
 
-    Of a mapping, or a pandas Series with names, a mapping by the same names.
+    A mapping, or a pandas Series with names, gives a mapping with the same names.
     Raises `InvalidInputError`. Source: U.S. Census Bureau, Understanding and Using ACS Data (2020), chapter 7.
 
     Examples
@@ -345,9 +345,10 @@ def _zcdp_log_delta(rate: float, bound: float) -> float:
 
 
 def _log_below(share: float) -> float:
-    """Return a number that is below the logarithm of δ, and of every decimal that is read as that double.
+    """Return a number below the logarithm of δ, and of every decimal that Python reads as this double.
 
-    A double is within half of `_EPS` of the decimal, relative, and a logarithm is off by less than a unit.
+    A double is within `_EPS` / 2 of the decimal, relative, and the computed logarithm is off by less than a unit of
+    rounding.
     """
     return math.log(share) * (1 + 2 * _EPS) - _EPS
 

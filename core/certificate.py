@@ -1,4 +1,4 @@
-"""What the judge says of an answer: the objective, a proven bound, and how far apart they are."""
+"""The judge's verdict on an answer: the objective, a proven bound, and the gap between them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ class Certificate(Displayed):
     objective : float
         Value of the primal point; ``inf`` where the point is not even in the domain (NaN, indefinite).
     lower_bound : float
-        Proven bound on the optimum from the dual weights; 0 where they prove nothing.
+        Proven bound on the optimum from the dual weights; 0 where the weights prove nothing.
     gap : float
-        ``(objective · (1 + violation) − lower_bound) / lower_bound``: the distance from the optimum that
-        remains possible, the violation charged. ``inf`` for an infeasible point or a bound of 0.
+        ``(objective · (1 + violation) − lower_bound) / lower_bound``: the largest distance from the optimum that is
+        still possible, the violation charged. ``inf`` for an infeasible point or a bound of 0.
     violation : float
         Largest relative excess over a constraint; the point is feasible at 1e-9 or below.
     resolution : float
         Allowance for rounding, relative, computed from the sizes and magnitudes in the two evaluations.
     offset : float
-        What gap, violation and resolution count in with the objective and the bound, where these may be 0: both
-        are evaluated as differences to it, and known no better.
+        A constant added to the objective and to the bound in gap, violation and resolution, for problems whose optimum
+        may be 0. Both sides are evaluated as differences of a number and the offset, and are no more accurate than
+        these.
     remarks : tuple of str
-        Why the point is not in the domain, or why the dual weights prove nothing, if so.
+        Reasons why the point is not in the domain, or why the dual weights prove nothing.
 
     Examples
     --------
@@ -65,8 +66,8 @@ class Certificate(Displayed):
     ) -> Certificate:
         """Judge a minimisation whose optimum, with the offset, is positive; numbers that are not finite prove nothing.
 
-        Raises `CertificateError` where a feasible point lies below the bound by more than the resolution: one
-        of the two is wrong.
+        Raises `CertificateError` where a feasible point lies below the bound by more than the resolution: one of the
+        two must be wrong.
         """
         objective, lower_bound = validate.real(objective=objective), validate.real(lower_bound=lower_bound)
         violation, resolution = validate.real(violation=violation), validate.real(resolution=resolution)
@@ -123,7 +124,7 @@ class Certificate(Displayed):
 
 
 def with_reasons(certify: Judge) -> Judge:
-    """Let a problem's judge say, in `Certificate.remarks`, why an answer is no point, or dual weights prove nothing."""
+    """Let a judge say in `Certificate.remarks` why an answer is no point, or why dual weights prove nothing."""
 
     @functools.wraps(certify)
     def judged(problem: object, primal: object, dual: object) -> Certificate:
@@ -163,7 +164,7 @@ def _all_finite(dual: object) -> bool:
 
 
 def _arrays(dual: object) -> Iterator[Array]:
-    """Yield the arrays that a point or dual weights are made of."""
+    """Yield the arrays that make up a point or dual weights."""
     if is_dataclass(dual):
         dual = [getattr(dual, part.name) for part in fields(dual)]
     if isinstance(dual, np.ndarray | float | int):

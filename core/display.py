@@ -1,4 +1,4 @@
-"""How objects show themselves: in one line, and as a small table in a notebook; and numbers, rounded upwards."""
+"""Representations of objects, in one line and as a small table in a notebook, and numbers rounded to the safe side."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Displayed:
     __slots__ = ()
 
     def _facts(self) -> Mapping[str, object]:
-        """Return what the table says, by what it is called."""
+        """Return the table's rows: each label with its value."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        """Return the table, every text of it escaped."""
+        """Return the table, with every text escaped."""
         rows = "".join(
             f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
             f"<td style='text-align:left'>{html.escape(brief(value))}</td></tr>"
@@ -66,7 +66,7 @@ def told_apart(one: float, other: float) -> tuple[str, str]:
 
 
 def decimal_above(number: Fraction | float, digits: int = 6) -> str:
-    """Return a number as a decimal of so many digits that is not below it: how what privacy costs is printed.
+    """Return a decimal of so many digits that is not below a number: privacy costs are printed so.
 
     Examples
     --------
@@ -88,12 +88,12 @@ def _decimal(number: Fraction | float, digits: int, rounding: str) -> str:
         return str(number)
     exact, context = Fraction(number), decimal.Context(digits, rounding)
     rounded = context.divide(decimal.Decimal(exact.numerator), decimal.Decimal(exact.denominator))
-    written = f"{float(rounded):.{digits}g}"  # as other numbers are written, where a double holds these digits
+    written = f"{float(rounded):.{digits}g}"  # in the style of all other numbers, where a double holds these digits
     return written if decimal.Decimal(written) == rounded else str(rounded)
 
 
 def brief(value: object) -> str:
-    """Say a value in a few words: a text as it is, a number to six digits, an array by its range or its shape.
+    """Describe a value in a few words: a text unchanged, a number to six digits, an array by its range or its shape.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Dual weights, and points that are no matrix: what solvers return and judges take."""
+"""Dual weights, and points that are not a matrix: solvers return them and judges take them."""
 
 from dualmech.geometry.blocks import BlockPoint
 from dualmech.geometry.split import SplitPoint, SplitWeights

@@ -1,4 +1,4 @@
-"""What can go wrong, by name: every error that dualmech raises on purpose derives from `DualmechError`."""
+"""Errors by name: every error that dualmech raises on purpose derives from `DualmechError`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class DualmechError(Exception):
-    """Base of every error raised on purpose; its message is one clear line, which no name in it can break."""
+    """Base of every error raised on purpose; its message is one clear line, and no name in it can break the line."""
 
     def __str__(self) -> str:
         """Return the message, control characters of names and paths written out."""
@@ -24,7 +24,7 @@ class InputTypeError(DualmechError, TypeError):
 
 
 class GeometryError(InvalidInputError):
-    """A geometry cannot hold a workload, its numbers or its neighbours; the message says why, and which one can."""
+    """A geometry cannot hold a workload, its numbers or its neighbours; the message says why, and which can."""
 
 
 class FileFormatError(InvalidInputError):
@@ -40,7 +40,7 @@ class CertificateError(DualmechError, ArithmeticError):
 
 
 class InfeasibleAnswerError(DualmechError, RuntimeError):
-    """A mechanism was asked of an answer that the judge found infeasible."""
+    """A user asked for the mechanism of an answer that the judge found infeasible."""
 
 
 class ReleaseOrderError(DualmechError, RuntimeError):
@@ -52,11 +52,11 @@ class SamplingWarning(UserWarning):
 
 
 class UncertifiedWarning(UserWarning):
-    """A solver returned an answer whose proven gap is wider than the tolerance that was asked."""
+    """A solver returned an answer whose proven gap is wider than the tolerance asked for."""
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """Return the end of a message that names the known text which is nearest to one that is not known, if any is near.
+    """Return the end of a message: it names the known text nearest to an unknown one, and is empty where none is near.
 
     Examples
     --------
@@ -68,13 +68,13 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     if not isinstance(given, str):
         return ""
     names = [*known]
-    parts = [name for name in names if given and given in name.split()]  # one word of it, and of no other
+    parts = [name for name in names if given and given in name.split()]  # a word of exactly one known text
     near = difflib.get_close_matches(given, names, n=1, cutoff=0.7) or (parts if len(parts) == 1 else [])
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error of others is and says, in a line."""
+    """Return the class and the first line of an error that another library raised."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

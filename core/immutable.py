@@ -1,4 +1,4 @@
-"""What was judged stays what it was: arrays over memory that nobody can write to, however deep they lie."""
+"""Judged data cannot change: arrays over memory that nobody can write to, at any depth of an object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 T = TypeVar("T")
 
-SMALL = 2**20  # bytes up to which an array is copied to be frozen; larger ones are seen through a view that only reads
+SMALL = 2**20  # bytes up to which an array is copied to be frozen; a larger array is frozen as a read-only view
 
 
 def set_parts(made: object, /, **parts: object) -> None:
@@ -31,7 +31,7 @@ def is_frozen(array: np.ndarray[Any, Any]) -> bool:
 
 
 def freeze(value: T) -> T:
-    """Return the same value with all arrays in it frozen, for what nobody else holds; objects are changed in place."""
+    """Return the same value with all its arrays frozen, for values that nobody else holds; objects change in place."""
     if isinstance(value, np.ndarray):
         return _frozen(value, value.nbytes <= SMALL)
     if isinstance(value, tuple):
@@ -42,26 +42,26 @@ def freeze(value: T) -> T:
         for name in ("data", "indices", "indptr", "coords"):
             if hasattr(value, name):
                 setattr(value, name, freeze(getattr(value, name)))
-    elif dataclasses.is_dataclass(value) and not hasattr(value, "has_matrix"):  # a workload's may be too large
+    elif dataclasses.is_dataclass(value) and not hasattr(value, "has_matrix"):  # a workload's arrays may be too large
         for name in _fields(value):
             object.__setattr__(value, name, freeze(getattr(value, name, None)))
     return value
 
 
 def frozen_copy(value: object) -> Any:
-    """Return the value with frozen copies of all arrays in it, but for those that are frozen already.
+    """Return the value with frozen copies of all its arrays, except arrays that are frozen already.
 
-    What it holds twice, the copy holds twice.
+    An object that the value holds twice, the copy holds twice.
     """
     return _copied(value, {})
 
 
 def apart(value: T) -> T:
-    """Return a copy of which nothing but frozen arrays is shared, so that whatever is done to it, the value stays."""
+    """Return a copy that shares only frozen arrays with the value, so that no change to the copy changes the value."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    except (pickle.PicklingError, AttributeError, TypeError):  # of a class that is defined in a function
+    except (pickle.PicklingError, AttributeError, TypeError):  # the value's class is defined in a function
         return copy.deepcopy(value)
     found: T = pickle.loads(text, buffers=[memoryview(each).toreadonly() for each in buffers])
     return found
@@ -88,7 +88,7 @@ def _copied(value: object, known: dict[int, object]) -> Any:
     elif isinstance(value, tuple):
         found = tuple(_copied(each, known) for each in value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = copy.copy(value)  # not made anew: whatever was given for a point may be made in another way
+        found = copy.copy(value)  # a shallow copy, not a new instance: a user's point may have another constructor
         for name in _fields(value):
             object.__setattr__(found, name, _copied(getattr(value, name), known))
     known[id(value)] = found
@@ -96,6 +96,6 @@ def _copied(value: object, known: dict[int, object]) -> Any:
 
 
 def _fields(value: Any) -> list[str]:
-    """Return the names of the parts that an object of a dataclass holds, not computes."""
+    """Return the names of the fields that a dataclass stores, without its computed ones."""
     names = (each.name for each in dataclasses.fields(value))
     return [name for name in names if not isinstance(getattr(type(value), name, None), property)]

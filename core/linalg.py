@@ -29,8 +29,8 @@ SPAN_TOLERANCE = 1e-9
 """Largest part of a row outside a row space, relative to the row, that counts as rounding."""
 
 UNCLEAR = 1e-7
-"""Singular values below this, relative to the largest, are not taken for proof of rank without a second look."""
-CLEARLY = 1e-6  # reciprocal condition above which columns are independent without a closer look
+"""Singular values below this, relative to the largest, prove no rank without a second check."""
+CLEARLY = 1e-6  # reciprocal condition above which columns are independent without a further check
 
 FROM_GRAM = 1e-8
 """Share of the largest eigenvalue of ``A A'`` above which the least tells its singular value to half the digits."""
@@ -50,10 +50,10 @@ def is_identity(matrix: Matrix) -> bool:
 
 
 def equilibrate(matrix: Array) -> Array:
-    """Scale the rows, then the columns, to unit norm (zero ones stay), so that rank ignores units.
+    """Scale the rows, then the columns, to unit norm (zeros stay zeros), so that rank ignores units.
 
-    Multiplying rows or columns by positive numbers never changes a rank; without it, a query asked in
-    millions would hide one asked in millionths.
+    Positive factors on rows or columns never change a rank; without them, a query in millions would hide a query in
+    millionths.
     """
     rows = np.linalg.norm(matrix, axis=1)
     scaled = matrix / np.where(rows > 0, rows, 1.0)[:, None]
@@ -76,9 +76,9 @@ def rank(matrix: Array) -> int:
 
 
 def svd(matrix: Array, full_matrices: bool = False) -> tuple[Array, Array, Array]:
-    """Return a singular value decomposition, by whichever of LAPACK's two algorithms converges.
+    """Return a singular value decomposition from the first of LAPACK's two algorithms that converges.
 
-    Divide and conquer is the quick one; on matrices with many equal singular values it gives up now and then.
+    Divide and conquer is faster; on matrices with many equal singular values it sometimes fails.
     """
     try:
         parts = scipy.linalg.svd(matrix, full_matrices=full_matrices, check_finite=False)
@@ -88,7 +88,7 @@ def svd(matrix: Array, full_matrices: bool = False) -> tuple[Array, Array, Array
 
 
 def singular_values(matrix: Array) -> Array:
-    """Return the singular values, in decreasing order, by whichever algorithm converges."""
+    """Return the singular values, in decreasing order, from the first algorithm that converges."""
     try:
         values = scipy.linalg.svdvals(matrix, check_finite=False)
     except np.linalg.LinAlgError:
@@ -99,8 +99,8 @@ def singular_values(matrix: Array) -> Array:
 def row_space(matrix: Array) -> Array:
     """Return orthonormal rows (k, d) that span the row space of an (m, d) matrix of rank k.
 
-    Rows are brought to unit norm first, which leaves their span alone. The rank is read off the singular
-    values; where one of them is neither clearly zero nor clearly not, the equilibrated matrix decides.
+    Rows are scaled to unit norm first, which keeps their span. The singular values tell the rank; where one of them is
+    neither clearly zero nor clearly positive, the equilibrated matrix decides.
     """
     norms = np.linalg.norm(matrix, axis=1)
     kept = matrix[norms > 0] / norms[norms > 0, None]
@@ -116,16 +116,16 @@ def row_space(matrix: Array) -> Array:
 
 
 def row_basis(matrix: Array) -> Array:
-    """Return orthonormal rows that span the rows of a matrix: the identity where these span everything."""
+    """Return orthonormal rows that span the rows of a matrix: the identity where the rows span the whole space."""
     basis = np.eye(matrix.shape[1]) if spans_all(matrix) else row_space(matrix)
     return np.eye(len(basis)) if len(basis) == matrix.shape[1] else basis
 
 
 def spans_all(matrix: Array) -> bool:
-    """Whether the columns of a matrix are clearly independent, so that its rows span everything.
+    """Whether the columns of a matrix are clearly independent, so that its rows span the whole space.
 
-    A triangular factor of the rows, brought to unit norm, tells by the condition of its columns at a tenth of what
-    singular values cost. False says that these must decide.
+    The condition of a triangular factor of the rows, scaled to unit norm, decides at a tenth of the cost of singular
+    values. False means that singular values must decide.
     """
     norms = np.linalg.norm(matrix, axis=1)
     kept = matrix[norms > 0] / norms[norms > 0, None]
@@ -148,7 +148,7 @@ def row_rank(matrix: Array) -> int:
 
 
 def _rank_of_singular_values(values: Array, matrix: Array) -> int:
-    """Return the rank that singular values of unit rows tell, or the equilibrated matrix where they are unclear."""
+    """Return the rank from singular values of unit rows, or from the equilibrated matrix where these are unclear."""
     size = numerical_rank(values, matrix.shape)
     return rank(matrix) if np.any(values[:size] < UNCLEAR * values[0]) else size
 
@@ -175,7 +175,7 @@ def kronecker(factors: Sequence[Array]) -> Array:
 
 
 def apply_along_axes(matrices: Sequence[Array], tensor: Array) -> Array:
-    """Return ``(⊗ A_i) vec(tensor)`` as a tensor, a matrix after another along its own axis."""
+    """Return ``(⊗ A_i) vec(tensor)`` as a tensor: each matrix acts along its own axis, one after another."""
     for axis, matrix in enumerate(matrices):
         tensor = np.moveaxis(np.tensordot(matrix, tensor, axes=(1, axis)), 0, axis)
     return np.asarray(tensor)
@@ -184,8 +184,8 @@ def apply_along_axes(matrices: Sequence[Array], tensor: Array) -> Array:
 def cholesky(matrix: Array) -> Array | None:
     """Return the upper factor R with ``R' R = matrix``, or None where the matrix is not positive definite.
 
-    The matrix is brought to unit diagonal first: the factor is as accurate as that scaled matrix is well
-    conditioned, whatever the units of its rows.
+    The matrix is scaled to unit diagonal first: the factor's accuracy depends on the condition of the scaled matrix,
+    not on the units of the rows.
     """
     diagonal = np.diagonal(matrix)
     if not np.all(np.isfinite(matrix)) or not np.all(diagonal > 0):
@@ -199,13 +199,13 @@ def cholesky(matrix: Array) -> Array | None:
 
 
 def regularised_covariance(covariance: Array) -> Array | None:
-    """Return the covariance that is judged in place of one that rounding leaves singular; None if indefinite.
+    """Return the covariance that the judge takes in place of one that rounding leaves singular; None if indefinite.
 
-    A clearly positive definite matrix stands for itself. Otherwise coordinates without any noise are set aside (their
-    rows must be exactly zero), and the rest, brought to unit diagonal, gets its eigenvalues below ``cut = 8 k eps`` of
-    the largest raised to the cut; one below -cut makes it indefinite. The result is itself a covariance, within
-    rounding of the one given, so every statement about it is exact: no direction is taken for exactly known, and none
-    for harmless, because it is small.
+    A clearly positive definite matrix is returned unchanged. Otherwise coordinates without noise are set aside (their
+    rows must be exactly zero). The rest is scaled to unit diagonal, and its eigenvalues below ``cut = 8 k eps`` of the
+    largest are raised to the cut; an eigenvalue below -cut makes the matrix indefinite. The result is itself a
+    covariance, within rounding of the given one, so every statement about it is exact: a small eigenvalue makes no
+    direction exactly known, and none harmless.
     """
     if not np.all(np.isfinite(covariance)):
         return None
@@ -227,7 +227,7 @@ def regularised_covariance(covariance: Array) -> Array | None:
 
 
 def is_singular(covariance: Array) -> bool:
-    """Whether some direction has no noise, or none that can be told from rounding, each coordinate in its own unit."""
+    """Whether some direction has no noise, or only noise that may be rounding, each coordinate in its own unit."""
     noisy = bool(np.all(np.diagonal(covariance) > 0))
     if not noisy or _is_clearly_definite(covariance):
         return not noisy
@@ -236,9 +236,10 @@ def is_singular(covariance: Array) -> bool:
 
 
 def are_silent(values: Array) -> npt.NDArray[np.bool_]:
-    """Which eigenvalues, rising, of a covariance on a unit diagonal are no noise that rounding could not have made.
+    """Which eigenvalues, in increasing order, of a covariance with unit diagonal may be rounding alone.
 
-    Twice what `regularised_covariance` raises them to, so that what was raised is still seen.
+    The limit is twice the value to which `regularised_covariance` raises eigenvalues, so that raised ones are still
+    found.
     """
     return np.asarray(values <= 16 * len(values) * EPS * values[-1])
 
@@ -254,16 +255,16 @@ def _is_clearly_definite(covariance: Array) -> bool:
 
 
 def _spectrum(covariance: Array, noisy: npt.NDArray[np.intp]) -> tuple[Array, Array, Array, float]:
-    """Return units of coordinates, eigenvalues and vectors in these, and what counts as an eigenvalue of 0."""
+    """Return units of coordinates, eigenvalues and eigenvectors in these, and the cut below which eigenvalues are 0."""
     units = np.sqrt(np.diagonal(covariance)[noisy])
     values, vectors = np.linalg.eigh(covariance[np.ix_(noisy, noisy)] / units / units[:, None])
     return units, values, vectors, 8 * len(values) * EPS * float(values[-1])
 
 
 def leaves_range(covariance: Array, vectors: Array, rounding: Array | None = None) -> npt.NDArray[np.bool_]:
-    """Whether a column has a part that meets no noise of a singular covariance, beyond rounding of its own (s,).
+    """Whether a column leaves the range of a singular covariance by more than the column's own rounding (s,).
 
-    With ``b = Σ y``, an error E of Σ turns the directions without noise so that they see ``E y`` of b.
+    With ``b = Σ y``, an error E of Σ turns the directions without noise, so that b has the part ``E y`` in them.
     """
     own = np.zeros((1, 1)) if rounding is None else rounding
     silent = np.diagonal(covariance) <= 0
@@ -300,7 +301,7 @@ def inverse_forms(
 
 
 def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
-    """Return the forms on the noisy coordinates and what they are proven to be off by at most; ``inf`` if by nothing.
+    """Return the forms on the noisy coordinates and a proven bound of their errors; ``inf`` where no bound is proven.
 
     For any y, with ``r = b - Σ y``: ``b' Σ⁻¹ b = b'y + y'r + r' Σ⁻¹ r``, and the last term is at most ``‖r‖² ‖Σ⁻¹‖``.
     """
@@ -329,7 +330,7 @@ def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
 
 
 def in_powers_of_two(covariance: Array) -> tuple[Array, Array]:
-    """Return ``u_i Σ_ij u_j`` with a diagonal between 1/2 and 4, and the units u, powers of 2: nothing is rounded."""
+    """Return ``u_i Σ_ij u_j``, diagonal between 1/2 and 4, and the units u; powers of 2, so that nothing is rounded."""
     units = np.ldexp(1.0, -(np.frexp(np.diagonal(covariance))[1] // 2))
     return np.asarray(covariance * units * units[:, None]), units
 
@@ -337,8 +338,8 @@ def in_powers_of_two(covariance: Array) -> tuple[Array, Array]:
 def inverse_root(covariance: Array, factor: Array) -> tuple[Array, float] | None:
     """Return T and a bound of ``‖(T' Σ T)⁻¹‖``, which proves Σ positive definite; None where no T is found.
 
-    T is the inverse of a Cholesky factor. Where rounding may have moved ``T' Σ T`` by a quarter, it is computed in
-    twice the precision, and T is improved.
+    T is the inverse of a Cholesky factor. Where rounding may have moved ``T' Σ T`` by a quarter, the product is
+    computed in twice the precision, and T is improved.
     """
     root = np.asarray(scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False))
     if not np.all(np.isfinite(root)):
@@ -355,11 +356,11 @@ def inverse_root(covariance: Array, factor: Array) -> tuple[Array, float] | None
 
 
 STEPS = 3
-"""How often a factor of a covariance is improved by one of what it leaves of the covariance."""
+"""How often a factor T of a covariance is improved by a factor of the remaining ``T' Σ T``."""
 
 
 def whitened(covariance: Enclosure) -> tuple[Array, Enclosure] | None:
-    """Return T and the inverse of ``T' Σ T``, which is close to the identity; None where no T is found."""
+    """Return T and the inverse of ``T' Σ T``, a matrix close to the identity; None where no T is found."""
     root, current = np.eye(len(covariance.high)), covariance
     for _ in range(STEPS):
         factor = cholesky(current.high)
@@ -376,7 +377,7 @@ def whitened(covariance: Enclosure) -> tuple[Array, Enclosure] | None:
 
 
 def _whitener(covariance: Array, judged: Array) -> Array:
-    """Return |T|, T Σ T' being the identity on the directions that have noise: what an error of a move costs."""
+    """Return |T|, where T Σ T' is the identity on the directions with noise: T tells what an error of a move costs."""
     noisy = np.flatnonzero(np.diagonal(covariance) > 0)
     whole = np.zeros((len(noisy), len(covariance)))
     factor = cholesky(covariance[np.ix_(noisy, noisy)]) if judged is covariance else None
@@ -390,12 +391,12 @@ def _whitener(covariance: Array, judged: Array) -> Array:
 
 
 def trace_norm(matrix: Array, missed: float = 0.0) -> tuple[float, float]:
-    """Return the sum of the singular values and by how much the trace norm may be less, absolute.
+    """Return the sum of the singular values, and by how much the trace norm may be smaller, absolute.
 
-    `missed` is how far the matrix itself may be off, in the Frobenius norm.
+    `missed` bounds the error of the matrix itself, in the Frobenius norm.
 
-    Whatever G is, ``‖A‖_* ≥ tr(A'G) / ‖G‖``, and both numbers are bounded by what came out. No singular value is
-    dropped that could only be rounding.
+    For any G, ``‖A‖_* ≥ tr(A'G) / ‖G‖``, and both numbers are bounded from the computed G. No singular value is dropped
+    because it may be rounding.
     """
     if not matrix.size:
         return 0.0, 0.0
@@ -408,7 +409,7 @@ def trace_norm(matrix: Array, missed: float = 0.0) -> tuple[float, float]:
 
 
 def nearly_orthonormal(matrix: Array) -> tuple[Array, float]:
-    """Return G, nearly the polar factor of a matrix, and what its norm does not exceed."""
+    """Return G, nearly the polar factor of a matrix, and an upper bound of its norm."""
     if len(matrix) > matrix.shape[1]:
         polar, longest = nearly_orthonormal(matrix.T)
         return polar.T, longest
@@ -419,16 +420,17 @@ def nearly_orthonormal(matrix: Array) -> tuple[Array, float]:
 
 
 def _polar_factor(matrix: Array) -> Array:
-    """Return G with nearly orthonormal rows and ``A = H G``, H symmetric, for a matrix of no more rows than columns.
+    """Return G with nearly orthonormal rows and ``A = H G``, H symmetric, for a matrix with no more rows than columns.
 
-    The eigenvectors of ``A A'`` are the quicker way. Where they lose the small singular values, these are computed.
+    The eigenvectors of ``A A'`` are faster. Where they lose the small singular values, a singular value decomposition
+    is computed.
     """
     largest = np.abs(matrix).max()
     scaled = matrix / (largest if largest > 0 else 1.0)
     values, vectors = np.linalg.eigh(scaled @ scaled.T)
     if values[0] > FROM_GRAM * values[-1]:
         found = (vectors / np.sqrt(values)) @ (vectors.T @ scaled)
-        # A step of Newton's and Schulz' iteration squares what rounding leaves of G G' - I.
+        # A step of the Newton–Schulz iteration squares the rounding error G G' - I.
         return np.asarray(1.5 * found - 0.5 * (found @ found.T) @ found)
     left, _, right = svd(matrix)
     return np.asarray(left @ right)
@@ -445,7 +447,7 @@ def extreme_eigenvalues(matrix: Array, rounding: float = 0.0) -> tuple[float, fl
 
 
 def eigen_residual(matrix: Array, values: Array, vectors: Array) -> float:
-    """Return a bound of ``‖A - V D V'‖``, and of how far an eigenvalue is from the nearest of the computed ones.
+    """Return a bound of ``‖A - V D V'‖``, and of the distance from any eigenvalue to the nearest computed one.
 
     With ``A V = V D + R`` the matrix is similar to ``D + V⁻¹ R``, so that each eigenvalue is at most
     ``‖R‖ / σ_min(V)`` from one in D (Bauer and Fike).

@@ -36,7 +36,7 @@ MAX_MEMBERS = 2**53  # largest number of records of one household, that float64 
 def add_or_remove(d: int) -> sp.csc_array:
     """Neighbours differ by one record added or removed: ``U = I``, (d, d), the default of every problem.
 
-    One record in cell i changes the data vector by ``± e_i``, which are all the differences.
+    One record in cell i changes the data vector by ``± e_i``; these are all the differences.
     Raises `InvalidInputError` or `InputTypeError` where `d` is not an integer of at least 1, or too large.
 
     Examples
@@ -186,12 +186,12 @@ def contributions(d: int, groups: npt.ArrayLike, records: int, most: int) -> sp.
 
     Groups are, say, the months that a person may be in: every cell is in one, and the person joins or leaves with all
     her records, so that the difference z has no entries of both signs, at most `records` in a group, and at most `most`
-    groups. The cost is convex in what she has in a group, so it is greatest where that is nothing, or all in one cell:
-    the columns are `records` in one cell each of up to `most` groups. Where groups do not share noise they cost less,
-    by far, than ``N = records · most`` records anywhere, which bound them: ``add-remove:N`` on tables of any size. That
-    bound is at most `most` squared times their cost, since `records` in one cell are a difference, too. Where groups
-    are the values of an attribute, tables of many sizes need no bound: ``contributions:ATTRIBUTE:RECORDS:GROUPS``
-    (`dualmech.neighbours.Contributions`).
+    groups. The cost is convex in her records of a group, so it is greatest where she has none in the group, or all of
+    them in one cell: each column has `records` in one cell of each of up to `most` groups. ``N = records · most``
+    records anywhere, ``add-remove:N`` on tables of any size, bound this cost. Where groups do not share noise, it is
+    far below the bound. That bound is at most `most` squared times their cost, since `records` in one cell are a
+    difference, too. Where groups are the values of an attribute, tables of many sizes need no bound:
+    ``contributions:ATTRIBUTE:RECORDS:GROUPS`` (`dualmech.neighbours.Contributions`).
     Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, another number of
     groups than cells, more columns than can be written out.
 
@@ -241,12 +241,11 @@ def contributions(d: int, groups: npt.ArrayLike, records: int, most: int) -> sp.
 def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | None = None) -> sp.csc_array:
     """Neighbours differ by a person who takes part in at most `times` steps, each `separation` after the last; (n, s).
 
-    What a person adds to a step is between -1 and 1, as in training over several epochs in one order (C.
-    Choquette-Choo, McMahan, Rush and Thakurta, ICML 2023). The cost is greatest where every part is -1 or 1, and all
-    signs count: for plus alone the total variance of 64 prefixes in four epochs would seem to be 752, and it is 1,243,
-    since noise may cancel where nobody looks. Columns are the signs of every start, the first of them plus:
-    ``2^(times - 1)``.
-    `LinearGaussianMechanism.participation_cost` bounds the cost under every sign without them.
+    A person adds between -1 and 1 to a step, as in training over several epochs in one order (C. Choquette-Choo,
+    McMahan, Rush and Thakurta, ICML 2023). The cost is greatest where every part is -1 or 1, and all signs count: for
+    plus alone the total variance of 64 prefixes in four epochs would seem to be 752, and it is 1,243, since noise may
+    cancel along the signs that were left out. Columns are the signs of every start, the first of them plus:
+    ``2^(times - 1)``. `LinearGaussianMechanism.participation_cost` bounds the cost under every sign without them.
     Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, more columns than can
     be written out, signs that are not -1 or 1.
 
@@ -310,17 +309,17 @@ def ways_to_contribute(sizes: list[int], most: int) -> float:
     return sum(ways[1:])
 
 
-# Neighbours by a rule, for domains of any size, and whatever else stands for neighbours.
+# Neighbours by a rule, for domains of any size, and every other form of neighbours.
 
 
 MANY = 2**32  # more differences than are written out
 
 NAMES = ("add-remove", "replace", "contributions")
 
-DIFFERENCES = "differences:"  # what the canonical text of a matrix begins with
+DIFFERENCES = "differences:"  # the beginning of a matrix's canonical text
 
 NeighboursLike: TypeAlias = "str | Relation | Matrix | npt.ArrayLike | None"
-"""What problems and mechanisms take: words, a rule, differences by column, or None for one record more or less."""
+"""Neighbours in all their forms: words, a rule, differences by column, or None for one record more or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +329,7 @@ class Relation:
     Attributes
     ----------
     replace : bool
-        Whether records change their cells, the number of records staying what it is.
+        Whether records change their cells, with the number of records unchanged.
     members : int
         The most records that one person holds.
     """
@@ -409,10 +408,10 @@ class Relation:
         return (2.0 if self.replace else 1.0) * self.members**2
 
     def contains(self, other: Relation) -> bool:
-        """Whether noise that is enough for these neighbours is enough for the others, whatever the cells.
+        """Whether noise that is enough for these neighbours is enough for the others, on any cells.
 
-        Those of one kind with fewer records; and of records added or removed all whose reach is no larger, since the
-        cost of several at once is largest where they are in one cell, by the triangle inequality.
+        A relation contains the relations of its kind with fewer records. Records added or removed contain every
+        relation of no larger reach: by the triangle inequality, several records cost the most in one cell.
 
         Examples
         --------
@@ -428,7 +427,7 @@ class Relation:
 
     @property
     def words(self) -> str:
-        """Say by what neighbours differ."""
+        """Return the difference of neighbours in words."""
         one = self.members == 1
         records = "one record" if one else f"up to {self.members} records of one person"
         if self.replace:
@@ -436,7 +435,7 @@ class Relation:
         return f"{records} {'is' if one else 'are'} added or removed"
 
     def check(self, domain: Domain | None) -> None:
-        """Refuse a domain without the attribute that the rule is about."""
+        """Refuse a domain without the rule's attribute."""
 
     def pairs(self, workload: Workload) -> int:
         """Return how many columns `matrix` has over the cells of a workload."""
@@ -444,7 +443,7 @@ class Relation:
         return cells * (cells - 1) // 2 if self.replace else cells
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array | None:
-        """Return U over d cells, None for the identity; `domain` says whose cells they are, where the rule asks."""
+        """Return U over d cells, None for the identity; `domain` is the domain of the cells, for rules that need it."""
         cells = validate.size(d=d)
         if not self.replace and self.members == 1:
             return None
@@ -456,7 +455,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Contributions(Relation):
-    """A person joins or leaves who has up to `members` records in each of up to `groups` values of an attribute.
+    """A person with up to `members` records in each of up to `groups` values of an attribute joins or leaves.
 
     In words ``contributions:ATTRIBUTE:RECORDS:GROUPS``: up to 2 records in each of up to 3 months are
     ``contributions:month:2:3``. The differences are as of `contributions`, with groups by the values of the
@@ -468,7 +467,7 @@ class Contributions(Relation):
     members : int
         The most records of a person in a group.
     attribute : str
-        Whose values are the groups.
+        The attribute whose values are the groups.
     groups : int
         The most groups that a person is in.
 
@@ -533,7 +532,7 @@ class Contributions(Relation):
             )
 
     def pairs(self, workload: Workload) -> int:
-        """Return how many columns `matrix` has over the cells of a workload; of more than can be counted, some."""
+        """Return how many columns `matrix` has over a workload's cells, or fewer where they are too many to count."""
         domain = validate.instance(Workload, workload=workload).domain
         self.check(domain)
         assert domain is not None

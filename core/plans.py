@@ -1,4 +1,4 @@
-"""Terms of a plan: what a user stated beyond the problem, kept with the answer, and limits that hold with a budget."""
+"""Terms of a plan: the user's statements beyond the problem, kept with the answer, and limits next to a budget."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from dualmech.validate import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HardLimits:
-    """Limits that an answer to `FitnessForUse` keeps, and how good the rest is: the factor on all other targets.
+    """Limits that an answer to `FitnessForUse` keeps, and the factor on all other targets.
 
     Attributes
     ----------
     names : tuple of str
-        What has a limit.
+        The names of the tables or queries with a limit.
     held : (n,) array of 0 and 1
         Which of the problem's targets are limits.
     cost : float
         Squared privacy cost that may be spent.
     low, high : float
-        The problem's other targets are `high` times what was asked of them, and none below `low` times that can be met.
+        The problem's other targets are `high` times the targets asked for, and no factor below `low` can be met.
     dual : FitnessDual
         Weights that prove `low`.
     """
@@ -51,13 +51,13 @@ class HardLimits:
         object.__setattr__(self, "names", tuple(map(str, self.names)))
 
     def numbers(self, problem: AnyProblem, factor: float) -> Array:
-        """Return the problem's targets where the others than limits are `factor` times what was asked."""
+        """Return the problem's targets, with those that are not limits at `factor` times the targets asked for."""
         if np.shape(problem.targets) != self.held.shape:
             raise InvalidInputError(f"held must have an entry per target, {np.shape(problem.targets)}")
         return np.where(self.held == 1, problem.targets, factor / self.high * np.asarray(problem.targets))
 
     def below(self, problem: AnyProblem) -> AnyProblem:
-        """Return the problem at the factor `low`, at which weights prove that all that may be spent is needed."""
+        """Return the problem at the factor `low`, where weights prove that the answer needs the whole budget."""
         found = copy.copy(problem)
         object.__setattr__(found, "targets", validate.positive(1, targets=self.numbers(problem, self.low)))
         return found
@@ -79,11 +79,11 @@ class PlanTerms:
     quantile : float or None
         Standard deviations in a margin of error.
     delta : float or None
-        The δ at which ε is told.
+        The δ at which ε is stated.
     rho : str or None
-        The ρ that was to be spent; of a plan of targets alone the ρ that it costs. As a fraction or a decimal.
+        The ρ to spend, as a fraction or a decimal; for a plan with targets alone, the ρ that the plan costs.
     epsilon : float or None
-        The ε that Laplace noise was to spend, which has no ρ.
+        The ε to spend on Laplace noise, which has no ρ.
     specification : str or None
         Tables, accuracies, level, budget, neighbours, title and date, as JSON (`dualmech.Specification`).
     limits : HardLimits or None

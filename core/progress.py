@@ -13,7 +13,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.validate import Array
 
-PACE = 40  # steps over which a pace is taken, at most
+PACE = 40  # most steps from which the pace is computed
 
 
 class Status(Enum):
@@ -50,7 +50,8 @@ class Status(Enum):
 class Progress:
     """One line of news from a running solver, handed to its `callback`; `iteration` counts decompositions.
 
-    `left` are the seconds until the gap that was asked, if it goes on shrinking as it did; NaN where that is not known.
+    `left` is the number of seconds until the gap asked for, if it keeps shrinking at its pace; NaN where that is
+    unknown.
     """
 
     iteration: int
@@ -65,9 +66,9 @@ Callback = Callable[[Progress], None]
 
 
 def seconds_left(history: Sequence[Progress], gap: float, goal: float, seconds: float) -> float:
-    """Return how long a gap takes from now to a goal, by the pace of the latest steps; NaN where it does not shrink.
+    """Return the seconds until a gap reaches a goal at the pace of the latest steps; NaN if the gap does not shrink.
 
-    The logarithm of the gap goes down by a line, which its last steps, half of all and `PACE` at the most, decide.
+    A line is fitted to the logarithm of the gap over the last steps: half of all steps, at most `PACE`.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def seconds_left(history: Sequence[Progress], gap: float, goal: float, seconds: 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When the time of a run is up; all of its parts share it, the setting up included.
+    """The moment when the time of a run is up; all parts of the run share it, the setup included.
 
     Examples
     --------
@@ -122,7 +123,7 @@ class Deadline:
         return Deadline(self.began, share * self.seconds)
 
     def before(self, seconds: float) -> Deadline:
-        """Return the moment so many seconds earlier, for what has to follow in time."""
+        """Return the moment so many seconds earlier, which leaves time for the steps that must follow."""
         return Deadline(self.began, max(self.seconds - seconds, 0.0))
 
 
@@ -130,7 +131,7 @@ NEVER = Deadline()  # of a run whose time is not limited
 
 
 class History(tuple[Progress, ...]):
-    """The news of a solve, one `Progress` a step; each field of theirs as an array over all steps.
+    """The news of a solve, one `Progress` per step, and each field of `Progress` as an array over all steps.
 
     Examples
     --------
@@ -155,7 +156,7 @@ class History(tuple[Progress, ...]):
 
     @property
     def gap(self) -> Array:
-        """The gap between both, by the solver's own account."""
+        """The gap between both, as the solver computed it."""
         return self._over_steps("gap")
 
     @property

@@ -1,4 +1,4 @@
-"""What methods of mechanisms, problems and releases return: classes that nobody needs to make."""
+"""Results of the methods of mechanisms, problems and releases: classes that users need not construct."""
 
 from dualmech.adaptive.chain import ChainOutcome, ChainStage, ChosenAnswers, Guarantee
 from dualmech.adaptive.release import ReleasedAnswer

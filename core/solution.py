@@ -1,4 +1,4 @@
-"""What a solver returns: an answer, the judge's certificate, and why it is or is not certified."""
+"""The result of a solver: an answer, the judge's certificate, and the reason why it is or is not certified."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Solution(Displayed, Generic[Dual, Made]):
     status : Status
         ``CERTIFIED``, or why not; `message` adds the solver's own words.
     iterations, seconds, solver
-        How it was found. The fast layer counts eigendecompositions.
+        How the answer was found. The fast layer counts eigendecompositions.
     history : History
         The solver's news, step by step: ``history.gap`` and the other fields of `Progress` are arrays.
     terms : PlanTerms or None
-        What a user asked beyond the problem, where the answer is a plan: the specification, the level, hard limits.
+        The user's terms beyond the problem, where the answer is a plan: the specification, the level, hard limits.
 
     Examples
     --------
@@ -97,14 +97,14 @@ class Solution(Displayed, Generic[Dual, Made]):
 
     @property
     def limits(self) -> HardLimits | None:
-        """What was hard as well as a budget, with the factor on the rest (`HardLimits`); None where nothing was."""
+        """The hard limits of a plan with a budget, and the factor on the rest (`HardLimits`); or None."""
         return None if self.terms is None else self.terms.limits
 
     @property
     def mechanism(self) -> Made:
         """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is or may well be infeasible.
 
-        It may well be where rounding can hide as much again as what was evaluated.
+        The answer may well be infeasible where rounding can hide as much as the evaluated numbers themselves.
 
         A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`; on geometry ``blocks`` a `BlockMechanism`, on
         ``product`` a `ProductMechanism`, on ``split`` a `SplitMechanism`.
@@ -134,9 +134,9 @@ class Solution(Displayed, Generic[Dual, Made]):
 
     @property
     def variances(self) -> Any:
-        """Variance of every query of the workload (m,); of tables, the largest of each; of a product, by factor.
+        """Variance of every query of the workload (m,); of a table, the largest; of a product, by factor.
 
-        Refused where no workload is asked, and for local privacy, where variances depend on the data.
+        Refused where the problem has no workload, and for local privacy, where variances depend on the data.
         """
         workload, mechanism = getattr(self.problem, "workload", None), self.mechanism
         if workload is None or not hasattr(mechanism, "variances"):
@@ -155,10 +155,9 @@ class Solution(Displayed, Generic[Dual, Made]):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the answer and its problem to an ``.npz`` file; `dualmech.load` reads it.
 
-        ``docs/appendix/schemas.md`` has the arrays of the file.
-        The certificate is not written: it is computed again when the file is read.
-        Raises `FileFormatError` where the path cannot be written; nothing is left behind; `InputTypeError` for a
-        solution of a problem that has no file schema.
+        ``docs/appendix/schemas.md`` lists the arrays of the file. The certificate is not written: `load` computes it
+        again. Raises `FileFormatError` where the path cannot be written, and leaves no file behind; `InputTypeError`
+        for a problem that has no file schema.
 
         Examples
         --------
@@ -221,7 +220,7 @@ class Solution(Displayed, Generic[Dual, Made]):
         return prices
 
     def prices_in_words(self) -> tuple[str, ...]:
-        """Return the prices in sentences, the largest first; refused where they mean something else.
+        """Return the prices in sentences, the largest first; refused where prices have another meaning.
 
         A change by 1 % saves that much to first order, and never more.
         """
@@ -229,7 +228,7 @@ class Solution(Displayed, Generic[Dual, Made]):
 
     @property
     def binding(self) -> npt.NDArray[np.intp]:
-        """Indices of the neighbours that bind: their cost is the largest, up to what the gap leaves open.
+        """Indices of the binding neighbours: their cost is the largest, up to the slack that the gap leaves.
 
         A slack below ``max(1e-6, √gap)``, relative to the objective, counts as binding: with a gap g, a
         neighbour of dual weight w can be slack by g/w at most.
@@ -288,15 +287,15 @@ def _made(**parts: object) -> Solution:
 
 
 def retold(answer: Solution, **told: object) -> Solution:
-    """Return the same answer with something else told of it: tolerance and status, message, solver, what was asked."""
+    """Return the same answer with other words on it: tolerance and status, message, solver, terms."""
     parts = {part.name: getattr(answer, part.name) for part in fields(answer)}
     return _made(**parts | told)
 
 
 def as_plan(answer: Solution, terms: PlanTerms) -> Solution:
-    """Return an answer with what was asked; where no ρ was to be spent, with the ρ that its noise costs, rounded up.
+    """Return an answer with its terms; where the terms state no ρ, with the ρ that the noise costs, rounded up.
 
-    All that is printed, stored and stated of the plan says this ρ. What is drawn costs some millionths less.
+    Every print, file and statement of the plan says this ρ. The drawn noise costs some millionths less.
     """
     if terms.rho is None and getattr(answer.problem, "numbers", "") == "targets":
         with contextlib.suppress(DualmechError):  # an infeasible point has no mechanism
@@ -329,7 +328,7 @@ def transfer(answer: Solution, problem: object, primal: object, dual: object) ->
 
 
 def combine_factors(problem: AnyProblem, answers: Sequence[Solution], dual: Any, tol: float) -> Solution:
-    """Return answers to the factors of a product, from whichever layer, as one to the product, judged anew.
+    """Return one answer to a product from answers to its factors, from either layer, judged anew.
 
     `dual` is the class of the answers' dual weights; the product's weights are tuples, one item per factor.
     """
@@ -349,7 +348,7 @@ def combine_factors(problem: AnyProblem, answers: Sequence[Solution], dual: Any,
 
 
 def gap_words(certificate: Certificate, tol: float) -> str:
-    """Say in words what gap was proven, and whether it is within what was asked; why it proves nothing, if so."""
+    """Say in words which gap was proven and whether it is within the tolerance, or why no gap was proven."""
     if not certificate.feasible:
         return f"no gap proven, as the answer is infeasible by {certificate.violation:.1e}"
     gap, aim = told_apart(certificate.gap, tol)
@@ -362,7 +361,7 @@ def gap_words(certificate: Certificate, tol: float) -> str:
 
 
 def warn_if_uncertified(solution: Solution, stacklevel: int = 3) -> Solution:
-    """Return a solution, noted by those who collect answers, with a warning where the tolerance was not proven."""
+    """Note a solution for collectors of answers, warn where the tolerance was not proven, and return the solution."""
     watching.note(solution)
     if solution.status is not Status.CERTIFIED:
         warnings.warn(

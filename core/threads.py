@@ -1,9 +1,9 @@
-"""How many threads BLAS and backends get for a solve, a judgement, a proof or a release: one, unless more are asked.
+"""Threads of BLAS and backends in a solve, a judgement, a proof or a release: one, unless a user asks for more.
 
-With one thread a process may be forked, whatever was solved in it, as `multiprocessing` does on Linux by default before
-Python 3.14. A backend that was given more keeps threads of its own (Clarabel a pool), which a fork does not take along:
-a forked child must then solve with one, or it waits for them for ever. Processes that are spawned, or come from a fork
-server, begin anew and may use as many as they like.
+With one thread a process may be forked after any solve, as `multiprocessing` does on Linux by default before Python
+3.14. A backend with more threads keeps a pool of its own (Clarabel does), and a fork does not copy these threads: a
+forked child must then solve with one thread, or it waits for the pool for ever. Spawned processes, and processes from a
+fork server, start fresh and may use any number of threads.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ THREADS = "DUALMECH_THREADS"
 two were never measured to gain, and next to other work on the same cores they took three to ten times as long."""
 
 _lock = threading.Lock()
-_limits: list[threadpool_limits] = []  # the limit that holds, once for every solve that needs it
-_numbers: list[int] = []  # and the number that it sets
+_limits: list[threadpool_limits] = []  # the limit in force, once for every solve that runs under it
+_numbers: list[int] = []  # the number of threads that the limit sets
 
 
 @contextlib.contextmanager
 def blas_threads(threads: int | None = None) -> Iterator[None]:
-    """Give BLAS and backends so many threads, by default those of the environment, and what there was again in the end.
+    """Give BLAS and backends so many threads, by default the environment's number; restore the old number afterwards.
 
-    The number is the process's, not the thread's: of solves at one time, or in one another, the first sets it, and the
-    last restores what the first found.
-    Raises `InvalidInputError` or `InputTypeError` for what is no number of at least 1.
+    The number belongs to the process, not to a thread: of concurrent or nested solves, the first sets the number, and
+    the last restores the number that the first found.
+    Raises `InvalidInputError` or `InputTypeError` for anything but an integer of at least 1.
     """
     wanted = _threads_of_environment() if threads is None else validate.size(threads=threads)
     with _lock:
@@ -51,7 +51,7 @@ def blas_threads(threads: int | None = None) -> Iterator[None]:
 
 
 def threads_in_force() -> int:
-    """Return the number of threads that holds around what runs now, outside of all that of the environment."""
+    """Return the number of threads in force; outside of every solve, the environment's number."""
     with _lock:
         return _numbers[0] if _numbers else _threads_of_environment()
 

@@ -34,9 +34,9 @@ MOST_ITEMS = 2**28  # largest number of items that a single number is spread ove
 LONGEST_NUMBER = 10_000  # characters of a text that spells a number: two whole numbers as long as Python writes any
 
 SYMMETRY_TOLERANCE = 1e-6
-"""Largest |S - S'| allowed in a covariance, relative to its largest entry: what single precision leaves, and more.
+"""Largest |S - S'| allowed in a covariance, relative to its largest entry: somewhat above single precision.
 
-Its symmetric part is what is meant; beyond it the input is refused."""
+The symmetric part is taken; a covariance with a larger asymmetry is refused."""
 
 
 def is_empty(value: object) -> bool:
@@ -53,12 +53,12 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
         raise InputTypeError(f"{name} must be a number or an array of numbers, got {kind}{value!r}")
     try:
         raw = np.asarray(value)
-        # Of objects numpy would take None for NaN and texts for what they spell; of none at all no kind is known.
+        # In an array of objects, numpy would read None as NaN and texts as numbers; an empty list has no type.
         odd = (each is None or isinstance(each, str | bytes) for each in raw.flat)
         masked = np.ma.is_masked(np.ma.array(value) if isinstance(value, list | tuple) else value)
         if masked or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and (not raw.size or any(odd))):
             raise TypeError
-        with np.errstate(over="ignore"):  # what is longer than a double may be infinite as one
+        with np.errstate(over="ignore"):  # a longer number may overflow to infinity as a double
             array = frozen_copy(np.asarray(raw, dtype=np.float64))
     except OverflowError as error:
         raise InvalidInputError(f"{name} must be numbers that a double can hold") from error
@@ -105,7 +105,7 @@ def positive_number(**named: object) -> float:
 
 
 def exact_number(**named: object) -> Fraction:
-    """Return one finite number > 0 as a fraction, exactly: of a number, a `Fraction`, or a text such as ``1/20``."""
+    """Return one finite number > 0 as an exact fraction, from a number, a `Fraction`, or a text such as ``1/20``."""
     name, value = _one(named)
     try:
         found = (
@@ -127,8 +127,8 @@ def exact_number(**named: object) -> Fraction:
 def rational(text: str) -> Fraction:
     """Return the number that a text such as ``1/20`` or ``5e-3`` spells, exactly.
 
-    Every text that becomes a fraction comes through here: one that is too long, or has an exponent of more than three
-    digits, is refused before it is converted, which could take for ever.
+    Every text that becomes a fraction comes through here. A text that is too long, or has an exponent of more than
+    three digits, is refused before its conversion, which could take for ever.
     Raises `ValueError` or `ZeroDivisionError`.
     """
     _, e, exponent = text.lower().partition("e")
@@ -138,7 +138,7 @@ def rational(text: str) -> Fraction:
 
 
 def whole(text: str) -> int | None:
-    """Return the whole number that up to eighteen digits spell, None of any other text.
+    """Return the whole number that up to eighteen digits spell, None for any other text.
 
     ``int`` also takes signs, underscores and foreign digits, and fails at thousands of them.
     """
@@ -146,7 +146,7 @@ def whole(text: str) -> int | None:
 
 
 def decoded(what: str, /, **named: object) -> Mapping[Any, Any]:
-    """Return the mapping that a text in JSON holds; the first text says of what."""
+    """Return the mapping in a JSON text; `what` says what the text maps."""
     (name,), written = named, text(**named)
     try:
         found = json.loads(written)
@@ -186,7 +186,7 @@ def size(most: int = 2**63 - 1, /, **named: object) -> int:
 
 
 def boolean(**named: object) -> bool:
-    """Return True or False; nothing else is taken for either."""
+    """Return True or False; any other value is refused."""
     name, value = _one(named)
     if not isinstance(value, bool | np.bool):
         raise InputTypeError(f"{name} must be True or False, got {_describe(value)}")
@@ -224,7 +224,7 @@ def sequence(**named: object) -> tuple[Any, ...]:
 
 
 def mapping(what: str, /, **named: object) -> Mapping[Any, Any]:
-    """Return a mapping; the text says of what, such as "names to numbers"."""
+    """Return a mapping; the text says what it maps, such as "names to numbers"."""
     name, value = _one(named)
     if not isinstance(value, Mapping):
         raise InputTypeError(f"{name} must map {what}, got {_describe(value)}")
@@ -259,7 +259,7 @@ def indices(below: int, /, **named: object) -> npt.NDArray[np.intp]:
 
 
 def vector(length: int, of: str, /, **named: object) -> Array:
-    """Return `length` finite numbers, one per what the text says."""
+    """Return `length` finite numbers, one per item; the text names the item."""
     (name,), array = named, finite(1, **named)
     if array.shape != (length,):
         raise InvalidInputError(f"{name} must have {length} entries, one per {of}, got {array.shape[0]}")
@@ -267,7 +267,7 @@ def vector(length: int, of: str, /, **named: object) -> Array:
 
 
 def per_item(length: int, /, **named: object) -> Array:
-    """Return `length` positive numbers, spreading a single number over all of them."""
+    """Return `length` positive numbers; a single number is repeated for all."""
     name, value = _one(named)
     array = positive(**{name: value})
     if length > MOST_ITEMS:
@@ -280,7 +280,7 @@ def per_item(length: int, /, **named: object) -> Array:
 
 
 def symmetric(**named: object) -> Array:
-    """Return a finite square matrix, symmetrised when its asymmetry is rounding, refused when it is more."""
+    """Return a finite square matrix: a small asymmetry is averaged out, a larger one is refused."""
     (name,), array = named, finite(2, **named)
     if array.shape[0] != array.shape[1]:
         raise InvalidInputError(f"{name} must be square, got shape {array.shape}")
@@ -308,7 +308,7 @@ def matrix(**named: object) -> Matrix:
 
 
 def generator(**named: object) -> np.random.Generator:
-    """Return a generator: the one given, one of an integer seed >= 0, or for None one that nobody can repeat."""
+    """Return a generator: the given one, one from an integer seed >= 0, or for None one that nobody can repeat."""
     name, value = _one(named)
     if value is None:
         return np.random.default_rng()
@@ -333,7 +333,7 @@ def moderate(**named: Matrix) -> None:
 
 
 def _number(allowed: str, named: dict[str, object]) -> tuple[str, float]:
-    """Return the name and one finite number; anything else is refused with what is allowed."""
+    """Return the name and one finite number; refuse anything else, and name the allowed values."""
     name, value = _one(named)
     try:
         array = numeric(**named)
@@ -366,7 +366,7 @@ def _describe(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value in a few words, also a number of so many digits that Python refuses to write it out."""
+    """Return a value in a few words, even a number with so many digits that Python refuses to write it out."""
     with contextlib.suppress(ValueError):
         text = " ".join(repr(value).split())
         return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""Matrices in twice the precision, with bounds of their errors that are computed, not estimated."""
+"""Matrices in twice the precision, with computed, not estimated, bounds of their errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UPWARDS = 1 + 1e-9
 """Factor that makes up for the rounding of a bound that is itself a sum of up to a million numbers, none negative."""
 
 SPLITTER = 2.0**27 + 1
-"""Veltkamp's factor: it splits a double into two halves, products of which are exact."""
+"""Veltkamp's factor: it splits a double into two halves whose products are exact."""
 
 LEAST_SIZE = 2.0**-400
 """Rows count as this large at least, so that no part of a product is lost to underflow."""
@@ -39,10 +39,10 @@ MOST_EXACT = 2**15
 class Enclosure:
     """A matrix known as ``high + low``, both doubles, with no entry off by more than its entry of `radius`.
 
-    Every operation adds what it may be off by itself: sums and products of doubles are taken apart so that their
-    rounding errors are numbers too (Dekker, Knuth), and products of matrices are cut into pieces so short that
-    BLAS adds them up without any error (Ozaki, Ogita, Oishi and Rump, Numerical Algorithms 59, 2012). Whether and in
-    which order a processor fuses operations makes no difference to the bounds.
+    Every operation adds its own largest error to the radius. Sums and products of doubles are split so that their
+    rounding errors are doubles too (Dekker, Knuth). Products of matrices are cut into pieces so short that BLAS adds
+    them without any error (Ozaki, Ogita, Oishi and Rump, Numerical Algorithms 59, 2012). The bounds hold whether or not
+    a processor fuses operations, and in any order.
     """
 
     high: Array
@@ -58,7 +58,7 @@ class Enclosure:
         return Enclosure(self.high.T, self.low.T, self.radius.T)
 
     def __matmul__(self, other: Enclosure) -> Enclosure:
-        """Return the product, its error about the square of what doubles leave, next to the longest row and column."""
+        """Return the product; its error is about ``UNIT²`` times the longest row and column."""
         inner = self.high.shape[1]
         bits = (53 - inner.bit_length()) // 2
         one, two, _, rest, sizes = _pieces(self.high, self.low, bits)
@@ -97,7 +97,7 @@ class Enclosure:
         return spectral_norm(self.magnitude())
 
     def widened(self, more: float) -> Enclosure:
-        """Return the enclosure of all matrices whose entries differ from those in this one by no more."""
+        """Return the enclosure of all matrices whose entries are at most so far from a matrix in this one."""
         return Enclosure(self.high, self.low, self.radius + more)
 
     def columns_scaled(self, factors: Array) -> Enclosure:
@@ -105,7 +105,7 @@ class Enclosure:
 
 
 def inverse_near_identity(matrix: Enclosure) -> Enclosure | None:
-    """Return the inverse of a matrix that is proven to be close to the identity; None where it is not.
+    """Return the inverse of a matrix that is proven close to the identity; None where no proof is found.
 
     With ``E = I - C`` of norm δ, ``C⁻¹ = (I + E)(I + E²)(I + E⁴) … `` up to ``δ^(2^j) / (1 - δ)``.
     """
@@ -122,20 +122,20 @@ def inverse_near_identity(matrix: Enclosure) -> Enclosure | None:
 
 
 def spectral_norm(sizes: Array) -> float:
-    """Return what the spectral norm of a matrix whose entries have at most these sizes does not exceed."""
+    """Return an upper bound of the spectral norm of every matrix whose entries have at most these sizes."""
     sides = float(sizes.sum(axis=0).max()) * float(sizes.sum(axis=1).max())
     return float(np.sqrt(min(sides, float(np.vdot(sizes, sizes))))) * UPWARDS
 
 
 def sum_rounding(terms: T) -> T:
-    """Return what a sum of products of doubles may be off by, next to that of their magnitudes, in whatever order."""
+    """Return the largest error of a sum of products in any order, relative to the sum of their magnitudes."""
     return (terms + 1) * (UNIT * UPWARDS)
 
 
 def gram_defect(rows: Array) -> tuple[Array, float]:
-    """Return ``K K' - I`` and what its entries may be off by, for rows K of norm close to 1.
+    """Return ``K K' - I`` and a bound of the errors of its entries, for rows K of norm close to 1.
 
-    The leading digits of K are so few that BLAS multiplies them without any error.
+    K is cut to so few leading digits that BLAS multiplies these without any error.
     """
     count, cells = rows.shape
     unit = 2.0 ** -((52 - cells.bit_length()) // 2)
@@ -148,12 +148,13 @@ def gram_defect(rows: Array) -> tuple[Array, float]:
 
 
 def proves_span(rows: Array, chosen: npt.NDArray[np.intp], diagonal: Array, left: Enclosure, spread: float) -> bool:
-    """Whether rows are proven to lie in the span of those that were chosen.
+    """Whether rows are proven to lie in the span of the chosen rows.
 
-    With every row scaled to whole numbers, the Gram determinant of the chosen rows and one more is a whole number: it
-    is the determinant D of the chosen times the squared distance of the other from their span, 0 where less than 1.
-    A triangle with this diagonal maps the chosen rows to K with ``‖K K' - I‖ ≤ spread``; `left` encloses what
-    of each row lies outside of the span. Few and small numbers are compared in fractions where that proves nothing.
+    With every row scaled to whole numbers, the Gram determinant of the chosen rows and one more row is a whole number.
+    It is the determinant D of the chosen rows times the squared distance of the other row from their span, so it is 0
+    where it is less than 1. A triangle with this diagonal maps the chosen rows to K with ``‖K K' - I‖ ≤ spread``;
+    `left` encloses the part of each row outside of the span. Where that proves nothing, few and small numbers are
+    compared in fractions.
     """
     grid = _grid(rows)
     others = np.setdiff1d(np.arange(len(rows)), chosen)
@@ -168,7 +169,7 @@ def proves_span(rows: Array, chosen: npt.NDArray[np.intp], diagonal: Array, left
 
 
 def exactly_independent(columns: Array) -> list[int] | None:
-    """Return the indices of columns, none without an entry, that are independent and span all, exactly.
+    """Return the indices of columns that are exactly independent and span all columns; every column must have an entry.
 
     They are compared in exact fractions; None where that takes more than `MOST_EXACT` multiplications.
     """
@@ -199,7 +200,7 @@ def two_sum(one: Array, two: Array) -> tuple[Array, Array]:
 
 
 def two_product(one: Array, two: Array) -> tuple[Array, Array]:
-    """Return the rounded product and its exact error (Dekker), but for what underflows."""
+    """Return the rounded product and its exact error (Dekker), except for underflow."""
     product = one * two
     first, second = _halves(one), _halves(two)
     error = first[0] * second[0] - product
@@ -207,14 +208,14 @@ def two_product(one: Array, two: Array) -> tuple[Array, Array]:
 
 
 def _halves(number: Array) -> tuple[Array, Array]:
-    """Return two numbers of half as many digits whose sum it is (Veltkamp)."""
+    """Return two numbers of half as many digits that add up to a number (Veltkamp)."""
     scaled = SPLITTER * number
     high = scaled - (scaled - number)
     return high, number - high
 
 
 def _pieces(high: Array, low: Array, bits: int) -> tuple[Array, Array, Array, Array, Array]:
-    """Cut rows into two pieces of so many bits next to their largest entry, what is left of the first, and the rest.
+    """Cut rows into two pieces of so many bits next to their largest entry, the remainder of the first, and the rest.
 
     Returns the sizes of the rows, powers of 2 above all their entries, too.
     """

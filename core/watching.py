@@ -1,4 +1,4 @@
-"""Runs that are watched: a line on standard error that says how far one is, and the answers that it returns."""
+"""Watched runs: a line on standard error that shows a run's progress, and the answers that the run returns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _ANSWERS: ContextVar[list[Any] | None] = ContextVar("answers", default=None)
 
 EVERY = 1.0  # seconds between two lines where nothing can be updated in place
-SILENT = 60.0  # seconds after which something is said there, news or none
+SILENT = 60.0  # seconds after which a line is written there, with or without news
 
-WORTH_SAYING = 2.0  # seconds that are left, below which they are not said
+WORTH_SAYING = 2.0  # remaining seconds below which the line leaves them out
 
 
 class Line:
-    """What is said of a run: in words, or as the news of a step, which it takes as a callback does."""
+    """The line about a run: it shows words, or the news of a step, which it takes as a callback."""
 
     def __init__(self, show: Callable[[str], None], what: str, then: Callback | None = None) -> None:
         self.what, self._show, self._then = what, show, then
@@ -35,14 +35,14 @@ class Line:
         self._show(what)
 
     def __call__(self, news: Progress) -> None:
-        """Say how far it is, and hand the news on."""
+        """Show the progress, and pass the news on."""
         self._show(f"{self.what}: {news_text(news)}")
         if self._then is not None:
             self._then(news)
 
 
 def news_text(news: Progress) -> str:
-    """Return the news of a step in words: both sides, what is between them, and how many steps it took.
+    """Return the news of a step in words: the number of steps, both sides, and the gap between them.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def news_text(news: Progress) -> str:
 
 
 def verbosely(verbose: bool, what: str, callback: Callback | None = None) -> Any:
-    """Return the context of a run that is watched if that was asked for; it yields the callback to run it with."""
+    """Return the context of a run, watched if `verbose`; it yields the callback for the run."""
     # Imported here so that the help of the command loads nothing that computes.
     from dualmech import validate
 
@@ -66,7 +66,7 @@ def verbosely(verbose: bool, what: str, callback: Callback | None = None) -> Any
 
 
 def passing(what: str) -> contextlib.AbstractContextManager[Line]:
-    """Return the same for the command line: in a terminal alone, which keeps nothing of it."""
+    """Return the same context for the command line: only a terminal shows the line, and keeps nothing of it."""
     return watching(what, transient=True, always=False)
 
 
@@ -74,10 +74,10 @@ def passing(what: str) -> contextlib.AbstractContextManager[Line]:
 def watching(
     what: str, callback: Callback | None = None, *, transient: bool = False, always: bool = True
 ) -> Iterator[Line]:
-    """Show a line while the block runs, with what runs, its news and its seconds; yields what to tell them to.
+    """Show a line with the task, its news and its seconds while the block runs; yields the `Line` that takes the news.
 
     - `what`: what runs;
-    - `callback`: what the news are handed on to;
+    - `callback`: the function to which the news is passed on;
     - `transient`: whether a terminal keeps nothing of the line;
     - `always`: whether lines are written where standard error is no terminal: one a second at most, and one at the
       end; without it one a minute.
@@ -101,7 +101,7 @@ def _in_place(error: Console, transient: bool) -> Iterator[Callable[[str], None]
 
     text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
     columns = (SpinnerColumn(finished_text=" "), text, TimeElapsedColumn())
-    # Output of others is left alone: what goes to a file must not appear here instead.
+    # Other output is left alone: output redirected to a file must not appear here instead.
     with Display(*columns, console=error, transient=transient, redirect_stdout=False, redirect_stderr=False) as display:
         task = display.add_task("", total=1)
         yield lambda text: display.update(task, description=text)
@@ -125,7 +125,7 @@ def _now_and_then(error: Console, always: bool) -> Iterator[Callable[[str], None
             write()
 
     def break_silence() -> None:
-        # What runs may have no news for long, and a log without a line looks like a process that hangs.
+        # A run may have no news for long, and a log without a line looks like a process that hangs.
         while not ended.wait(SILENT):
             if time.perf_counter() - written >= SILENT:
                 write()
@@ -141,7 +141,7 @@ def _now_and_then(error: Console, always: bool) -> Iterator[Callable[[str], None
 
 @contextlib.contextmanager
 def answers() -> Iterator[list[Any]]:
-    """Collect the answers that solvers of either layer return meanwhile."""
+    """Collect the answers that solvers of either layer return while the block runs."""
     found: list[Any] = []
     token = _ANSWERS.set(found)
     try:
@@ -151,7 +151,7 @@ def answers() -> Iterator[list[Any]]:
 
 
 def note(answer: object) -> None:
-    """Hand an answer to whoever collects them."""
+    """Pass an answer to every collector."""
     found = _ANSWERS.get()
     if found is not None:
         found.append(answer)

@@ -1,7 +1,7 @@
 """Common mechanisms through CVXPY: equation 1 stated, handed to a backend, repaired and judged.
 
-Throughout, ``Sigma`` (r, r) is the covariance with which the common mechanism answers B x, ``P_i`` (r, r) that of
-mechanism i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i``.
+Throughout, ``Sigma`` (r, r) is the covariance with which the common mechanism answers B x, ``P_i`` (r, r) the
+covariance of mechanism i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i``.
 """
 
 from __future__ import annotations

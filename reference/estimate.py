@@ -80,7 +80,7 @@ class _EstimateUnits:
         return self.problem.feasible(self.cell * entries(inner, "estimate"))
 
     def dual(self, residual: Array | None, estimate: Array | None) -> EstimateDual:
-        """Return the multiplier of the residual, or what is left by least squares on the cells that it leaves free.
+        """Return the multiplier of the residual, or the residual of least squares on the cells that it leaves free.
 
         The judge says which proves more. Zeros stand for the multiplier before there is an answer.
         """
@@ -152,7 +152,7 @@ def quadratic_projection(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ProjectionUnits:
-    """A problem with probabilities in units of ``1/m``, and distances in units of that of a strategy close by."""
+    """A problem with probabilities in units of ``1/m``, and distances in units of a close strategy's distance."""
 
     problem: LocalProjection
     matrix: Array  # (m, n) m R

@@ -77,7 +77,7 @@ def socp(patterns: Array, root: Array, share: Array | None) -> cp.Problem:
 def dual(patterns: Array, root: Array, share: Array | None) -> cp.Problem:
     """State the dual: ``‖Z'p_S‖² ≤ (y'p_S)(share'p_S)`` for every pattern.
 
-    In the worst case, without a share, the adversary chooses that of each user type.
+    In the worst case, without a share, the adversary chooses the share of each user type.
     """
     P, R = cp.Constant(patterns, name="P"), cp.Constant(root, name="R")
     size = root.shape[1]
@@ -197,7 +197,7 @@ class StrategyUnits:
         return self.problem.feasible(LocalPoint(strategy, chosen))
 
     def dual(self, matrix: Array, costs: Array, prior: Array | None = None) -> LocalDual:
-        """Return Z and y of the centred and scaled root as those of the problem's own.
+        """Return Z and y of the problem's own root from Z and y of the centred and scaled root.
 
         With ``R = R₀ + a 1'``, what proves a bound for R₀ proves one that is higher by the constant for R as
         ``Z₀ + share a'`` and ``y₀ + ‖a‖² share + 2 Z₀ a``, since ``‖Z'p‖² ≤ (y'p)(share'p)`` stays the same condition.
@@ -412,7 +412,7 @@ def relaxation(root: Array, basis: Array, share: Array, epsilon: float) -> cp.Pr
 def _units(size: int, epsilon: float) -> tuple[float, float]:
     """Return the B of equal weights on all sets of the best size, on its diagonal, and the root of the share of users.
 
-    The best size is that of the closed-form bound: the largest trace that the part of G with sum 0 can have.
+    The best size is the size of the closed-form bound: the largest trace that the part of G with sum 0 can have.
     """
     each = local.rows(np.tri(size, dtype=bool)[:-1], epsilon)
     count = int(np.argmax(np.square(each - 1 / size).sum(axis=1))) + 1

@@ -28,14 +28,14 @@ OTHER_STAGE_TOLERANCE = 1e-8  # the same for other backends
 PASSES = 3  # times that a stage is solved, each in coordinates in which the answer before is the identity
 
 TOLERANCES = {"CLARABEL": 1e-6}
-"""Gap to prove in every stage unless another is asked; with others, that of `backends.tolerance`."""
+"""Gap to prove in every stage unless another is asked; with others, `backends.tolerance` gives it."""
 
 
 def schur(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem:
     """State one stage over M (r, r), called ``Sigma``: what the stages before left open of the noise.
 
     In formulas: minimise ``max_i o_i + b_i' M⁻¹ b_i`` over ``M ≻ 0`` subject to ``v_j M v_j' ≤ c_j - a_j``, where the
-    noise that is settled costs o_i and leaves the slack ``c - a``. As a program: that of `fitness.schur`, with
+    noise that is settled costs o_i and leaves the slack ``c - a``. As a program: the program of `fitness.schur`, with
     ``Z_ii ≤ α - o_i``.
 
     Examples

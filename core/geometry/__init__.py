@@ -1,1 +1,1 @@
-"""What a problem stands on: the structure of its workload, and how to evaluate noise on it."""
+"""Geometries: the structure of a problem's workload, and the evaluation of noise on it."""

@@ -40,8 +40,8 @@ class Parts:
 
     orbits: Index  # (m,) the orbit of each query
     means: Array  # (orbits, classes) mean of a query over each class
-    # (orbits, components) ``√(g mult / n_j)``, g being the squared norm of what a query has in a component and n_j
-    # the size of its class
+    # (orbits, components) ``√(g mult / n_j)``, g the squared norm of a query's part in a component and n_j the size of
+    # its class
     component_norms: Array
     magnitudes: Array  # (orbits,) largest entry, in absolute value
 
@@ -114,7 +114,7 @@ class AttributeSymmetry:
         rows = matrix[first]
         members = self.labels == np.arange(len(sizes))[:, None]
         means = rows @ (members.T / sizes)
-        # Where entries cancel, or are all equal, what rounding leaves would pass for a need of noise.
+        # Where entries cancel, or are all equal, the rounding error would pass for a need of noise.
         means[np.abs(means) <= self.roundings * EPS * (np.abs(rows) @ (members.T / sizes))] = 0.0
         representative = np.argmax(members, axis=1)[self.labels]
         squares = (rows - means[:, self.labels]) ** 2 @ members.T[:, self.classes]
@@ -157,7 +157,7 @@ class AttributeSymmetry:
         waves = np.abs(np.fft.rfft(rows, axis=1))
         largest = np.abs(rows).max(axis=1)
         means = rows.mean(axis=1, keepdims=True)
-        # A frequency that a query lacks is left with rounding, which would pass for a need of noise.
+        # A frequency that a query lacks has rounding errors left, which would pass for a need of noise.
         waves[waves <= self.roundings * EPS * np.linalg.norm(rows, axis=1, keepdims=True)] = 0.0
         means[np.abs(means) <= self.roundings * EPS * np.abs(rows).mean(axis=1, keepdims=True)] = 0.0
         return Parts(orbits, means, waves[:, 1:] * self.dimensions / size, largest)
@@ -166,7 +166,7 @@ class AttributeSymmetry:
 def _exchangeable(sets: Sequence[Array], size: int) -> Index:
     """Return the classes of values any two of which may be swapped in every query set, numbered as they appear.
 
-    To be swappable is transitive, so each value is held against one value of every class.
+    Swappability is transitive, so each value is compared with one value of every class.
     """
     labels, representatives = np.zeros(size, dtype=np.intp), [0]
     if not sets:

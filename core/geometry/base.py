@@ -1,4 +1,4 @@
-"""What problems ask of a geometry: how noise is evaluated, and what dual weights prove."""
+"""The interface of a geometry: it evaluates noise, and bounds the optimum by dual weights."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Judged = tuple[float, float]  # a number and an allowance for its rounding, rela
 class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
     """The structure of a workload, and how to evaluate noise on it: generic in its points, dual weights and numbers.
 
-    Numbers that come with the queries, targets or weights, are one per *item*: a query of a dense geometry, a table of
-    blocks and of split noise, and on a product a tuple of what each factor takes.
+    Targets or weights are numbers, one per *item*: an item is a query on a dense geometry, and a table on blocks and
+    split noise. On a product the numbers are a tuple, with the numbers of each factor.
     """
 
     __slots__ = ()
 
     name: ClassVar[str]  # dense, blocks, product, split or stream
-    takes: ClassVar[str]  # which workloads it is for, in words
-    takes_relations: ClassVar[bool]  # or one record added or removed alone
+    takes: ClassVar[str]  # the workloads that it takes, in words
+    takes_relations: ClassVar[bool]  # whether it takes rules of neighbours, or only one record added or removed
 
     workload: Workload
 
@@ -46,46 +46,46 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
     def offer(cls, request: Request) -> Offer | None:
         """Return the geometry with its number of operations; None for a workload that it is not for.
 
-        Raises `GeometryError` for other numbers or neighbours than it can hold, `InvalidInputError` for such as
-        nothing holds.
+        Raises `GeometryError` for numbers or neighbours that this geometry cannot hold, `InvalidInputError` for those
+        that no geometry can hold.
         """
 
     def numbers(self, workload: Workload, values: object, name: str) -> Numbers:
-        """Return one number per item from the values of a problem; refuse a workload that is not the geometry's own."""
+        """Return one number per item from the values of a problem; refuse a workload other than the geometry's."""
 
     @property
     def rank(self) -> int:
         """Size of the largest matrix that is decomposed."""
 
     def point(self, primal: object) -> Point:
-        """Return a primal point of the right form and shapes, its entries unseen; refuse any other."""
+        """Return a primal point of the right form and shapes, with entries unchecked; refuse any other."""
 
     def checked(self, answer: object) -> Point:
         """Return a given answer as a point; refuse one that is no covariance."""
 
     def divide(self, point: Point, divisor: float) -> Point:
-        """Return noise over a positive number; by nothing else: the judge refuses the rest."""
+        """Divide noise by a positive number; any other number leaves the noise for the judge to refuse."""
 
     def argument_values(self) -> dict[str, object]:
-        """Return what fixes this geometry on any machine, besides the workload and its name: by default nothing."""
+        """Return the values that fix this geometry besides the workload and the name: by default none."""
         return {}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Numbers) -> dict[str, object]:
         """Return the problem's data in numbers alone, as proof files have it; `kind` is ``targets`` or ``weights``."""
 
     def stored(self, point: Point) -> object:
-        """Return a point as a file holds it, so that it means the same on any machine; `restored` takes it back."""
+        """Return a point in the form for files, which means the same on any machine; `restored` reads this form."""
         return point
 
     def restored(self, point: object) -> object:
-        """Return a point from what a file holds; anything else is left to the judge."""
+        """Return a point from the form in a file; any other value is left to the judge."""
         return point
 
     def forms(self, point: Point) -> Forms[Numbers] | None:
         """Evaluate both sides of a checked point; None where it is no covariance, or a neighbour leaves its support."""
 
     def largest_ratio(self, point: Point, targets: Numbers) -> float:
-        """Return the largest ratio of a variance to its target, however noise is at the neighbours."""
+        """Return the largest ratio of a variance to its target, whether or not the neighbours' costs are finite."""
         forms = self.forms(point)
         return np.inf if forms is None else forms.excess(targets)[0]
 
@@ -99,13 +99,13 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
         """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i``; 0 from weights that prove nothing."""
 
     def per_query(self, workload: Workload, numbers: Numbers) -> Array:
-        """Return one number per query of the workload asked, from one per item; refused for too many queries."""
+        """Return one number per query of the workload from one per item; refused for too many queries."""
 
     def item_words(self, index: Any) -> str:
-        """Return what a query, or table, of `Forms.worst_items` is called."""
+        """Return the words for a query, or a table, of `Forms.worst_items`."""
 
     def neighbour_words(self, index: Any) -> str:
-        """Return what neighbours of `Forms.worst_neighbours` are called."""
+        """Return the words for neighbours of `Forms.worst_neighbours`."""
 
     def prices(self, query_weights: Mu, targets: Numbers) -> Array:
         """Return each item's share of ``Σ μ_j c_j``."""
@@ -134,7 +134,7 @@ class TableGeometry(Geometry[Point, Lambda, Mu, Array], Protocol[Point, Lambda, 
 
 
 class Forms(Protocol[NumbersIn]):
-    """Both sides of noise: what it costs pairs of neighbours, and what variances it gives queries."""
+    """Both sides of noise: its cost for each pair of neighbours, and its variance for each query."""
 
     __slots__ = ()
 
@@ -159,10 +159,10 @@ class Forms(Protocol[NumbersIn]):
         """Return the queries, or tables, below their targets by more than `slack`, relative."""
 
     def worst_items(self, targets: NumbersIn) -> Ranked:
-        """Return the queries, or tables, of the largest variances over their targets, with these."""
+        """Return the queries, or tables, with the largest ratios of variance to target, and the ratios."""
 
     def worst_neighbours(self) -> Ranked:
-        """Return the neighbours of the largest costs, with these."""
+        """Return the neighbours with the largest costs, and the costs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +187,7 @@ class EvaluatedForms(Forms[Array]):
         return targets
 
     def bill(self, weights: Array) -> Array:
-        """Return what each variance counts in all."""
+        """Return the total weight of each variance."""
         return weights
 
     def ratios(self, targets: Array) -> Array:
@@ -199,7 +199,7 @@ class EvaluatedForms(Forms[Array]):
             limits = self.limits(targets)
             ratios = self.variances / limits
             higher = np.maximum(ratios, 0.0) + self.variance_rounding / limits
-            # Variances that cancellation left at 0 or below say nothing: the allowance is then all there is.
+            # Cancellation may leave variances at 0 or below: then only the allowance bounds them.
             return float(ratios.max()), float(higher.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf)
 
     def total(self, weights: Array) -> Judged:
@@ -224,15 +224,15 @@ class EvaluatedForms(Forms[Array]):
 T = TypeVar("T")
 
 MOST_PASSES = 10
-"""Times that noise is scaled to its limits: where it is ill-conditioned, rounding undoes a little of it.
+"""Times that noise is scaled to its limits: where the noise is ill-conditioned, rounding undoes part of a scaling.
 
-Each time after the first, a growing margin is left for that."""
+Each scaling after the first leaves a growing margin for rounding."""
 
 
 def scale_to_limit(
     noise: T, excess: Callable[[T], float], power: int, divided: Callable[[T, float], T], slack: float
 ) -> T:
-    """Return noise divided until `excess`, proportional to a power of it, is 1 at most, or by `slack` more."""
+    """Divide noise until `excess`, proportional to a power of the noise, is at most 1, or `slack` more."""
     for count in range(MOST_PASSES):
         ratio = excess(noise)
         if count and not ratio > 1 + slack:
@@ -243,11 +243,11 @@ def scale_to_limit(
     return noise
 
 
-# How a geometry is found: each says at how many operations it would hold a workload.
+# The choice of a geometry: each geometry offers to hold a workload at a number of operations.
 
 
 SET_UP = 4e7
-"""Operations that a solution takes however small it is, as measured; with them offers are counted."""
+"""Operations that even the smallest solution takes, as measured; every offer includes them."""
 
 
 def decompositions(rank: int, rows: int) -> float:
@@ -261,11 +261,11 @@ DenseBuilder = Callable[[Workload, Array, Matrix | None], "Geometry"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A workload, its numbers and its neighbours, for which a geometry is looked for."""
+    """A workload, its numbers and its neighbours: the request for a geometry."""
 
     workload: Workload
     values: object  # targets or weights
-    name: str  # what they are called
+    name: str  # ``targets`` or ``weights``
     dense: DenseBuilder
     neighbours: Relation | Matrix | None  # a matrix of differences for dense geometries alone
     named: bool  # whether the geometry was asked for by its name
@@ -285,7 +285,7 @@ class Offer:
 
 
 def numbers_by_table(geometry: str, workload: Workload, tables: Any, values: object, name: str) -> Array:
-    """Return one positive number per table; refuse, by the geometry's name, such as differ within a table."""
+    """Return one positive number per table; refuse numbers that differ within a table, and name the geometry."""
     table_numbers = numbers.of_tables(workload, tables, values, name)
     if table_numbers is None:
         raise GeometryError(f"geometry {geometry!r} takes {name} that are equal within a table")

@@ -25,15 +25,15 @@ from dualmech.neighbours import Contributions, Relation
 from dualmech.validate import Array
 from dualmech.workloads.domain import Domain
 
-# Kinds of pairs of cells that neighbours differ in, whatever the number of cells: of what each pair costs blocks.
+# Kinds of pairs of cells in which neighbours differ, for any number of cells, and the cost of each pair in blocks.
 #
 # Along each attribute, a pair (u, v) is of one of a few *types*: the classes of both values, and whether the values are
 # the same or, on a circle, how far they are apart. With κ the correlation ``P(u, v) / P(u, u)`` of two values in a
-# component, the product of the attributes' κ is that of a block, and ``e_u ∓ e_v`` costs
+# component, the κ of a block is the product of the attributes' κ, and ``e_u ∓ e_v`` costs
 #
 # - within one coordinate o of the block ``2 (1 ∓ κ) (K⁻¹)_oo``;
 # - between two coordinates o and p, ``(K⁻¹)_oo + (K⁻¹)_pp ∓ 2 κ (K⁻¹)_op``;
-# - where the block sees one of both alone, what that costs.
+# - where the block sees only one of both, the cost of that one.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,10 +130,10 @@ class Persons(Pairs):
     of pairs for all of them, so that it costs a block of one coordinate ``l (1 + (l - 1) κ)``. Others cost no more:
     where all C_uu are c, as in marginal tables, l cells cost ``l c + Σ_{u≠v} C_uv``, which is at most ``l c + l (l - 1)
     max C_uv``, and where every attribute that is asked for has l values there are l cells all of whose pairs are of the
-    kind that attains the maximum. Of marginal tables a kind is l and the set of attributes D, the groups' among them,
-    in which cells differ, and ``κ = Π_{i in D} -1 / (n_i - 1)`` over those of the block. Two cells are a pair, of any
-    tables. Elsewhere l cells are refused: with m < l of which all is known, ``contributions:…:K l / m:m`` bounds them
-    (Theorem 3a of ``docs/theorems.md``).
+    kind that attains the maximum. For marginal tables a kind is l and the set D of attributes in which the cells
+    differ, among them the attribute of the groups, and ``κ = Π -1 / (n_i - 1)`` over the attributes of D in the block.
+    Two cells are a pair, for any tables. Elsewhere l cells are refused: with m < l of which all is known,
+    ``contributions:…:K l / m:m`` bounds them (Theorem 3a of ``docs/theorems.md``).
     """
 
     cells: Index  # (kinds,) l
@@ -181,7 +181,7 @@ class Persons(Pairs):
         return 2 - super(Persons, self).apart(key)
 
     def inside(self, key: Key) -> Array:
-        # 1/κ is whole, so that nothing is lost where the cost is next to none: l (P ± (l - 1)) / P.
+        # 1/κ is a whole number, so no digit is lost where the cost is almost 0: l (P ± (l - 1)) / P.
         inverse, sign = np.ones(self.count), np.ones(self.count)
         for axis, component in key:
             differ = ~self.types[axis].equal[self.chosen[axis]]

@@ -26,7 +26,7 @@ MAX_CHOICES = 2**20  # largest number of blocks, counted once for every table th
 MAX_ENTRIES = 2**26  # largest number of entries of the blocks' rows, all together
 
 UNMOVED_TOLERANCE = 1e-10
-"""Noise on what no neighbour moves, relative to the rest: it could be none, and costs nothing as it is."""
+"""Noise on directions that no neighbour moves, relative to the rest: it could be 0, and costs nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +76,7 @@ class Block:
 
 
 def with_still(noise: Array | None, moved: Array | None) -> Array:
-    """Return noise on all directions of a block from that on `moved` ones, next to none on the others."""
+    """Return noise on all directions of a block from noise on the `moved` ones, with almost none on the others."""
     if moved is None:
         assert noise is not None
         return noise

@@ -1,9 +1,9 @@
-"""A union of product tables as its symmetry leaves it: a few small matrices, whatever the number of cells.
+"""A union of product tables, reduced by its symmetry to a few small matrices, for any number of cells.
 
-`dualmech.geometry.attribute_symmetry` splits the functions on each attribute into components; products of one component
-of each attribute are those of the domain. The best noise is a covariance K_b on each such *block* b, repeated over the
-copies that symmetry makes of it. A block has a coordinate for every orbit of cells that it touches, and a row v for
-every orbit of queries that it sees, scaled so that with no further constants
+`dualmech.geometry.attribute_symmetry` splits the functions on each attribute into components; the products with one
+component of each attribute split the functions on the domain. The best noise is a covariance K_b on each such *block*
+b, repeated over the copies that symmetry makes of it. A block has a coordinate for every orbit of cells that it
+touches, and a row v for every orbit of queries that it sees, scaled so that with no further constants
 
 - the cost of a record in an orbit of cells is the sum of ``(K_b⁻¹)_oo`` over the blocks, o its coordinate there, and
 - the variance of a query is the sum of ``v K_b v'``.
@@ -58,7 +58,7 @@ class BlockPoint:
     covariances: tuple[Array, ...] = ()
 
     def scaled(self, factor: float) -> BlockPoint:
-        """Return the noise times a number, kept symmetric; by nothing else than a positive one."""
+        """Return the noise times a positive number, kept symmetric; any other number leaves it unchanged."""
         if not (np.isfinite(validate.real(factor=factor)) and factor > 0):
             return self
         return BlockPoint(self.levels * factor, tuple((each + each.T) / 2 * factor for each in self.covariances))
@@ -66,7 +66,7 @@ class BlockPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BasedPoint:
-    """Noise on blocks with the basis of each, so that it means the same to a machine that would choose another."""
+    """Noise on blocks with the basis of each: a machine that chooses another basis reads the same noise."""
 
     levels: Array
     covariances: tuple[Array, ...] = ()
@@ -154,7 +154,7 @@ def evaluate(blocks: Blocks, point: BlockPoint) -> BlockForms | None:
 def trace_norm(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -> Judged:
     """Return ``Σ_b ‖diag(√μ) V_b diag(√λ)‖_*`` for weights of finite, not negative entries, and its rounding, absolute.
 
-    What the entries of V_b may be off, by the rounding of means over classes, is part of the allowance.
+    The allowance includes the errors of the entries of V_b from the rounding of means over classes.
     """
     seen = np.asarray(blocks.scalar_blocks.T @ query_weights)
     moved = np.asarray(blocks.reach.T @ neighbour_weights)
@@ -177,7 +177,7 @@ def trace_norm(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -
 
 
 def block_shares(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -> Array:
-    """Return what each orbit of queries adds to `trace_norm`: the diagonals of ``X s X'``, X left singular vectors."""
+    """Return each query orbit's part of `trace_norm`: the diagonals of ``X s X'``, X left singular vectors."""
     seen = np.asarray(blocks.scalar_blocks.T @ query_weights)
     moved = np.asarray(blocks.reach.T @ neighbour_weights)
     values = np.sqrt(np.divide(moved, seen, out=np.zeros_like(seen), where=seen > 0))
@@ -415,7 +415,7 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
         return self._bound(neighbour_weights, self.orbit_weights(weights))
 
     def orbit_weights(self, weights: Array) -> Array:
-        """Return what the variance of an orbit of queries counts, all its queries together, from weights of tables."""
+        """Return the weight of each orbit's variance, all its queries together, from weights of tables."""
         return np.asarray(weights[self.tables] * self.counts)
 
     def neighbour_words(self, index: int) -> str:

@@ -1,4 +1,4 @@
-"""Causal strategies of running sums: what a record costs and how noisy each sum is, without their matrices.
+"""Causal strategies of running sums: the cost of a record and the variance of each sum, without matrices.
 
 A lower-triangular strategy C answers step by step: ``C x`` plus unit noise z leaves the noise ``W C⁻¹ z`` on the sums
 ``W x``. A record in cell i costs the squared norm of column i of C, and sum j has the variance of row j of ``W C⁻¹``.
@@ -156,8 +156,9 @@ class Banded:
 
     ``K = C W⁻¹`` is banded as well. In blocks of steps, D on its diagonal and E to the left of it, the covariance P of
     the answers of a block follows from that of the block before as ``D P D' = G = I + E P₋ E'``. A computed P with
-    ``‖D P D' - G‖ ≤ ε < 1`` satisfies ``D P D' ⪰ (1 - ε) G``, for ``G ⪰ I``; and what is too small before is so by at
-    most the same factor after. So the true covariance is at most P over the product of all ``1 - ε`` so far.
+    ``‖D P D' - G‖ ≤ ε < 1`` satisfies ``D P D' ⪰ (1 - ε) G``, for ``G ⪰ I``; a covariance that is too small in one
+    block makes the next too small by at most the same factor. So the true covariance is at most P over the product of
+    all ``1 - ε`` so far.
     """
 
     bands: Array  # (b, n)
@@ -216,7 +217,7 @@ class Banded:
         return np.asarray(sum(np.diag(band[: self.steps - k], -k) for k, band in enumerate(self.bands)))
 
     def _shifted(self, decay: float) -> tuple[Array, Array]:
-        """Return the bands of ``C W⁻¹``, and what they are differences of, in magnitude."""
+        """Return the bands of ``C W⁻¹``, and the magnitudes of the terms whose differences they are."""
         # Column i of C W⁻¹ is column i of C less β times the next one.
         both = np.zeros((2, len(self.bands) + 1, self.steps))
         both[0, :-1], both[1, :-1] = self.bands, np.abs(self.bands)
@@ -249,8 +250,8 @@ def _spread(rows: Array, noise: Array) -> float:
 SHORT = 256  # coefficients up to which a product of series is summed term by term
 
 TRANSFORM = 16 * EPS
-"""Error of a fast transform for each doubling of its length, relative to the norm: five times what is proven of powers
-of two (N. Higham, Accuracy and Stability of Numerical Algorithms, section 24.1)."""
+"""Error of a fast transform for each doubling of its length, relative to the norm: five times the proven bound for
+powers of two (N. Higham, Accuracy and Stability of Numerical Algorithms, section 24.1)."""
 
 MOST_DEPARTURE = 0.5  # departure from an inverse up to which anything is said of it
 
@@ -259,10 +260,9 @@ MOST_DEPARTURE = 0.5  # departure from an inverse up to which anything is said o
 class Toeplitz:
     """``C_ij = c_{i-j}``, with ``c_0 ≠ 0``: a power series c(z).
 
-    The sums' noise is the series ``1 / ((1 - β z) c(z))``. That is computed as g, somehow; with
+    The sums' noise is the series ``1 / ((1 - β z) c(z))``. The computed series is g, from any method; with
     ``e = 1 - (1 - β z) c g`` the true series is ``g / (1 - e)``, so that its first k coefficients have at most the norm
-    ``‖g‖ / (1 - Σ_{j<k} |e_j|)``, for every k. So the residual e decides what the variances may be off by, the rounding
-    in it included.
+    ``‖g‖ / (1 - Σ_{j<k} |e_j|)``, for every k. So the residual e, with its rounding, bounds the variances' errors.
     """
 
     coefficients: Array  # (b,) c, those that follow are 0
@@ -337,7 +337,8 @@ def _times(first: Array, second: Array, size: int) -> tuple[Array, Array]:
     else:
         length = scipy.fft.next_fast_len(len(first) + len(second) - 1, real=True)
         product = scipy.fft.irfft(scipy.fft.rfft(first, length) * scipy.fft.rfft(second, length), length)
-        # The first two transforms err by the norms of what they are given, the last by that of the product.
+        # The errors of the first two transforms scale with the norms of their inputs, of the last with the product's
+        # norm.
         unit = 2 * float(np.linalg.norm(first) * np.linalg.norm(second)) + float(np.linalg.norm(product))
         product, rounding = product[:size], np.full(size, (np.log2(length) + 2) * TRANSFORM * unit)
     missing = np.zeros(size - len(product))

@@ -1,4 +1,4 @@
-"""Which geometry a problem stands on: each says what it holds and at how many operations, and the cheapest is taken."""
+"""The choice of a problem's geometry: each geometry offers a number of operations, and the cheapest is taken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload
 
 GEOMETRIES: dict[str, type[Geometry]] = {each.name: each for each in (Product, Stream, Split, Dense, Blocks)}
-"""Every geometry by name, in the order in which ``auto`` asks them; at as many operations the later one is taken."""
+"""Every geometry by name, in the order in which ``auto`` asks them; at equal numbers the later one is taken."""
 
 KINDS = ("auto", *sorted(GEOMETRIES))
 
@@ -42,16 +42,16 @@ def choose(
     Parameters
     ----------
     workload : Workload
-        What is asked.
+        The workload to hold.
     given : number, array, mapping, Series or ByFactor
         Targets or weights, called `name`.
     geometry : str or Geometry
         One of `KINDS`, or a geometry of this workload that was made before.
     dense : callable
-        How a dense geometry is made.
+        The function that makes a dense geometry.
     basis, neighbours
-        What was given: a basis and a matrix of neighbours are for dense geometries alone; neighbours by a rule, such as
-        ``replace``, also for blocks.
+        The user's arguments: only dense geometries take a basis and a matrix of neighbours; blocks also take a rule of
+        neighbours, such as ``replace``.
     """
     if not isinstance(workload, Workload):
         raise InputTypeError(f"workload must be a Workload of dualmech, got {type(workload).__name__}")

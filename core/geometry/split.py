@@ -206,8 +206,8 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
 
     since a trace norm is at least ``Σ_S tr(X_S' Q_S)`` for any stack of Q_S with ``Σ_S Q_S'Q_S ⪯ I``, and these are
     made of the polar factors U_i of X_i, ``U_i (I - h_i h_i')`` for the attributes in T and ``U_i h_i h_i'`` for the
-    others of S. Where all tables are marginals both sides are those of the blocks, and meet. In general they need not:
-    the interval is honest, not always tight. One record added or removed.
+    others of S. Where all tables are marginals, both sides equal the sides of the blocks, and meet. In general they
+    need not meet: the interval is honest, not always tight. One record added or removed.
     """
 
     workload: TableWorkload

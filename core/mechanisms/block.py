@@ -398,7 +398,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     For every block and each of its copies the mechanism releases ``moves @ s`` with noise of covariance K_b, all
     independent. The entry s_o is the sum of the data times one orthonormal function of each attribute of the block's
     key, over the classes of the other wide attributes that o names and over all values of the rest, times
-    ``Π √(n_i / mult_i)``. With these units ``(K_b⁻¹)_oo`` is what the block's copies cost a record in the orbit o,
+    ``Π √(n_i / mult_i)``. With these units a record in the orbit o costs ``(K_b⁻¹)_oo`` in the block's copies,
     together, and ``v K_b v'`` the variance that they give a query (`dualmech.geometry.blocks`).
 
     Of marginal tables every block is the residual subspace of a set T of attributes and has a level ``τ_T``, mult times

@@ -548,7 +548,7 @@ class BlockNoise:
         return " x ".join(self.domain.names[axis] for axis in axes) or "the total"
 
 
-# Noise on the blocks of a symmetry as noise on those of a smaller one, where other tables tell more values apart.
+# Noise on the blocks of a symmetry as noise on the blocks of a smaller one, where other tables tell more values apart.
 #
 # Two sets of tables leave two symmetries; what keeps both is what the tables together leave. Its classes are finer, so
 # that a block of the first falls apart: of the functions on a class F of n values that add up to 0, those that are

@@ -292,7 +292,7 @@ def proven_variances(noise: Array, queries: Array, independent: bool, asked: Arr
 
 
 def proven_covariance(noise: Array, queries: Array, independent: bool, asked: Array) -> Array | None:
-    """Return the covariance of answers (m, m), each entry next to those of the diagonal, as `proven_variances` does."""
+    """Return the covariance of answers (m, m), with errors relative to the diagonal, as in `proven_variances`."""
     found = _spread(noise, queries, independent, asked)
     if found is None or _told(*found) is None:
         return None

@@ -86,7 +86,7 @@ def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) 
 
 
 def residual(mechanism: object, common: object, tol: float = TOLERANCE) -> Any:
-    """Return what is left of a mechanism once a part of it is known; see `decomposition`.
+    """Return the rest of a mechanism once a part of it is known; see `decomposition`.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class Meeting:
 
     rows: Array  # (r, d)
     bounds: Array  # (p, r, r)
-    angles: Array  # as those of `Intersection`
+    angles: Array  # the angles of `Intersection`
     roundings: Array  # (p,) of the bounds, relative to their norms
 
     @classmethod

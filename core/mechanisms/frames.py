@@ -156,7 +156,7 @@ class TableBlocks:
         return LinearGaussianMechanism(piece.moves * self._roots_of(key), piece.weight**2 * piece.covariance)
 
     def _roots_of(self, key: Key) -> Array:
-        """Return the root of how many cells each coordinate of a block adds up, but for those of the key."""
+        """Return the root of how many cells each coordinate of a block adds up, without the attributes of the key."""
         wide = tuple(pair for pair in key if pair[0] in self._rows.wide)
         return np.asarray(self._roots[self._rows.cells_of(key)] / math.sqrt(self._values_of(wide)))
 

@@ -85,7 +85,7 @@ class IndependentForm:
     def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> IndependentForm:
         """Treat the exact rows as known, and fit the others to what the noisy answers add."""
         _, sizes, directions = linalg.svd(exact)
-        # One at least, and none that is rounding next to it: what is said exactly costs more than any number.
+        # At least one row, and none that is only rounding: an exactly known row costs more than any number.
         known = in_few_digits(directions[sizes > 8 * max(queries.shape) * linalg.EPS * sizes[0]])
         basis = linalg.row_space(queries)
         others = scipy.linalg.null_space(known @ basis.T).T @ basis

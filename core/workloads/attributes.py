@@ -19,7 +19,7 @@ LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
 
 SHOWN_VALUES = 8  # labels that a message lists
 
-MISSING = "missing"  # what tables call the value of what is missing
+MISSING = "missing"  # the name of a missing value in tables
 
 LISTED_VALUES = 3  # labels that the name of a query lists
 

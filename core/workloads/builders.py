@@ -1,12 +1,12 @@
-"""Builders of named workloads: those of the papers' experiments, and the pieces from which to stack others.
+"""Builders of named workloads: the workloads of the papers' experiments, and pieces to stack into others.
 
 Every builder returns a `Workload` whose queries and groups have names. Arguments that are not allowed raise
 `InvalidInputError` or `InputTypeError` before any work, as does a matrix too large to write out. Random
 builders need their `rng`, a seed or a generator: the same seed gives the same workload.
 
-The experiments cited below are those of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
-differentially private linear queries", PVLDB 14(10), 2021 ("FFU"), or of Li and Miklau, "An adaptive mechanism for
-accurate query answering under differential privacy", PVLDB 5(6), 2012 ("EIG"), unless another paper is named.
+The experiments cited below are from Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
+private linear queries", PVLDB 14(10), 2021 ("FFU"), or of Li and Miklau, "An adaptive mechanism for accurate query
+answering under differential privacy", PVLDB 5(6), 2012 ("EIG"), unless another paper is named.
 """
 
 from __future__ import annotations

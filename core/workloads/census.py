@@ -77,9 +77,9 @@ def sex_by_age(iterations: bool = True, single_years: bool = True, ages: int = 1
     """Ask sex by age: the tables P12 and PCT12 of the census, and their iterations by race and Hispanic origin.
 
     P12 has 49 lines: the total, and by sex a total and 23 age groups; PCT12 has 209: the same with 103 ages, single
-    years below 100, then 100 to 104, 105 to 109, and 110 or more. P12A to P12F count those of one race each, P12G those
-    of two or more, P12H those of Hispanic origin, P12I those who are White alone and not Hispanic. PCT12A to PCT12H are
-    like these, and PCT12I to PCT12O count those who are not Hispanic, of one race each and of two or more.
+    years below 100, then 100 to 104, 105 to 109, and 110 or more. P12A to P12F count people of one race each, P12G
+    people of two or more, P12H people of Hispanic origin, P12I people who are White alone and not Hispanic. PCT12A to
+    PCT12H are like these, and PCT12I to PCT12O count those who are not Hispanic, of one race each and of two or more.
     Raises `InvalidInputError` or `InputTypeError` for another number of `ages`.
     Source: "2010 Census Summary File 1", technical documentation, 2012; P12 and PCT12 are also in the "Demographic and
     Housing Characteristics File" of 2020.

@@ -204,7 +204,7 @@ def outer(vectors: Sequence[Array]) -> Array:
 
 
 def product(numbers: Iterable[float]) -> float:
-    """Return the product of numbers, none negative, however large that of a few of them is.
+    """Return the product of nonnegative numbers, even where the product of a few of them overflows.
 
     Examples
     --------

@@ -53,7 +53,7 @@ class RuleWorkload(StructuredWorkload):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """One group, that of the rule."""
+        """One group: the group of the rule."""
         self._check_query_count()
         return (self._group,) * self.shape[0]
 
@@ -132,7 +132,7 @@ class StreamWorkload(RuleWorkload):
         return np.asarray(np.sqrt(powers.cumsum()))
 
     def column_squares(self) -> Array:
-        """Return the squared Euclidean norm of each column (d,): those of the sums, from the last to the first."""
+        """Return the squared Euclidean norm of each column (d,): the norms of the sums, from the last to the first."""
         return np.asarray(self.row_norms()[::-1] ** 2)
 
     @property
@@ -255,10 +255,10 @@ def range_marginals_gram(
 def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload:
     """Return a workload of at most d queries with a given Gram matrix ``W' W``.
 
-    Whatever the mechanism, the sum of its variances is that of any workload with this Gram matrix, so
-    `dualmech.TotalVariance` has the same optimum, the same mechanism and the same dual weights; divide by the
-    number of queries that were meant for their mean. The queries themselves have no meaning, nor do single variances,
-    targets and weights on them.
+    For any mechanism, the sum of the variances is the same for every workload with this Gram matrix, so
+    `dualmech.TotalVariance` has the same optimum, the same mechanism and the same dual weights; divide by the number of
+    queries that were meant for their mean. The queries themselves have no meaning, nor do single variances, targets and
+    weights on them.
     Raises `InvalidInputError` or `InputTypeError` for a matrix that is asymmetric, not positive semidefinite, all
     zero, or not finite; a domain of another size.
     Returns `Workload`: dense, rows R (k, d) with ``R' R = G`` up to rounding and k the rank of G: a pivoted Cholesky

@@ -52,7 +52,7 @@ def pl94() -> Workload:
     The cells are voting age (17 or under, 18 or over) x ethnicity (not Hispanic, Hispanic) x race, where a
     race value is one of the 63 non-empty subsets of the six races: the single ones come first (codes 0 to
     5), then pairs, triples, and so on. The queries are the voting-age marginal (2), the ethnicity marginal
-    (2), those of one race (6), each combination of two or more races (57), and all cells (252); every such
+    (2), single races (6), each combination of two or more races (57), and all cells (252); every such
     table is a group. Sparse.
     Source: FFU, section 7.3.
 
@@ -150,7 +150,7 @@ def chosen_axes(
     """Return the attributes' positions of every marginal asked for, by `ways` or by `sets`; refuse both.
 
     `limit` refuses a number of tables before they are listed: some domains have more of them than a list can hold. By
-    default it is what can be written out.
+    default it is the largest number that can be written out.
     """
     if (ways is None) == (sets is None):
         raise InvalidInputError("marginals need exactly one of ways and sets")

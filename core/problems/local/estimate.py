@@ -44,8 +44,8 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
     consistent, and nearer to the truth than a wherever the truth is such an x (a projection onto a convex set).
 
     The dual: by Cauchy's inequality ``‖W x - a‖ ≥ (ν'W x - ν'a) / ‖ν‖`` for every ν, and ``ν'W x ≥ N min_u (W'ν)_u``.
-    Without a total it is ``ν'W x ≥ 0`` that is needed, so ``W'ν ≥ 0``: the judge adds the queries' sum, or what is
-    nearest to a combination of queries that is 1 in every cell, until it is.
+    Without a total the proof needs ``ν'W x ≥ 0``, so ``W'ν ≥ 0``: the judge adds the queries' sum, or what is nearest
+    to a combination of queries that is 1 in every cell, until it is.
     Raises `InvalidInputError` or `InputTypeError` for answers of the wrong number, NaN or infinity; a negative
     total; an all-zero workload.
 
