@@ -92,7 +92,7 @@ class CommonPoint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CommonState:
+class CommonState(loop.OfPoint):
     """The state of the fixed point."""
 
     point: CommonPoint  # the proven sides here
@@ -101,14 +101,6 @@ class CommonState:
     last_pulled: Array
     age: int  # steps since the momentum last started
     steps: int  # eigendecompositions so far
-
-    @property
-    def objective(self) -> float:
-        return self.point.objective
-
-    @property
-    def lower_bound(self) -> float:
-        return self.point.lower_bound
 
     @property
     def weights(self) -> Array:

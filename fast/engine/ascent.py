@@ -137,7 +137,7 @@ class ReducedProblem:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ascent(Generic[S]):
+class Ascent(loop.OfPoint, Generic[S]):
     """The state of a run: of the fixed point, or of Newton's method once that has begun."""
 
     stage: S
@@ -148,14 +148,6 @@ class Ascent(Generic[S]):
     def point(self) -> Evaluation:
         """The dual function at the current weights."""
         return self.stage.point
-
-    @property
-    def objective(self) -> float:
-        return self.point.objective
-
-    @property
-    def lower_bound(self) -> float:
-        return self.point.lower_bound
 
     def after(self, stage: T) -> Ascent[T]:
         """Return the state after a step, its decompositions counted."""

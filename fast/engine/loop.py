@@ -74,6 +74,22 @@ class State(Protocol):
         """Matrix decompositions so far, rejected steps included: the unit in which a run is counted."""
 
 
+class OfPoint:
+    """A state whose `point` holds both sides of the gap."""
+
+    __slots__ = ()
+
+    @property
+    def objective(self: Any) -> float:
+        """Value of the primal point."""
+        return float(self.point.objective)
+
+    @property
+    def lower_bound(self: Any) -> float:
+        """Value of the dual weights."""
+        return float(self.point.lower_bound)
+
+
 S = TypeVar("S", bound=State)
 
 

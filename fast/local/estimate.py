@@ -311,20 +311,12 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ProjectionState:
+class _ProjectionState(loop.OfPoint):
     """A point and the number of Newton systems solved so far."""
 
     point: _Point
     damping: float = 1 / FACTOR
     steps: int = 0
-
-    @property
-    def objective(self) -> float:
-        return self.point.objective
-
-    @property
-    def lower_bound(self) -> float:
-        return self.point.lower_bound
 
 
 def _start(problem: LocalProjection) -> _ProjectionState:

@@ -34,7 +34,7 @@ from scipy.special import entr
 from dualmech import linalg
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine.loop import Limits, stopped_message
-from dualmech.fast.methods import SoftmaxGradient, SoftmaxNewton
+from dualmech.fast.methods import HESSIANS, SoftmaxGradient, SoftmaxNewton
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.linalg import EPS, cholesky, to_dense
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
@@ -256,7 +256,7 @@ def _inner(one: Array, two: Array) -> float:
 Posed: TypeAlias = FitnessForUse | PrivacyFirst | SoftmaxFitness
 
 
-HESSIANS = {"exact": Derivatives.exact_product, "printed": Derivatives.printed_product}
+PRODUCTS = dict(zip(HESSIANS, (Derivatives.exact_product, Derivatives.printed_product), strict=True))
 
 ANSWERABLE = 1e-8  # largest part of a basis row that a strategy may miss, relative to the row
 
@@ -366,7 +366,7 @@ def _optimise(
 def _direction(method: SoftmaxNewton) -> Callable[[Derivatives], Array]:
     if isinstance(method, SoftmaxGradient):
         return lambda derivatives: -derivatives.gradient
-    product = HESSIANS[method.hessian]
+    product = PRODUCTS[method.hessian]
 
     def newton(derivatives: Derivatives) -> Array:
         t = derivatives.point.objective.t1
