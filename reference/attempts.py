@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -64,17 +64,6 @@ class BackendRequest:
         return None if left is None else max(left, backends.SHORTEST)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Answer:
-    """Both sides of an answer in the problem's own units, what the judge proves, and how the run ended."""
-
-    primal: object
-    dual: object
-    gap: float
-    outcome: backends.BackendRun
-    message: str
-
-
 class Units(Protocol):
     """What a program is scaled by, and the way back to the problem."""
 
@@ -95,11 +84,11 @@ class Units(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Readout:
-    """How to read a solved program, in scaled units."""
+class ScaledProgram:
+    """A program in units in which its numbers are of order one, and how to read its answer."""
 
     program: cp.Problem
-    scaled: Units
+    units: Units
     covariance: Callable[[], Array | None]  # returns Σ as the backend left it, or None
     dual: Callable[..., Any]  # takes multipliers, an argument for each of `constraints`, to dual weights
     constraints: tuple[str, ...] = ()  # names of those whose multipliers are weights
@@ -115,11 +104,11 @@ class Readout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Formulations:
-    """The programs of one kind of problem: which there are, how each is written, and how its answer is read."""
+    """The programs of one kind of problem: which there are, over the problem's arrays and in scaled units."""
 
     cones: Callable[[Any], Mapping[str, frozenset[str]]]  # what each needs, by name and the default first
     write: Callable[..., cp.Problem]  # of a problem and a name
-    read: Callable[..., Readout | Solution] | None  # of a problem, a name and a request, in scaled units
+    scale: Callable[..., ScaledProgram | Solution] | None  # of a problem, a name and a request
     symmetries: bool = False  # whether both take orbits
 
     def formulate(self, problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
@@ -138,14 +127,14 @@ class Formulations:
         **options: object,
     ) -> Solution:
         """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
-        assert self.read is not None
+        assert self.scale is not None
         name = self.formulation_name(problem, formulation)
         own = self._with_orbits({} if orbits is None else {"orbits": orbits})
         request = BackendRequest.of(backend, self.cones(problem)[name], tol, time_limit, options)
-        found = self.read(problem, name, request, **own)
-        if isinstance(found, Solution):
-            return found
-        answer = solve(found, request)
+        scaled = self.scale(problem, name, request, **own)
+        if isinstance(scaled, Solution):  # known without a program
+            return scaled
+        answer = solve(scaled, request)
         return retold(answer, solver=f"{answer.solver}:{name}")
 
     def formulation_name(self, problem: object, formulation: str | None = None) -> str:
@@ -159,58 +148,76 @@ class Formulations:
         return options
 
 
-def solve(reading: Readout, request: BackendRequest) -> Solution:
-    """Run a program step by step, and let the judge decide."""
-    name, tol, options, steps = request.backend, request.tol, request.options, reading.steps
+def solve(scaled: ScaledProgram, request: BackendRequest) -> Solution:
+    """Run a program until the judge grants the tolerance, ever more accurately, and return the best answer.
+
+    CVXPY compiles once, and a backend that can starts where it ended. A later attempt that fails is ignored. All share
+    the time, the first of them even where none is left.
+    """
+    name, tol, options, steps = request.backend, request.tol, request.options, scaled.steps
     if steps is None:
         steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
-    run = partial(backends.run, reading.program, name, options=options)
-    answer = _best(steps, run, partial(_read, reading, name, tol), tol, request.deadline)
-    return judged_solution(
-        reading.scaled.problem,
-        answer.primal,
-        answer.dual,
-        tol=tol,
-        otherwise=Status.STEPS_EXHAUSTED if answer.outcome.exhausted else Status.BACKEND,
-        message=answer.message,
-        iterations=answer.outcome.iterations,
+    answers: list[Solution] = []
+    for accuracy, note in steps:
+        if answers and request.deadline.passed:
+            break
+        try:
+            outcome = backends.run(scaled.program, name, tol=accuracy, deadline=request.deadline, options=options)
+            answer = _judged(scaled, outcome, request)
+        except BackendError:
+            if not answers:
+                raise
+            break
+        answers.append(retold(answer, message=answer.message + note))
+        # A gap that is infinite is one that more accuracy will not mend.
+        if answer.gap <= tol or math.isinf(answer.gap):
+            break
+    best = min(answers, key=lambda answer: answer.gap)
+    if best.status is Status.BACKEND and (outcome.exhausted or request.deadline.passed):
+        best = retold(best, status=Status.STEPS_EXHAUSTED)
+    return retold(
+        best,
+        iterations=sum(answer.iterations for answer in answers),
         seconds=time.perf_counter() - request.began,
         solver=f"reference:{name}",
     )
 
 
-def _read(reading: Readout, backend: str, tol: float, outcome: backends.BackendRun) -> Answer:
-    """Read a program's variables and multipliers, repair both, and ask the judge."""
-    scaled = reading.scaled
+def _judged(scaled: ScaledProgram, outcome: backends.BackendRun, request: BackendRequest) -> Solution:
+    """Read a program's variables and multipliers, repair both, and let the judge decide.
+
+    An answer that the judge cannot tell apart from rounding is repaired again, with a little more privacy cost and
+    less noise.
+    """
+    units = scaled.units
     # What the backend takes for the optimum, in the problem's own units.
-    reported = reading.value * scaled.objective_unit
-    message = f"{backend}: {outcome.status}, reported optimum {reported:.10g}"
+    reported = scaled.value * units.objective_unit
+    message = f"{request.backend}: {outcome.status}, reported optimum {reported:.10g}"
     try:
-        inner = reading.covariance()
-        dual = reading.dual(*(multipliers(reading.program, name) for name in reading.constraints))
-        primal, gap = _judge_attempt(scaled, inner, dual, tol)
+        inner = scaled.covariance()
+        dual = scaled.dual(*(multipliers(scaled.program, name) for name in scaled.constraints))
+        primal = units.covariance(inner)
     except BackendError as error:
         if not outcome.exhausted:
-            raise BackendError(f"{error} (backend {backend}, status {outcome.status})") from error
-        *counts, rank = scaled.sizes
-        dual = reading.dual(*(np.ones(count) for _, count in zip(reading.constraints, counts, strict=False)))
-        primal, gap = _judge_attempt(scaled, np.eye(rank), dual, tol)
-        message = f"{backend}: {outcome.status} before it had an answer; this is where it began"
-    return Answer(primal, dual, gap, outcome, message)
-
-
-def _judge_attempt(scaled: Units, inner: npt.ArrayLike | None, dual: object, tol: float) -> tuple[Any, float]:
-    """Return the covariance on the problem's basis, and the gap that is proven.
-
-    One that the judge cannot tell apart from rounding is tried again with a little more privacy cost and less
-    noise.
-    """
-    primal = scaled.covariance(inner)
-    certificate = scaled.problem.certify(primal, dual)
-    if not certificate.feasible or certificate.resolution > tol:
-        primal = scaled.covariance(inner, SPARE * tol)
-        certificate = scaled.problem.certify(primal, dual)
-    return primal, certificate.gap
+            raise BackendError(f"{error} (backend {request.backend}, status {outcome.status})") from error
+        *counts, rank = units.sizes
+        inner, dual = np.eye(rank), scaled.dual(*map(np.ones, counts[: len(scaled.constraints)]))
+        primal = units.covariance(inner)
+        message = f"{request.backend}: {outcome.status} before it had an answer; this is where it began"
+    judged = partial(
+        judged_solution,
+        units.problem,
+        dual=dual,
+        tol=request.tol,
+        otherwise=Status.BACKEND,
+        message=message,
+        iterations=outcome.iterations,
+    )
+    answer = judged(primal)
+    certificate = answer.certificate
+    if not certificate.feasible or certificate.resolution > request.tol:
+        answer = judged(units.covariance(inner, SPARE * request.tol))
+    return answer
 
 
 def label(name: str, constraint: cp.Constraint) -> cp.Constraint:
@@ -225,38 +232,6 @@ def multipliers(program: cp.Problem, name: str) -> Array:
     if any(value is None for value in values):
         raise BackendError("the backend returned no multipliers to judge")
     return np.concatenate([np.ravel(np.asarray(value, dtype=np.float64)) for value in values])
-
-
-def _best(
-    steps: Iterable[Step],
-    run: Callable[..., backends.BackendRun],
-    read: Callable[[backends.BackendRun], Answer],
-    tol: float,
-    deadline: Deadline,
-) -> Answer:
-    """Take one step after another until the judge grants the tolerance, and return the best answer.
-
-    CVXPY compiles once, and a backend that can starts where it ended. A later step that fails is ignored. All share
-    the time, the first of them even where none is left.
-    """
-    answers: list[Answer] = []
-    for accuracy, note in steps:
-        if answers and deadline.passed:
-            break
-        try:
-            answer = read(run(tol=accuracy, deadline=deadline))
-        except BackendError:
-            if not answers:
-                raise
-            break
-        answers.append(replace(answer, message=answer.message + note))
-        # A gap that is infinite is one that more accuracy will not mend.
-        if answer.gap <= tol or math.isinf(answer.gap):
-            break
-    best = min(answers, key=lambda answer: answer.gap)
-    iterations = sum(answer.outcome.iterations for answer in answers)
-    exhausted = answers[-1].outcome.exhausted or deadline.passed
-    return replace(best, outcome=replace(best.outcome, iterations=iterations, exhausted=exhausted))
 
 
 def _accuracies(tol: float, fixed: bool) -> Iterator[Step]:

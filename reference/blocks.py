@@ -272,19 +272,19 @@ def _write(problem: AnyProblem, name: str) -> cp.Problem:
     return least(fitness.accuracy_first(limits), stated, name)
 
 
-def _read(
+def _scaled_program(
     problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.BackendRequest
-) -> attempts.Readout:
+) -> attempts.ScaledProgram:
     scaled = BlockUnits.of(problem)
     if formulation == "dual":
-        return _bound_reading(scaled)
+        return _scaled_bound_program(scaled)
     if isinstance(problem, TotalVariance):
         program = least_total(scaled.stated, scaled.ones / scaled.total, formulation)
         kinds: tuple[str, ...] = ("privacy",)
     else:
         program = least(fitness.accuracy_first(scaled.ones), scaled.stated, formulation)
         kinds = ("privacy", "accuracy")
-    return attempts.Readout(
+    return attempts.ScaledProgram(
         program, scaled, covariance=lambda: scaled.noise_vector(program.var_dict), dual=scaled.dual, constraints=kinds
     )
 
@@ -297,7 +297,7 @@ def _cones(problem: AnyProblem) -> dict[str, frozenset[str]]:
     return dict.fromkeys((*FORMULATION_NAMES, "dual") if plain else FORMULATION_NAMES, needed)
 
 
-def _bound_reading(scaled: BlockUnits) -> attempts.Readout:
+def _scaled_bound_program(scaled: BlockUnits) -> attempts.ScaledProgram:
     """Read `best_bound`: its weights are the dual's, and ask for the noise ``τ_t ∝ 1/√(N'm)_t``."""
     # A cost of 1/τ there is R/τ here.
     reach = np.asarray(scaled.stated.R.sum(axis=0)).ravel()
@@ -308,7 +308,7 @@ def _bound_reading(scaled: BlockUnits) -> attempts.Readout:
         found = returned_array(program.var_dict["m"].value, "weights")
         return np.maximum(found, FLOOR * np.max(found))
 
-    return attempts.Readout(
+    return attempts.ScaledProgram(
         program,
         scaled,
         covariance=lambda: reach / np.sqrt(sensitivities.T @ weights()),
@@ -318,4 +318,4 @@ def _bound_reading(scaled: BlockUnits) -> attempts.Readout:
     )
 
 
-FORMULATIONS = attempts.Formulations(_cones, _write, _read)
+FORMULATIONS = attempts.Formulations(_cones, _write, _scaled_program)

@@ -78,7 +78,9 @@ def _write(problem: CommonMechanism, formulation: str) -> cp.Problem:
     return PROGRAMS[formulation](problem.bounds)
 
 
-def _read(problem: CommonMechanism, formulation: str, request: attempts.BackendRequest) -> attempts.Readout | Solution:
+def _scaled_program(
+    problem: CommonMechanism, formulation: str, request: attempts.BackendRequest
+) -> attempts.ScaledProgram | Solution:
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
         solver = f"reference:{request.backend}:{formulation}"
@@ -94,7 +96,7 @@ def _read(problem: CommonMechanism, formulation: str, request: attempts.BackendR
     scaled = _CommonUnits.of(problem)
     program = PROGRAMS[formulation](scaled.bounds)
     if formulation == "primal":
-        return attempts.Readout(
+        return attempts.ScaledProgram(
             program, scaled, lambda: program.var_dict["Sigma"].value, scaled.dual, constraints=("common",)
         )
 
@@ -104,7 +106,7 @@ def _read(problem: CommonMechanism, formulation: str, request: attempts.BackendR
         even = np.eye(scaled.sizes[1]) / len(known)
         return CommonDual(np.stack([even if each is None else each for each in known]))
 
-    return attempts.Readout(program, scaled, lambda: program.constraints[-1].dual_value, weights)
+    return attempts.ScaledProgram(program, scaled, lambda: program.constraints[-1].dual_value, weights)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +144,7 @@ class _CommonUnits:
         return CommonDual(multipliers.reshape(self.bounds.shape))
 
 
-FORMULATIONS = attempts.Formulations(lambda _: dict.fromkeys(PROGRAMS, backends.SEMIDEFINITE), _write, _read)
+FORMULATIONS = attempts.Formulations(lambda _: dict.fromkeys(PROGRAMS, backends.SEMIDEFINITE), _write, _scaled_program)
 
 
 def chain(

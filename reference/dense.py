@@ -68,14 +68,14 @@ def _write(
     return _state(problem, formulation, arrays, cost, sharpness=chosen, means=means)[1]
 
 
-def _read(
+def _scaled_program(
     problem: FitnessForUse | PrivacyFirst, formulation: str, request: attempts.BackendRequest, orbits: object = None
-) -> attempts.Readout:
+) -> attempts.ScaledProgram:
     scaled = Scaled.of(problem)
     means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
     arrays = scaled.moves, scaled.queries, np.ones(scaled.sizes[1])
     aim, program = _state(problem, formulation, arrays, 1.0, means=means)
-    return attempts.Readout(
+    return attempts.ScaledProgram(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
@@ -86,7 +86,7 @@ def _read(
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: CONES_BY_FORMULATION, _write, _read, symmetries=True)
+FORMULATIONS = attempts.Formulations(lambda _: CONES_BY_FORMULATION, _write, _scaled_program, symmetries=True)
 
 
 def _means(
@@ -130,10 +130,12 @@ def _variance_write(problem: TotalVariance, formulation: str) -> cp.Problem:
     return variance.PROGRAMS[formulation](moves, queries)
 
 
-def _variance_read(problem: TotalVariance, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+def _scaled_variance_program(
+    problem: TotalVariance, formulation: str, request: attempts.BackendRequest
+) -> attempts.ScaledProgram:
     scaled = Scaled.of_sum(problem)
     program = variance.PROGRAMS[formulation](scaled.moves, scaled.queries)
-    return attempts.Readout(
+    return attempts.ScaledProgram(
         program,
         scaled,
         covariance=lambda: _inverse(program.var_dict["X"].value),
@@ -143,7 +145,7 @@ def _variance_read(problem: TotalVariance, formulation: str, request: attempts.B
 
 
 VARIANCE_FORMULATIONS = attempts.Formulations(
-    lambda _: dict.fromkeys(variance.PROGRAMS, backends.SEMIDEFINITE), _variance_write, _variance_read
+    lambda _: dict.fromkeys(variance.PROGRAMS, backends.SEMIDEFINITE), _variance_write, _scaled_variance_program
 )
 
 

@@ -100,14 +100,16 @@ def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
     return quadratic(problem.workload.matrix, problem.answers, problem.total)
 
 
-def _read(problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+def _scaled_program(
+    problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest
+) -> attempts.ScaledProgram:
     scaled = _EstimateUnits.of(problem)
     program = quadratic(
         problem.workload.matrix * (scaled.cell / scaled.answer),
         problem.answers / scaled.answer,
         None if problem.total is None else problem.total / scaled.cell,
     )
-    return attempts.Readout(
+    return attempts.ScaledProgram(
         program,
         scaled,
         covariance=lambda: program.var_dict["x"].value,
@@ -115,7 +117,7 @@ def _read(problem: NonnegativeEstimate, formulation: str, request: attempts.Back
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _write, _read)
+FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _write, _scaled_program)
 
 
 def quadratic_projection(
@@ -198,15 +200,17 @@ def _projection_write(problem: LocalProjection, formulation: str) -> cp.Problem:
     return quadratic_projection(problem.matrix, problem.growth, problem.floor)
 
 
-def _projection_read(problem: LocalProjection, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+def _scaled_projection_program(
+    problem: LocalProjection, formulation: str, request: attempts.BackendRequest
+) -> attempts.ScaledProgram:
     scaled = _ProjectionUnits.of(problem)
     program = quadratic_projection(scaled.matrix, problem.growth, scaled.floor, len(problem.matrix), scaled.weight)
-    return attempts.Readout(
+    return attempts.ScaledProgram(
         program, scaled, covariance=lambda: program.var_dict["Q"].value, dual=lambda: _multipliers(program, scaled)
     )
 
 
-PROJECTION_FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _projection_write, _projection_read)
+PROJECTION_FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _projection_write, _scaled_projection_program)
 
 
 ACCURACY = 1e-6  # accuracy at which a backend is run, relative like a gap

@@ -120,11 +120,13 @@ def _write(problem: LocalStrategy, name: str) -> cp.Problem:
     return PROGRAMS[name](rows, problem.root, share if problem.criterion == "average" else None)
 
 
-def _read(problem: LocalStrategy, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
-    reading = _READINGS[formulation](StrategyUnits.of(problem, _patterns(problem)))
+def _scaled_program(
+    problem: LocalStrategy, formulation: str, request: attempts.BackendRequest
+) -> attempts.ScaledProgram:
+    scaled = _SCALED_PROGRAMS[formulation](StrategyUnits.of(problem, _patterns(problem)))
     if problem.criterion == "average":
-        return reading
-    return replace(reading, steps=[(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES])
+        return scaled
+    return replace(scaled, steps=[(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,7 +214,7 @@ class StrategyUnits:
         return self.dual(np.zeros(self.root.T.shape), np.zeros(len(self.share)))
 
 
-def _sdp_readout(scaled: StrategyUnits) -> attempts.Readout:
+def _scaled_sdp_program(scaled: StrategyUnits) -> attempts.ScaledProgram:
     rows, basis = scaled.patterns, scaled.basis
     program = sdp(rows, rows @ basis / np.sqrt(rows @ scaled.share)[:, None], scaled.root @ basis)
 
@@ -221,10 +223,10 @@ def _sdp_readout(scaled: StrategyUnits) -> attempts.Readout:
         size = basis.shape[1]
         return None if schur is None or columns is None else (-basis @ schur[:size, size:], columns)
 
-    return _readout(program, scaled, lambda: program.var_dict["w"].value, proof)
+    return _with_proof(program, scaled, lambda: program.var_dict["w"].value, proof)
 
 
-def _socp_readout(scaled: StrategyUnits) -> attempts.Readout:
+def _scaled_socp_program(scaled: StrategyUnits) -> attempts.ScaledProgram:
     program = scaled.program("socp")
     known = {constraint.label: constraint for constraint in program.constraints}
     worst = "users" in known
@@ -240,10 +242,10 @@ def _socp_readout(scaled: StrategyUnits) -> attempts.Readout:
         prior = [_prior(known["users"].dual_value)] if worst else []
         return -Z.T / 2 * scaled.root_unit, y, *prior
 
-    return _readout(program, scaled, weights, proof)
+    return _with_proof(program, scaled, weights, proof)
 
 
-def _dual_readout(scaled: StrategyUnits) -> attempts.Readout:
+def _scaled_dual_program(scaled: StrategyUnits) -> attempts.ScaledProgram:
     program = scaled.program("dual")
     variables = program.var_dict
     share = variables.get("share")
@@ -262,25 +264,25 @@ def _dual_readout(scaled: StrategyUnits) -> attempts.Readout:
         prior = [] if share is None else [_prior(share.value)]
         return Z / scaled.root_unit, y / scaled.root_unit**2, *prior
 
-    return _readout(program, scaled, weights, proof)
+    return _with_proof(program, scaled, weights, proof)
 
 
-_READINGS = {"sdp": _sdp_readout, "socp": _socp_readout, "dual": _dual_readout}
+_SCALED_PROGRAMS = {"sdp": _scaled_sdp_program, "socp": _scaled_socp_program, "dual": _scaled_dual_program}
 
 Proof = tuple[Array, ...] | None
 """Z, y and in the worst case the prior that prove a bound, in scaled units; None before there is an answer."""
 
 
-def _readout(
+def _with_proof(
     program: cp.Problem, scaled: StrategyUnits, weights: Callable[[], Array | None], proof: Callable[[], Proof]
-) -> attempts.Readout:
+) -> attempts.ScaledProgram:
     def multipliers() -> LocalDual:
         found = proof()
         return scaled.empty_dual() if found is None else scaled.dual(*found)
 
     average = scaled.problem.criterion == "average"
     constant = len(scaled.share) * float(scaled.centre @ scaled.centre) / scaled.unit if average else 0.0
-    return attempts.Readout(
+    return attempts.ScaledProgram(
         program, scaled, covariance=weights, dual=multipliers, optimum=lambda value: value + constant
     )
 
@@ -302,7 +304,7 @@ def _patterns(problem: LocalStrategy) -> Array:
     return local.rows(local.all_sets(problem.user_types), problem.epsilon)
 
 
-FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.criterion], _write, _read)
+FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.criterion], _write, _scaled_program)
 
 
 # A bound on the variance of every local strategy where patterns are too many to list: a semidefinite relaxation.

@@ -57,7 +57,9 @@ def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
     )
 
 
-def _read(problem: ReuseFitness, formulation: str, request: attempts.BackendRequest) -> attempts.Readout | Solution:
+def _scaled_program(
+    problem: ReuseFitness, formulation: str, request: attempts.BackendRequest
+) -> attempts.ScaledProgram | Solution:
     known = problem.release_alone()
     if known is not None:
         return judged_solution(problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released")
@@ -65,7 +67,7 @@ def _read(problem: ReuseFitness, formulation: str, request: attempts.BackendRequ
     asked = scaled.kept_queries < len(problem.targets)
     aim = fitness.accuracy_first(np.ones(int(asked.sum())))
     program = schur(aim, scaled.moves, scaled.queries[asked], scaled.queries[~asked])
-    return attempts.Readout(
+    return attempts.ScaledProgram(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
@@ -74,7 +76,7 @@ def _read(problem: ReuseFitness, formulation: str, request: attempts.BackendRequ
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _read)
+FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _scaled_program)
 
 
 def _dual(scaled: Scaled, privacy: Array, accuracy: Array, released: Array | None = None) -> ReuseDual:

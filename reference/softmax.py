@@ -68,9 +68,11 @@ def _write(problem: SoftmaxFitness, formulation: str) -> cp.Problem:
     return smoothed(formulation, arrays, (problem.t1, problem.t2), problem.total_weight)
 
 
-def _read(problem: SoftmaxFitness, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
-    scaled, program = _scaled_program(problem, formulation)
-    return attempts.Readout(
+def _scaled_program(
+    problem: SoftmaxFitness, formulation: str, request: attempts.BackendRequest
+) -> attempts.ScaledProgram:
+    scaled, program = _units_and_program(problem, formulation)
+    return attempts.ScaledProgram(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
@@ -79,10 +81,10 @@ def _read(problem: SoftmaxFitness, formulation: str, request: attempts.BackendRe
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: dict.fromkeys(("schur", "matrix_frac"), CONES), _write, _read)
+FORMULATIONS = attempts.Formulations(lambda _: dict.fromkeys(("schur", "matrix_frac"), CONES), _write, _scaled_program)
 
 
-def _scaled_program(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Problem]:
+def _units_and_program(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Problem]:
     """Return the program in units in which both maxima are near 1, and the units.
 
     With ``unit = α``, roughly, and Σ in units of √α, costs and variances are both in units of √α, and so is F;

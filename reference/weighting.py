@@ -91,10 +91,12 @@ def _write(problem: QueryWeighting, formulation: str) -> cp.Problem:
     return PROGRAMS[formulation](problem.costs[kept.queries], rows)
 
 
-def _read(problem: QueryWeighting, formulation: str, request: attempts.BackendRequest) -> attempts.Readout:
+def _scaled_program(
+    problem: QueryWeighting, formulation: str, request: attempts.BackendRequest
+) -> attempts.ScaledProgram:
     scaled = _WeightingUnits.of(problem)
     program = PROGRAMS[formulation](scaled.costs, scaled.sensitivities)
-    return attempts.Readout(
+    return attempts.ScaledProgram(
         program, scaled, covariance=lambda: program.var_dict["u"].value, dual=scaled.dual, constraints=("privacy",)
     )
 
@@ -149,4 +151,4 @@ class _WeightingUnits:
         return WeightingDual(whole)
 
 
-FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.privacy], _write, _read)
+FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.privacy], _write, _scaled_program)
