@@ -138,7 +138,7 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
     own = getattr(mechanism, "workload", None)
     if isinstance(own, UnionWorkload) and isinstance(workload, Workload) and _restates(own, workload):
         workload = own
-    known = (workload, stated, own) if isinstance(drawn, DrawnStream) else (workload, own, stated)
+    known = (workload, stated, own)
     asked = next((each for each in known if each is not None), getattr(mechanism, "needed_tables", None))
     if asked is None:
         raise InputTypeError("workload must say what to publish: this mechanism does not know it")
