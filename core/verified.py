@@ -57,8 +57,19 @@ class Enclosure:
     def T(self) -> Enclosure:  # noqa: N802 (NumPy's name)
         return Enclosure(self.high.T, self.low.T, self.radius.T)
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether this is exactly the identity."""
+        rows, columns = self.high.shape
+        plain = rows == columns and bool(np.all(np.diagonal(self.high) == 1)) and np.count_nonzero(self.high) == rows
+        return plain and not np.any(self.low) and not np.any(self.radius)
+
     def __matmul__(self, other: Enclosure) -> Enclosure:
-        """Return the product; its error is about ``UNIT²`` times the longest row and column."""
+        """Return the product, off by about ``UNIT²`` times the longest row and column; by nothing for an identity."""
+        if self.is_identity:
+            return other
+        if other.is_identity:
+            return self
         inner = self.high.shape[1]
         bits = (53 - inner.bit_length()) // 2
         one, two, _, rest, sizes = _pieces(self.high, self.low, bits)
@@ -72,9 +83,10 @@ class Enclosure:
         # forming the pieces, in a sum of 3 · inner terms, and three times when they are added to the errors above.
         share = 32 * UNIT * inner * (inner + 8) * 4.0 ** -(bits + 1)
         radius = share * UPWARDS * np.multiply.outer(sizes, others)
-        if np.any(self.radius) or np.any(other.radius):
-            mine, theirs = np.abs(self.high), np.abs(other.high) * UPWARDS + other.radius
-            radius = (radius + mine @ other.radius + self.radius @ theirs) * UPWARDS
+        if np.any(other.radius):
+            radius = (radius + np.abs(self.high) @ other.radius) * UPWARDS
+        if np.any(self.radius):
+            radius = (radius + self.radius @ (np.abs(other.high) * UPWARDS + other.radius)) * UPWARDS
         return Enclosure(high, low, radius)
 
     def __add__(self, other: Enclosure) -> Enclosure:
@@ -107,7 +119,8 @@ class Enclosure:
 def inverse_near_identity(matrix: Enclosure) -> Enclosure | None:
     """Return the inverse of a matrix that is proven close to the identity; None where no proof is found.
 
-    With ``E = I - C`` of norm δ, ``C⁻¹ = (I + E)(I + E²)(I + E⁴) … `` up to ``δ^(2^j) / (1 - δ)``.
+    With ``E = I - C`` of norm δ, ``C⁻¹ = (I + E)(I + E²)(I + E⁴) … `` up to ``δ^(2^j) / (1 - δ)``. Where E is so small
+    that ``E²`` in doubles adds no error to speak of, one product of doubles does.
     """
     identity = Enclosure.of(np.eye(len(matrix.high)))
     power = identity - matrix
@@ -115,6 +128,12 @@ def inverse_near_identity(matrix: Enclosure) -> Enclosure | None:
     if not distance <= CONTRACTED:  # NaN is no proof either
         return None
     total, rest = identity + power, distance**2
+    # What is off in a square of doubles: its own rounding, and what E has beside its leading digits.
+    beside = spectral_norm((np.abs(power.low) + power.radius) * UPWARDS)
+    off = sum_rounding(len(power.high)) * distance**2 + 2 * distance * beside
+    if distance**3 <= NEGLIGIBLE and off <= max(UNIT**2, float(power.radius.max())):
+        square = power.high @ power.high
+        return (total + Enclosure.of(square)).widened((off + distance**3 / (1 - distance)) * UPWARDS)
     while rest > NEGLIGIBLE and reach > 0:
         power = power @ power
         total, reach, rest = total + total @ power, power.norm(), rest**2

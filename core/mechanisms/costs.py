@@ -82,6 +82,8 @@ class PseudoInverse:
 
 def _enclosed(design: Array, kept: npt.NDArray[np.intp], rank: int) -> Enclosure | None:
     """Return the pseudoinverse, where it can be proven, with columns of zeros for rows of zeros."""
+    if linalg.is_identity(design):
+        return Enclosure.of(design)
     rows, cells = design[kept], design.shape[1]
     # Rows are scaled by powers of 2 where they are independent: ``(D Q)⁺ = Q⁺ D⁻¹`` then, so that units are immaterial.
     units = np.ldexp(1.0, -np.frexp(np.abs(rows).max(axis=1))[1])

@@ -89,14 +89,16 @@ class IntervalTree:
 
     def mechanism(self, cost: float) -> LinearGaussianMechanism:
         """Return the mechanism that spends a squared privacy cost on the tree, as noise on the cells."""
-        spent = validate.positive_number(cost=cost)
+        return LinearGaussianMechanism(np.eye(self.cells), self.covariance(validate.positive_number(cost=cost)))
+
+    def covariance(self, cost: float) -> Array:
+        """Return the covariance of the cells' estimate (d, d) at a squared privacy cost."""
         terms, shrinkage = self._terms()
         covariance = np.eye(self.cells)
         for node, (start, stop) in enumerate(zip(self.first, self.stop, strict=True)):
             term = terms.data[terms.indptr[node] : terms.indptr[node + 1]]
             covariance[start:stop, start:stop] -= np.outer(shrinkage[node] * term, term)
-        covariance *= self._unit(spent)
-        return LinearGaussianMechanism(np.eye(self.cells), covariance)
+        return covariance * self._unit(cost)
 
     def _unit(self, cost: float) -> float:
         return float(self.levels.max()) / cost
@@ -339,8 +341,7 @@ def product_mechanism(domain: Domain, tree: Callable[[int], IntervalTree], cost:
     spent = validate.positive_number(cost=cost)
     covariance: Array = np.ones((1, 1))
     for size in domain.shape:
-        factor = tree(size).mechanism(1.0).covariance()
-        covariance = np.asarray(np.kron(covariance, factor), dtype=np.float64)
+        covariance = np.asarray(np.kron(covariance, tree(size).covariance(1.0)), dtype=np.float64)
     return LinearGaussianMechanism(np.eye(domain.cells), covariance / spent)
 
 
