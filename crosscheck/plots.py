@@ -27,8 +27,8 @@ from dualmech.plans import PlanTerms
 from dualmech.problems.base import Problem
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
+from dualmech.workloads.asking import counting_alike
 from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.unions import counting_alike
 
 Axes: TypeAlias = Any
 """Axes of matplotlib, which is loaded only where something is drawn."""

@@ -42,6 +42,7 @@ MOST_EXPONENT = 56  # of noise: 40 deviations, which no draw exceeds, are then b
 LARGEST_DENOMINATOR = 10_000
 SMALL_MULTIPLE = 2**10  # entries of a whole row up to which no other basis is looked for
 LARGEST_MULTIPLE = 2**20  # largest common denominator of a row, and largest entry of a basis
+DIGITS = 10  # decimals at which entries of a row, whose least is 1, count as one value
 AGREEMENT = 1e-9  # how far a row may be from whole multiples, relative to its largest entry: as the span of a workload
 
 CHUNK = 2**22  # entries of a product that are held at a time
@@ -89,13 +90,15 @@ def _whole_multiples(rows: Array) -> Integers | None:
     for index, row in enumerate(rows):
         size = np.abs(row).max()
         entries = row / np.abs(row[np.abs(row) > AGREEMENT * size]).min()
-        values, places = np.unique(entries, return_inverse=True)
+        # Rounding leaves many values where there is one; how near all of them are is looked at below.
+        values, places = np.unique(np.round(entries, DIGITS), return_inverse=True)
         near = [Fraction(value).limit_denominator(LARGEST_DENOMINATOR) for value in values.tolist()]
         common = math.lcm(*(each.denominator for each in near))
         whole = [int(each * common) for each in near]
         if common > LARGEST_MULTIPLE or max(map(abs, whole)) > LARGEST_MULTIPLE:
             return None
-        if np.abs(values - [float(each) for each in near]).max() > AGREEMENT * np.abs(values).max():
+        doubles = np.array([float(each) for each in near])[places.ravel()]
+        if np.abs(entries - doubles).max() > AGREEMENT * np.abs(entries).max():
             return None
         divisor = math.gcd(*whole)
         found[index] = np.array([each // divisor for each in whole])[places.ravel()]

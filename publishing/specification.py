@@ -21,9 +21,10 @@ from dualmech.plans import PlanTerms
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads import unions
+from dualmech.workloads.asking import asked_of, counting_alike
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
-from dualmech.workloads.unions import UnionWorkload, asked_of, counting_alike
+from dualmech.workloads.unions import UnionWorkload
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
 KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")

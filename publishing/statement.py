@@ -10,7 +10,7 @@ import itertools
 import math
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +29,7 @@ from dualmech.progress import Status
 from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution, gap_words
 from dualmech.storage import codec
+from dualmech.workloads.attributes import Attribute, Grouping
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.schema import Schema
 
@@ -230,9 +231,22 @@ def _attributes(domain: Domain) -> list[str]:
         column = f"; column {printable(known.source)}" if known.source != name else ""
         absent = f"; missing where records hold {' or '.join(map(repr, missing))}" if missing else ""
         ends = "; numbers beyond the ends count at the ends" if getattr(known, "clamp", False) else ""
-        found.append(f"- {printable(name)} ({size} values): {', '.join(labels)}{column}{absent}{ends}")
+        others = f"; every other value counts as {printable(rest)!r}" if (rest := getattr(known, "rest", "")) else ""
+        found.append(f"- {printable(name)} ({size} values): {', '.join(labels)}{column}{others}{absent}{ends}")
+        found += [f"  - {printable(word)}: {_grouping(known, groups)}" for word, groups in known.groups.items()]
     left = len(domain.names) - MOST_LISTED
     return [*found, *([f"- and {left} more"] if left > 0 else []), ""]
+
+
+def _grouping(attribute: Attribute, groups: Grouping) -> str:
+    """Say which values each group counts."""
+    said = []
+    for name, codes in [*groups.items()][:MOST_LISTED]:
+        labels = [printable(attribute.label(code)) for code in codes[:FIRST]]
+        more = f" and {len(codes) - FIRST} more" if len(codes) > FIRST else ""
+        said.append(f"{printable(name)} = {', '.join(labels)}{more}")
+    left = len(groups) - MOST_LISTED
+    return "; ".join(said) + (f"; and {left} more" if left > 0 else "")
 
 
 def _proven(answer: Solution | None) -> list[str]:
@@ -261,24 +275,36 @@ def uncertified(answer: Solution | None) -> str | None:
     return gap_words(answer.certificate, answer.tol)
 
 
-ASKED = {"values": "{}", "prefixes": "{}, cumulative", "ranges": "all ranges of {}", "total": "total of {}"}
-"""What a kind of queries on an attribute is called."""
+ASKED = {
+    "values": "{}",
+    "prefixes": "{}, cumulative",
+    "ranges": "all ranges of {}",
+    "total": "total of {}",
+    "sum": "sum of {}",
+}
+"""What words for queries on an attribute are called; groupings have names of their own."""
 
 
 def _definition(released: Planned, name: str) -> str:
     """Say what a table counts: by attribute its values, cumulative or not, or the queries on it."""
     asked, table = released.specification, released.published[name]
     if asked is not None and name in asked.asks:
-        said = [
-            ASKED[own].format(attribute) if isinstance(own, str) else f"{attribute}: {', '.join(map(_part, own))}"
-            for attribute, own in asked.asks[name].items()
-        ]
-        return " x ".join(said)
+        return " x ".join(_question(attribute, own) for attribute, own in asked.asks[name].items())
     sides = [
         side if len(entries) == 1 else f"{side}: {entries[0]}, …, {entries[-1]}"
         for side, entries in table.sides.items()
     ]
     return "; ".join(sides)
+
+
+def _question(attribute: str, asked: Any) -> str:
+    """Say what a specification asks of an attribute: in words, by named rows, or by values."""
+    if isinstance(asked, str):
+        return ASKED.get(asked, f"{{}} by {asked}").format(attribute)
+    parts = (
+        [f"{name} ({_part(own)})" for name, own in asked.items()] if isinstance(asked, Mapping) else map(_part, asked)
+    )
+    return f"{attribute}: {', '.join(parts)}"
 
 
 def _part(item: object) -> str:

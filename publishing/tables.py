@@ -24,8 +24,8 @@ from dualmech.publishing import drawing
 from dualmech.publishing.dense import drawn, rounded_factor, solved
 from dualmech.publishing.drawing import Exact, Integers, Noise, given_tables, whole_counts
 from dualmech.validate import Array
+from dualmech.workloads.asking import counting_alike
 from dualmech.workloads.domain import Axes, Domain
-from dualmech.workloads.unions import counting_alike
 
 
 @dataclass(frozen=True, slots=True, eq=False)

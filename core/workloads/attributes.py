@@ -1,11 +1,14 @@
-"""What an attribute's values are: labels, whole numbers, bins, or codes; how records hold and tables show them."""
+"""What an attribute's values are: labels, whole numbers, dates, bins, codes; how records hold and tables show them."""
 
 from __future__ import annotations
 
 import bisect
+import datetime
 import itertools
 import math
+import re
 import reprlib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -23,6 +26,14 @@ MISSING = "missing"  # the name of a missing value in tables
 
 LISTED_VALUES = 3  # labels that the name of a query lists
 
+BETWEEN = ".."  # as in ``18..64``
+
+VALUES, PREFIXES, RANGES, TOTAL, SUM = WORDS = ("values", "prefixes", "ranges", "total", "sum")
+"""What may be asked of every attribute; beside them stand the names of its groupings."""
+
+Grouping = Mapping[str, Sequence[int]]
+"""The codes of the values in each group, by its name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
@@ -34,6 +45,7 @@ class Attribute:
     size: int
     column: str = ""  # what the column of records is called, by default the name
     missing: tuple[str, ...] = ()  # texts that stand for a missing value, which has the last code
+    groups: Mapping[str, Grouping] = field(default_factory=dict, hash=False)  # groupings of the values, by name
 
     @property
     def source(self) -> str:
@@ -49,6 +61,17 @@ class Attribute:
     def ordered(self) -> bool:
         """Whether values have an order, so that a query may be a range of them."""
         return True
+
+    @property
+    def groupings(self) -> Mapping[str, Grouping]:
+        """The groupings that may be asked, by name: those that were declared, and those that its values have."""
+        return self.groups
+
+    @property
+    def worth(self) -> npt.NDArray[np.float64] | None:
+        """What each value adds to a sum (size,), 0 where it is missing; None where values are no numbers."""
+        own = np.arange(self.size)
+        return np.where(own < self.values, own, 0).astype(np.float64)
 
     @property
     def demand(self) -> str:
@@ -97,6 +120,23 @@ class Attribute:
             return f"{self.name} = {', '.join(shown[:-1])} or {shown[-1]}"
         return None
 
+    def chosen(self, item: object) -> list[int]:
+        """Return the codes of a value, a range such as ``18..64``, or a list of these.
+
+        Raises `InvalidInputError` for anything else.
+        """
+        codes: list[int] = []
+        for part in item if isinstance(item, list | tuple) else [item]:
+            first, between, last = str(part).partition(BETWEEN)
+            code = self.named_code(str(part))
+            if code is not None:
+                codes.append(code)
+            elif between and self.ordered:
+                codes += range(*self.span(first, last))
+            else:
+                raise InvalidInputError(self.refused(part))
+        return sorted({*codes})
+
     @property
     def end(self) -> str:
         """What a range may begin or end with."""
@@ -116,7 +156,11 @@ class Attribute:
 
     def as_spec(self) -> dict[str, object]:
         """Return the mapping that `attribute_of` makes this attribute of."""
-        common = {"column": self.column, "missing": list(self.missing)}
+        groups = {
+            name: {group: [self._item(code) for code in codes] for group, codes in own.items()}
+            for name, own in self.groups.items()
+        }
+        common = {"column": self.column, "missing": list(self.missing), "groups": groups}
         return self._spec() | {key: value for key, value in common.items() if value}
 
     def refused(self, value: object) -> str:
@@ -140,6 +184,10 @@ class Attribute:
     def _label(self, code: int) -> str:
         return str(code)
 
+    def _item(self, code: int) -> str:
+        """Return what `chosen` reads as one code."""
+        return self.label(code)
+
     def _range(self, first: int, last: int) -> str:
         if first == 0:
             return f"{self.name} ≤ {self.label(last)}"
@@ -153,12 +201,14 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Labelled(Attribute):
-    """An attribute of labels, such as the names of occupations."""
+    """An attribute of labels, such as names of occupations, perhaps in an order, perhaps with a cell for the rest."""
 
     named: ClassVar[bool] = True
 
     labels: tuple[str, ...] = ()
     texts: tuple[tuple[str, str], ...] = ()  # what records hold, with its label, where they do not hold labels
+    rest: str = ""  # what all other values are called together, which have the code after the labels
+    in_order: bool = False
     _codes: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -167,25 +217,52 @@ class Labelled(Attribute):
         object.__setattr__(self, "_codes", held or own)
 
     @property
+    def values(self) -> int:
+        """Number of values that have a label of their own."""
+        return len(self.labels)
+
+    @property
     def ordered(self) -> bool:
-        return False
+        return self.in_order
+
+    @property
+    def worth(self) -> None:
+        return None
 
     @property
     def demand(self) -> str:
+        if self.rest:
+            return "a value"
         shown = ", ".join(map(repr, [*self._codes][:SHOWN_VALUES]))
         return f"one of {shown}{', …' if len(self._codes) > SHOWN_VALUES else ''}"
 
     def named_code(self, text: str) -> int | None:
-        return self.labels.index(text.strip()) if text.strip() in self.labels else self.code(text)
+        plain = as_label(text)
+        if plain in self.labels:
+            return self.labels.index(plain)
+        if self.rest:  # any text is a value of records: of tables those alone that have a name
+            absent = bool(self.missing) and plain in (MISSING, *self.missing)
+            return self.size - 1 if absent else self.values if plain == self.rest else self._codes.get(plain)
+        return super(Labelled, self).named_code(text)
 
     def _code(self, text: str) -> int | None:
-        return self._codes.get(text.strip())
+        plain = as_label(text)
+        return self._codes.get(plain, self.values if self.rest and plain else None)
+
+    def _ends(self, text: str) -> tuple[int, int] | None:
+        code = self.named_code(text)
+        return None if code is None or code >= self.values else (code, code + 1)
+
+    @property
+    def end(self) -> str:
+        return "one of its labels"
 
     def _label(self, code: int) -> str:
-        return self.labels[code]
+        return self.labels[code] if code < self.values else self.rest
 
     def _spec(self) -> dict[str, object]:
-        return {"labels": dict(self.texts) if self.texts else list(self.labels)}
+        found: dict[str, object] = {"labels": dict(self.texts) if self.texts else list(self.labels)}
+        return found | ({"rest": self.rest} if self.rest else {}) | ({"ordered": True} if self.in_order else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +277,11 @@ class WholeNumbers(Attribute):
     @property
     def last(self) -> int:
         return self.first + self.values - 1
+
+    @property
+    def worth(self) -> npt.NDArray[np.float64]:
+        own = np.arange(self.size)
+        return np.where(own < self.values, self.first + own, 0).astype(np.float64)
 
     @property
     def demand(self) -> str:
@@ -228,6 +310,11 @@ class Binned(Attribute):
 
     edges: tuple[float, ...] = ()
     clamp: bool = False
+    counts_for: tuple[float, ...] = ()  # what a number in each bin adds to a sum
+
+    @property
+    def worth(self) -> npt.NDArray[np.float64] | None:
+        return np.array([*self.counts_for, *[0.0] * bool(self.missing)]) if self.counts_for else None
 
     @property
     def demand(self) -> str:
@@ -260,8 +347,133 @@ class Binned(Attribute):
             return f"{self.name} ≥ {low}" if first else f"{self.name} ≤ {high}"
         return f"{self.name} < {high}" if first == 0 else f"{low} ≤ {self.name} < {high}"
 
+    def _item(self, code: int) -> str:
+        absent = code == self.size - 1 and bool(self.missing)
+        return MISSING if absent else f"{self.edges[code]!r}{BETWEEN}{self.edges[code + 1]!r}"
+
     def _spec(self) -> dict[str, object]:
-        return {"bins": list(self.edges)} | ({"clamp": True} if self.clamp else {})
+        worth = {"worth": list(self.counts_for)} if self.counts_for else {}
+        return {"bins": list(self.edges)} | worth | ({"clamp": True} if self.clamp else {})
+
+
+DAY, WEEK, MONTH, QUARTER, YEAR = STEPS = ("day", "week", "month", "quarter", "year")
+
+DATE = re.compile(r"(\d{4})-(\d\d)(?:-(\d\d)(?:[T ].*)?)?")
+"""A day, perhaps with a time, or a month."""
+
+QUARTERLY = re.compile(r"(\d{4})-Q([1-4])")
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+COARSER = {"months": MONTH, "quarters": QUARTER, "years": YEAR}
+"""Groupings that days, months and quarters have, with the step of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dated(Attribute):
+    """An attribute of days, weeks, months, quarters or years, each with a cell; weeks begin with the first day."""
+
+    named: ClassVar[bool] = True
+
+    first: datetime.date = datetime.date.min
+    last: datetime.date = datetime.date.min
+    step: str = DAY
+    clamp: bool = False
+
+    @property
+    def groupings(self) -> Mapping[str, Grouping]:
+        """Those that were declared, and the months, quarters, years and weekdays of the days."""
+        found: dict[str, dict[str, list[int]]] = {}
+        if self.step != WEEK:
+            kept = {word: step for word, step in COARSER.items() if STEPS.index(step) > STEPS.index(self.step)}
+            begins = [self._begin(code) for code in range(self.values)]
+            for word, step in kept.items():
+                for code, day in enumerate(begins):
+                    found.setdefault(word, {}).setdefault(_period(day, step), []).append(code)
+            if self.step == DAY:
+                days = ((name, (index - self.first.weekday()) % 7) for index, name in enumerate(WEEKDAYS))
+                found["weekdays"] = {name: [*range(day, self.values, 7)] for name, day in days if day < self.values}
+        return {**found, **self.groups}
+
+    @property
+    def worth(self) -> None:
+        return None
+
+    @property
+    def demand(self) -> str:
+        of = "a date" if self.clamp else f"a date from {self.first} to {self.last}"
+        return f"{of}, as in {self.first}"
+
+    def _code(self, text: str) -> int | None:
+        day = self._day(text)
+        if day is None or not (self.clamp or self.first <= day <= self.last):
+            return None
+        return self.place(min(max(day, self.first), self.last))
+
+    def _day(self, text: str) -> datetime.date | None:
+        """Return the day of a text, or a day of its month, quarter or year where those are the step."""
+        plain, coarse = text.strip(), STEPS.index(self.step)
+        quarterly, dated = QUARTERLY.fullmatch(plain), DATE.fullmatch(plain)
+        if quarterly and self.step == QUARTER:
+            return self._within(int(quarterly[1]), 3 * int(quarterly[2]) - 2)
+        if self.step == YEAR and len(plain) == 4 and plain.isdecimal() and int(plain):
+            return self._within(int(plain), 1)
+        if not dated or (dated[3] is None and coarse < STEPS.index(MONTH)):
+            return None
+        try:
+            day = datetime.date(int(dated[1]), int(dated[2]), int(dated[3] or 1))
+        except ValueError:
+            return None
+        return day if dated[3] else self._within(day.year, day.month)
+
+    def _within(self, year: int, month: int) -> datetime.date:
+        """Return the first day of a period, or the first one that counts, where that is in it."""
+        begin = datetime.date(year, month, 1)
+        return max(begin, self.first) if _period(begin, self.step) == _period(self.first, self.step) else begin
+
+    def place(self, day: datetime.date) -> int:
+        """Return the code of a day that counts."""
+        if self.step in (DAY, WEEK):
+            return (day - self.first).days // (7 if self.step == WEEK else 1)
+        months = 12 * (day.year - self.first.year)
+        if self.step == YEAR:
+            return months // 12
+        if self.step == QUARTER:
+            return months // 3 + (day.month - 1) // 3 - (self.first.month - 1) // 3
+        return months + day.month - self.first.month
+
+    def _begin(self, code: int) -> datetime.date:
+        """Return the first day of a period, perhaps before the first one that counts."""
+        if self.step in (DAY, WEEK):
+            return self.first + datetime.timedelta(days=code * (7 if self.step == WEEK else 1))
+        width = {MONTH: 1, QUARTER: 3, YEAR: 12}[self.step]
+        months = 12 * self.first.year + (self.first.month - 1) // width * width + code * width
+        return datetime.date(months // 12, months % 12 + 1, 1)
+
+    def _label(self, code: int) -> str:
+        return _period(self._begin(code), self.step)
+
+    def _spec(self) -> dict[str, object]:
+        found: dict[str, object] = {"from": str(self.first), "to": str(self.last), "step": self.step}
+        return found | ({"clamp": True} if self.clamp else {})
+
+
+def _period(day: datetime.date, step: str) -> str:
+    """Return what the period of a day is called: by ISO its first day, month or year; 2013-Q1."""
+    if step == QUARTER:
+        return f"{day.year:04}-Q{(day.month + 2) // 3}"
+    return str(day)[: {MONTH: 7, YEAR: 4}.get(step, 10)]
+
+
+def as_label(value: object) -> str:
+    """Return a label as it is compared: without spaces around it, its accents composed with their letters.
+
+    Examples
+    --------
+    >>> len(as_label(" Que" + chr(0x301) + "bec "))
+    6
+    """
+    return unicodedata.normalize("NFC", str(value).strip())
 
 
 def text_of(value: object) -> str:
@@ -312,6 +524,8 @@ def codes_of(attribute: Attribute, values: npt.NDArray[np.generic]) -> npt.NDArr
 def listed(values: npt.NDArray[np.generic]) -> list[Any]:
     """Return the values of a column; of dates and durations, which NumPy lists as numbers, missing ones as None."""
     missing = np.isnat(values) if values.dtype.kind in "mM" else np.zeros(0, dtype=bool)
+    if values.dtype.kind == "M":  # in nanoseconds NumPy lists numbers
+        values = values.astype("M8[us]") if np.datetime_data(values.dtype)[0] == "ns" else values
     return [None if absent else each for each, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
 
 

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 
 import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.workloads.attributes import MISSING, Attribute, Binned, Labelled, WholeNumbers
+from dualmech.workloads.attributes import (
+    DAY,
+    LISTED_VALUES,
+    MISSING,
+    STEPS,
+    WORDS,
+    Attribute,
+    Binned,
+    Dated,
+    Grouping,
+    Labelled,
+    WholeNumbers,
+    as_label,
+)
 from dualmech.workloads.domain import Domain
 
-OPTIONS = ("labels", "from", "to", "bins", "size", "column", "missing", "clamp")
+KINDS = {
+    "labels": ("rest", "ordered"),
+    "from": ("to", "step", "clamp"),
+    "bins": ("worth", "clamp"),
+    "size": (),
+}
+"""What values can be, with the options that are for these alone."""
+
+OPTIONS = (*KINDS, "to", "step", "rest", "ordered", "worth", "clamp", "column", "missing", "groups")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -24,17 +48,20 @@ class Schema(Domain):
     Wherever a domain is taken, a schema is. Declare it, never read it off the data: what values there are would tell
     about the records. Values that it does not know are refused, with row and column.
     Raises `InvalidInputError` or `InputTypeError` for no attributes, options that are unknown or contradict each other,
-    labels that come twice, edges that do not increase, two attributes on one column.
+    labels that come twice, edges that do not increase, groups that share a value or leave one out.
 
     Parameters
     ----------
     attributes : mapping of names to sizes, ranges, lists of labels, or mappings of options
         A number n stands for the codes 0 … n - 1, a range for whole numbers with a cell each, a list for labels. The
         options are ``labels``, ``from`` and ``to``, ``bins`` (edges: each bin has its left edge, the last both) or
-        ``size``; and with any of them ``column``, where the records call it otherwise, and ``missing``, texts that
-        stand for a missing value, which then has a cell of its own, the last; of a DataFrame, what is missing is the
-        text ``""``. ``clamp`` counts numbers beyond the ends there. Where records hold codes, ``labels`` maps them to
-        labels, several to one if that is wanted.
+        ``size``; and with any of them ``column``, where the records call it otherwise (several attributes may read one
+        column), and ``missing``, texts that stand for a missing value, which then has a cell of its own, the last; of a
+        DataFrame, what is missing is the text ``""``. Where records hold codes, ``labels`` maps them to labels, several
+        to one if that is wanted; ``rest`` names a cell for every other value, and ``ordered`` says that labels are in
+        order. ``from`` and ``to`` may be dates, with a cell for each ``step``: day, week, month, quarter or year.
+        ``clamp`` counts numbers and dates beyond the ends there, and ``worth`` is what a number in each bin adds to a
+        sum. ``groups`` maps the names of groupings to groups, and these to their values: every value is in one.
 
     Examples
     --------
@@ -49,6 +76,9 @@ class Schema(Domain):
     >>> coded = dm.Schema({"schooling": {"labels": {"1": "school", "2": "school", "3": "college"}}})
     >>> coded.attribute(0).labels, coded.attribute(0).code("2")
     (('school', 'college'), 0)
+    >>> days = dm.Schema({"day": {"from": "2013-01-01", "to": "2014-12-31"}}).attribute(0)
+    >>> days.size, days.code("2013-02-01 05:15:00"), [*days.groupings], [*days.groupings["quarters"]][:2]
+    (730, 31, ['months', 'quarters', 'years', 'weekdays'], ['2013-Q1', '2013-Q2'])
     """
 
     attributes: tuple[Attribute, ...] = field(init=False, repr=False)
@@ -57,9 +87,6 @@ class Schema(Domain):
         if not isinstance(attributes, Mapping):
             raise InputTypeError(f"attributes must map names to what their values are, got {type(attributes).__name__}")
         found = tuple(attribute_of(validate.text(name=name), spec) for name, spec in attributes.items())
-        columns = [each.source for each in found]
-        if len(set(columns)) < len(columns):
-            raise InvalidInputError(f"attributes must be read from a column each, got the columns {columns}")
         Domain.__init__(self, [(each.name, each.size) for each in found])
         object.__setattr__(self, "attributes", found)
 
@@ -155,62 +182,131 @@ def _of_options(name: str, options: Mapping[str, object]) -> Attribute:
         if key not in OPTIONS:
             near = did_you_mean(str(key), OPTIONS)
             raise InvalidInputError(f"attribute {name!r} takes {', '.join(OPTIONS)}, got {key!r}{near}")
-    kinds = [key for key in MAKERS if key in options]
+    kinds = [key for key in KINDS if key in options]
     if len(kinds) != 1 or ("to" in options) != ("from" in options):
         raise InvalidInputError(f"attribute {name!r} must have exactly one of labels, from and to, bins, size")
-    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
-    if clamp and kinds[0] in ("labels", "size"):
-        raise InvalidInputError(f"attribute {name!r} has no ends to clamp numbers to")
+    for key in {*itertools.chain(*KINDS.values())}.difference(KINDS[kinds[0]]).intersection(options):
+        raise InvalidInputError(f"attribute {name!r} has {kinds[0]}, which the option {key} is not for")
     missing = options.get("missing", ())
     texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
     column = validate.text(**{f"column of {name!r}": options.get("column", "")})
-    return MAKERS[kinds[0]](name, options, column, tuple(str(each).strip() for each in texts))
+    made = MAKERS[kinds[0]](name, options, tuple(as_label(each) for each in texts))
+    made = replace(made, column=column)
+    return replace(made, groups=_groups(made, options["groups"])) if "groups" in options else made
 
 
-def _labelled(name: str, options: Mapping[str, object], column: str, missing: tuple[str, ...]) -> Attribute:
+def _groups(attribute: Attribute, given: object) -> dict[str, Grouping]:
+    """Return groupings of an attribute: in each, every value is in one group."""
+    what = f"groups of {attribute.name!r}"
+    found: dict[str, Grouping] = {}
+    for word, parts in validate.mapping("names of groupings to groups", **{what: given}).items():
+        if word in (*WORDS, *attribute.groupings) or attribute.named_code(word) is not None:
+            raise InvalidInputError(
+                f"{what} must have names of their own, got {word!r}, which stands for something else"
+            )
+        groups: dict[str, list[int]] = {}
+        owner: dict[int, str] = {}
+        for name, items in validate.mapping("names of groups to values", **{f"{word!r} of {what}": parts}).items():
+            try:
+                codes = groups[as_label(name)] = attribute.chosen(items)
+            except InvalidInputError as error:
+                raise InvalidInputError(f"{word!r} of {what}: {name!r}: {error}") from None
+            for code in codes:
+                if code in owner:
+                    raise InvalidInputError(
+                        f"{word!r} of {what} must have each value in one group, got {attribute.label(code)!r} in "
+                        f"{owner[code]!r} and {name!r}; ask = {{ {attribute.name} = {{ name = [values] }} }} takes "
+                        f"rows that share values"
+                    )
+                owner[code] = name
+        left = [attribute.label(code) for code in range(attribute.values) if code not in owner]
+        if left:
+            more = f" and {len(left) - LISTED_VALUES} more" if len(left) > LISTED_VALUES else ""
+            raise InvalidInputError(
+                f"{word!r} of {what} must have every value in a group, got none for "
+                f"{', '.join(map(repr, left[:LISTED_VALUES]))}{more}: its rows would not add up to all records"
+            )
+        found[word] = groups
+    return found
+
+
+def _labelled(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
     given, texts = options["labels"], dict[str, str]()
     if isinstance(given, Mapping):
-        texts = {str(text).strip(): str(label).strip() for text, label in given.items()}
+        texts = {as_label(text): as_label(label) for text, label in given.items()}
         labels, read = tuple(dict.fromkeys(texts.values())), (*texts,)
-        distinct = len(texts) == len(given)
+        twice = len(given) - len(texts)
     else:
         checked = validate.sequence(**{f"labels of {name!r}": given})
-        labels = read = tuple(str(each).strip() for each in checked)
-        distinct = True
-    if missing and MISSING in labels:
+        labels = read = tuple(map(as_label, checked))
+        twice = 0
+    if MISSING in labels and missing:
         raise InvalidInputError(f"labels of {name!r} must not have {MISSING!r}, which names missing values")
-    if not labels or not distinct or len({*read, *missing}) < len(read) + len(missing):
+    repeated = [each for each, count in Counter([*read, *missing]).items() if count > 1]
+    if not labels or repeated or twice:
+        culprit = f", got {repeated[0]!r} twice" if repeated else ""
         raise InvalidInputError(
-            f"labels of {name!r} must be one or more, all distinct and none of them a text for missing values"
+            f"labels of {name!r} must be one or more, all distinct and none of them a text for missing values{culprit}"
         )
-    return Labelled(name, len(labels) + bool(missing), column, missing, labels, tuple(texts.items()))
+    rest = as_label(validate.text(**{f"rest of {name!r}": options.get("rest", "")}))
+    if "rest" in options and (not rest or rest in (*labels, *missing, MISSING)):
+        raise InvalidInputError(f"rest of {name!r} must be a label of its own, got {rest!r}")
+    ordered = validate.boolean(**{f"ordered of {name!r}": options.get("ordered", False)})
+    size = len(labels) + bool(rest) + bool(missing)
+    return Labelled(name, size, missing=missing, labels=labels, texts=tuple(texts.items()), rest=rest, in_order=ordered)
 
 
-def _whole_numbers(name: str, options: Mapping[str, object], column: str, missing: tuple[str, ...]) -> Attribute:
+def _from_to(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
+    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
+    if any(isinstance(options[key], str | datetime.date) for key in ("from", "to")):
+        start, end = (_date(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
+        step = validate.choice(STEPS, **{f"step of {name!r}": options.get("step", DAY)})
+        if end < start:
+            raise InvalidInputError(f"to of {name!r} must be at least {start}, got {end}")
+        made = Dated(name, 0, missing=missing, first=start, last=end, step=step, clamp=clamp)
+        return replace(made, size=made.place(end) + 1 + bool(missing))
+    if "step" in options:
+        raise InvalidInputError(f"step of {name!r} is for dates: from and to must be dates, as 2013-01-01")
     first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
     if last < first:
         raise InvalidInputError(f"to of {name!r} must be at least {first}, got {last}")
-    clamp = bool(options.get("clamp", False))
-    return WholeNumbers(name, last - first + 1 + bool(missing), column, missing, first, clamp)
+    return WholeNumbers(name, last - first + 1 + bool(missing), missing=missing, first=first, clamp=clamp)
 
 
-def _binned(name: str, options: Mapping[str, object], column: str, missing: tuple[str, ...]) -> Attribute:
+def _binned(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
     edges = validate.finite(1, **{f"bins of {name!r}": options["bins"]})
-    if len(edges) < 2 or np.any(np.diff(edges) <= 0):
-        raise InvalidInputError(f"bins of {name!r} must be two or more increasing edges")
-    clamp = bool(options.get("clamp", False))
-    return Binned(name, len(edges) - 1 + bool(missing), column, missing, tuple(edges.tolist()), clamp)
+    falling = np.flatnonzero(np.diff(edges) <= 0)
+    if len(edges) < 2 or len(falling):
+        culprit = f", got {edges[falling[0]]:g} before {edges[falling[0] + 1]:g}" if len(falling) else ""
+        raise InvalidInputError(f"bins of {name!r} must be two or more increasing edges{culprit}")
+    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
+    worth = validate.finite(1, **{f"worth of {name!r}": options["worth"]}) if "worth" in options else np.zeros(0)
+    if "worth" in options and len(worth) != len(edges) - 1:
+        raise InvalidInputError(f"worth of {name!r} must be a number for each of its {len(edges) - 1} bins")
+    size = len(edges) - 1 + bool(missing)
+    numbers, counts = tuple(edges.tolist()), tuple(worth.tolist())
+    return Binned(name, size, missing=missing, edges=numbers, clamp=clamp, counts_for=counts)
 
 
-def _codes(name: str, options: Mapping[str, object], column: str, missing: tuple[str, ...]) -> Attribute:
+def _codes(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
     size = validate.size(**{f"size of {name!r}": options["size"]})
-    return WholeNumbers(name, size + bool(missing), column, missing)
+    return WholeNumbers(name, size + bool(missing), missing=missing)
 
 
-MAKERS = {"labels": _labelled, "from": _whole_numbers, "bins": _binned, "size": _codes}
+MAKERS = {"labels": _labelled, "from": _from_to, "bins": _binned, "size": _codes}
 
 
 def _whole(what: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InputTypeError(f"{what} must be a whole number, got {value!r}")
     return int(value)
+
+
+def _date(what: str, value: object) -> datetime.date:
+    """Return a date of TOML, or of its text."""
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value
+    try:
+        return datetime.date.fromisoformat(value if isinstance(value, str) and len(value) == 10 else "")
+    except ValueError:
+        raise InvalidInputError(f"{what} must be a date, such as 2013-01-01, got {value!r}") from None

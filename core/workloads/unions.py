@@ -9,7 +9,6 @@ from functools import reduce
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import validate
@@ -18,91 +17,9 @@ from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.arrays import as_text_array, sets_to_arrays
-from dualmech.workloads.attributes import Attribute
+from dualmech.workloads.asking import asked_of
 from dualmech.workloads.base import StructuredWorkload, Workload, same_content
 from dualmech.workloads.domain import Domain, are_positions, count_text
-from dualmech.workloads.streams import RangeWorkload, StreamWorkload
-
-KINDS = ("values", "prefixes", "ranges", "total")
-"""What may be asked of an attribute, but for lists of values."""
-
-IN_ORDER, MOST = ("prefixes", "ranges"), 2048
-"""What has as much noise as there are values, which are no more than this."""
-
-BETWEEN = ".."  # as in ``18..64``
-
-
-def counting_alike(asked: Workload | None, size: int) -> npt.NDArray[np.bool_]:
-    """Return which queries on an attribute of some size count all its values alike: they tell of the total alone.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> counting_alike(dm.workloads.prefix(3), 3), counting_alike(None, 2)
-    (array([False, False,  True]), array([False, False]))
-    """
-    return np.full(size, size == 1) if asked is None else np.ptp(asked.dense(), axis=1) == 0
-
-
-def asked_of(attribute: Attribute, asked: object, alone: bool = False) -> Workload | None:
-    """Return the queries on an attribute that a kind, or a list of values and ranges of them, stands for.
-
-    What is in order is of any number of values where the attribute stands `alone`, in one table over no other.
-
-    Examples
-    --------
-    >>> from dualmech.workloads.schema import attribute_of
-    >>> asked_of(attribute_of("age", range(17, 91)), ["18..64", 90]).names
-    ('18 ≤ age ≤ 64', 'age = 90')
-    """
-    if asked == "values":
-        return None
-    values = attribute.values
-    if isinstance(asked, str):
-        validate.choice(KINDS, **{f"ask of {attribute.name!r}": asked})
-        if asked != "total" and not attribute.ordered:
-            raise InvalidInputError(f"{asked} need an order, which the labels of {attribute.name!r} have not")
-        made: Any = {"prefixes": StreamWorkload, "ranges": RangeWorkload, "total": _total}[asked]
-        if asked in IN_ORDER and values > MOST:
-            if alone and values == attribute.size:
-                return cast(Workload, made(values))
-            raise InvalidInputError(
-                f"{asked} of {attribute.name!r} must be of at most {MOST} values, whose noise is solved and drawn on a "
-                f"matrix, got {values}: take coarser ones, such as bins, or ask them in one table of one attribute, "
-                f"without missing values, and no other"
-            )
-        rows = made(attribute.size if asked == "total" else values).dense()
-        rows = np.pad(rows, ((0, 0), (0, attribute.size - rows.shape[1])))
-    else:
-        items = validate.sequence(**{f"ask of {attribute.name!r}": asked})
-        rows = np.array([_row(attribute, item) for item in items])
-        if not len(rows):
-            raise InvalidInputError(f"ask of {attribute.name!r} must list one value or more, got none")
-    if not attribute.named:
-        return Workload(rows)
-    names = [attribute.describe(np.flatnonzero(row).tolist(), asked == "prefixes") for row in rows]
-    shown = [name or f"{attribute.name}: {int(row.sum())} values" for name, row in zip(names, rows, strict=True)]
-    return Workload(rows, shown)
-
-
-def _row(attribute: Attribute, item: object) -> Array:
-    row = np.zeros(attribute.size)
-    for part in item if isinstance(item, list | tuple) else [item]:
-        first, between, last = str(part).partition(BETWEEN)
-        if between and attribute.ordered:
-            start, stop = attribute.span(first, last)
-            row[start:stop] = 1.0
-        else:
-            code = attribute.named_code(str(part))
-            if code is None:
-                raise InvalidInputError(f"ask of {attribute.name!r}: {attribute.refused(part)}")
-            row[code] = 1.0
-    return row
-
-
-def _total(size: int) -> Workload:
-    return Workload(np.ones((1, size)))
-
 
 MAX_COMBINATIONS = 2**20  # largest number of combinations of values among which the worst is looked for
 
@@ -315,9 +232,8 @@ def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, obje
         The attributes.
     tables : mapping
         By name, what a table asks: attribute names mapped to workloads over their values, with None for the values
-        themselves, or to words as a specification has them, ``values``, ``prefixes``, ``ranges``, ``total`` or a list
-        of values and ranges, which leave out what is missing but for ``values`` and ``total``; or names alone where all
-        are values; an empty one asks for the total.
+        themselves, or to what a specification asks: a word, a list or a mapping (`dualmech.workloads.asking.asked_of`);
+        or names alone where all are values; an empty one asks for the total.
 
     Examples
     --------
@@ -407,7 +323,7 @@ def _as_table(domain: Domain, name: str, asked: Mapping[str, Any] | Iterable[str
         (axis,) = domain.axes([attribute])
         size = domain.shape[axis]
         argument = f"tables[{name!r}][{attribute!r}]"
-        if isinstance(own, str | list | tuple):
+        if isinstance(own, str | list | tuple | Mapping):
             own = asked_of(domain.attribute(axis), own, only and len(domain.shape) == 1)
         if own is not None and validate.instance(Workload, **{argument: own}).shape[1] != size:
             raise InvalidInputError(f"{argument} must be over {size} values, got {own.shape[1]}")

@@ -1,0 +1,175 @@
+"""What may be asked of an attribute: its values, prefixes, ranges, groups, total or sum, or rows by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError, did_you_mean
+from dualmech.validate import Array
+from dualmech.workloads.attributes import LISTED_VALUES, PREFIXES, RANGES, SUM, TOTAL, VALUES, WORDS, Attribute
+from dualmech.workloads.base import Workload
+from dualmech.workloads.streams import RangeWorkload, StreamWorkload
+
+IN_ORDER, MOST = {PREFIXES: StreamWorkload, RANGES: RangeWorkload}, 2048
+"""What has as much noise as there are values, which are no more than this."""
+
+Row = tuple[str, Array]
+"""The name of a query on an attribute, and the query (size,)."""
+
+
+def asked_of(attribute: Attribute, asked: object, alone: bool = False) -> Workload | None:
+    """Return the queries on an attribute that a word, a list, or a mapping of names to values stands for.
+
+    A word is one of `WORDS`, or a grouping of the attribute. A list has values, ranges of them such as ``18..64``,
+    lists of these, which count together, and words. Prefixes, ranges and the sum leave out what is missing, and what
+    counts as the rest; groups have these in rows of their own. Words in order are of any number of values where the
+    attribute stands `alone`, in one table over no other.
+    Raises `InvalidInputError` or `InputTypeError` for another word, a value that the attribute has not, two rows of one
+    name.
+
+    Examples
+    --------
+    >>> from dualmech.workloads.schema import attribute_of
+    >>> age = attribute_of("age", range(17, 91))
+    >>> asked_of(age, ["18..64", 90]).names, asked_of(age, {"young": "17..29", "old": ["65..89", 90]}).names
+    (('18 ≤ age ≤ 64', 'age = 90'), ('young', 'old'))
+    >>> goal = {"East": ["ATL", "BOS"], "West": ["LAX"]}
+    >>> flown = attribute_of("dest", {"labels": ["ATL", "BOS", "LAX"], "groups": {"coast": goal}, "rest": "elsewhere"})
+    >>> asked_of(flown, ["coast", "values", "total"]).names
+    ('East', 'West', 'elsewhere', 'ATL', 'BOS', 'LAX', 'any dest')
+    """
+    what = f"ask of {attribute.name!r}"
+    if asked == VALUES:
+        return None
+    if isinstance(asked, str):
+        if asked in IN_ORDER and alone and attribute.size == attribute.values > MOST:
+            _require_order(attribute, asked)
+            return cast(Workload, IN_ORDER[asked](attribute.size))
+        rows = [*_of_word(attribute, validate.choice([*WORDS, *attribute.groupings], **{what: asked}), alone=True)]
+    elif isinstance(asked, Mapping):
+        rows = [(validate.text(**{what: name}), _counting(attribute, part)) for name, part in asked.items()]
+    else:
+        rows = [row for item in validate.sequence(**{what: asked}) for row in _of_item(attribute, item)]
+    if not rows:
+        raise InvalidInputError(f"{what} must list one value or more, got none")
+    if not attribute.named and not isinstance(asked, Mapping):
+        return Workload(np.array([row for _, row in rows]))
+    found = _distinct(attribute, rows)
+    return Workload(np.array([*found.values()]), [*found])
+
+
+def _distinct(attribute: Attribute, rows: list[Row]) -> dict[str, Array]:
+    """Return rows by name; a row that comes twice is asked once, and two rows of one name are refused."""
+    found: dict[str, Array] = {}
+    for name, row in rows:
+        known = found.setdefault(name, row)
+        if not np.array_equal(known, row):
+            raise InvalidInputError(
+                f"ask of {attribute.name!r} must have rows that a reader can tell apart, got two that are called "
+                f'{name!r}: name them, as in ask = {{ {attribute.name} = {{ "a name" = [values] }} }}'
+            )
+    return found
+
+
+def _of_item(attribute: Attribute, item: object) -> Iterator[Row]:
+    """Yield the rows of an item of a list: a value or range, some together, or a word."""
+    if isinstance(item, Mapping):
+        raise InvalidInputError(
+            f"ask of {attribute.name!r} must be a mapping of names, or a list of values: {{ name = [values] }}"
+        )
+    word = isinstance(item, str) and attribute.named_code(item) is None
+    if word and item in (*WORDS, *attribute.groupings):
+        yield from _of_word(attribute, str(item), alone=False)
+        return
+    row = _counting(attribute, item)
+    yield _name(attribute, row), row
+
+
+def _of_word(attribute: Attribute, word: str, alone: bool) -> Iterator[Row]:
+    """Yield the rows that a word stands for; where others stand beside it, values are called by their labels."""
+    size, values = attribute.size, attribute.values
+    if word in attribute.groupings:
+        yield from _of_grouping(attribute, word)
+    elif word == VALUES:
+        yield from ((attribute.label(code), row) for code, row in enumerate(np.eye(size)))
+    elif word == TOTAL:
+        yield _name(attribute, np.ones(size)), np.ones(size)
+    elif word == SUM:
+        yield f"sum of {attribute.name}", _worth(attribute)
+    else:
+        _require_order(attribute, word)
+        if values > MOST:
+            raise InvalidInputError(
+                f"{word} of {attribute.name!r} must be of at most {MOST} values, whose noise is solved and drawn on a "
+                f"matrix, got {values}: take coarser ones, such as bins, or ask them in one table of one attribute, "
+                f"without missing values, and no other"
+            )
+        made: Any = IN_ORDER[word]
+        for row in np.pad(made(values).dense(), ((0, 0), (0, size - values))):
+            yield _name(attribute, row, word == PREFIXES), row
+
+
+def _of_grouping(attribute: Attribute, word: str) -> Iterator[Row]:
+    """Yield a row for each group, and for each cell beside the values: what is missing, and the rest."""
+    groups = attribute.groupings[word]
+    for name, codes in groups.items():
+        yield name, _indicator(attribute, codes)
+    for code in sorted({*range(attribute.values, attribute.size)}.difference(*groups.values())):
+        yield attribute.label(code), _indicator(attribute, [code])
+
+
+def _counting(attribute: Attribute, item: object) -> Array:
+    """Return the query that counts a value, a range, or all that a list has."""
+    try:
+        return _indicator(attribute, attribute.chosen(item))
+    except InvalidInputError as error:
+        known = [*WORDS, *attribute.groupings, *(attribute.label(code) for code in range(min(attribute.size, MOST)))]
+        near = did_you_mean(item, known) if isinstance(item, str) else ""
+        raise InvalidInputError(f"ask of {attribute.name!r}: {error}{near}") from None
+
+
+def _indicator(attribute: Attribute, codes: npt.ArrayLike) -> Array:
+    row = np.zeros(attribute.size)
+    row[np.asarray(codes, dtype=np.intp)] = 1.0
+    return row
+
+
+def _name(attribute: Attribute, row: Array, prefix: bool = False) -> str:
+    """Return the name that an attribute has for a query; of many values the first, and how many more there are."""
+    codes = np.flatnonzero(row).tolist()
+    shown = ", ".join(attribute.label(code) for code in codes[:LISTED_VALUES])
+    return attribute.describe(codes, prefix) or f"{attribute.name} = {shown} or {len(codes) - LISTED_VALUES} more"
+
+
+def _worth(attribute: Attribute) -> Array:
+    worth = attribute.worth
+    if worth is None or not np.any(worth):
+        raise InvalidInputError(
+            f"the sum of {attribute.name!r} needs numbers: whole ones, or bins with the option worth, what a number in "
+            f"each bin adds to the sum"
+        )
+    return worth
+
+
+def _require_order(attribute: Attribute, word: str) -> None:
+    if not attribute.ordered:
+        raise InvalidInputError(
+            f"{word} need an order, which the labels of {attribute.name!r} have with the option ordered = true"
+        )
+
+
+def counting_alike(asked: Workload | None, size: int) -> npt.NDArray[np.bool_]:
+    """Return which queries on an attribute of some size count all its values alike: they tell of the total alone.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> counting_alike(dm.workloads.prefix(3), 3), counting_alike(None, 2)
+    (array([False, False,  True]), array([False, False]))
+    """
+    return np.full(size, size == 1) if asked is None else np.ptp(asked.dense(), axis=1) == 0
