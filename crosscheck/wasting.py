@@ -26,8 +26,9 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.progress import Callback
 from dualmech.solution import Solution
 from dualmech.validate import Array
+from dualmech.workloads.asking import MOST
 from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.unions import MOST, UnionWorkload, union_of
+from dualmech.workloads.unions import UnionWorkload, union_of
 
 ROUNDING = 1e-9
 """Least allowance for the rounding of the variances that are matched, relative: the interval of the least cost is

@@ -246,10 +246,7 @@ class Publication(ReleasePlan):
 
         Sides are in the order in which a specification asks for them, else in that of the attributes.
         """
-        asked, kept = self._table(table), self.specification
-        sides = [*asked.sides]
-        if kept is not None and {*kept.asks.get(table, ())} == {*sides}:
-            sides = [*kept.asks[table]]
+        asked, sides = self._table(table), self._ordered_sides(table)
         order = [[*asked.sides].index(side) for side in sides]
         margins = np.transpose(self.margins(table, level, simultaneous), order).ravel().tolist()
         estimates = np.transpose(self.estimates(table), order).ravel().tolist()
@@ -259,6 +256,22 @@ class Publication(ReleasePlan):
             for cell, (estimate, margin) in zip(cells, zip(estimates, margins, strict=True), strict=True)
         )
         return (*sides, *MEASURES), lines
+
+    def _ordered_sides(self, table: str) -> list[str]:
+        """Return the sides of a table in the order in which a specification asks for them, or of the attributes."""
+        sides, kept = [*self._table(table).sides], self.specification
+        asked = {} if kept is None else kept.asks.get(table, {})
+        return [*asked] if {*asked} == {*sides} else sides
+
+    def _with_keys(self, table: str) -> tuple[list[str], Iterator[tuple[str, ...]]]:
+        """Return a heading and labels of a table's entries, with what sorts and joins them after each label."""
+        published, heading = self._table(table), list[str]()
+        columns: list[list[tuple[str, ...]]] = []
+        for side in self._ordered_sides(table):
+            labels, keys = published.sides[side], published.keys.get(side)
+            heading += [side] if keys is None else [side, f"{side} from", f"{side} to"]
+            columns.append([(label, *(() if keys is None else keys[place])) for place, label in enumerate(labels)])
+        return heading, (tuple(itertools.chain(*cells)) for cells in itertools.product(*columns))
 
     def frame(self, table: str, level: float | None = None, simultaneous: bool = False) -> Any:
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
@@ -298,15 +311,16 @@ class Publication(ReleasePlan):
         """Write a CSV file a table, a list of them, and the statement; return the names of the files.
 
         The folder must not exist; it is there whole or not at all. Numbers have the digits that noise leaves: four of
-        the margin.
+        the margin. Where labels are no values, two columns have the first and the last value of each, to sort and join.
         """
         names = [file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)]
         with files.atomic_folder(folder) as place:
             listed = []
             for name, table in zip(names, self.tables, strict=True):
-                heading, rows = self.rows(table, level, simultaneous)
-                sides = len(heading) - len(MEASURES)
-                write_rows(place / name, heading, ((*row[:sides], *to_digits(*row[sides:])) for row in rows))
+                heading, labels = self._with_keys(table)
+                numbers = (to_digits(*row[-len(MEASURES) :]) for row in self.rows(table, level, simultaneous)[1])
+                lines = ((*entry, *own) for entry, own in zip(labels, numbers, strict=True))
+                write_rows(place / name, (*heading, *MEASURES), lines)
                 largest = to_digits(margin=float(self.margins(table, level, simultaneous).max()))[1]
                 listed.append((name, table, self.published[table].entries, largest))
             write_rows(place / INDEX, ("file", "table", "entries", "largest margin"), listed)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualmech.errors import InvalidInputError
 from dualmech.workloads.attributes import Attribute
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
@@ -35,6 +37,8 @@ class PublishedTable:
     sides: Mapping[str, Sequence[str]]
     asked: Any  # what a mechanism of tables calls it: its name in a union, or its attributes
     rows: npt.NDArray[np.intp]  # its queries among those of the workload
+    # What sorts and joins the entries along a side, the first and the last value of each, where the label is not that.
+    keys: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,10 +72,16 @@ def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
     domain: Domain = tabular.domain
     rows, found = _rows_by_table(workload, len(tabular.product_tables)), []
     for own, table in zip(rows, tabular.product_tables, strict=True):
-        sides = {domain.names[axis]: entry_names(domain.attribute(axis), asked) for axis, asked in table.queries}
+        sides, keys = dict[str, list[str]](), dict[str, list[tuple[str, str]]]()
+        for axis, asked in table.queries:
+            side, (labels, ends) = domain.names[axis], entries(domain.attribute(axis), asked)
+            _require_distinct(table.name, side, labels)
+            sides[side] = labels
+            if any(any(pair) and pair != (label, label) for pair, label in zip(ends, labels, strict=bool(ends))):
+                keys[side] = ends
         named = isinstance(tabular, UnionWorkload) and isinstance(workload, UnionWorkload)
         asked = table.name if named else tuple(domain.names[axis] for axis in table.axes)
-        found.append(PublishedTable(table.name or "total", sides, asked, own))
+        found.append(PublishedTable(table.name or "total", sides, asked, own, keys))
     return tuple(found)
 
 
@@ -84,34 +94,54 @@ def _rows_by_table(workload: Workload, tables: int) -> list[npt.NDArray[np.intp]
     return np.split(np.argsort(numbers, kind="stable"), ends[:-1])
 
 
-def entry_names(attribute: Attribute, asked: Any) -> list[str]:
-    """Return what the entries along an attribute are called: its values, or the queries on them."""
+def entries(attribute: Attribute, asked: Any) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return what the entries along an attribute are called, and what sorts and joins them, where that is known."""
     if asked is None:
-        return [attribute.label(code) for code in range(attribute.size)]
+        codes = range(attribute.size)
+        return [attribute.label(code) for code in codes], [attribute.keys([code]) for code in codes]
     if not attribute.named or isinstance(asked, CircularWorkload) or math.prod(asked.shape) > LARGEST_SEARCH:
-        return [*asked.names]
-    rows = sp.csr_array(asked.matrix, copy=True)
-    rows.eliminate_zeros()
-    rows.sort_indices()
-    counted = [
-        rows.indices[first:last].tolist() if last > first and np.all(rows.data[first:last] == 1) else []
-        for first, last in itertools.pairwise(rows.indptr.tolist())
-    ]
-    if all(len(codes) == 1 for codes in counted) and all(map(COUNTING.fullmatch, asked.names)):
+        return [*asked.names], []
+    counted = _counted(asked)
+    return _names(attribute, asked.names, counted), [attribute.keys(codes) for codes in counted]
+
+
+def _names(attribute: Attribute, names: Sequence[str], counted: list[list[int]]) -> list[str]:
+    """Return what queries are called: by their values where their names only count."""
+    if all(len(codes) == 1 for codes in counted) and all(map(COUNTING.fullmatch, names)):
         return [attribute.label(codes[0]) for codes in counted]
-    pairs = zip(counted, asked.names, strict=True)
     prefixes = len(counted) > 1 and all(codes == [*range(len(codes))] and codes for codes in counted)
     return [
         (attribute.describe(codes, prefixes) if codes and COUNTING.fullmatch(name) else None) or name
-        for codes, name in pairs
+        for codes, name in zip(counted, names, strict=True)
     ]
+
+
+def _counted(asked: Workload) -> list[list[int]]:
+    """Return the values that each query counts once; none of a query that weighs its values."""
+    rows = sp.csr_array(asked.matrix, copy=True)
+    rows.eliminate_zeros()
+    rows.sort_indices()
+    return [
+        rows.indices[first:last].tolist() if last > first and np.all(rows.data[first:last] == 1) else []
+        for first, last in itertools.pairwise(rows.indptr.tolist())
+    ]
+
+
+def _require_distinct(table: str, side: str, labels: Sequence[str]) -> None:
+    """Refuse two rows of one label."""
+    if len(set(labels)) < len(labels):
+        twice = next(label for label, count in Counter(labels).items() if count > 1)
+        raise InvalidInputError(
+            f"table {table!r} must have rows that a reader can tell apart, got two that are called {twice!r} along "
+            f"{side!r}: give their workload names"
+        )
 
 
 def _groups(workload: Workload) -> tuple[PublishedTable, ...]:
     """Return a table for each group of queries, in the order of their first ones."""
     domain = workload.domain
     names = (
-        entry_names(domain.attribute(0), workload)
+        entries(domain.attribute(0), workload)[0]
         if domain is not None and len(domain.names) == 1
         else [*workload.names]
     )

@@ -137,6 +137,21 @@ class Attribute:
                 raise InvalidInputError(self.refused(part))
         return sorted({*codes})
 
+    def keys(self, codes: Sequence[int]) -> tuple[str, str]:
+        """Return what sorts and joins a query that counts some values: the first and the last as records have them.
+
+        Empty texts where the values are no range, and for labels that have no order and no codes.
+
+        Examples
+        --------
+        >>> from dualmech.workloads.schema import attribute_of
+        >>> days = attribute_of("day", {"from": "2013-01-01", "to": "2014-12-31"})
+        >>> days.keys(range(31, 59)), attribute_of("hours", {"bins": [0, 20, 40]}).keys([1])
+        (('2013-02-01', '2013-02-28'), ('20', '40'))
+        """
+        whole = self.named and len(codes) and codes[-1] < self.values and codes[-1] - codes[0] == len(codes) - 1
+        return self._keys(codes[0], codes[-1]) if whole else ("", "")
+
     @property
     def end(self) -> str:
         """What a range may begin or end with."""
@@ -183,6 +198,9 @@ class Attribute:
 
     def _label(self, code: int) -> str:
         return str(code)
+
+    def _keys(self, first: int, last: int) -> tuple[str, str]:
+        return self._label(first), self._label(last)
 
     def _item(self, code: int) -> str:
         """Return what `chosen` reads as one code."""
@@ -256,6 +274,12 @@ class Labelled(Attribute):
     @property
     def end(self) -> str:
         return "one of its labels"
+
+    def _keys(self, first: int, last: int) -> tuple[str, str]:
+        """Return the codes that records hold, where each label has one, or the places of labels in their order."""
+        if len(self.texts) == len(self.labels) and (self.in_order or first == last):
+            return self.texts[first][0], self.texts[last][0]
+        return (str(first + 1), str(last + 1)) if self.in_order else ("", "")
 
     def _label(self, code: int) -> str:
         return self.labels[code] if code < self.values else self.rest
@@ -346,6 +370,9 @@ class Binned(Attribute):
         if last == self.values - 1:
             return f"{self.name} ≥ {low}" if first else f"{self.name} ≤ {high}"
         return f"{self.name} < {high}" if first == 0 else f"{low} ≤ {self.name} < {high}"
+
+    def _keys(self, first: int, last: int) -> tuple[str, str]:
+        return f"{self.edges[first]:.17g}", f"{self.edges[last + 1]:.17g}"
 
     def _item(self, code: int) -> str:
         absent = code == self.size - 1 and bool(self.missing)
@@ -450,6 +477,10 @@ class Dated(Attribute):
         months = 12 * self.first.year + (self.first.month - 1) // width * width + code * width
         return datetime.date(months // 12, months % 12 + 1, 1)
 
+    def _keys(self, first: int, last: int) -> tuple[str, str]:
+        end = min(self.last, self._begin(last + 1) - datetime.timedelta(days=1))
+        return str(max(self.first, self._begin(first))), str(end)
+
     def _label(self, code: int) -> str:
         return _period(self._begin(code), self.step)
 
@@ -524,8 +555,8 @@ def codes_of(attribute: Attribute, values: npt.NDArray[np.generic]) -> npt.NDArr
 def listed(values: npt.NDArray[np.generic]) -> list[Any]:
     """Return the values of a column; of dates and durations, which NumPy lists as numbers, missing ones as None."""
     missing = np.isnat(values) if values.dtype.kind in "mM" else np.zeros(0, dtype=bool)
-    if values.dtype.kind == "M":  # in nanoseconds NumPy lists numbers
-        values = values.astype("M8[us]") if np.datetime_data(values.dtype)[0] == "ns" else values
+    if values.dtype.kind == "M" and values.dtype.str.endswith("[ns]"):  # which NumPy lists as numbers
+        values = values.astype("M8[us]")
     return [None if absent else each for each, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
 
 

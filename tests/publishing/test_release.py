@@ -112,11 +112,10 @@ class TestSchema:
             ({"a": {"labels": ["x", "x"]}}, "all distinct"),
             ({"a": {"labels": ["x", "?"], "missing": "?"}}, "none of them a text for missing"),
             ({"a": {"bins": [0, 0]}}, "increasing edges"),
-            ({"a": {"size": 2, "clamp": True}}, "no ends to clamp"),
+            ({"a": {"size": 2, "clamp": True}}, "which the option clamp is not for"),
             ({"a": range(0, 9, 2)}, "step 1"),
             ({"a": True}, "must be a size"),
             ({"a": 1.5}, "must be a size"),
-            ({"a": 2, "b": {"size": 2, "column": "a"}}, "a column each"),
             ({}, "one or more attributes"),
         ],
     )
