@@ -28,6 +28,7 @@ from dualmech.workloads.unions import UnionWorkload
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
 KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")
+BUDGETS = ("epsilon", "delta", "budget", "eps")
 TABLE_KEYS = ("name", "ask", "variance", "margin", "hard")
 
 
@@ -270,10 +271,13 @@ def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[st
     table = validate.mapping("name, ask, and variance or margin", table=given)
     _known(table, TABLE_KEYS, "a table")
     asked = table.get("ask")
-    if not isinstance(asked, Mapping | list | tuple) or ("variance" in table) == ("margin" in table):
-        raise InvalidInputError(
-            "a table must have ask, attributes or a mapping of them to what is asked, and one of variance and margin"
-        )
+    known = table.get("name") or (" x ".join(map(str, asked)) if isinstance(asked, Mapping | list | tuple) else "")
+    what = f"table {known!r}" if known else "a table"
+    if not isinstance(asked, Mapping | list | tuple):
+        raise InvalidInputError(f"{what} must have ask, attributes or a mapping of them to what is asked")
+    if ("variance" in table) == ("margin" in table):
+        got = "both" if "variance" in table else "neither"
+        raise InvalidInputError(f"{what} must have one of variance and margin, got {got}")
     each = _each(asked)
     name = validate.text(name=table.get("name", " x ".join(map(str, each))))
     queries = {}
@@ -324,5 +328,10 @@ def _plain(value: Any) -> Any:
 
 def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
     for key in given:
+        if key in BUDGETS:
+            raise InvalidInputError(
+                f"{what} states its privacy as rho (zCDP), not {key}: for an epsilon at a delta, "
+                f"dualmech.accounting.zcdp_rho(epsilon, delta) says the largest"
+            )
         if key not in keys:
             raise InvalidInputError(f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import struct
 import tokenize
@@ -87,7 +88,27 @@ def opened_lines(path: FilePath) -> Iterator[Iterator[str]]:
         try:
             yield _lines(path, text)
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"{path}: is not UTF-8 text") from error
+            raise FileFormatError(f"{path}: is not UTF-8 text{_kind_of(path)}") from error
+
+
+def _kind_of(path: FilePath) -> str:
+    """Say what a file that is not UTF-8 seems to be, by its first bytes."""
+    with open(path, "rb") as handle:
+        first = handle.read(4)
+    for begin, kind in KINDS.items():
+        if first.startswith(begin):
+            return f": it seems to be {kind}; save it as CSV in UTF-8"
+    return ""
+
+
+KINDS = {
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"PK": "a workbook of a spreadsheet (.xlsx, .ods) or another zip archive",
+    b"PAR1": "Parquet",
+    b"\xd0\xcf\x11\xe0": "an old workbook of Excel (.xls)",
+}
+"""What files begin with that are no CSV."""
 
 
 def _lines(path: FilePath, text: TextIO) -> Iterator[str]:
@@ -114,4 +135,20 @@ def read_toml(path: FilePath) -> dict[str, object]:
     Raises `FileFormatError` for a file that cannot be read or is no TOML, `InputTypeError` for no path.
     """
     with errors_naming(path), opened(path) as handle, decoding_errors(path, "TOML"):
-        return tomllib.load(handle)
+        text = handle.read()
+        try:
+            return tomllib.loads(text.decode().replace("\r\n", "\n"))
+        except tomllib.TOMLDecodeError as error:
+            line = re.search(r"at line (\d+)", str(error))
+            hint = "" if line is None else _number_hint(text.decode().splitlines()[int(line[1]) - 1])
+            raise tomllib.TOMLDecodeError(f"{error}{hint}") from None
+
+
+def _number_hint(line: str) -> str:
+    """Say how a line of TOML has a fraction, or a number with a decimal point; nothing of another line."""
+    value = line.partition("=")[2].strip()
+    if re.fullmatch(r"\d+\s*/\s*\d+", value):
+        return f': a fraction is a text, "{value}"'
+    if re.fullmatch(r"\d+,\d+", value):
+        return f": a number has a point, {value.replace(',', '.')}"
+    return ""

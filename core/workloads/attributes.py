@@ -10,7 +10,7 @@ import re
 import reprlib
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +23,9 @@ LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
 SHOWN_VALUES = 8  # labels that a message lists
 
 MISSING = "missing"  # the name of a missing value in tables
+
+ABSENT = ("", "na", "n/a", "nan", "null", "none", ".", "?", "-")
+"""Texts that often stand for a missing value, in small letters."""
 
 LISTED_VALUES = 3  # labels that the name of a query lists
 
@@ -180,10 +183,18 @@ class Attribute:
 
     def refused(self, value: object) -> str:
         """Say that a value is not allowed; of one that is missing, how the schema allows it."""
-        shown = reprlib.repr(value).removesuffix(".0")
-        absent = self.named and not self.missing and (is_missing(value) or value == "")
-        hint = '; the option missing = "" counts what is missing in a cell of its own' if absent else ""
+        shown, hint = reprlib.repr(value).removesuffix(".0"), ""
+        text = value.strip() if isinstance(value, str) else None
+        if self.named and (is_missing(value) or (text is not None and text.casefold() in ABSENT)):
+            hint = f'; the option missing = "{text or ""}" counts what is missing in a cell of its own'
+        elif self._beyond(str(value)):
+            hint = "; the option clamp = true counts what is beyond the ends at the ends"
         return f"{self.source!r} must be {self.demand}, got {shown}{hint}"
+
+    def _beyond(self, text: str) -> bool:
+        """Whether a value would count at an end, with the option clamp."""
+        ends: Any = self if hasattr(self, "clamp") else None
+        return ends is not None and not ends.clamp and replace(ends, clamp=True)._code(text) is not None
 
     def _code(self, text: str) -> int | None:
         number = _number(text)

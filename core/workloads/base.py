@@ -271,6 +271,10 @@ class StructuredWorkload(Workload):
 
 def check_workload(workload: object) -> Workload:
     """Return a workload; anything else is refused."""
+    if isinstance(workload, np.ndarray) or sp.issparse(workload):
+        raise InputTypeError(
+            f"workload must be a Workload, got {type(workload).__name__}: dualmech.Workload(matrix) makes one"
+        )
     return validate.instance(Workload, workload=workload)
 
 

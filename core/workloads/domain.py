@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.validate import Array, index, sequence, size
 from dualmech.workloads.attributes import Attribute
 
@@ -77,7 +77,8 @@ class Domain:
         wanted = (attributes,) if isinstance(attributes, str) else sequence(attributes=attributes)
         unknown = [name for name in wanted if not isinstance(name, str) or name not in self.names]
         if unknown:
-            raise InvalidInputError(f"attribute {unknown[0]!r} is not in the domain {list(self.names)}")
+            near = did_you_mean(unknown[0], self.names)
+            raise InvalidInputError(f"attribute {unknown[0]!r} is not in the domain {list(self.names)}{near}")
         if len(set(wanted)) != len(wanted):
             raise InvalidInputError(f"attributes must be distinct, got {wanted}")
         return tuple(sorted(self.names.index(name) for name in wanted))

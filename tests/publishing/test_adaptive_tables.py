@@ -72,7 +72,7 @@ def test_tables_by_name_after_every_stage(records: Path, tmp_path: Path) -> None
     assert "adaptive: ρ is the largest over all branches" in last.statement()
     assert last.fitted(integer=True).counts("groups").min() >= 0
     last.write(tmp_path / "out")
-    assert (tmp_path / "out" / "1_groups.csv").read_text().startswith("age,region,estimate")
+    assert (tmp_path / "out" / "1_groups.csv").read_text().startswith("age,age from,age to,region,estimate")
 
 
 def test_another_workload_must_be_answered(records: Path) -> None:

@@ -299,3 +299,60 @@ def test_bins_count_for_what_is_stated() -> None:
     assert asked is not None and asked.dense().tolist() == [[10, 30, 50, 0]]
     with pytest.raises(dm.errors.InvalidInputError, match="with the option worth"):
         asked_of(attribute_of("hours", {"bins": [0, 20]}), "sum")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"tables": [{"ask": {"dst": "values"}, "margin": 1}]}, "did you mean dest?"),
+        ({"tables": [{"name": "t", "ask": ["dest"]}]}, "table 't' must have one of variance and margin, got neither"),
+        ({"tables": [{"ask": ["dest"], "margin": 1, "variance": 1}]}, "table 'dest' must have one of variance and mar"),
+        ({"tables": [{"name": "t", "margin": 1}]}, "table 't' must have ask"),
+        ({"epsilon": 1}, "states its privacy as rho (zCDP), not epsilon"),
+    ],
+)
+def test_what_is_refused_of_a_specification(changed: Any, told: str) -> None:
+    with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError)) as caught:
+        dm.Specification.of(specification(**changed))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "told"),
+    [
+        ({"from": 0, "to": 5}, "9", "the option clamp = true"),
+        ({"bins": [0, 5]}, "-1", "the option clamp = true"),
+        ({"from": "2013-01-01", "to": "2013-12-31"}, "2014-01-01", "the option clamp = true"),
+        ({"from": 0, "to": 5}, "x", "got 'x'"),
+        ({"labels": ["x"]}, "N/A", 'missing = "N/A"'),
+        ({"labels": ["x"]}, " ", 'missing = ""'),
+        ({"labels": ["x"]}, ".", 'missing = "."'),
+    ],
+)
+def test_what_is_refused_of_a_record_says_the_option(spec: Any, text: str, told: str) -> None:
+    attribute = attribute_of("v", spec)
+    assert attribute.code(text) is None
+    assert told in attribute.refused(text)
+    assert ("clamp" in attribute.refused(text)) == ("clamp" in told)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("dest\nATL\n".encode("utf-16"), "it seems to be UTF-16"),
+        (b"PK\x03\x04\xff\xfe\x00", "a workbook of a spreadsheet"),
+        (b"PAR1\xff\x00", "Parquet"),
+    ],
+)
+def test_files_that_are_no_csv_are_told_by_what_they_are(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "records").write_bytes(content)
+    schema = dm.Schema({"dest": ["ATL"]})
+    with pytest.raises(dm.errors.FileFormatError, match=told):
+        dm.records.count(tmp_path / "records", dm.workloads.marginals(schema, ways=1))
+
+
+@pytest.mark.parametrize(("line", "told"), [("rho = 1/10", 'a text, "1/10"'), ("rho = 50,5", "has a point, 50.5")])
+def test_numbers_that_are_no_toml(tmp_path: Path, line: str, told: str) -> None:
+    (tmp_path / "plan.toml").write_text(f"title = 'x'\n{line}\n")
+    with pytest.raises(dm.errors.FileFormatError, match=told):
+        dm.Specification.read(tmp_path / "plan.toml")
