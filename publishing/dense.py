@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
@@ -100,8 +101,11 @@ class DrawnRows:
 
     def unmoved(self, workload: Workload) -> npt.NDArray[np.bool_]:
         """Return which queries (m,) are released as they are: those that the rows without noise make up."""
-        shares = np.abs(self.mechanism.represent(workload))
-        return np.asarray(shares[:, self.exact :].max(axis=1, initial=0.0) <= AGREEMENT * shares.max(axis=1))
+        shares = abs(sp.csr_array(self.mechanism.represent(workload)))
+        if self.exact == shares.shape[1]:
+            return np.ones(shares.shape[0], dtype=bool)
+        noisy, largest = (part.max(axis=1).toarray().ravel() for part in (shares[:, self.exact :], shares))
+        return np.asarray(noisy <= AGREEMENT * largest)
 
     def estimate(self, measured: Array, workload: Workload) -> Array:
         """Return the unbiased estimates (m,) of a workload from what was drawn."""

@@ -19,6 +19,7 @@ from dualmech.display import Displayed, counted, decimal_above, decimal_below, r
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.mechanisms import records
 from dualmech.neighbours import canonical
+from dualmech.publishing.derived import derived
 from dualmech.publishing.drawing import Measured, discrete_gaussian, is_records, require_domain, require_sampler
 from dualmech.publishing.fitting.records import FittedTables
 from dualmech.publishing.fitting.released import fit
@@ -107,6 +108,17 @@ class ReleasePlan(Displayed):
     def delta(self, epsilon: float) -> float:
         """Return a δ at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up."""
         return accounting.zcdp_delta(rounded_up(self.rho), epsilon) if self.rho else 0.0
+
+    def derivations(self, table: str) -> tuple[str, ...]:
+        """Return the derived columns that the plan asks of a table; see `Publication.derived`."""
+        kept = self.specification
+        return () if kept is None else kept.derivations.get(table, ())
+
+    def ordered_sides(self, table: str) -> list[str]:
+        """Return the sides of a table in the order in which a specification asks for them, or of the attributes."""
+        sides, kept = [*self._table(table).sides], self.specification
+        asked = {} if kept is None else kept.asks.get(table, {})
+        return [*asked] if {*asked} == {*sides} else sides
 
     @cached_property
     def published(self) -> dict[str, PublishedTable]:
@@ -246,7 +258,7 @@ class Publication(ReleasePlan):
 
         Sides are in the order in which a specification asks for them, else in that of the attributes.
         """
-        asked, sides = self._table(table), self._ordered_sides(table)
+        asked, sides = self._table(table), self.ordered_sides(table)
         order = [[*asked.sides].index(side) for side in sides]
         margins = np.transpose(self.margins(table, level, simultaneous), order).ravel().tolist()
         estimates = np.transpose(self.estimates(table), order).ravel().tolist()
@@ -257,21 +269,38 @@ class Publication(ReleasePlan):
         )
         return (*sides, *MEASURES), lines
 
-    def _ordered_sides(self, table: str) -> list[str]:
-        """Return the sides of a table in the order in which a specification asks for them, or of the attributes."""
-        sides, kept = [*self._table(table).sides], self.specification
-        asked = {} if kept is None else kept.asks.get(table, {})
-        return [*asked] if {*asked} == {*sides} else sides
-
     def _with_keys(self, table: str) -> tuple[list[str], Iterator[tuple[str, ...]]]:
         """Return a heading and labels of a table's entries, with what sorts and joins them after each label."""
         published, heading = self._table(table), list[str]()
         columns: list[list[tuple[str, ...]]] = []
-        for side in self._ordered_sides(table):
+        for side in self.ordered_sides(table):
             labels, keys = published.sides[side], published.keys.get(side)
             heading += [side] if keys is None else [side, f"{side} from", f"{side} to"]
             columns.append([(label, *(() if keys is None else keys[place])) for place, label in enumerate(labels)])
         return heading, (tuple(itertools.chain(*cells)) for cells in itertools.product(*columns))
+
+    def derived(self, table: str, kind: str, level: float | None = None) -> tuple[list[str], list[Any]]:
+        """Return the heading and rows of what follows from a table at no further privacy: a label a side, and interval.
+
+        `kind` is ``share``, every row over the total of the attribute that the table names last; ``mean``, the sum of
+        an attribute over the number of records that have a value; ``median``, where running sums reach half of the
+        last. Each interval holds at the level: of quotients by Fieller's theorem, without an end where the denominator
+        cannot be told from 0; of medians from a band of all running sums.
+        Raises `InvalidInputError` for a table that does not ask what this needs.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import dualmech as dm
+        >>> from dualmech import fast
+        >>> schema = dm.Schema({"sex": ["female", "male"], "hours": range(3)})
+        >>> asked = dm.workloads.union(schema, {"hours": {"sex": "values", "hours": ["sum", "total"]}})
+        >>> released = dm.release(fast.solve(dm.FitnessForUse(asked, 1.0)), {(0, 1): np.full((2, 3), 1000)})
+        >>> heading, rows = released.derived("hours", "mean")
+        >>> heading, [(row[0], round(row[1], 1)) for row in rows]
+        (['sex', 'mean', 'low', 'high'], [('female', 1.0), ('male', 1.0)])
+        """
+        return derived(self, table, kind, level)
 
     def frame(self, table: str, level: float | None = None, simultaneous: bool = False) -> Any:
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
@@ -315,7 +344,7 @@ class Publication(ReleasePlan):
         """
         names = [file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)]
         with files.atomic_folder(folder) as place:
-            listed = []
+            listed: list[tuple[str, str, int, object]] = []
             for name, table in zip(names, self.tables, strict=True):
                 heading, labels = self._with_keys(table)
                 numbers = (to_digits(*row[-len(MEASURES) :]) for row in self.rows(table, level, simultaneous)[1])
@@ -323,10 +352,15 @@ class Publication(ReleasePlan):
                 write_rows(place / name, (*heading, *MEASURES), lines)
                 largest = to_digits(margin=float(self.margins(table, level, simultaneous).max()))[1]
                 listed.append((name, table, self.published[table].entries, largest))
+            for name, table in zip(names, self.tables, strict=True):
+                for kind in self.derivations(table):
+                    own, (heading, found) = f"{name.removesuffix('.csv')}_{kind}.csv", self.derived(table, kind, level)
+                    write_rows(place / own, heading, map(_with_digits, found))
+                    listed.append((own, f"{table}: {kind}", len(found), ""))
             write_rows(place / INDEX, ("file", "table", "entries", "largest margin"), listed)
             with files.atomic_write(place / STATEMENT) as handle:
                 handle.write(self.statement(level, simultaneous).encode())
-        return [*names, INDEX, STATEMENT]
+        return [*(name for name, *_ in listed), INDEX, STATEMENT]
 
     def statement(self, level: float | None = None, simultaneous: bool = False) -> str:
         """Return a page in Markdown that says what was asked, protected and promised, and what is not covered."""
@@ -352,6 +386,15 @@ def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple
         return tuple(int(each) if each == int(each) else each for each in numbers)
     places = DIGITS - 1 - math.floor(math.log10(margin))
     return tuple(round(each, places) + 0.0 for each in numbers)
+
+
+def _with_digits(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row of a derived column with the digits that its interval leaves its numbers."""
+    labels, (middle, low, high) = row[:-3], row[-3:]
+    if isinstance(middle, str) or not all(map(math.isfinite, (middle, low, high))):
+        return row
+    rounded = to_digits(middle, (high - low) / 2, low, high)
+    return (*labels, rounded[0], *rounded[2:])
 
 
 # What a release takes, and refuses before any record is read.

@@ -16,6 +16,7 @@ from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.publishing.dense import DrawnRows, require_small
+from dualmech.publishing.derived import require_derivable
 from dualmech.publishing.drawing import Drawn, Measured
 from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import (
@@ -124,7 +125,9 @@ def plan_release(
     answer = mechanism if isinstance(mechanism, Solution) else None
     own = None if answer is None or answer.terms is None else answer.terms.rho
     require_within(drawn.squared_privacy_cost, as_fraction(own if rho is None else rho))
-    return ReleasePlan(drawn, asked, answer)
+    planned = ReleasePlan(drawn, asked, answer)
+    require_derivable(planned)
+    return planned
 
 
 @blas_threads()

@@ -19,6 +19,7 @@ from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import Contributions, Relation
 from dualmech.plans import PlanTerms
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.publishing import derived
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads import unions
 from dualmech.workloads.asking import asked_of, counting_alike
@@ -29,7 +30,7 @@ from dualmech.workloads.unions import UnionWorkload
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
 KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")
 BUDGETS = ("epsilon", "delta", "budget", "eps")
-TABLE_KEYS = ("name", "ask", "variance", "margin", "hard")
+TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class Specification:
             if name in tables:
                 raise InvalidInputError(f"tables must have distinct names, got {name!r} twice")
             tables[name] = asked
+            _check_derived(schema, table, asked)
             if target == 0:
                 exact.append(name)
                 continue
@@ -158,7 +160,7 @@ class Specification:
         given |= {} if neighbours is None else {"neighbours": neighbours}
         names, tables = self.workload.table_names, []
         for name, table in zip(names, given["tables"], strict=True):
-            own = {key: value for key, value in table.items() if targets is None or key in ("name", "ask")}
+            own = {key: value for key, value in table.items() if targets is None or key in ("name", "ask", "derive")}
             for limits, hard in ((targets or {}, {}), (caps or {}, {"hard": True})):
                 if name in limits:
                     own = {key: value for key, value in own.items() if key not in ("margin", "variance")}
@@ -197,6 +199,12 @@ class Specification:
         """What each table asks of each attribute, by the table's name."""
         names = self.workload.table_names
         return {name: _each(table["ask"]) for name, table in zip(names, self.given["tables"], strict=True)}
+
+    @property
+    def derivations(self) -> dict[str, tuple[str, ...]]:
+        """The derived columns of each table that has some, by the table's name."""
+        tables = zip(self.workload.table_names, self.given["tables"], strict=True)
+        return {name: tuple(table["derive"]) for name, table in tables if table.get("derive")}
 
     @property
     def exact(self) -> frozenset[str]:
@@ -289,6 +297,13 @@ def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[st
     if limit and kind == "margin":
         limit = float(accounting.variance_from_margin(limit, accounting.normal_quantile(level)))
     return name, queries, limit * (1 - ROOM_FOR_GRID)
+
+
+def _check_derived(schema: Schema, table: Mapping[str, Any], queries: Mapping[str, Any]) -> None:
+    """Refuse derived columns that do not follow from what a table asks."""
+    by_axis = {schema.names.index(attribute): own for attribute, own in queries.items()}
+    for kind in validate.sequence(derive=table.get("derive", ())):
+        derived.needed(validate.choice(derived.KINDS, derive=kind), schema, by_axis, [*by_axis][-1])
 
 
 def _check_exact(name: str, schema: Schema, queries: Mapping[str, Workload | None], relation: Relation) -> None:

@@ -165,6 +165,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         "",
         *_accuracy(released, level, simultaneous),
         "",
+        *_derived(released),
         *_proven(released.answer),
         "## What is not covered",
         "",
@@ -323,6 +324,20 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> lis
     left = len(released.tables) - MOST_LISTED
     rows += [] if left <= 0 else [[f"and {left} more, in the list of tables", *[""] * (len(columns) - 1)]]
     return [f"| {' | '.join(printable(cell).replace('|', '/') for cell in row)} |" for row in rows]
+
+
+def _derived(released: Planned) -> list[str]:
+    """Say which derived columns there are, and how their intervals hold."""
+    kinds = [(name, kind) for name in released.tables for kind in released.derivations(name)]
+    if not kinds:
+        return []
+    shown = ", ".join(f"the {kind} of {printable(name)!r}" for name, kind in kinds[:MOST_LISTED])
+    return [
+        f"Derived from the tables, at no further privacy: {shown}. Each interval holds at the same level: of shares "
+        f"and means by Fieller's theorem, without an end where the number of records cannot be told from 0; of medians "
+        f"from a band that holds for all running sums at once.",
+        "",
+    ]
 
 
 def _fraction(number: Fraction) -> str:

@@ -1,0 +1,254 @@
+"""Shares, means and medians of released tables: derived columns, with intervals from the joint noise of the answers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dualmech import validate
+from dualmech.accounting import level_of, normal_quantile
+from dualmech.errors import InvalidInputError
+from dualmech.validate import Array
+from dualmech.workloads.asking import MOST
+from dualmech.workloads.attributes import Attribute
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.unions import Queries, Table, UnionWorkload
+
+Publication: TypeAlias = Any  # `dualmech.publishing.publication.Publication`, which knows this module
+
+SHARE, MEAN, MEDIAN = KINDS = ("share", "mean", "median")
+
+NEEDED = {
+    SHARE: "the values or the total of the attribute that it names last",
+    MEAN: "of one attribute its sum and its total, or a range of all its values where some are missing",
+    MEDIAN: "the prefixes of one attribute",
+}
+"""What a table must ask for a derived column."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ratios:
+    """Answers along one attribute of a table that are divided by others."""
+
+    axis: int
+    labels: tuple[str, ...]  # of the quotients; none of a single one
+    over: Array  # (r, k) numerators as sums of the table's rows
+    under: Array  # (r, k) denominators
+    divided: Array  # (r, n) the queries of the numerators on the attribute
+    dividing: Array  # (r, n) those of the denominators
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """Running sums along one attribute of a table, less half of the last one."""
+
+    axis: int
+    less_half: Array  # (n, n) the queries on the attribute
+
+
+def needed(kind: str, domain: Domain, queries: Mapping[int, Queries], last: int) -> Ratios | Sums:
+    """Return what a derived column is made of; `last` is the attribute that the table names last.
+
+    Raises `InvalidInputError` for a table that does not ask that.
+    """
+    found = _sums(domain, queries) if kind == MEDIAN else _ratios(kind, domain, queries, last)
+    if found is None:
+        raise InvalidInputError(f"derive: the {kind} needs a table that asks {NEEDED[kind]}")
+    return found
+
+
+def require_derivable(planned: Publication) -> None:
+    """Refuse a plan whose derived columns cannot be told, before anything is drawn."""
+    for table in planned.tables:
+        for kind in planned.derivations(table):
+            _variances(planned, table, _needed(planned, table, kind))
+
+
+def derived(released: Publication, table: str, kind: str, level: float | None = None) -> tuple[list[str], list[Any]]:
+    """Return the heading and rows of a derived column; see `dualmech.publishing.publication.Publication.derived`."""
+    validate.choice(KINDS, kind=kind)
+    found = _needed(released, table, kind)
+    quantile = released.quantile if level is None else normal_quantile(validate.probability(level=level))
+    if isinstance(found, Sums):
+        return _medians(released, table, found, quantile)
+    return _quotients(released, table, kind, found, quantile)
+
+
+def _needed(released: Publication, table: str, kind: str) -> Ratios | Sums:
+    domain, queries = _asked(released, table)
+    (last,) = domain.axes([released.ordered_sides(table)[-1]])
+    return needed(kind, domain, queries, last)
+
+
+def _asked(released: Publication, table: str) -> tuple[Domain, dict[int, Queries]]:
+    """Return the attributes, and what a table asks of each by position."""
+    tabular = released.workload.tabular()
+    names = [*released.published]
+    if tabular is None or table not in names:
+        raise InvalidInputError(f"table must be one of {names}, over attributes, got {table!r}")
+    found: Table = tabular.product_tables[names.index(table)]
+    return tabular.domain, dict(found.queries)
+
+
+def _ratios(kind: str, domain: Domain, queries: Mapping[int, Queries], last: int) -> Ratios | None:
+    if kind == SHARE:
+        return _shares(domain.attribute(last), last, queries[last])
+    for axis, asked in queries.items():
+        found = None if asked is None else _mean(domain.attribute(axis), axis, asked)
+        if found is not None:
+            return found
+    return None
+
+
+def _shares(attribute: Attribute, axis: int, asked: Queries) -> Ratios | None:
+    """Return every row over the total, which is a row itself or, of all values, their sum."""
+    size = attribute.size
+    if asked is None:
+        rows, under = np.eye(size), np.ones((size, size))
+    elif asked.shape[0] > 2 * MOST:
+        return None
+    else:
+        rows = asked.dense()
+        totals = np.flatnonzero(np.all(rows == 1, axis=1))
+        if not len(totals):
+            return None
+        under = np.tile(np.arange(len(rows)) == totals[0], (len(rows), 1)).astype(np.float64)
+    labels = tuple(attribute.label(code) for code in range(size)) if asked is None else asked.names
+    return Ratios(axis, labels, np.eye(len(rows)), under, rows, np.ones((len(rows), size)))
+
+
+def _mean(attribute: Attribute, axis: int, asked: Workload) -> Ratios | None:
+    """Return the sum over the number of records that have a value."""
+    worth = attribute.worth
+    if worth is None or asked.shape[0] > 2 * MOST:
+        return None
+    rows, valued = asked.dense(), (np.arange(attribute.size) < attribute.values).astype(np.float64)
+    sums, counts = (np.flatnonzero(np.all(rows == row, axis=1)) for row in (worth, valued))
+    if not len(sums) or not len(counts):
+        return None
+    over, under = ((np.arange(len(rows)) == place[0]).astype(np.float64)[None] for place in (sums, counts))
+    return Ratios(axis, (), over, under, worth[None], valued[None])
+
+
+def _sums(domain: Domain, queries: Mapping[int, Queries]) -> Sums | None:
+    """Return the running sums of the attribute whose prefixes a table asks, if any."""
+    for axis, asked in queries.items():
+        attribute = domain.attribute(axis)
+        if asked is not None and 1 < asked.shape[0] == attribute.values <= MOST:
+            rows = np.tril(np.ones((attribute.values, attribute.size)))
+            if np.array_equal(asked.dense(), rows):
+                return Sums(axis, rows - rows[-1] / 2)
+    return None
+
+
+def _variances(released: Publication, table: str, wanted: Ratios | Sums) -> Array:
+    """Return the variances of sums less half; of numerators, denominators, both added; an attribute's axis first."""
+    domain, queries = _asked(released, table)
+    axis = wanted.axis
+    if isinstance(wanted, Sums):
+        rows = wanted.less_half
+    else:
+        rows = np.vstack([wanted.divided, wanted.dividing, wanted.divided + wanted.dividing])
+    own = Table("derived", tuple(sorted((queries | {axis: Workload(rows)}).items())))
+    workload, mechanism = UnionWorkload(domain, [own]), released.drawn.mechanism
+    if released.drawn.by_table:
+        if not hasattr(mechanism, "answering"):
+            raise InvalidInputError(f"derive: a {type(mechanism).__name__} does not answer combinations of its queries")
+        found = mechanism.answering(workload).variances("derived")
+    else:
+        found = np.reshape(mechanism.variances(workload), workload.table_shape(own))
+    return np.moveaxis(np.asarray(found), [*sorted(queries)].index(axis), 0)
+
+
+def _along(released: Publication, table: str, axis: int) -> Array:
+    """Return the estimates of a table with an attribute's axis first."""
+    _, queries = _asked(released, table)
+    return np.moveaxis(released.estimates(table), [*sorted(queries)].index(axis), 0)
+
+
+def _others(released: Publication, table: str, axis: int) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the sides of a table beside an attribute, and the labels of all combinations of their entries."""
+    domain, queries = _asked(released, table)
+    names = [domain.names[each] for each in sorted(queries) if each != axis]
+    sides = released.published[table].sides
+    return names, [*itertools.product(*(sides[name] for name in names))]
+
+
+def _quotients(
+    released: Publication, table: str, kind: str, ratios: Ratios, quantile: float
+) -> tuple[list[str], list[Any]]:
+    estimates = _along(released, table, ratios.axis)
+    over, under = (np.tensordot(each, estimates, axes=1) for each in (ratios.over, ratios.under))
+    count = len(ratios.divided)
+    spread = _variances(released, table, ratios)
+    one, two, both = spread[:count], spread[count : 2 * count], spread[2 * count :]
+    found = fieller(over, under, one, two, (both - one - two) / 2, quantile)
+    names, cells = _others(released, table, ratios.axis)
+    domain, _ = _asked(released, table)
+    labels: list[tuple[str, ...]] = [(label,) for label in ratios.labels] or [()]
+    heading = [*names, *([domain.names[ratios.axis]] if ratios.labels else []), kind, "low", "high"]
+    numbers = np.moveaxis(np.stack(found, axis=-1).reshape(count, -1, 3), 0, 1)
+    rows = [
+        (*cell, *label, *numbers[place, index].tolist())
+        for place, cell in enumerate(cells)
+        for index, label in enumerate(labels)
+    ]
+    return heading, rows
+
+
+def fieller(
+    over: Array, under: Array, over_variance: Array, under_variance: Array, covariance: Array, quantile: float
+) -> tuple[Array, Array, Array]:
+    """Return quotients of two answers and an interval for each, by Fieller's theorem (1954).
+
+    The interval has every θ for which ``over - θ under`` is no further from 0 than its noise goes: all numbers where
+    the denominator cannot be told from 0. So it holds at the level of normal noise, however near 0 the denominator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = np.ones(1)
+    >>> [float(each[0].round(4)) for each in fieller(50 * one, 100 * one, one, one, 0 * one, 2.0)]
+    [0.5, 0.4778, 0.5226]
+    """
+    square = quantile**2
+    leading = under**2 - square * under_variance
+    middle = over * under - square * covariance
+    rest = over**2 - square * over_variance
+    with np.errstate(divide="ignore", invalid="ignore"):
+        half = np.sqrt(np.maximum(middle**2 - leading * rest, 0.0))
+        low, high = (middle - half) / leading, (middle + half) / leading
+        quotient = over / under
+    bounded = leading > 0
+    return quotient, np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
+
+
+def _medians(released: Publication, table: str, sums: Sums, quantile: float) -> tuple[list[str], list[Any]]:
+    """Return medians, the first values at which running sums reach half of the last one.
+
+    With ``D_k = F_k - F_n / 2`` the median is the first k with ``D_k ≥ 0``. Where all D_k are within their band, which
+    holds for all at once by Šidák's inequality, it is none before the first that may be, nor after the first that must.
+    """
+    domain, _ = _asked(released, table)
+    attribute, values = domain.attribute(sums.axis), len(sums.less_half)
+    estimates = _along(released, table, sums.axis)
+    differences = (estimates - estimates[-1] / 2).reshape(values, -1)
+    band = normal_quantile(level_of(quantile), values)
+    margins = band * np.sqrt(_variances(released, table, sums)).reshape(values, -1)
+    names, cells = _others(released, table, sums.axis)
+    found = []
+    for place, cell in enumerate(cells):
+        own, width = differences[:, place], margins[:, place]
+        reached = (_first(own >= 0), _first(own + width >= 0), _first(own - width >= 0))
+        found.append((*cell, *(attribute.label(code) for code in reached)))
+    return [*names, MEDIAN, "low", "high"], found
+
+
+def _first(reached: Any) -> int:
+    """Return the first place that is reached, the last one where none is."""
+    return int(np.argmax(reached)) if np.any(reached) else len(reached) - 1

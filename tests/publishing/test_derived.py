@@ -1,0 +1,185 @@
+"""Shares, means and medians: what they are, where they hold, and what they are refused for."""
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.publishing.derived import fieller
+
+ATTRIBUTES: dict[str, Any] = {"sex": ["female", "male"], "hours": {"from": 0, "to": 9}}
+TABLES: list[dict[str, Any]] = [
+    {"name": "sexes", "ask": ["sex"], "variance": 100, "derive": ["share"]},
+    {
+        "name": "worked",
+        "ask": {"sex": "values", "hours": ["sum", "total"]},
+        "variance": 900,
+        "derive": ["mean", "share"],
+    },
+    {"name": "up to", "ask": {"hours": "prefixes", "sex": "values"}, "variance": 100, "derive": ["median"]},
+]
+COUNTS = np.array([[30, 20, 50, 80, 60, 40, 20, 10, 5, 5], [5, 10, 10, 30, 60, 90, 110, 60, 20, 5]])
+
+
+def planned(geometry: str = "blocks") -> dm.Solution:
+    asked = dm.Specification.of({"attributes": ATTRIBUTES, "tables": TABLES})
+    problem = asked.problem()
+    if geometry != problem.geometry.name:
+        problem = dm.FitnessForUse(asked.workload, asked.targets, geometry=geometry)
+    return asked.planned(fast.solve(problem))
+
+
+def truths() -> dict[tuple[str, str], list[Any]]:
+    hours, people = np.arange(10), COUNTS.sum(axis=1)
+    medians = [str(int(np.argmax(np.cumsum(own) >= own.sum() / 2))) for own in COUNTS]
+    return {
+        ("sexes", "share"): (people / people.sum()).tolist(),
+        ("worked", "mean"): (COUNTS @ hours / people).tolist(),
+        ("up to", "median"): medians,
+    }
+
+
+def data(answer: dm.Solution) -> Any:
+    return COUNTS.ravel() if answer.problem.geometry.name == "dense" else {(0, 1): COUNTS}
+
+
+@pytest.mark.parametrize("geometry", ["blocks", "dense"])
+@pytest.mark.parametrize("draws", [60, pytest.param(2000, marks=pytest.mark.slow)])
+def test_intervals_hold_at_their_level(geometry: str, draws: int) -> None:
+    plan = dm.plan_release(planned(geometry))
+    inside: dict[tuple[str, str], list[int]] = {}
+    for _ in range(draws):
+        released = plan.draw(data(plan.answer))  # type: ignore[arg-type]
+        for (table, kind), true in truths().items():
+            for row, value in zip(released.derived(table, kind, level=0.9)[1], true, strict=True):
+                if kind == "median":
+                    low, high = int(row[-2]), int(row[-1])
+                    inside.setdefault((table, kind), []).append(low <= int(value) <= high)
+                else:
+                    inside.setdefault((table, kind), []).append(row[-2] <= value <= row[-1])
+    for (_, kind), held in inside.items():
+        share, count = float(np.mean(held)), len(held)
+        # Rows of one draw are dependent; six deviations of draws that count once.
+        allowed = 6 * math.sqrt(0.9 * 0.1 / draws)
+        assert share >= 0.9 - allowed and count == 2 * draws
+        assert share <= 0.9 + allowed or kind == "median"  # whose band is wider than needed
+
+
+def test_numbers_follow_from_the_tables() -> None:
+    answer = planned()
+    released = dm.release(answer, data(answer))
+    worked = released.estimates("worked")
+    heading, rows = released.derived("worked", "mean")
+    assert heading == ["sex", "mean", "low", "high"]
+    assert [row[1] for row in rows] == pytest.approx((worked[:, 0] / worked[:, 1]).tolist())
+    sexes = released.estimates("sexes")
+    heading, rows = released.derived("sexes", "share")
+    assert heading == ["sex", "share", "low", "high"]
+    assert [row[1] for row in rows] == pytest.approx((sexes / sexes.sum()).tolist())
+    heading, rows = released.derived("worked", "share")
+    assert heading == ["sex", "hours", "share", "low", "high"]
+    assert [row[:2] for row in rows][:2] == [("female", "sum of hours"), ("female", "any hours")]
+    assert [row[2:] for row in rows][1] == pytest.approx((1.0, 1.0, 1.0))
+    heading, rows = released.derived("up to", "median")
+    assert heading == ["sex", "median", "low", "high"] and [row[0] for row in rows] == ["female", "male"]
+
+
+def test_both_geometries_say_the_same() -> None:
+    widths = []
+    for geometry in ("blocks", "dense"):
+        answer = planned(geometry)
+        plan = dm.plan_release(answer)
+        found = [plan.draw(data(answer)).derived("worked", "mean")[1][0] for _ in range(3)]
+        widths.append(np.mean([row[-1] - row[-2] for row in found]))
+    assert widths[0] == pytest.approx(widths[1], rel=0.2)
+
+
+def test_files_and_statement(tmp_path: Path) -> None:
+    answer = planned()
+    released = dm.release(answer, data(answer))
+    names = released.write(tmp_path / "out")
+    assert "2_worked_mean.csv" in names and {path.name for path in (tmp_path / "out").iterdir()} == {*names}
+    with open(tmp_path / "out" / "2_worked_mean.csv", newline="") as handle:
+        rows = [*csv.reader(handle)]
+    assert rows[0] == ["sex", "mean", "low", "high"] and len(rows) == 3
+    assert float(rows[1][2]) < float(rows[1][1]) < float(rows[1][3])
+    listed = (tmp_path / "out" / "tables.csv").read_text()
+    assert "2_worked_mean.csv,worked: mean,2," in listed
+    page = (tmp_path / "out" / "STATEMENT.md").read_text()
+    assert "the mean of 'worked'" in page and "Fieller" in page
+
+
+def test_a_denominator_that_may_be_nothing_leaves_the_interval_open() -> None:
+    one = np.ones(1)
+    _, low, high = fieller(one, one, one, one, 0 * one, 1.96)
+    assert low[0] == -np.inf and high[0] == np.inf
+    answer = planned()
+    released = dm.release(answer, {(0, 1): np.zeros((2, 10), dtype=int)})
+    _, rows = released.derived("worked", "mean", level=1 - 1e-9)
+    assert all(row[-1] == np.inf for row in rows)
+
+
+def test_fieller_by_its_definition() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        root = rng.normal(size=(2, 2))
+        noise = root @ root.T
+        over, under = rng.normal(size=2) * 20
+        given: Any = np.array([[over], [under], [noise[0, 0]], [noise[1, 1]], [noise[0, 1]]])
+        middle, low, high = fieller(given[0], given[1], given[2], given[3], given[4], 1.5)
+        for theta in (low[0], high[0]):
+            if np.isfinite(theta):
+                off = (over - theta * under) ** 2
+                spread = noise[0, 0] - 2 * theta * noise[0, 1] + theta**2 * noise[1, 1]
+                assert off == pytest.approx(1.5**2 * spread, rel=1e-6, abs=1e-9)
+        assert low[0] <= middle[0] <= high[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"ask": {"hours": "prefixes"}, "derive": ["mean"]},
+            "the mean needs a table that asks of one attribute its sum",
+        ),
+        ({"ask": {"hours": "sum"}, "derive": ["mean"]}, "the mean needs a table"),
+        ({"ask": {"hours": "values"}, "derive": ["median"]}, "the median needs a table that asks the prefixes"),
+        ({"ask": {"hours": ["0..3", "4..5"]}, "derive": ["share"]}, "the share needs a table that asks the values"),
+        ({"ask": ["hours"], "derive": ["mode"]}, "derive must be one of share, mean, median"),
+        ({"ask": ["hours"], "derive": "share"}, "derive"),
+    ],
+)
+def test_what_is_refused(changed: dict[str, Any], told: str) -> None:
+    tables = [{"name": "t", "margin": 10, **changed}]
+    with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError)) as caught:
+        dm.Specification.of({"attributes": ATTRIBUTES, "tables": tables})
+    assert told in str(caught.value)
+
+
+def test_missing_values_are_in_no_mean() -> None:
+    attributes = {"hours": {"from": 1, "to": 3, "missing": ""}}
+    tables = [{"name": "t", "ask": {"hours": ["sum", "1..3", "total"]}, "variance": 1e-2, "derive": ["mean"]}]
+    asked = dm.Specification.of({"attributes": attributes, "tables": tables})
+    answer = asked.planned(fast.solve(asked.problem()))
+    released = dm.release(
+        answer,
+        {(0,): np.array([100, 0, 100, 700])}
+        if answer.problem.geometry.name == "blocks"
+        else np.array([100, 0, 100, 700]),
+    )
+    assert released.derived("t", "mean")[1][0][0] == pytest.approx(2.0, abs=0.05)
+
+
+def test_the_median_of_a_stream() -> None:
+    tables = [{"name": "t", "ask": {"day": "prefixes"}, "variance": 25, "derive": ["median", "share"]}]
+    tables[0]["derive"] = ["median"]
+    asked = dm.Specification.of({"attributes": {"day": {"from": 1, "to": 200}}, "tables": tables})
+    answer = asked.planned(fast.solve(asked.problem()))
+    released = dm.release(answer, np.full(200, 1000))
+    ((median, low, high),) = released.derived("t", "median")[1]
+    assert int(low) <= 100 <= int(high) and int(low) <= int(median) <= int(high) and int(high) - int(low) < 5
