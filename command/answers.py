@@ -50,7 +50,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
-from dualmech.publishing.publication import ReleasePlan
+from dualmech.publishing.publication import UNBOUNDED, ReleasePlan
 from dualmech.publishing.release import plan
 from dualmech.publishing.statement import CONVERSION
 from dualmech.solution import Solution, gap_words
@@ -58,6 +58,11 @@ from dualmech.validate import Array
 from dualmech.workloads import census
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.unions import UnionWorkload
+
+NOTHING_PROTECTED = (
+    f"This protects next to nothing: rho is above {UNBOUNDED}, so that it is released only where --rho allows it. Ask "
+    f"for larger margins."
+)
 
 LISTED_TABLES = 20  # most tables that are listed one by one
 
@@ -68,7 +73,8 @@ def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
         describe(solution.problem, out, solution, terms)
         return
     try:
-        lines = ReleasePlan(*plan(solution), solution).lines()
+        planned = ReleasePlan(*plan(solution), solution)
+        lines = [*planned.lines(), *([NOTHING_PROTECTED] if planned.rho > UNBOUNDED else [])]
     except DualmechError as error:
         describe(solution.problem, out, solution, terms)
         lines = [f"It cannot be released: {error}"]
@@ -352,7 +358,8 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(f"  at rho = {limits.cost / 2:.6g}; below, targets that are not hard are times the factor")
     describe_plan(out, solution, terms)
     if isinstance(problem, FitnessForUse | PrivacyFirst) and not isinstance(problem.geometry, Product):
-        for each in solution.prices_in_words()[:DEAREST]:
+        planned = solution.terms is not None and solution.terms.specification is not None
+        for each in solution.prices_in_words()[: None if planned else DEAREST]:
             out.print(each, markup=False, soft_wrap=True)
     return certificate
 

@@ -118,7 +118,7 @@ def _written(released: Publication, output: str, level: float | None, simultaneo
 
     names = released.write(output, level, simultaneous)
     return [
-        f"written: {counted(len(names) - 2, 'table')}, {names[-2]} and {names[-1]} in {output}",
+        f"written: {counted(len(released.tables), 'table')}, {names[-2]} and {names[-1]} in {output}",
         *released.lines(level, simultaneous),
         *([] if released.ledger is None else released.ledger.lines()),
     ]
@@ -128,7 +128,11 @@ def _write_fitted(released: Publication, folder: Path) -> str:
     """Fit whole tables that agree, and say where they are."""
     agreeing = released.fitted(integer=True)
     agreeing.write(folder)
-    return f"fitted: whole tables that agree, and are biased, in {folder}; gap {agreeing.gap:.2g}"
+    queries = sum(table.entries for table in released.published.values())
+    return (
+        f"fitted: whole tables that agree, and are biased, in {folder}; gap {agreeing.gap:.2g}, in half the "
+        f"squared distance, of which the noise of {queries} answers alone leaves about {queries / 2:.2g}"
+    )
 
 
 def _no_solution(source: str) -> str:

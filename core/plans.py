@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +97,14 @@ class PlanTerms:
     epsilon: float | None = None
     specification: str | None = None
     limits: HardLimits | None = None
+
+    @property
+    def margin_tables(self) -> frozenset[str]:
+        """Names of the tables whose accuracy was stated as a margin of error."""
+        tables = [] if self.specification is None else json.loads(self.specification).get("tables", [])
+        return frozenset(
+            table.get("name", " x ".join(table.get("ask", ())) or "total") for table in tables if "margin" in table
+        )
 
     def __post_init__(self) -> None:
         if self.quantile is not None:

@@ -29,6 +29,8 @@ SCHEMA, VERSION = "dualmech.solution", 1
 Dual = TypeVar("Dual")  # the problem's dual weights
 Made = TypeVar("Made")  # the mechanism of an answer
 
+MOST_TABLES = 20  # most tables of a plan whose prices are said one by one
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)
 class Solution(Displayed, Generic[Dual, Made]):
@@ -222,9 +224,12 @@ class Solution(Displayed, Generic[Dual, Made]):
     def prices_in_words(self) -> tuple[str, ...]:
         """Return the prices in sentences, the largest first; refused where prices have another meaning.
 
-        A change by 1 % saves that much to first order, and never more.
+        A change by 1 % saves that much to first order, and never more. Of a table whose accuracy was stated as a margin
+        of error, it is the margin that changes.
         """
-        return price_sentences(self.problem, self.prices)
+        if self.terms is None or self.terms.specification is None:
+            return price_sentences(self.problem, self.prices)
+        return price_sentences(self.problem, self.prices, self.terms.margin_tables, MOST_TABLES)
 
     @property
     def binding(self) -> npt.NDArray[np.intp]:

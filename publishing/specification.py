@@ -23,6 +23,7 @@ from dualmech.publishing import derived
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads import unions
 from dualmech.workloads.asking import asked_of, counting_alike
+from dualmech.workloads.attributes import TOTAL
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
@@ -30,7 +31,7 @@ from dualmech.workloads.unions import UnionWorkload
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
 KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")
 BUDGETS = ("epsilon", "delta", "budget", "eps")
-TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive")
+TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive", "total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,11 @@ class Specification:
         given |= {} if neighbours is None else {"neighbours": neighbours}
         names, tables = self.workload.table_names, []
         for name, table in zip(names, given["tables"], strict=True):
-            own = {key: value for key, value in table.items() if targets is None or key in ("name", "ask", "derive")}
+            own = {
+                key: value
+                for key, value in table.items()
+                if targets is None or key in ("name", "ask", "total", "derive")
+            }
             for limits, hard in ((targets or {}, {}), (caps or {}, {"hard": True})):
                 if name in limits:
                     own = {key: value for key, value in own.items() if key not in ("margin", "variance")}
@@ -198,7 +203,7 @@ class Specification:
     def asks(self) -> dict[str, dict[str, Any]]:
         """What each table asks of each attribute, by the table's name."""
         names = self.workload.table_names
-        return {name: _each(table["ask"]) for name, table in zip(names, self.given["tables"], strict=True)}
+        return {name: _each(table.get("ask", {})) for name, table in zip(names, self.given["tables"], strict=True)}
 
     @property
     def derivations(self) -> dict[str, tuple[str, ...]]:
@@ -279,15 +284,21 @@ def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[st
     table = validate.mapping("name, ask, and variance or margin", table=given)
     _known(table, TABLE_KEYS, "a table")
     asked = table.get("ask")
+    if validate.boolean(total=table.get("total", False)):
+        if asked is not None:
+            raise InvalidInputError("a table must have ask or total, not both: the total is of all records")
+        asked = {}
     known = table.get("name") or (" x ".join(map(str, asked)) if isinstance(asked, Mapping | list | tuple) else "")
     what = f"table {known!r}" if known else "a table"
+    if not asked and asked is not None and not table.get("total"):
+        raise InvalidInputError(f"{what} must ask an attribute or more; total = true asks the number of all records")
     if not isinstance(asked, Mapping | list | tuple):
         raise InvalidInputError(f"{what} must have ask, attributes or a mapping of them to what is asked")
     if ("variance" in table) == ("margin" in table):
         got = "both" if "variance" in table else "neither"
         raise InvalidInputError(f"{what} must have one of variance and margin, got {got}")
     each = _each(asked)
-    name = validate.text(name=table.get("name", " x ".join(map(str, each))))
+    name = validate.text(name=table.get("name", " x ".join(map(str, each)) or TOTAL))
     queries = {}
     for attribute, own in each.items():
         (axis,) = schema.axes([attribute])
@@ -303,6 +314,8 @@ def _check_derived(schema: Schema, table: Mapping[str, Any], queries: Mapping[st
     """Refuse derived columns that do not follow from what a table asks."""
     by_axis = {schema.names.index(attribute): own for attribute, own in queries.items()}
     for kind in validate.sequence(derive=table.get("derive", ())):
+        if not by_axis:
+            raise InvalidInputError("derive must be of a table that asks attributes, not of the total")
         derived.needed(validate.choice(derived.KINDS, derive=kind), schema, by_axis, [*by_axis][-1])
 
 

@@ -290,7 +290,7 @@ def _definition(released: Planned, name: str) -> str:
     """Say what a table counts: by attribute its values, cumulative or not, or the queries on it."""
     asked, table = released.specification, released.published[name]
     if asked is not None and name in asked.asks:
-        return " x ".join(_question(attribute, own) for attribute, own in asked.asks[name].items())
+        return " x ".join(_question(attribute, own) for attribute, own in asked.asks[name].items()) or "all records"
     sides = [
         side if len(entries) == 1 else f"{side}: {entries[0]}, …, {entries[-1]}"
         for side, entries in table.sides.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
@@ -388,8 +388,10 @@ MECHANISMS: dict[str, Callable[..., GaussianPrivacy]] = {
 MOST_SENTENCES = 6  # most items with a sentence of their own, the dearest first
 
 
-def price_sentences(problem: Any, prices: Array) -> tuple[str, ...]:
-    """Say what prices mean for a problem, the largest first.
+def price_sentences(
+    problem: Any, prices: Array, margins: Container[str] = (), most: int = MOST_SENTENCES
+) -> tuple[str, ...]:
+    """Say what prices mean for a problem, the largest first; of tables in `margins` by their margins of error.
 
     A target looser by the fraction t lowers the least cost by at most ``p t / (1 + p t)`` of it, as the same dual
     weights prove, and by ``p t`` to first order; weights of total variance likewise.
@@ -407,14 +409,18 @@ def price_sentences(problem: Any, prices: Array) -> tuple[str, ...]:
         shares[name] += price
         numbers[name] += 1
 
-    def sentence(items: str, several: bool, share: float) -> str:
+    by_margin = {name for name in shares if name[1:-1] in margins}
+
+    def sentence(items: str, several: bool, share: float, margin: bool) -> str:
+        if margin:  # whose square is the variance
+            return f"1 % more margin of {items} {effect.format(_percent(2 * share))}."
         return f"{change.format('s' if several else '')} of {items} by 1 % {effect.format(_percent(share))}."
 
     order = sorted((name for name in shares if shares[name] > 0), key=lambda name: -shares[name])
-    lines = [sentence(name, numbers[name] > 1, shares[name]) for name in order[:MOST_SENTENCES]]
-    if rest := order[MOST_SENTENCES:]:
+    lines = [sentence(name, numbers[name] > 1, shares[name], name in by_margin) for name in order[:most]]
+    if rest := order[most:]:
         items = "the other one" if len(rest) == 1 else f"all {len(rest)} others"
-        lines.append(sentence(items, True, sum(shares[name] for name in rest)))
+        lines.append(sentence(items, True, sum(shares[name] for name in rest), by_margin.issuperset(rest)))
     free = [name for name in shares if shares[name] <= 0]
     if free:
         named = ", ".join(free[:MOST_SENTENCES]) + (
@@ -433,4 +439,4 @@ def _names(problem: Any, count: int) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    return f"{share:.2g} %" if share < 0.995 else "1 %"
+    return f"{share:.2g} %" if not 0.995 <= share < 1.05 else "1 %"

@@ -356,3 +356,35 @@ def test_numbers_that_are_no_toml(tmp_path: Path, line: str, told: str) -> None:
     (tmp_path / "plan.toml").write_text(f"title = 'x'\n{line}\n")
     with pytest.raises(dm.errors.FileFormatError, match=told):
         dm.Specification.read(tmp_path / "plan.toml")
+
+
+class TestTotal:
+    TABLES: tuple[dict[str, Any], ...] = ({"total": True, "margin": 5}, {"ask": ["dest"], "variance": 90})
+
+    def test_by_its_name(self, tmp_path: Path) -> None:
+        asked = dm.Specification.of(specification(tables=[*self.TABLES]))
+        answer = asked.planned(fast.solve(asked.problem()))
+        (tmp_path / "records.csv").write_text(RECORDS)
+        released = dm.release(answer, tmp_path / "records.csv")
+        assert released.tables == ("total", "dest")
+        assert released.estimates("total").shape == () and abs(float(released.estimates("total")) - 5) < 15
+        assert "| total | 1 | 5 | 5 | all records |" in released.statement()
+        released.write(tmp_path / "out")
+        assert (tmp_path / "out" / "1_total.csv").read_text().startswith("estimate,margin,low,high")
+
+    def test_prices_are_of_what_was_stated(self) -> None:
+        asked = dm.Specification.of(specification(tables=[*self.TABLES]))
+        answer = asked.planned(fast.solve(asked.problem(), tol=1e-9))
+        said = {line.split("'")[1]: line for line in answer.prices_in_words()}
+        assert said["total"].startswith("1 % more margin of 'total' saves about")
+        assert said["dest"].startswith("Loosening the target of 'dest' by 1 % saves about")
+        looser = dm.Specification.of(specification(tables=[{"total": True, "margin": 5.05}, self.TABLES[1]]))
+        cheaper = fast.solve(looser.problem(), tol=1e-9)
+        saved = 100 * (1 - cheaper.objective / answer.objective)
+        told = float(said["total"].split("about ")[1].split(" %")[0])
+        assert saved == pytest.approx(told, rel=0.1, abs=0.01)
+
+    @pytest.mark.parametrize("table", [{"total": True, "ask": ["dest"]}, {"ask": []}, {"ask": {}}])
+    def test_ask_or_total(self, table: dict[str, Any]) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match="total"):
+            dm.Specification.of(specification(tables=[{"margin": 5, **table}]))
