@@ -152,9 +152,10 @@ class Specification:
         targets: Mapping[str, float] | None = None,
         caps: Mapping[str, float] | None = None,
     ) -> Specification:
-        """Return the specification with a ρ, neighbours or variances of its own; `caps` are those of hard tables.
+        """Return the specification with a ρ, neighbours or variances of its own; `caps` make tables hard.
 
-        With `targets`, what the tables were asked before, hard or not, no longer counts.
+        With `targets`, what the tables were asked before, hard or not, no longer counts. Without, a cap is a margin of
+        error where the table states one, else a variance.
         """
         given = {key: value for key, value in self.given.items() if key != "rho" or targets is None}
         given |= {} if rho is None else {"rho": str(rho)}
@@ -168,8 +169,9 @@ class Specification:
             }
             for limits, hard in ((targets or {}, {}), (caps or {}, {"hard": True})):
                 if name in limits:
+                    kind = "margin" if targets is None and "margin" in table else "variance"
                     own = {key: value for key, value in own.items() if key not in ("margin", "variance")}
-                    own |= {"variance": limits[name], **hard}
+                    own |= {kind: limits[name], **hard}
             tables.append(own)
         return Specification.of(given | {"tables": tables})
 

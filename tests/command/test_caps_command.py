@@ -88,6 +88,14 @@ class TestSpecifications:
         best = crosscheck.capped(asked.workload, {"ages": asked.targets["ages"]}, {"sexes": 3 * (1 - 4e-6)}, cost=1.0)
         assert f"not hard {best.high:.9g}" in found.output
 
+    def test_a_cap_of_a_table_with_a_margin_is_a_margin(self, write: Any) -> None:
+        found = run(write('rho = "1/2"'), "--cap", "ages=10")
+        asked = dm.Specification.read(write())
+        hard = {"ages": accounting.variance_from_margin(10, asked.quantile) * (1 - 4e-6)}
+        best = crosscheck.capped(asked.workload, {"sexes": asked.targets["sexes"]}, hard, cost=1.0)
+        assert f"not hard {best.high:.9g}" in found.output
+        assert "(8 rows, asked 10, hard)" in found.output
+
     def test_targets_of_options_take_the_place_of_the_files(self, write: Any) -> None:
         found = run(write('rho = "1/2"', "hard = true"), "--targets", "1")
         assert found.exit_code == 0 and "factor on the targets " in found.output

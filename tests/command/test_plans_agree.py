@@ -79,7 +79,7 @@ CASES: list[tuple[str, str, tuple[str, ...]]] = [
     ('rho = "1/10"', "", ()),
     ('rho = "1/10"', "hard = true", ()),
     ('neighbours = "replace"', "", ("--epsilon", "1", "--delta", "1e-6")),
-    ("", "", ("--rho", "1/20", "--cap", "ages=400", "--z", "2")),
+    ("", "", ("--rho", "1/20", "--cap", "ages=33", "--z", "2")),
     ("", "hard = true", ("--rho", "1/3", "--targets", "9")),
 ]
 
@@ -143,7 +143,7 @@ def test_a_file_that_claims_another_factor_is_found_out(folder: Path) -> None:
 
 
 def test_a_plan_keeps_the_specification_whole(folder: Path) -> None:
-    changed = ("--rho", "1/20", "--cap", "ages=400", "--neighbours", "add-remove:2", "--delta", "1e-7")
+    changed = ("--rho", "1/20", "--cap", "ages=33", "--neighbours", "add-remove:2", "--delta", "1e-7")
     asked = dm.Specification.of_json(dm.load(plan(folder, "", "", *changed)).terms.specification)
     assert (str(asked.rho), str(asked.neighbours), asked.level) == ("1/20", "add-remove:2", 0.9)
     assert (asked.title, asked.date, set(asked.caps)) == ("Ages | sexes", "2026-11-24", {"ages"})
