@@ -438,8 +438,8 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
         larger = float(squared_cost / (2 * rho)) * (1 + GRID)
         raise InvalidInputError(
             f"mechanism costs rho = {decimal_above(squared_cost / 2, 12)}, more than the {decimal_below(rho, 12)} "
-            f"allowed: solve for that rho; or, since noise that is larger by a factor costs less by as much, take "
-            f"scaled({larger:.12g})"
+            f"allowed: solve again with that rho (--rho …); the same noise {larger:.12g} times as large, all variances "
+            f"with it, costs that much, in Python mechanism.scaled({larger:.12g})"
         )
 
 

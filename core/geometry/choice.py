@@ -15,7 +15,7 @@ from dualmech.geometry.split import Split
 from dualmech.geometry.stream import Stream
 from dualmech.neighbours import Relation, relation_of
 from dualmech.workloads import numbers
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import check_workload
 
 GEOMETRIES: dict[str, type[Geometry]] = {each.name: each for each in (Product, Stream, Split, Dense, Blocks)}
 """Every geometry by name, in the order in which ``auto`` asks them; at equal numbers the later one is taken."""
@@ -53,8 +53,7 @@ def choose(
         The user's arguments: only dense geometries take a basis and a matrix of neighbours; blocks also take a rule of
         neighbours, such as ``replace``.
     """
-    if not isinstance(workload, Workload):
-        raise InputTypeError(f"workload must be a Workload of dualmech, got {type(workload).__name__}")
+    check_workload(workload)
     given = numbers.as_mapping(given, name)
     if not isinstance(geometry, str):
         if basis is not None or neighbours is not None:

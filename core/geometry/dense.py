@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
+from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry import words
 from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Index, Judged, Offer, Request, decompositions
 from dualmech.geometry.moves import (
@@ -30,7 +30,7 @@ from dualmech.immutable import freeze
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers
-from dualmech.workloads.base import Workload
+from dualmech.workloads.base import Workload, check_workload
 
 ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
 
@@ -172,8 +172,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
         A `redundant` basis may have more rows than the rank of the workload, which then asks nothing of the others.
         """
-        if not isinstance(workload, Workload):
-            raise InputTypeError(f"workload must be a Workload of dualmech, got {type(workload).__name__}")
+        check_workload(workload)
         validate.moderate(workload=workload.matrix)
         dense = workload.dense()
         if not np.any(dense):

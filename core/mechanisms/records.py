@@ -202,8 +202,8 @@ def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iter
         yield np.stack([_column(each, np.asarray(given[key])) for each, key in named])
     elif isinstance(domain, Schema):
         raise InputTypeError(
-            "records of a schema are matched by the names of columns: give a CSV file or a DataFrame, got "
-            f"{type(source).__name__}"
+            f"records of a schema are matched by the names of columns: give a CSV file, a DataFrame, or a mapping of "
+            f"attributes' positions to tables of counts, such as {{(0, 2): counts}}, got {type(source).__name__}"
         )
     else:
         yield _checked(validate.finite(2, records=given).T, domain)

@@ -271,9 +271,9 @@ class StructuredWorkload(Workload):
 
 def check_workload(workload: object) -> Workload:
     """Return a workload; anything else is refused."""
-    if isinstance(workload, np.ndarray) or sp.issparse(workload):
+    if isinstance(workload, np.ndarray | list | tuple) or sp.issparse(workload):
         raise InputTypeError(
-            f"workload must be a Workload, got {type(workload).__name__}: dualmech.Workload(matrix) makes one"
+            f"workload must be a Workload of dualmech, got {type(workload).__name__}: take dualmech.Workload(matrix)"
         )
     return validate.instance(Workload, workload=workload)
 
