@@ -53,7 +53,7 @@ def choose(
         The user's arguments: only dense geometries take a basis and a matrix of neighbours; blocks also take a rule of
         neighbours, such as ``replace``.
     """
-    check_workload(workload)
+    asked = check_workload(workload)
     given = numbers.as_mapping(given, name)
     if not isinstance(geometry, str):
         if basis is not None or neighbours is not None:
@@ -62,15 +62,15 @@ def choose(
             raise InputTypeError(
                 f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {validate.shown(geometry)}"
             )
-        return geometry, geometry.numbers(workload, given, name)
+        return geometry, geometry.numbers(asked, given, name)
     kind = validate.choice(KINDS, geometry=geometry)
     relation = relation_of(neighbours)
     if relation is not None:
-        relation.check(workload.domain)
+        relation.check(asked.domain)
     if basis is not None or (neighbours is not None and relation is None):
-        kind = on_matrix(workload, kind, neighbours if relation is None else None)
+        kind = on_matrix(asked, kind, neighbours if relation is None else None)
     moves = neighbours if relation is None else None if relation == Relation() else relation
-    request = Request(workload, given, name, dense, moves, kind != "auto")
+    request = Request(asked, given, name, dense, moves, kind != "auto")
     return (_cheapest(request) if kind == "auto" else _named(request, GEOMETRIES[kind])).take()
 
 
