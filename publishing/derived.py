@@ -89,8 +89,8 @@ def _asked(released: Publication, table: str) -> tuple[Domain, dict[int, Queries
     """Return the attributes, and what a table asks of each by position."""
     tabular = released.workload.tabular()
     names = [*released.published]
-    if tabular is None or table not in names:
-        raise InvalidInputError(f"table must be one of {names}, over attributes, got {table!r}")
+    if tabular is None:
+        raise InvalidInputError(f"derive: {table!r} has no attributes whose values could be summed or divided")
     found: Table = tabular.product_tables[names.index(table)]
     return tabular.domain, dict(found.queries)
 

@@ -300,7 +300,7 @@ class Publication(ReleasePlan):
         >>> heading, [(row[0], round(row[1], 1)) for row in rows]
         (['sex', 'mean', 'low', 'high'], [('female', 1.0), ('male', 1.0)])
         """
-        return derived(self, table, kind, level)
+        return derived(self, self._table(table).name, kind, level)
 
     def frame(self, table: str, level: float | None = None, simultaneous: bool = False) -> Any:
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""

@@ -255,6 +255,7 @@ class World:
                 f"{kind}.draw": {"records": np.ones(4)}
                 for kind in ("ReleasePlan", "Publication", "Publication<tables>")
             },
+            **{f"{kind}.derived": {"kind": "share"} for kind in ("Publication", "Publication<tables>")},
             "ReleasePlan.__init__": {"drawn": plan(self.cells, self.prefix)[0], "answer": None},
             "FittedTables": {"table": "age", "folder": self.folder / "fitted"},
             "Publication.__init__": {"drawn": plan(self.cells, self.prefix)[0], "measured": np.ones(4)},
