@@ -66,7 +66,7 @@ class BlockTables(BlockNoise):
             return by_table[asked.table_numbers()] if few else by_table
         if few:
             return np.concatenate([self._each(table).ravel() for table in union.tables])
-        return np.array([self._orbit_variances(self._rows(table)[1]).max() for table in union.tables])
+        return np.array([self._largest(table) for table in union.tables])
 
     def dense(self) -> Any:
         """Return the noise written out on the cells."""

@@ -27,6 +27,7 @@ from dualmech.mechanisms import records
 from dualmech.mechanisms.costs import require_told
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
+from dualmech.workloads.asking import counting_alike
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Axes, Domain, count_text
 from dualmech.workloads.marginals import MarginalWorkload
@@ -363,7 +364,12 @@ class BlockNoise:
 
         With `table`, a table of the union that was asked for, or the attributes of a marginal table.
         """
-        return float(self._orbit_variances(self._rows(self._table(table))[1]).max())
+        return self._largest(self._table(table))
+
+    def _largest(self, table: Table) -> float:
+        """Return the largest variance of a query of a table."""
+        parts, rows = self._rows(table)
+        return float(self._orbit_variances(rows, self._unmoved(table, parts)).max())
 
     def variances(self, table: str | Iterable[str] | Workload) -> Array:
         """Return the variance of every query of a table, an axis per attribute; of a workload, one per table.
@@ -377,7 +383,8 @@ class BlockNoise:
     def _each(self, table: Table) -> Array:
         """Return the variance of every query of a table of any queries, an axis per attribute."""
         parts, rows = self._rows(table)
-        own = self._orbit_variances(rows).reshape(tuple(len(each.means) for each in parts))
+        found = self._orbit_variances(rows, self._unmoved(table, parts))
+        own = found.reshape(tuple(len(each.means) for each in parts))
         return np.asarray(own[np.ix_(*(each.orbits for each in parts))])
 
     @property
@@ -460,7 +467,16 @@ class BlockNoise:
                 rows.rows[key] = [np.zeros(1, dtype=np.intp)]
                 rows.values[key] = [np.full((1, 1), math.prod(sizes[axis] - 1 for axis in inside) / cells)]
 
-    def _orbit_variances(self, rows: Mapping[Key, BlockQueries]) -> Array:
+    def _unmoved(self, table: Table, parts: Sequence[Parts]) -> npt.NDArray[np.bool_]:
+        """Return which orbits of queries no neighbour changes: multiples of the total, where records are replaced."""
+        found = np.array([self.neighbours is not None and self.neighbours.replace])
+        for (axis, asked), own in zip(table.queries, parts, strict=True):
+            alike = np.zeros(len(own.means), dtype=bool)
+            alike[own.orbits] = counting_alike(asked, self.domain.shape[axis])
+            found = np.logical_and.outer(found, alike).ravel()
+        return found
+
+    def _orbit_variances(self, rows: Mapping[Key, BlockQueries], unmoved: npt.NDArray[np.bool_]) -> Array:
         found = np.zeros(1 + max((int(orbits.max()) for orbits, _, _ in rows.values()), default=0))
         off = np.zeros_like(found)
         for key, (orbits, moved, sizes) in rows.items():
@@ -468,7 +484,8 @@ class BlockNoise:
             spread, wide = moved @ piece.covariance, sizes @ np.abs(piece.covariance)
             found[orbits] += np.einsum("jk,jk->j", spread, moved) / piece.copies
             off[orbits] += piece.unit * np.einsum("jk,jk->j", wide, sizes) / piece.copies
-        return require_told(found, off, self.largest)
+        # Of the cells of a marginal table there is one orbit, which is the total where the table has one cell.
+        return require_told(found, off, self.largest, unmoved if len(unmoved) == len(found) else bool(unmoved.all()))
 
     def _product_query(self, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> ProductQuery:
         """Return what a query is made of; refuse it where a part is not measured."""
@@ -490,7 +507,9 @@ class BlockNoise:
 
     def _variance(self, query: ProductQuery) -> float:
         found, off = self._covariance(query, query)
-        return float(require_told(np.array([found]), np.array([off]), self.largest)[0])
+        still = self.neighbours is not None and self.neighbours.replace
+        unmoved = still and all(np.ptp(means) == 0 and not np.any(parts) for means, parts in query.values())
+        return float(require_told(np.array([found]), np.array([off]), self.largest, unmoved)[0])
 
     def _covariance(self, first: ProductQuery, second: ProductQuery) -> Judged:
         """Return the covariance of two queries, and what it may be off by, absolute."""

@@ -177,21 +177,25 @@ NOTHING = 1e-20
 """Share of the largest variance that may stand in an answer below which there is none: the answer is exact."""
 
 
-def require_told(variances: Array, off: Array, noise: float = 0.0) -> Array:
+def require_told(
+    variances: Array, off: Array, noise: float = 0.0, unmoved: npt.NDArray[np.bool_] | bool = False
+) -> Array:
     """Return variances that may be off by so much, absolute, as far as they can be told.
 
     A variance is off by at most `LEAST_TOLD` of it, or it is rounded up: by a hundredth of it at most, and `FAINT` of
-    the largest, or of that of the `noise` that it is made of. Others are refused.
+    the largest, or of that of the `noise` that it is made of. Others are refused, but for answers that are `unmoved` by
+    all neighbours: these have noise for the sake of a definite covariance alone, and are rounded up by any amount.
     """
     told = off <= LEAST_TOLD * variances
     faint = ~told & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=noise))
-    if not np.all(told | faint | (off == 0)):
-        worst = int(np.argmin(told | faint | (off == 0)))
+    known = told | faint | (off == 0) | unmoved
+    if not np.all(known):
+        worst = int(np.argmin(known))
         raise InvalidInputError(
             f"workload has variances that cannot be told from rounding, such as query {worst} has: the noise on "
             "what it adds up is so much larger"
         )
-    return np.where(faint, variances + off, variances)
+    return np.where(faint | (unmoved & ~told), variances + off, variances)
 
 
 def profile(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
