@@ -60,6 +60,7 @@ class ReleasePlan(Displayed):
         self.workload = check_workload(workload)
         self.answer = None if answer is None else require_solution(answer)
         self.ledger: Any = None  # where it was recorded, the ledger with it
+        self._known: dict[str, Array] = {}  # variances of tables
 
     def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Count records, answer the whole queries and add noise that nobody can predict; see `dualmech.release`.
@@ -69,7 +70,9 @@ class ReleasePlan(Displayed):
         empty = validate.boolean(allow_empty=allow_empty)
         require_sampler()
         data = self.drawn.read(records, self.workload.domain, empty)
-        return Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
+        found = Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
+        found._known = self._known
+        return found
 
     @cached_property
     def specification(self) -> Specification | None:
@@ -153,10 +156,11 @@ class ReleasePlan(Displayed):
     def variances(self, table: str) -> Array:
         """Return the variance of each estimate of a table, an axis a side; 0 of what no neighbour changes."""
         asked = self._table(table)
-        found = (
-            np.asarray(self.drawn.mechanism.variances(asked.asked)) if self.drawn.by_table else self._spread[asked.rows]
-        )
-        return np.where(self.unmoved(table), 0.0, found.reshape(asked.shape))
+        if table not in self._known:
+            mechanism = self.drawn.mechanism
+            found = np.asarray(mechanism.variances(asked.asked)) if self.drawn.by_table else self._spread[asked.rows]
+            self._known[table] = np.where(self.unmoved(table), 0.0, found.reshape(asked.shape))
+        return self._known[table].copy()
 
     def margins(self, table: str, level: float | None = None, simultaneous: bool = False) -> Array:
         """Return the margin of error of each estimate: truth lies within it with this probability.

@@ -126,7 +126,10 @@ def plan_release(
     own = None if answer is None or answer.terms is None else answer.terms.rho
     require_within(drawn.squared_privacy_cost, as_fraction(own if rho is None else rho))
     planned = ReleasePlan(drawn, asked, answer)
-    require_derivable(planned)
+    if planned.specification is not None:  # all that its files will say can be told, before anything is drawn
+        for table in planned.tables:
+            planned.variances(table)
+        require_derivable(planned)
     return planned
 
 
