@@ -86,7 +86,7 @@ class ReleasePlan(Displayed):
         own = None if self.answer is None or self.answer.terms is None else self.answer.terms.quantile
         return normal_quantile(LEVEL) if own is None else own
 
-    @property
+    @cached_property
     def rho(self) -> Fraction:
         """The ρ of zero-concentrated differential privacy: that which the plan keeps, else exactly that of the grid.
 
