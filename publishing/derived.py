@@ -36,7 +36,7 @@ class Ratios:
     """Answers along one attribute of a table that are divided by others."""
 
     axis: int
-    labels: tuple[str, ...]  # of the quotients; none of a single one
+    entries: tuple[int, ...]  # of the table along the attribute, one for each quotient; none of a single one
     over: Array  # (r, k) numerators as sums of the table's rows
     under: Array  # (r, k) denominators
     divided: Array  # (r, n) the queries of the numerators on the attribute
@@ -81,7 +81,12 @@ def derived(released: Publication, table: str, kind: str, level: float | None = 
 
 def _needed(released: Publication, table: str, kind: str) -> Ratios | Sums:
     domain, queries = _asked(released, table)
-    (last,) = domain.axes([released.ordered_sides(table)[-1]])
+    sides = released.ordered_sides(table)
+    if not sides:
+        raise InvalidInputError(
+            f"derive: the {kind} needs a table that asks {NEEDED[kind]}, {table!r} has no attribute"
+        )
+    (last,) = domain.axes([sides[-1]])
     return needed(kind, domain, queries, last)
 
 
@@ -106,20 +111,18 @@ def _ratios(kind: str, domain: Domain, queries: Mapping[int, Queries], last: int
 
 
 def _shares(attribute: Attribute, axis: int, asked: Queries) -> Ratios | None:
-    """Return every row over the total, which is a row itself or, of all values, their sum."""
+    """Return every row that counts values over the total, which is a row itself or, of all values, their sum."""
     size = attribute.size
-    if asked is None:
-        rows, under = np.eye(size), np.ones((size, size))
-    elif asked.shape[0] > 2 * MOST:
+    if (size if asked is None else asked.shape[0]) > 2 * MOST:
         return None
-    else:
-        rows = asked.dense()
-        totals = np.flatnonzero(np.all(rows == 1, axis=1))
-        if not len(totals):
-            return None
-        under = np.tile(np.arange(len(rows)) == totals[0], (len(rows), 1)).astype(np.float64)
-    labels = tuple(attribute.label(code) for code in range(size)) if asked is None else asked.names
-    return Ratios(axis, labels, np.eye(len(rows)), under, rows, np.ones((len(rows), size)))
+    rows = np.eye(size) if asked is None else asked.dense()
+    totals = np.flatnonzero(np.all(rows == 1, axis=1))
+    counting = np.flatnonzero(np.all((rows == 0) | (rows == 1), axis=1))
+    if asked is not None and not len(totals):
+        return None
+    total = np.ones(size) if asked is None else (np.arange(len(rows)) == totals[0]).astype(np.float64)
+    over, under = np.eye(len(rows))[counting], np.tile(total, (len(counting), 1))
+    return Ratios(axis, tuple(counting.tolist()), over, under, rows[counting], np.ones((len(counting), size)))
 
 
 def _mean(attribute: Attribute, axis: int, asked: Workload) -> Ratios | None:
@@ -190,8 +193,10 @@ def _quotients(
     found = fieller(over, under, one, two, (both - one - two) / 2, quantile)
     names, cells = _others(released, table, ratios.axis)
     domain, _ = _asked(released, table)
-    labels: list[tuple[str, ...]] = [(label,) for label in ratios.labels] or [()]
-    heading = [*names, *([domain.names[ratios.axis]] if ratios.labels else []), kind, "low", "high"]
+    side = domain.names[ratios.axis]
+    known = released.published[table].sides[side]
+    labels: list[tuple[str, ...]] = [(known[entry],) for entry in ratios.entries] or [()]
+    heading = [*names, *([side] if ratios.entries else []), kind, "low", "high"]
     numbers = np.moveaxis(np.stack(found, axis=-1).reshape(count, -1, 3), 0, 1)
     rows = [
         (*cell, *label, *numbers[place, index].tolist())

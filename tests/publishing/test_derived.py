@@ -83,7 +83,7 @@ def test_numbers_follow_from_the_tables() -> None:
     assert [row[1] for row in rows] == pytest.approx((sexes / sexes.sum()).tolist())
     heading, rows = released.derived("worked", "share")
     assert heading == ["sex", "hours", "share", "low", "high"]
-    assert [row[:2] for row in rows][:2] == [("female", "sum of hours"), ("female", "any hours")]
+    assert [row[:2] for row in rows][:2] == [("female", "any hours"), ("male", "any hours")]
     assert [row[2:] for row in rows][1] == pytest.approx((1.0, 1.0, 1.0))
     heading, rows = released.derived("up to", "median")
     assert heading == ["sex", "median", "low", "high"] and [row[0] for row in rows] == ["female", "male"]
@@ -183,3 +183,20 @@ def test_the_median_of_a_stream() -> None:
     released = dm.release(answer, np.full(200, 1000))
     ((median, low, high),) = released.derived("t", "median")[1]
     assert int(low) <= 100 <= int(high) and int(low) <= int(median) <= int(high) and int(high) - int(low) < 5
+
+
+def test_shares_have_the_names_of_the_table_and_totals_have_none() -> None:
+    attributes = {"dest": {"labels": ["a", "b", "c"], "groups": {"half": {"one": ["a"], "two": ["b", "c"]}}}}
+    tables = [
+        {"name": "t", "ask": {"dest": ["half", "values", "total"]}, "variance": 4},
+        {"total": True, "variance": 4},
+    ]
+    asked = dm.Specification.of({"attributes": attributes, "tables": tables})
+    answer = asked.planned(fast.solve(asked.problem()))
+    counts = np.array([500, 300, 200])
+    released = dm.release(answer, counts if answer.problem.geometry.name == "dense" else {(0,): counts})
+    _, rows = released.derived("t", "share")
+    assert [row[0] for row in rows] == ["one", "two", "a", "b", "c", "any dest"]
+    assert [row[1] for row in rows] == pytest.approx([0.5, 0.5, 0.5, 0.3, 0.2, 1.0], abs=0.02)
+    with pytest.raises(dm.errors.InvalidInputError, match="has no attribute"):
+        released.derived("total", "share")
