@@ -98,11 +98,11 @@ def entries(attribute: Attribute, asked: Any) -> tuple[list[str], list[tuple[str
     """Return what the entries along an attribute are called, and what sorts and joins them, where that is known."""
     if asked is None:
         codes = range(attribute.size)
-        return [attribute.label(code) for code in codes], [attribute.keys([code]) for code in codes]
+        return [attribute.label(code) for code in codes], attribute.keys([[code] for code in codes])
     if not attribute.named or isinstance(asked, CircularWorkload) or math.prod(asked.shape) > LARGEST_SEARCH:
         return [*asked.names], []
     counted = _counted(asked)
-    return _names(attribute, asked.names, counted), [attribute.keys(codes) for codes in counted]
+    return _names(attribute, asked.names, counted), attribute.keys(counted)
 
 
 def _names(attribute: Attribute, names: Sequence[str], counted: list[list[int]]) -> list[str]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.validate import Array
-from dualmech.workloads.attributes import LISTED_VALUES, PREFIXES, RANGES, SUM, TOTAL, VALUES, WORDS, Attribute
+from dualmech.workloads.attributes import PREFIXES, RANGES, SUM, TOTAL, VALUES, WORDS, Attribute
 from dualmech.workloads.base import Workload
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 
@@ -110,8 +110,9 @@ def _of_word(attribute: Attribute, word: str, alone: bool) -> Iterator[Row]:
                 f"without missing values, and no other"
             )
         made: Any = IN_ORDER[word]
-        for row in np.pad(made(values).dense(), ((0, 0), (0, size - values))):
-            yield _name(attribute, row, word == PREFIXES), row
+        rows = np.pad(made(values).dense(), ((0, 0), (0, size - values)))
+        counted = [np.flatnonzero(row).tolist() for row in rows]
+        yield from zip(attribute.row_names(counted, word == PREFIXES), rows, strict=True)
 
 
 def _of_grouping(attribute: Attribute, word: str) -> Iterator[Row]:
@@ -139,11 +140,8 @@ def _indicator(attribute: Attribute, codes: npt.ArrayLike) -> Array:
     return row
 
 
-def _name(attribute: Attribute, row: Array, prefix: bool = False) -> str:
-    """Return the name that an attribute has for a query; of many values the first, and how many more there are."""
-    codes = np.flatnonzero(row).tolist()
-    shown = ", ".join(attribute.label(code) for code in codes[:LISTED_VALUES])
-    return attribute.describe(codes, prefix) or f"{attribute.name} = {shown} or {len(codes) - LISTED_VALUES} more"
+def _name(attribute: Attribute, row: Array) -> str:
+    return attribute.row_names([np.flatnonzero(row).tolist()])[0]
 
 
 def _worth(attribute: Attribute) -> Array:

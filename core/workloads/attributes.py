@@ -140,8 +140,16 @@ class Attribute:
                 raise InvalidInputError(self.refused(part))
         return sorted({*codes})
 
-    def keys(self, codes: Sequence[int]) -> tuple[str, str]:
-        """Return what sorts and joins a query that counts some values: the first and the last as records have them.
+    def row_names(self, rows: Sequence[Sequence[int]], ranges: bool = False) -> list[str]:
+        """Return a name for each query, as `describe`; of many values the first, and how many more there are."""
+        return [self.describe(codes, ranges) or self._long_name(codes) for codes in rows]
+
+    def _long_name(self, codes: Sequence[int]) -> str:
+        shown = ", ".join(self.label(code) for code in codes[:LISTED_VALUES])
+        return f"{self.name} = {shown} or {len(codes) - LISTED_VALUES} more"
+
+    def keys(self, rows: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
+        """Return what sorts and joins each query that counts some values: the first and the last as records have them.
 
         Empty texts where the values are no range, and for labels that have no order and no codes.
 
@@ -149,11 +157,15 @@ class Attribute:
         --------
         >>> from dualmech.workloads.schema import attribute_of
         >>> days = attribute_of("day", {"from": "2013-01-01", "to": "2014-12-31"})
-        >>> days.keys(range(31, 59)), attribute_of("hours", {"bins": [0, 20, 40]}).keys([1])
-        (('2013-02-01', '2013-02-28'), ('20', '40'))
+        >>> days.keys([range(31, 59)]), attribute_of("hours", {"bins": [0, 20, 40]}).keys([[1], [0, 1]])
+        ([('2013-02-01', '2013-02-28')], [('20', '40'), ('0', '40')])
         """
-        whole = self.named and len(codes) and codes[-1] < self.values and codes[-1] - codes[0] == len(codes) - 1
-        return self._keys(codes[0], codes[-1]) if whole else ("", "")
+        return [self._keys(codes[0], codes[-1]) if self._is_range(codes) else ("", "") for codes in rows]
+
+    def _is_range(self, codes: Sequence[int]) -> bool:
+        """Whether codes are those of a range of values."""
+        several = self.named and len(codes) > 0 and codes[-1] < self.values
+        return several and codes[-1] - codes[0] == len(codes) - 1
 
     @property
     def end(self) -> str:

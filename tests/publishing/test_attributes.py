@@ -165,7 +165,7 @@ class TestDates:
         code = attribute.code(str(day))
         assert code is not None and 0 <= code < attribute.size
         assert attribute.code(str(first)) == 0 and attribute.code(str(last)) == attribute.size - 1
-        low, high = map(datetime.date.fromisoformat, attribute.keys([code]))
+        low, high = map(datetime.date.fromisoformat, attribute.keys([[code]])[0])
         assert first <= low <= day <= high <= last
         assert attribute.named_code(attribute.label(code)) == code or step == "week"
         if step == "week":
@@ -209,7 +209,7 @@ class TestOrder:
         assert asked.names == ("income ≤ middle", "income ≥ middle", "income = high")
         assert np.array_equal(asked.dense(), [[1, 1, 0], [0, 1, 1], [0, 0, 1]])
         assert asked_of(income, "prefixes").dense().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]  # type: ignore[union-attr]
-        assert income.keys([0, 1]) == ("1", "2")
+        assert income.keys([[0, 1]]) == [("1", "2")]
 
     def test_the_rest_is_in_no_order(self) -> None:
         income = attribute_of("income", self.INCOME | {"rest": "unknown", "missing": ""})
