@@ -106,7 +106,7 @@ def _on_geometry(
             _fitness(problem, out, solution, terms)
         return
     point = problem.geometry.divide(solution.primal, terms.divisor(problem))
-    # The mechanism as it is spent: that of total variance is solved at a cost of 1.
+    # The mechanism as it is spent: total variance is solved at a cost of 1.
     mechanism = mechanism_of(problem.geometry, point)
     if isinstance(problem.geometry, Product):
         factors = ", ".join(f"{own.geometry.name} of {own.workload.shape[0]}" for own in problem.factors)
@@ -161,7 +161,7 @@ def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: T
 def _total_variance(problem: TotalVariance, out: Console, solution: Solution, terms: Terms) -> None:
     mechanism, asked = problem.mechanism(solution.primal, terms.cost), problem.geometry.workload
     variances = mechanism.variances(asked)
-    variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+    variances[problem.geometry.free_queries] = 0.0  # exact: the rest is rounding
     weights = None if np.all(problem.weights == 1) else problem.asked_weights
     out.print(_variance_table(asked, weights, variances, terms.z))
     unasked = problem.workload.shape[0] - asked.shape[0]
@@ -200,7 +200,7 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
     variances = noise.variances(problem.workload)
     if problem.neighbours is not None:
         geometry = Dense.of(problem.workload, None, problem.neighbours)
-        variances[geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+        variances[geometry.free_queries] = 0.0  # exact: the rest is rounding
         for line in free_lines(geometry):
             out.print(line)
     out.print(_variance_table(problem.workload, None, variances, terms.z))
@@ -257,7 +257,7 @@ def _target_table(
 ) -> TextTable:
     """Return the table of query groups: target, achieved, how many bind, and their share of the cost."""
     variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
-    variances[problem.geometry.free_queries] = 0.0  # exact: what is left of them is rounding
+    variances[problem.geometry.free_queries] = 0.0  # exact: the rest is rounding
     tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
     headings = ("target variance", "target margin", "achieved variance", "achieved margin")
     rows, prices = [], solution.prices
@@ -327,7 +327,7 @@ _SINGULAR = "the covariance is singular where neighbours differ"
 def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) -> Certificate:
     """Print the certificate of an answer, and what the answer gives and costs; return that certificate.
 
-    Of an answer with hard limits it is that of the factor on the other targets.
+    Of an answer with hard limits it is the certificate of the factor on the other targets.
     """
     problem, limits = solution.problem, solution.limits
     certificate, status = solution.certificate, solution.status.name
@@ -365,7 +365,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
 
 
 def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> None:
-    """Print what every stage of the refined privacy ordering settled, in the units of the answer, and what is left."""
+    """Print what every stage of the refined privacy ordering settled and left open, in the units of the answer."""
     if not stages or not answer.certificate.feasible:
         return
     mechanism = answer.mechanism

@@ -173,7 +173,7 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
 
 
 def _read(path: str) -> object:
-    """Return the mechanism in a file, that of a solution among them."""
+    """Return the mechanism in a file, also of a solution."""
     held = dm.load(path)
     return held.mechanism if isinstance(held, dm.Solution) else held
 

@@ -265,7 +265,7 @@ def simulate(
 
 
 def request_of(context: typer.Context, kind: type[Request] | None = None, **given: object) -> Request:
-    """Return what a command's options pose, those of `Request` by the same name, or another kind; the file is read."""
+    """Return the request that a command's options pose, `Request` or another kind; the file is read."""
     from dualmech.command.request import Request
 
     chosen = kind or Request
@@ -486,7 +486,7 @@ def library(
         list[str] | None, typer.Option("--only", help="A problem's name, or a family's; may be repeated.")
     ] = None,
 ) -> None:
-    """Write problems with their data, proven optima and proofs, to test a solver against; what is there is kept."""
+    """Write problems with their data, proven optima and proofs, to test a solver against; existing files are kept."""
     with passing("loading"):
         from dualmech.crosscheck import library as proven
         from dualmech.crosscheck import printing

@@ -82,7 +82,7 @@ def _end_with(read: int) -> None:
 
 
 def _end_without_readers(*_: object) -> None:
-    """End quietly where nobody reads what is written, as ``head`` has enough; other pipes raise their own errors."""
+    """End quietly where nobody reads the output, as ``head`` has enough; other pipes raise their own errors."""
     import select
 
     poll = select.poll()

@@ -71,7 +71,7 @@ def refuse_large_problem(problem: object) -> None:
 
 
 def explain(out: Console, problem: object) -> Solution:
-    """Print what is asked, what proves the answer, and why; return the solution that was explained."""
+    """Print the question, the proof of the answer and the reason; return the solution that was explained."""
     return explain_answer(out, solved(problem))
 
 
@@ -173,7 +173,7 @@ def _interval_in_whole_numbers(answer: Solution) -> tuple[Fraction, Fraction] | 
 
 
 LOCAL = ("local", "projection")
-"""Problems whose ε is that of local privacy, which has no δ."""
+"""Problems whose ε is of local privacy, which has no δ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class AnyRequest(Request):
 
     @property
     def spends(self) -> bool:
-        """Whether a privacy can be named: what is not fitness for use is explained at a squared cost of 1."""
+        """Whether a privacy can be named: other problems than fitness for use are explained at a squared cost of 1."""
         return self.problem == "fitness"
 
     def _asked(self) -> Workload:
@@ -268,6 +268,6 @@ class AnyRequest(Request):
 
 
 def _mechanism(path: str) -> GaussianPrivacy:
-    """Return the mechanism in a file, that of a solution among them."""
+    """Return the mechanism in a file, also of a solution."""
     found = inputs.read_solution(path)
     return store.load(path) if found is None else found.mechanism

@@ -35,7 +35,7 @@ from dualmech.workloads.unions import UnionWorkload, tables_of
 CAUSAL = {"sqrt": strategies.sqrt_toeplitz, "tree": strategies.tree}
 """Causal strategies by name; a file in the way can be given as ``./tree``."""
 
-COEFFICIENTS = "toeplitz:"  # before the file of those of a Toeplitz strategy
+COEFFICIENTS = "toeplitz:"  # before the file of coefficients of a Toeplitz strategy
 
 
 def read_workload(text: str) -> Workload:
@@ -96,7 +96,7 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
 
 
 def _eigen_queries(workload: Workload) -> Workload | Matrix:
-    """Return the eigen-queries, those of all ranges as sines, of which no matrix is made."""
+    """Return the eigen-queries; of all ranges they are sines, and no matrix is made."""
     if isinstance(workload, RangeWorkload):
         return workloads.sines(workload.shape[1])
     return designs.eigen_queries(workload)
@@ -110,11 +110,11 @@ DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
     "identity": lambda workload: workloads.identity(workload.shape[1]),
     "queries": lambda workload: workload,
 }
-"""Design queries by name; those of several attributes are products where the workload has a domain."""
+"""Design queries by name; where the workload has a domain, they are products over its attributes."""
 
 
 def read_design(text: str, workload: Workload) -> Workload | Matrix:
-    """Return the design queries that a name stands for, or those in a file, that of a solution among them."""
+    """Return the design queries that a name stands for, or that a file holds, also of a solution."""
     if text in DESIGNS:
         return DESIGNS[text](workload)
     solution = read_solution(text) if Path(text).suffix.lower() == ".npz" else None
@@ -135,7 +135,7 @@ def read_solution(text: str) -> Solution | None:
 
 
 def read_mechanism(path: str) -> Any:
-    """Return the mechanism in a file, or that of a solution by table or factor; None of any other file."""
+    """Return the mechanism in a file, or of a solution by table or factor; None of any other file."""
     schema = _schema(path)
     if schema == store.MECHANISM:
         return store.load_mechanism(path)
@@ -185,7 +185,7 @@ def read_covariance(problem: OfCovariance, path: str) -> Array:
 
 
 def read_strategy(path: str) -> Array:
-    """Return the strategy matrix in a file, that of a solution of `QueryWeighting` among them."""
+    """Return the strategy matrix in a file, also of a solution of `QueryWeighting`."""
     if Path(path).suffix.lower() != ".npz" or "primal" not in files.read_archive(path, {"primal"}):
         return files.read_matrix(path, "strategy")
     solution = read_solution(path)

@@ -196,7 +196,7 @@ def main() -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """Return what is said of an error, without the control characters that a file or a path may have put in it."""
+    """Return the message of an error, without the control characters that a file or a path may have put in it."""
     said = str(error)
     if isinstance(error, MemoryError):
         said = f"not enough memory{said and ': '}{said}"

@@ -330,7 +330,7 @@ USES = (
         ("sweep",),
     ),
 )
-"""Every option that some way of calling a command does not read; those of a family of problems are in its record."""
+"""Every option that some way of calling a command does not read; a family's own options are in its record."""
 
 
 STUDIES = "For studies"
@@ -362,7 +362,7 @@ MANY = 8  # options from which a command's are grouped
 class Checked(TyperCommand):
     """A command that refuses, by name and before any work, an option that was given and that nothing would read.
 
-    Its help shows many options by groups, those for experts last, and where a problem is named only those of it.
+    Its help shows many options by groups, experts' options last, and where a problem is named only its own.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -410,7 +410,7 @@ def _problem_named(written: list[str]) -> str | None:
 
 
 class Grouped(TyperGroup):
-    """The command itself, whose help lists what an office and a researcher use, then what is for studies."""
+    """The command itself; its help lists commands for an office and a researcher first, then commands for studies."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by group, in the order in which they were added."""

@@ -156,7 +156,7 @@ class Request:
 
     @property
     def terms(self) -> Terms:
-        """How the answer is to be reported; what is not named is spent at squared cost 1, or at ε = 1 if pure."""
+        """How the answer is reported; a privacy that is not named is spent at squared cost 1, or at ε = 1 if pure."""
         spent = 0.5 if self.pure else 1.0
         return Terms(
             accounting.CENSUS_Z if self.z is None else self.z,

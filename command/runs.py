@@ -1,4 +1,4 @@
-"""Runs of a sweep, whose texts are those of the command line."""
+"""Runs of a sweep, in the words of the command line."""
 
 from __future__ import annotations
 

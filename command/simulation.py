@@ -82,7 +82,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, AskedTables]:
             f"{path}: must follow the schema {store.MECHANISM!r} or {store.SCHEMA!r}, got {str(head['schema'])!r}"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)  # the promise is that of the mechanism, optimal or not
+        warnings.simplefilter("ignore", UncertifiedWarning)  # the mechanism promises it, optimal or not
         solution = store.load_solution(path)
     mechanism, workload = solution.mechanism, solution.problem.workload
     if isinstance(mechanism, BlockMechanism) and mechanism.workload is not None:

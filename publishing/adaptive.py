@@ -29,7 +29,7 @@ from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload
 
-KEPT_BACK = 4 * ACCURACY  # share of what is known after a stage that is left to each step that follows
+KEPT_BACK = 4 * ACCURACY  # share of a stage's information that is kept back for each later step
 
 
 class ExactAdaptiveRelease(AdaptiveRelease):
@@ -56,9 +56,9 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         return f"ExactAdaptiveRelease({len(self._drawn.ran)} steps run{chosen}, rho={decimal_above(self.rho)})"
 
     def publication(self, workload: Workload | None = None) -> Publication:
-        """Return what is known as tables, with margins of error, names, CSV files and a statement.
+        """Return the answers so far as tables, with margins of error, names, CSV files and a statement.
 
-        All that has run counts, the residual of a mechanism that was chosen too. The ρ is that of the whole procedure.
+        All that has run counts, the residual of a mechanism that was chosen too. The ρ is of the whole procedure.
         Raises `ReleaseOrderError` before anything has run; `InvalidInputError` or `InputTypeError` for no workload
         where mechanisms are on cells, a workload that is not answered.
 

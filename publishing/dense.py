@@ -1,4 +1,4 @@
-"""Mechanisms on matrices, drawn: whole rows that span what is asked, whole multiples of them, and discrete noise."""
+"""Mechanisms on matrices, drawn: whole rows that span the queries, whole multiples of them, and discrete noise."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class DrawnRows:
         rows = noisy.astype(np.float64)
         if len(rows):
             self.factor, self.exponents = rounded_factor(mechanism.covariance(Workload(rows)))
-        else:  # as what is left of a mechanism that all the others had in common
+        else:  # such as the residual of a mechanism that is common to all the others
             self.factor, self.exponents = np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
         reach = np.abs(self.factor).astype(np.float64) @ np.abs(rows)
         if reach.max(initial=0.0) >= drawing.LARGEST:
@@ -168,7 +168,7 @@ def rounded_factor(
 ) -> tuple[Integers, Integers]:
     """Return F with ``F'F ⪯ Σ⁻¹`` on a grid, lower triangular: whole numbers and exponents of the rows.
 
-    Rounding never costs privacy: what is rounded is a little less than the factor of Σ⁻¹, so that ``F Σ F' ⪯ I``; and
+    Rounding never costs privacy: the rounded factor is a little less than that of Σ⁻¹, so that ``F Σ F' ⪯ I``; and
     the noise is larger than Σ by some three times the accuracy at most. The first of the precisions, in bits, is taken
     that has it.
     Raises `InvalidInputError` for a covariance that is too ill-conditioned for the finest grid.
@@ -177,7 +177,7 @@ def rounded_factor(
     factor, identity = (1 - accuracy) * exact, (1 - accuracy) * np.eye(len(covariance))
     for bits in precisions:
         whole, exponents = drawing.on_grid(factor, bits, least)
-        # F times the transposed triangle, whose product is Σ: the noise that is meant in units of what is drawn.
+        # F times the transposed triangle, whose product is Σ: the planned noise in units of the drawn noise.
         turned = np.ldexp(whole.astype(np.float64), -exponents[:, None]) @ upper.T
         if np.linalg.norm(turned @ turned.T - identity @ identity) <= accuracy:
             return whole, exponents

@@ -40,7 +40,7 @@ class Ratios:
     over: Array  # (r, k) numerators as sums of the table's rows
     under: Array  # (r, k) denominators
     divided: Array  # (r, n) the queries of the numerators on the attribute
-    dividing: Array  # (r, n) those of the denominators
+    dividing: Array  # (r, n) the queries of the denominators
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -108,7 +108,7 @@ def _whole_multiples(rows: Array) -> Integers | None:
 def on_grid(factor: Array, bits: int, least: int) -> tuple[Integers, Integers]:
     """Return whole numbers N and exponents b of the rows with ``N ≈ diag(2^b) factor``, entries of about `bits` bits.
 
-    No exponent, which is that of the noise's deviation, is below `least`, nor above what draws of 64 bits hold: rows of
+    No exponent, 2 to which is the noise's deviation, is below `least`, nor too large for draws of 64 bits: rows of
     large noise get fewer bits. Zeros stay zeros.
 
     Examples
@@ -152,7 +152,7 @@ def column_squares(whole: Integers) -> Exact:
 
 
 def column_products(one: Integers, two: Integers) -> Exact:
-    """Return the inner product of each column of one matrix with that of another, exactly."""
+    """Return the inner product of each column of one matrix with the same column of another, exactly."""
     total = np.zeros(one.shape[1], dtype=object)
     for start in range(0, len(one), LONGEST_SUM):
         left, right = (pieces(each[start : start + LONGEST_SUM]) for each in (one, two))
@@ -312,7 +312,7 @@ class Measured(Protocol):
 
     @property
     def by_table(self) -> bool:
-        """Whether estimates are asked for table by table; else those of all queries of a workload."""
+        """Whether estimates are asked for table by table; else for all queries of a workload."""
 
     @property
     def mechanism(self) -> GaussianPrivacy:
@@ -353,7 +353,7 @@ def is_records(source: object) -> bool:
 
 
 def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any:
-    """Return the data vector (d,) of records over all cells of a domain; what is no records, as it is."""
+    """Return the data vector (d,) of records over all cells of a domain; anything else as it is."""
     if not is_records(source):
         whole_counts(records=source)
         return validate.finite(records=source)

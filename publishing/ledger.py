@@ -154,7 +154,7 @@ def _relation(given: object) -> str:
 
 
 def _protects(release: str, whom: str) -> bool:
-    """Whether a release's neighbours are those of a ledger, or contain them: it costs them no more, then."""
+    """Whether a release protects the neighbours of a ledger, the same or more: it costs them no more, then."""
     if release.startswith(DIFFERENCES) or whom.startswith(DIFFERENCES):
         return release == whom
     return Relation.of(release).contains(Relation.of(whom))

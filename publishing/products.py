@@ -36,7 +36,7 @@ class DrawnFactor:
 
     @classmethod
     def of(cls, upper: Array, exact: Array, bits: int) -> DrawnFactor:
-        """Round what `inverse_factor` returns to some bits; what is rounded is smaller by as much as that may add."""
+        """Round the result of `inverse_factor` to some bits, made smaller by as much as rounding may add."""
         identity, exponent = np.eye(len(exact)), bits - magnitude(exact)
         for accuracy in (2.0**step for step in range(-bits, -1)):
             whole = np.rint(np.ldexp((1 - accuracy) * exact, exponent))
@@ -78,7 +78,7 @@ def shared_bits(room: float, factors: int) -> int:
 class DrawnProduct:
     """A `ProductMechanism` as it is drawn: ``(⊗ N_i) x + z``, the factors' own whole matrices on the data's axes.
 
-    The factors share the bits of the noise: two have 22 each, three 18, and what is drawn costs no direction more than
+    The factors share the bits of the noise: two have 22 each, three 18, and drawn noise costs no direction more than
     the mechanism, whose noise it exceeds by a few of the last bits.
     """
 

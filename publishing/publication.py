@@ -82,13 +82,13 @@ class ReleasePlan(Displayed):
 
     @property
     def quantile(self) -> float:
-        """Standard deviations in a margin of error where no level is named: as asked, else those of 19 in 20."""
+        """Standard deviations in a margin of error where no level is named: as asked, else for 19 in 20."""
         own = None if self.answer is None or self.answer.terms is None else self.answer.terms.quantile
         return normal_quantile(LEVEL) if own is None else own
 
     @cached_property
     def rho(self) -> Fraction:
-        """The ρ of zero-concentrated differential privacy: that which the plan keeps, else exactly that of the grid.
+        """The ρ of zero-concentrated differential privacy: the ρ that the plan keeps, else exactly the ρ of the grid.
 
         A plan's is not below the grid's, which differs by some 1e-9 from machine to machine: both are compared here.
         """
@@ -260,7 +260,7 @@ class Publication(ReleasePlan):
     ) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]:
         """Return the heading of a table and its rows: a label a side, then estimate, margin and interval.
 
-        Sides are in the order in which a specification asks for them, else in that of the attributes.
+        Sides are in the order in which a specification asks for them, else in the order of the attributes.
         """
         asked, sides = self._table(table), self.ordered_sides(table)
         order = [[*asked.sides].index(side) for side in sides]
@@ -432,7 +432,7 @@ def as_fraction(rho: object) -> Fraction | None:
 
 
 def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
-    """Refuse an exact squared privacy cost of more than twice the ρ allowed: what is given, or UNBOUNDED."""
+    """Refuse an exact squared privacy cost of more than twice the ρ allowed: the given ρ, or UNBOUNDED."""
     if rho is None and squared_cost > 2 * UNBOUNDED:
         raise InvalidInputError(
             f"mechanism costs rho = {decimal_above(squared_cost / 2)}, which protects next to nothing: no more than "
@@ -448,6 +448,6 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
 
 
 def check_columns(source: object, workload: Workload | None) -> None:
-    """Refuse records whose columns lack an attribute of what is to be published; counts have no columns, and pass."""
+    """Refuse records whose columns lack an attribute of the workload; counts have no columns, and pass."""
     if workload is not None and is_records(source):
         records.check_columns(source, require_domain(workload.domain))

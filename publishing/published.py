@@ -36,7 +36,7 @@ class PublishedTable:
     name: str
     sides: Mapping[str, Sequence[str]]
     asked: Any  # what a mechanism of tables calls it: its name in a union, or its attributes
-    rows: npt.NDArray[np.intp]  # its queries among those of the workload
+    rows: npt.NDArray[np.intp]  # its queries among the workload's
     # What sorts and joins the entries along a side, the first and the last value of each, where the label is not that.
     keys: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 

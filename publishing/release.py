@@ -152,7 +152,7 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
 
 
 def _as_spent(answer: Solution) -> object:
-    """Return the mechanism of an answer; what is solved at a cost of 1, whatever is spent, at the ρ that was asked."""
+    """Return the mechanism of an answer; of a problem that is solved at a cost of 1, at the ρ that was asked."""
     mechanism, rho = answer.mechanism, None if answer.terms is None else answer.terms.rho
     if rho is None or not isinstance(answer.problem, TotalVariance | QueryWeighting):
         return mechanism

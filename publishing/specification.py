@@ -28,7 +28,7 @@ from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
 
-ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that what is drawn meets them
+ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that the drawn noise meets them
 KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")
 BUDGETS = ("epsilon", "delta", "budget", "eps")
 TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive", "total")
@@ -221,7 +221,7 @@ class Specification:
 
     @property
     def room(self) -> float:
-        """By how much targets are lower than asked, relative, so that what is drawn meets them."""
+        """By how much targets are lower than asked, relative, so that the drawn noise meets them."""
         return ROOM_FOR_GRID
 
     @property
@@ -259,7 +259,7 @@ class Specification:
 def reachable(workload: Workload, asked: object) -> Any:
     """Return neighbours that a workload takes and that protect all who were asked for, these themselves if it can be.
 
-    Where contributions of k records to each of l values are not taken, those of ``K ≥ k l / m`` records to m ≤ l values
+    Where contributions of k records to each of l values are not taken, ``K ≥ k l / m`` records to each of m ≤ l values
     protect as many, and cost more (Theorem 3a of ``docs/theorems.md``).
 
     Examples
@@ -336,7 +336,7 @@ def _check_exact(name: str, schema: Schema, queries: Mapping[str, Workload | Non
 
 
 def _each(asked: Any) -> dict[str, Any]:
-    """Return what is asked of each attribute that a table names; one that comes twice is refused."""
+    """Return the question to each attribute that a table names; an attribute that comes twice is refused."""
     if not isinstance(asked, Mapping) and len({*map(str, asked)}) < len(asked):
         raise InvalidInputError(f"a table must ask each attribute once, got {list(asked)}")
     return {**asked} if isinstance(asked, Mapping) else dict.fromkeys(asked, "values")

@@ -20,7 +20,7 @@ from dualmech.publishing.products import ROOM, DrawnFactor, magnitude, shared_bi
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain
 
-SHARE_OF_BITS, MOST_SHARE_BITS = 0.4, 14  # of the bits of an attribute, those of the shares of its total
+SHARE_OF_BITS, MOST_SHARE_BITS = 0.4, 14  # of the bits of an attribute, for the shares of its total
 
 
 class DrawnSplit:
@@ -117,7 +117,7 @@ class DrawnSplit:
         return {axis: factor.whole @ self.rows[axis] for axis, factor in self.factors.items()}
 
     def _exponent(self, axes: Axes) -> int:
-        """Return how many bits what is asked of a set is above its residual."""
+        """Return by how many bits the queries on a set are above its residual."""
         return sum(self.factors[axis].exponent + self.share_bits for axis in axes)
 
     def _grid(self, axes: Axes, level: float) -> tuple[int, float]:
@@ -128,7 +128,7 @@ class DrawnSplit:
 
 
 def _whole_shares(shares: Array, bits: int) -> npt.NDArray[np.int64]:
-    """Return whole numbers that add up to ``2^bits``, whose sums of the first are those of shares that add up to 1."""
+    """Return whole numbers that add up to ``2^bits``, with running sums nearest to those of shares that add up to 1."""
     sums = np.rint(np.ldexp(np.cumsum(shares), bits)).astype(np.int64)
     sums[-1] = 2**bits
     return np.diff(sums, prepend=0)

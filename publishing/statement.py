@@ -107,7 +107,7 @@ def _proven_words(found: Certificate) -> str:
 
 
 def _deltas(planned: Planned) -> tuple[float, ...]:
-    """Return the δ at which ε is told: that which was asked, or those of all statements."""
+    """Return the δ at which ε is told: the one that was asked, or the usual ones."""
     asked = None if planned.answer is None else planned.answer.terms
     return DELTAS if asked is None or asked.delta is None else (asked.delta,)
 

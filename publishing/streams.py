@@ -120,7 +120,7 @@ class DrawnStream:
     """A `StreamMechanism` as it is drawn: decayed sums in whole numbers with discrete Gaussian noise, in linear time.
 
     No direction costs more than in the mechanism that was given, and the noise is larger by a few millionths. The
-    squared privacy cost is a bound on that of what is drawn, proven in numbers rounded upwards.
+    squared privacy cost is a bound on the drawn noise's, proven in numbers rounded upwards.
     Raises `InvalidInputError` for more than `MOST_STEPS` steps, and for weights so uneven that sums in whole numbers
     lose more than the accuracy.
     """
@@ -130,7 +130,7 @@ class DrawnStream:
     by_table = False
 
     given: StreamMechanism
-    mechanism: StreamMechanism  # of noise that is not smaller than what is drawn
+    mechanism: StreamMechanism  # of noise that is not smaller than the drawn noise
     root: InverseRoot  # of the mechanism that was given
     sums: tuple[DecayedSum, ...]
     squared_privacy_cost: Fraction

@@ -109,7 +109,7 @@ def costs_of_orbits(mechanism: BlockMechanism, blocks: Mapping[Key, DrawnBlock])
     """Return the squared privacy cost of each orbit of neighbours (s,), as fractions.
 
     A record in a cell moves the drawn numbers of a block by ``⊗ (n e_v - 1) ⊗ N e_o``, whose square is ``Π n (n - 1)``
-    times that of a column of N; and two records have the product of the attributes' inner products, ``n (n - 1)`` where
+    times a squared column of N; and two records have the product of the attributes' inner products, ``n (n - 1)`` where
     they have the same value, ``-n`` where two of one class, and 0 else.
     """
     moved, known = mechanism.moved, dict[Any, Exact]()

@@ -80,7 +80,7 @@ class NoisyTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyTables:
-    """The noisy tables ``y`` of a release of `total` records; A is what they ask of cliques' tables, b = y/σ."""
+    """The noisy tables ``y`` of a release of `total` records; A maps cliques' tables to their queries, b = y/σ."""
 
     layout: CliqueTables
     tables: tuple[NoisyTable, ...]
@@ -277,7 +277,7 @@ class Best:
         self.noisy, self.upper, self.lower, self.before = noisy, np.inf, -1.0, np.inf
 
     def judge(self, x: Array, z: Array) -> None:
-        """Take in the tables of a step: those of z made to agree, and the residuals of either as a direction."""
+        """Take in the tables of a step: the tables of z, made to agree, and the residuals of either as a direction."""
         noisy = self.noisy
         point = noisy.layout.agreeing(z[: noisy.layout.cells], noisy.total)
         residuals = noisy.residuals(point)
@@ -316,7 +316,7 @@ def _typical(hessian: Callable[[Array], Array], cells: int) -> float:
 
 
 def _solved(operator: Callable[[Array], Array], aim: Array, x: Array, steps: int, accuracy: float) -> Array:
-    """Return a point whose residual is some part of that of x, by conjugate gradients from x."""
+    """Return a point whose residual is some part of the residual of x, by conjugate gradients from x."""
     left = aim - operator(x)
     direction, size = left, float(left @ left)
     goal = accuracy**2 * size

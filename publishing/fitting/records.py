@@ -43,7 +43,7 @@ class CliqueData:
         return glued_records(self.layout, self.vector, self.axes)
 
     def joint(self) -> Array:
-        """Return the data set that ties attributes by cliques alone; of whole numbers, that of `records`."""
+        """Return the data set that ties attributes by cliques alone; of whole numbers, the data set of `records`."""
         if self.whole:
             return RecordData(self.records(), self.axes, self.layout.sizes).joint()
         return joint_table(self.layout, self.vector, self.axes)
@@ -152,7 +152,7 @@ def joint_table(layout: CliqueTables, vector: Array, axes: Axes) -> Array:
 
 
 def _separator_first(layout: CliqueTables, number: int) -> list[int]:
-    """Return the sides of a clique's table, those of its separator before the others."""
+    """Return the sides of a clique's table, its separator's sides before the others."""
     clique = layout.cliques[number]
     others = layout.outside(number, clique.separator)
     return [side for side in range(len(clique.axes)) if side not in others] + [*others]

@@ -53,7 +53,7 @@ def fit(released: Planned, integer: bool) -> FittedTables:
 
 
 Fit = tuple[NoisyTables, Array, float]
-"""Of a part: its noisy tables, those of a data set that are nearest, and a lower bound of the distance."""
+"""Of a part: its noisy tables, the nearest tables of a data set, and a lower bound of the distance."""
 
 
 def _fitted_part(part: Part, tables: Sequence[NoisyTable], total: float) -> Fit:
@@ -64,7 +64,7 @@ def _fitted_part(part: Part, tables: Sequence[NoisyTable], total: float) -> Fit:
 
 
 def _moved_records(tables: Sequence[NoisyTable], fits: Sequence[Fit], total: float) -> tuple[NoisyTables, RecordMoves]:
-    """Return tables that are each on its own, and records that are moved towards them from those of the first part.
+    """Return tables that are each on its own, and records that are moved towards them from the first part's records.
 
     Attributes that it lacks are taken from records of the next one that has them, by lot.
     """
