@@ -6,6 +6,7 @@ hundredths of a second.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -210,7 +211,8 @@ def _check_point(known: KnownProblem, point: object, scaled: bool, allowed: floa
     if not np.isfinite(found.objective) and not mended.feasible:
         raise AssertionError(f"{known.name}: {'; '.join(found.remarks)}")
     excess = mended.objective / known.upper - 1
-    near = "optimal" if excess <= allowed else f"at least {_percent(excess)} above the optimum"
+    far = f"at least {_percent(excess)} above the optimum" if math.isfinite(excess) else "no answer either"
+    near = "optimal" if excess <= allowed else far
     most = "; ".join(problem.exceeded(point)) or f"it exceeds a constraint by {found.violation:.3g} of what is allowed"
     raise AssertionError(f"{known.name}: the answer is infeasible: {most}; scaled it would be {near}")
 
@@ -236,6 +238,10 @@ def _check_value(known: KnownProblem, number: float, allowed: float) -> None:
     if low <= number <= high:
         return
     hint = "; its square is the optimum" if low <= number * abs(number) <= high else ""
+    if not math.isfinite(number):
+        raise AssertionError(
+            f"{known.name}: the value is {number}, where the optimum is proven to be {_between(known)}"
+        )
     below, above = 1 - number / known.lower, number / known.upper - 1
     where = f"{_percent(below)} below what is possible" if number < low else f"{_percent(above)} above the optimum"
     raise AssertionError(
