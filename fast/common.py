@@ -32,10 +32,11 @@ from dualmech.validate import Array
 # quick:
 #
 # - Σ and all P_i may be shifted by the same matrix. The step changes most where the P_i are small, so their common part
-#   is subtracted first; for two of them hardly a step then remains. Steps are extrapolated with Nesterov's momentum,
-#   which starts anew whenever the value falls. ``Σ_i P_i Y_i`` is the Σ that fits the optimality conditions
-#   ``(Σ - P_i) Y_i = 0`` best, but is not yet above the P_i. It is raised by the positive part of ``P_i - Σ``, one
-#   mechanism after the other, which costs far less trace than a multiple of the identity.
+#   is subtracted first; for two of them hardly a step then remains.
+# - Steps are extrapolated with Nesterov's momentum, which starts anew whenever the value falls.
+# - ``Σ_i P_i Y_i`` is the Σ that fits the optimality conditions ``(Σ - P_i) Y_i = 0`` best, but is not yet above the
+#   P_i. It is raised by the positive part of ``P_i - Σ``, one mechanism after the other, which costs far less trace
+#   than a multiple of the identity.
 
 
 LIFT = 1e-4

@@ -98,10 +98,11 @@ def eigen_design(
 
     Neighbours differ by one record added or removed.
     Raises `InvalidInputError` or `InputTypeError` for arguments that `TotalVariance` and `designs.eigen_queries`
-    refuse, or options out of range. Returns `EigenDesign`: an `UncertifiedWarning` says where Program 1 was not solved
-    to `tol` (not for the reductions, whose `weighting.gap` is their price). With ``X = A'A`` and ``G = W'W``, the
-    optimality conditions of `TotalVariance` give λ proportional to the diagonal of ``X⁻¹ G X⁻¹``: the bound "at once".
-    (Li and Miklau compare with the uniform λ.)
+    refuse, or options out of range.
+    Returns `EigenDesign`: an `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions,
+    whose `weighting.gap` is their price).
+    With ``X = A'A`` and ``G = W'W``, the optimality conditions of `TotalVariance` give λ proportional to the diagonal
+    of ``X⁻¹ G X⁻¹``: the bound "at once". (Li and Miklau compare with the uniform λ.)
 
     Parameters
     ----------

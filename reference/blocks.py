@@ -98,7 +98,7 @@ def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockArrays:
-    """What a program is stated over: the arrays of the module's docstring."""
+    """The arrays of a program, those of the module's docstring."""
 
     R: sp.csr_array
     N: sp.csr_array
@@ -150,7 +150,7 @@ class BlockUnits:
 
     problem: AnyProblem
     stated: BlockArrays  # the arrays, in these units; rows over √targets, or times √weights
-    levels: Array  # levels, lifts: what the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``
+    levels: Array  # levels, lifts: factors on the noise of each block, ``levels ∘ τ`` and ``lift K lift'``
     lifts: list[Array]
     cost: float  # the largest cost that is called 1
     total: float  # of total variance, that of the identities
@@ -196,7 +196,7 @@ class BlockUnits:
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> BlockPoint:
         """Return the noise on the problem's blocks, positive and feasible; a matrix stands for where it began.
 
-        Of the cost that may be added, `spare`, every block gets the same (`Scaled.covariance`).
+        Every block gets the same part of the cost that may be added, `spare` (`Scaled.covariance`).
         """
         given = returned_array(inner, "noise")
         if given.ndim == 2:
@@ -298,7 +298,7 @@ def _cones(problem: AnyProblem) -> dict[str, frozenset[str]]:
 
 
 def _scaled_bound_program(scaled: BlockUnits) -> attempts.ScaledProgram:
-    """Read `best_bound`: its weights are the dual's, and ask for the noise ``τ_t ∝ 1/√(N'm)_t``."""
+    """Read `best_bound`: its weights are the dual's, and determine the noise ``τ_t ∝ 1/√(N'm)_t``."""
     # A cost of 1/τ there is R/τ here.
     reach = np.asarray(scaled.stated.R.sum(axis=0)).ravel()
     sensitivities = sp.csr_array(scaled.stated.N.multiply(reach[None, :]))

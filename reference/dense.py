@@ -40,7 +40,7 @@ def _state(
     problem: FitnessForUse | PrivacyFirst,
     formulation: str,
     arrays: tuple[Array, Array, Array],  # moves, queries, targets
-    cost: float,  # what `PrivacyFirst` may spend
+    cost: float,  # the budget of `PrivacyFirst`
     *,
     sharpness: float = FIRST_SHARPNESS,
     means: Means | None = None,
@@ -92,7 +92,7 @@ FORMULATIONS = attempts.Formulations(lambda _: CONES_BY_FORMULATION, _write, _sc
 def _means(
     problem: FitnessForUse | PrivacyFirst, orbits: Any, formulation: str, neighbours: Any, queries: Any
 ) -> Means | None:
-    """Return what takes means over the orbits of the kept neighbours, and of the kept queries, if any are given."""
+    """Return matrices of means over the orbits of the kept neighbours, and of the kept queries, if any are given."""
     if orbits is None:
         return None
     if formulation != "schur":

@@ -110,7 +110,7 @@ class Evaluation(Protocol):
     def curvature(self, chosen: npt.NDArray[np.intp], exactly: bool = False) -> Array:
         """Return the lower triangle of minus the Hessian in relative weights, for the chosen indices.
 
-        Unless `exactly` is set, it may be accurate to a percent only, and in single precision.
+        It may be accurate to a percent only and, unless `exactly` is set, in single precision.
         """
 
     def curvature_product(self, change: Array) -> Array:

@@ -210,7 +210,7 @@ LEAST_DAMPING = 1e-14  # least damping of the Hessian, relative to the number of
 MOST_DAMPING = 1e12  # most damping: if no step with it raises the bound, rounding stops the method
 
 SUFFICIENT, RELIABLE = 1e-3, 0.75
-"""Shares of the gain that the Hessian promises: what a step must achieve, and what calls for less damping."""
+"""Shares of the gain that the Hessian promises: the least for a step to count, and the least to lower the damping."""
 
 FACTOR = 4.0  # factor by which the damping changes
 ROOT_STEPS = 100  # most Newton steps to the multipliers of columns within fixed limits

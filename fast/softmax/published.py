@@ -426,7 +426,7 @@ def _first_covariance(problem: Posed, lift: Array | None, method: SoftmaxNewton)
 
 
 def _dual(problem: Posed, point: ObjectivePoint) -> FitnessDual | SoftmaxDual:
-    """Return the soft max weights: for Problem 4 as they are, for Problem 1 with 0 for whatever constrains nothing."""
+    """Return the soft max weights: for Problem 4 as they are, for Problem 1 with 0 where nothing is constrained."""
     first, last = point.neighbour_shares.copy(), point.query_shares.copy()
     if isinstance(problem, SoftmaxFitness):
         return SoftmaxDual(first, last)

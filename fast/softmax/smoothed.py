@@ -7,7 +7,8 @@ by ``g_a + g_b``. Divided by the root of that from both sides, the Hessian is th
 at most, whose size grows with ``t √α`` only: ten or twenty steps do.
 
 The soft max weights p and q of any Σ prove a bound (`SoftmaxFitness.certify`) whose distance is of the order of the
-gradient's square; the solver stops by it. A t that is large compared with 1/√α is approached from smaller ones.
+gradient's square; the solver stops by this distance. A t that is large compared with 1/√α is approached from smaller
+ones.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def stage(problem: RefinementStage) -> Formula:
 
 
 def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
-    """Return what is fixed, and what neighbours and queries have to do with what is free."""
+    """Return the fixed part, and what neighbours and queries have to do with the free part."""
     free, moves = problem.moves.shape
     queries, face = len(problem.rows), r"$\Sigma = S S^{\top} + O M O^{\top}$"
     return (
