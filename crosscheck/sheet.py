@@ -1,4 +1,4 @@
-"""A table or figure of a paper: what is computed for it, the one type of its rows, and how these are shown."""
+"""A table or figure of a paper: its tasks, the one type of its rows, and how these are shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualmech.crosscheck.printing import TextTable, print_lines, table, uncertif
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one task computes: values by name, and how far they are proven; it is as good as the worst of its parts."""
+    """The result of one task: values by name, and how far they are proven; it is as good as the worst of its parts."""
 
     values: Mapping[str, Any]
     gap: float = 0.0  # The widest certified gap; 0 where nothing is optimised
@@ -55,11 +55,11 @@ Form = str | Callable[[Row], str]
 ``verdict`` (yes, wide, NO) and ``mark`` (of a row that is not certified)."""
 
 Columns = Sequence[tuple[str, Form]]
-"""Headings, each with the form of what stands below it."""
+"""Headings, each with the form of its column."""
 
 Tasks = Callable[..., Sequence[Callable[[], Row]]]
-"""Takes whether to be quick; returns what to compute, a row each, none depending on another. Those of a `timed` sheet
-take `limit` as well, the seconds that each run of a published solver, or for an optimised strategy, gets."""
+"""Takes whether to be quick; returns independent tasks, a row each. Those of a `timed` sheet take `limit` as well, the
+seconds for each run of a published solver, or for an optimised strategy."""
 
 Picture = Callable[[Any, Sequence[Row]], None]
 """Draws rows on the panels of a figure of matplotlib."""

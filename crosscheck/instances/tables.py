@@ -47,7 +47,7 @@ GROWTH = (2, 5, 10, 20, 30, 40, 50, 60, 70, 80)
 
 @dataclass(frozen=True, slots=True)
 class MarginalsCase:
-    label: str  # What they are
+    label: str  # Their description
     domain: Domain  # The attributes
     ways: tuple[int, ...]  # All tables of that many attributes
     targets: Any = 1.0  # As `FitnessForUse` takes them; ignored where they are random

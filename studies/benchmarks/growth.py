@@ -40,7 +40,7 @@ TOLERANCE = 1e-4  # gap that is asked
 HEADINGS = ("geometry", "what grows", "size", "CPU s", "wall s", "MiB more", "decompositions", "gap")
 
 LEAST_SECONDS, LEAST_MEBIBYTES = 0.05, 8.0
-"""Below these a figure says more of what is always there than of the size: it counts for no exponent."""
+"""Below these a figure says more of fixed costs than of the size: it counts for no exponent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Growth:
     """Problems of growing size on one geometry; the workload is of a kind that suits it."""
 
     geometry: str
-    what: str  # what the size counts
+    what: str  # the unit of the size
     sizes: tuple[int, ...]
     problem: Callable[[int], FitnessForUse]
     colour: str
@@ -90,7 +90,7 @@ CASES = (
 def measure(case: int, size: int) -> Measured:
     asked, held, busy = CASES[case], peak_mebibytes(), load()
     with without_warnings():
-        fast.solve(FitnessForUse(workloads.prefix(8)), tol=TOLERANCE)  # what is loaded once is not measured
+        fast.solve(FitnessForUse(workloads.prefix(8)), tol=TOLERANCE)  # loading, which happens once, is not measured
         begun, spent = time.perf_counter(), time.process_time()
         answer = fast.solve(asked.problem(size), tol=TOLERANCE)
     return {
@@ -170,7 +170,7 @@ def _panels(axes: Sequence[Axes], found: list[Measured]) -> None:
     axes[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
 
 
-# Each step of a user's way with many tables: what grows faster than their number does shows here first.
+# Each step of a user's way with many tables: growth faster than their number shows here first.
 
 
 ATTRIBUTES = (50, 100, 200)  # of three values, of which all pairs are asked

@@ -10,7 +10,7 @@ from math import isqrt
 from typing import Any
 
 WIDE = Context(60, Emin=-999999, Emax=999999)  # sixty digits, where there is no fraction
-LEAST = -1000  # what e is raised to at least: with less it is no larger, and at least 0
+LEAST = -1000  # least exponent of e: with a smaller one the power is no larger, and at least 0
 MOST = 2**36  # multiplications of words that a product of matrices may take, some minutes
 Rows = list[list[int]]
 
@@ -191,10 +191,9 @@ def expect(holds: bool, words: str) -> None:
         raise Refused(words)
 
 
-# What a file gives: its parts by name, the numbers in them, and a record of what of it was read.
-#
-# A name that nothing reads would be read over, and a reader of the file might think that it means something: so a
-# file is refused unless every name in it was read.
+# The contents of a file: its parts by name, the numbers in them, and a record of the names that were read.
+#A name that nothing reads would be passed over, and a reader of the file might think that it means something. So a file
+# is refused unless every name in it was read.
 
 
 NUMBER = re.compile(r"(-?)0x([0-9a-f]{1,1000})p([+-]?[0-9]{1,4})", re.ASCII)
@@ -202,7 +201,7 @@ Shape = tuple[int | None, int | None]
 
 
 class Given:
-    """A part of a file: what it holds by name, and which of its names, and of those in its parts, were read."""
+    """A part of a file: its contents by name, and which of its names, and of those in its parts, were read."""
 
     def __init__(self, entries: dict[str, Any], where: str = "") -> None:
         self.entries, self.where = entries, where
@@ -210,7 +209,7 @@ class Given:
         self.within: dict[str, list[Given]] = {}
 
     def get(self, name: str) -> Any:
-        """Return what a name stands for, None where there is none: it is read."""
+        """Return the entry of a name, None where there is none; the name counts as read."""
         self.unread.pop(name, None)
         return self.entries.get(name)
 
@@ -226,7 +225,7 @@ class Given:
                 each.refuse_unread()
 
     def word(self, name: str, known: Collection[str], called: str = "") -> str:
-        """Return a word that must be one of those known; `called` is what the file's reader calls it."""
+        """Return a word that must be one of those known; `called` is its name for the file's reader."""
         found = self.get(name)
         if not (isinstance(found, str) and found in known):
             raise Refused(f"{called or name} must be one of {', '.join(known)}")
