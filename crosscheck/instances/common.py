@@ -35,7 +35,7 @@ HISRACE_TABLES, HISRACE_CELLS, BRAZIL = "hisrace, two-way", "hisrace, identity",
 SAVED = {HISRACE_TABLES: "75", HISRACE_CELLS: "6.25", BRAZIL: "50.5"}  # %PLB saved, by choice
 
 RHO, SHARE, LEVEL = "rho", "x", "y"
-"""What a table varies: the ρ of zCDP, the share of queries that need signal, or the signal-to-noise that they need."""
+"""The varied parameter: the ρ of zCDP, the share of queries that need signal, or their signal-to-noise."""
 
 GAMMA = 0.1  # share of ρ that a noisy head count gets where nothing else is asked; the paper names none
 

@@ -57,7 +57,7 @@ class FractionProblem:
     cost: Number | None  # the budget of privacy first, which divides its optimum
 
     def shares(self, query_weights: list[Number]) -> Number:
-        """Return what the sum of weights times targets divides the bound by."""
+        """Return the divisor of the bound: the sum of weights times targets, or 1 for total variance."""
         return Fraction(1) if self.limits is None else exact.dot(query_weights, self.limits)
 
     def worst(self, sigma: Rows) -> Number:

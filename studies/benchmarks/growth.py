@@ -106,7 +106,7 @@ def measure(case: int, size: int) -> Measured:
 
 
 def exponent(found: list[Measured], name: str, least: float) -> float:
-    """Return the exponent e of the line ``log y = e log size + c`` through what is not too small, NaN of one point."""
+    """Return the exponent e of the line ``log y = e log size + c`` through values that are not too small, or NaN."""
     points = [(each["size"], each[name]) for each in found if each[name] >= least]
     if len(points) < 2:
         return float("nan")

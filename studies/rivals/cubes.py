@@ -34,9 +34,9 @@ def fourier(workload: Workload, cost: float, domain: int | DomainLike | None = N
     cell of a marginal table of s cells has the variance ``r / (s cost)``. Where all d are needed the strategy is
     orthogonal, and so input perturbation.
     Barak, Chaudhuri, Dwork, Kale, McSherry and Talwar, "Privacy, accuracy, and consistency too", PODS 2007, for
-    attributes of two values; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5: what the workload does not need is
-    left out "to reduce sensitivity". Complex characters of longer attributes come in conjugate pairs; their real and
-    imaginary parts are the rows here.
+    attributes of two values; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5: coefficients that the workload does
+    not need are left out "to reduce sensitivity". Complex characters of longer attributes come in conjugate pairs;
+    their real and imaginary parts are the rows here.
 
     Examples
     --------

@@ -124,7 +124,7 @@ class IntervalTree:
 
 
 def _ends(cells: int, intervals: Iterable[tuple[int, int]]) -> tuple[Index, Index]:
-    """Return first cells and stops; refuse what is no interval of cells, or crosses another."""
+    """Return first cells and stops; refuse anything that is no interval of cells, or crosses another."""
     pairs = np.array([tuple(pair) for pair in intervals] or np.zeros((0, 2)), dtype=object)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not all(isinstance(end, int | np.integer) for end in pairs.flat):
         raise InputTypeError("intervals must be pairs of integers, first cell and stop")
@@ -189,9 +189,9 @@ def square_root_tree(cells: int) -> IntervalTree:
 
     This is the tree of the code published with the paper. Where d is no square, the last ``d - s²`` cells are
     counted by themselves and the root only. The ratio of its largest variance to that of input perturbation
-    does not depend on the optimum, and is what the paper prints in Tables 4 and 8 to 11, and in most rows of
-    Tables 5 to 7. (There, Table 7 at d = 64 and 128 fits the cells and their total, Tables 5 and 6 at d = 128
-    fit intervals of four.) It is not the best branching: see `best_branching`.
+    does not depend on the optimum; the paper prints this ratio in Tables 4 and 8 to 11, and in most rows of Tables 5 to
+    7. (There, Table 7 at d = 64 and 128 fits the cells and their total, Tables 5 and 6 at d = 128 fit intervals of
+    four.) It is not the best branching: see `best_branching`.
 
     Examples
     --------

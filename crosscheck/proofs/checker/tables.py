@@ -569,7 +569,7 @@ FORMS = {"blocks": (blocks_lower, blocks_upper), "split": (split_lower, split_up
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that noise and weights of a file show.
 
-    Noise on r records costs r² times the cost on one; of what is asked at a cost, that is a share.
+    Noise on r records costs r² times the cost on one; where a cost is allowed, the bounds are shares of it.
     """
     asked, allowed = AskedTables(problem), problem.number("allowed")
     expect(allowed > 0, "allowed must be positive")
