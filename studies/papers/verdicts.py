@@ -167,7 +167,7 @@ def _proven(task: Task, folder: Path, name: str) -> Row:
 
 
 def _digest(problem: Problem) -> str:
-    """Return a short name of a problem's numbers, or of what it is where it has no proof."""
+    """Return a short name of a problem's numbers, or of its description where it has no proof."""
     try:
         stated = json.dumps(arguments_part(problem, provable(problem)), sort_keys=True)
     except DualmechError:
