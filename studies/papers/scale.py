@@ -77,7 +77,7 @@ def with_plain_noise(
     """Return a row of answers to one problem, the first in question, and to plain noise.
 
     - `plain`: squared privacy cost of independent noise of the target's variance on every query;
-    - `consistent`: the same where the answers are combined by least squares, and the noise raised until a target is met
+    - `consistent`: the same where the answers are made consistent, and the noise raised until a target is met
       exactly;
     - `seconds`: from the tables to the first certificate, the search for structure included.
     """
