@@ -145,7 +145,7 @@ def capped(
     neighbours : str, Relation or matrix, optional
         Which data sets privacy keeps apart.
     tol : float
-        Relative width of the interval that is aimed at; `Capped.gap` is what was proven.
+        Relative width of the interval that is aimed at; `Capped.gap` is the proven width.
     geometry, layer : str
         As for `FitnessForUse`; the layer that solves, ``fast`` or ``reference``.
 

@@ -171,7 +171,7 @@ def commons() -> dict[str, MakeProblem]:
 
 
 def reuses() -> dict[str, MakeProblem]:
-    """Return problems of reuse by name: a wish, and what was released, whole or in part."""
+    """Return problems of reuse by name: a wish, and an earlier release, whole or in part."""
     wishes: dict[str, Callable[[], Workload]] = {
         "prefix-8": partial(workloads.prefix, 8),
         "ranges-8": partial(workloads.all_range, 8),

@@ -195,7 +195,7 @@ def judge(
         The answer, as `problem.as_primal` takes it: on a dense geometry Σ (k, k), the covariance of noise on the
         problem's basis; on others their points (`BlockPoint`, `SplitPoint`, a tuple of the factors'); or any mechanism
         that answers the problem, causal ones among them. For `QueryWeighting` the weights u; for `CommonMechanism` also
-        a mechanism that answers what all have in common; for local privacy the strategy Q, with whose best
+        a mechanism that answers the common queries; for local privacy the strategy Q, with whose best
         reconstruction it is judged.
     tol : float, optional
         Gap to which the bound is solved; the certified gap is valid whatever was reached. By default 1e-9, on geometry

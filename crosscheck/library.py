@@ -32,7 +32,7 @@ UNASKED = -1  # entry of a table for an attribute that it does not ask about; 0 
 
 
 def of_problem(problem: Problem) -> dict[str, Array]:
-    """Return the arrays that state a problem, and its ``basis`` where noise on one is asked for.
+    """Return the arrays that state a problem, and its ``basis`` where the answer is noise on one.
 
     The ``numbers`` of a proof file are ``targets`` or ``weights`` here, as its kind says. For tables, ``tables`` (t, r)
     holds for every attribute -1 where it is not asked about, 0 where its values are, k where ``queries_k`` are. The
@@ -197,7 +197,7 @@ def read(folder: str | PathLike[str]) -> list[Proven]:
 def arrays(folder: str | PathLike[str], name: str) -> dict[str, Array]:
     """Return the arrays that state a problem, such as ``workload`` (m, d), ``targets`` or ``weights`` (m,).
 
-    They are named as in the proof (`collection.arrays`); where noise on a basis is asked for there is the ``basis`` B
+    They are named as in the proof (`collection.arrays`); where the answer is noise on a basis there is the ``basis`` B
     (k, d) as well.
     """
     found: dict[str, Array] = archives.read_archive(Path(folder) / f"{name}.npz")

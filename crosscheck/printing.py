@@ -58,7 +58,7 @@ STYLE: dict[Any, Any] = {
 }
 
 COLOURS = ("#1b1b1b", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
-"""Told apart by readers who do not see all colours; the first is that of ink."""
+"""Told apart by readers who do not see all colours; the first is ink."""
 
 RESOLUTION = 200  # dots per inch of a PNG
 

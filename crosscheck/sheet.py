@@ -74,10 +74,9 @@ class Sheet:
     tasks: Tasks
     show: Show
     picture: Picture | None = None  # Draws the same rows on its panels
-    # Takes the path of a data file to what to compute on it, where the sheet is of real records;
-    # refuses another
+    # Takes the path of a data file to the tasks on it, where the sheet is of real records; refuses another file
     data: Callable[[str], Tasks] | None = None
-    # Takes the path of a file of settings, and what to compute, to the same under these; refuses another
+    # Takes the path of a file of settings, and tasks, to the same tasks under these; refuses another file
     grid: Callable[[str, Tasks], Tasks] | None = None
     timed: bool = False  # Whether its tasks take a time limit
     apart: bool = False  # Whether it has to be named: it takes too long to be one of all

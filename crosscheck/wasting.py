@@ -54,7 +54,7 @@ class Waste(Displayed):
     practice : str
         The judged practice in words, where it is one.
     spent : float, optional
-        Squared privacy cost that a practice spends, the sum over its tables; no less than what its noise costs.
+        Squared privacy cost that a practice spends, the sum over its tables; no less than the cost of its noise.
     variances : mapping of names to float
         The largest that a practice gives to each table.
     """

@@ -185,7 +185,7 @@ def solve(
     - `time_limit`: seconds for all parts and attempts, CVXPY's compiling included (CLARABEL, SCS and COPT, which look
       at the clock between two iterations);
     - `orbits`: symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone;
-    - `verbose`: whether to show what runs, and its seconds, in a line on standard error;
+    - `verbose`: whether to show the current run, and its seconds, in a line on standard error;
     - `threads`: threads of linear algebra and of the backend; by default the environment variable ``DUALMECH_THREADS``,
       else one. After a solve with one thread, a process can be forked; after a solve with more, forked children may use
       one thread only, while spawned children, and those of a fork server, are free;

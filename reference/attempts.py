@@ -106,7 +106,7 @@ class ScaledProgram:
 class Formulations:
     """The programs of one kind of problem: which there are, over the problem's arrays and in scaled units."""
 
-    cones: Callable[[Any], Mapping[str, frozenset[str]]]  # what each needs, by name and the default first
+    cones: Callable[[Any], Mapping[str, frozenset[str]]]  # the cones of each, by name, the default first
     write: Callable[..., cp.Problem]  # of a problem and a name
     scale: Callable[..., ScaledProgram | Solution] | None  # of a problem, a name and a request
     symmetries: bool = False  # whether both take orbits

@@ -153,7 +153,7 @@ def run(
     Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
     for ctrl-C.
 
-    - `program`: what to solve;
+    - `program`: the program to solve;
     - `backend`: a name that `backend_name` returned;
     - `tol`: gap that the judge is to prove; by default the backend is as accurate as it is by itself;
     - `deadline`: when to end, for the backends that have a limit on seconds; CVXPY's time to compile counts;

@@ -111,7 +111,7 @@ class BlockArrays:
 
     @classmethod
     def of(cls, blocks: Blocks) -> BlockArrays:
-        """Take the arrays of a problem, without what no neighbour moves."""
+        """Take the arrays of a problem, without directions that no neighbour moves."""
         live = np.flatnonzero(np.diff(sp.csc_array(blocks.reach).indptr))
         moved = tuple(block.moved() for block in blocks.matrix_blocks)
         kept = [
@@ -221,7 +221,7 @@ class BlockUnits:
         return self.problem.feasible(self._everywhere(levels, iter(covariances)))
 
     def _everywhere(self, levels: Array, covariances: Iterator[Array]) -> BlockPoint:
-        """Return noise on all blocks, next to none on what no neighbour moves."""
+        """Return noise on all blocks, next to none on directions that no neighbour moves."""
         spread = np.full(len(self.problem.geometry.keys), UNMOVED_TOLERANCE * max(levels, default=1.0))
         spread[self.stated.live] = levels
         raised = [with_still(next(covariances) if own is None or own.size else None, own) for own in self.stated.moved]

@@ -140,7 +140,7 @@ class _CommonUnits:
         return self.problem.feasible(self.objective_unit * raised)
 
     def dual(self, multipliers: Array) -> CommonDual:
-        """Return the multipliers, one matrix after the other, as weights; the judge repairs what rounding left."""
+        """Return the multipliers, one matrix after the other, as weights; the judge repairs rounding errors."""
         return CommonDual(multipliers.reshape(self.bounds.shape))
 
 

@@ -124,7 +124,7 @@ def _variance_write(problem: TotalVariance, formulation: str) -> cp.Problem:
     geometry, weights = problem.geometry, problem.weights[problem.asked]
     moves, queries = geometry.moves, geometry.representation * np.sqrt(weights)[:, None]
     if len(geometry.unmoved):
-        # X would be infinite on what no neighbour moves: it is released exactly, and left out here.
+        # X would be infinite on directions that no neighbour moves: they are released exactly, and left out here.
         moved = scipy.linalg.null_space(geometry.unmoved)
         moves, queries = moved.T @ moves, queries @ moved
     return variance.PROGRAMS[formulation](moves, queries)

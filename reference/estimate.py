@@ -180,7 +180,7 @@ class _ProjectionUnits:
         return (len(self.matrix),)
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
-        """Return a strategy, exactly feasible, there being no use for what may be spared."""
+        """Return a strategy, exactly feasible; `spare` has no use here."""
         given = returned_array(inner, "strategy")
         if given.shape != self.matrix.shape:
             given = np.ones(self.matrix.shape)

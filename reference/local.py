@@ -344,7 +344,7 @@ def lower_bound(
     - `backend`: an installed CVXPY backend that can do semidefinite cones;
     - `tol`: how accurately to solve the relaxation, as in `dualmech.reference.solve`;
     - `time_limit`: seconds for the backend (CLARABEL and SCS);
-    - `**options`: passed to the backend as they are, over what `tol` chose.
+    - `**options`: passed to the backend as they are; they override the options that `tol` chose.
 
     Examples
     --------
@@ -374,7 +374,7 @@ def lower_bound(
 
 
 def relaxation(root: Array, basis: Array, share: Array, epsilon: float) -> cp.Problem:
-    """State the relaxation, with the root and G on a basis (n, r) of what sums to 0.
+    """State the relaxation, with the root and G on a basis (n, r) of the vectors of sum 0.
 
     a, b and B are in a unit, and the variables multiples of them, in which those of all sets of the best size are
     near 1.
@@ -442,7 +442,7 @@ def _multipliers(known: dict[str, Array], size: int, unit: float) -> Relaxation:
 
 
 def _average_case(problem: LocalStrategy, prior: npt.ArrayLike | None) -> LocalStrategy:
-    """Return the average case whose bound is asked: for the worst case, under the prior given."""
+    """Return the average case whose bound is requested: for the worst case, under the prior given."""
     if not isinstance(problem, LocalStrategy):
         raise InputTypeError(f"problem must be a LocalStrategy, got {type(problem).__name__}")
     if problem.user_types > MOST_BOUNDED_TYPES:

@@ -75,7 +75,7 @@ def refine(
     - `backend`: an installed CVXPY backend that can do semidefinite cones;
     - `tol`: gap to prove in every stage, by default 1e-6 with CLARABEL; stages are solved more accurately than that;
     - `time_limit`: seconds after which the covariance so far is returned, the current stage unproven (CLARABEL, SCS);
-    - `verbose`: whether to show what runs, and its seconds, in a line on standard error;
+    - `verbose`: whether to show the current run, and its seconds, in a line on standard error;
     - `**options`: passed to the backend as they are.
 
     Examples

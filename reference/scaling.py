@@ -29,7 +29,7 @@ class Scaled:
     """
 
     problem: AnyProblem
-    moves: Array  # (r, s') what the kept neighbours move, in the coordinates of the new basis
+    moves: Array  # (r, s') moves of the kept neighbours, in the coordinates of the new basis
     queries: Array  # (m', r) the kept queries over √targets, or times √weights
     lift: Array  # (k, r) takes a covariance back to the problem's basis, ``lift Σ lift'``
     unit: float  # the product of squared cost and variance that is 1 in scaled units

@@ -1,5 +1,4 @@
-"""The workloads and targets behind FFU's Tables 4 to 11, as its text and its published code have them; its printed
-numbers.
+"""The workloads, targets and printed numbers of FFU's Tables 4 to 11, as its text and its published code have them.
 
 Five tables are of random workloads. The code published with the paper (its repository is
 ``cmla-psu/matrixqueries``) seeds NumPy's legacy generator with 0 before it draws, so those very instances can

@@ -47,7 +47,7 @@ class ExactProof:
 
 @dataclass(frozen=True, slots=True)
 class FractionProblem:
-    """A problem in fractions, in coordinates of what neighbours move: there Σ is not singular."""
+    """A problem in fractions, in coordinates of the space that neighbours move: there Σ is not singular."""
 
     moves: Rows  # (r, s) neighbours
     queries: Rows  # (m, r)
@@ -136,7 +136,7 @@ def in_fractions(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINAT
 
 
 def inner_noise(asked: FractionProblem, sigma: Array) -> Array:
-    """Return a solver's Σ in the coordinates of what neighbours move."""
+    """Return a solver's Σ in the coordinates of the space that neighbours move."""
     left = np.linalg.pinv(exact.floats(asked.spanning))
     return np.asarray(left @ sigma @ left.T)
 

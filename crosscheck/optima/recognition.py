@@ -18,10 +18,10 @@ from dualmech.validate import Array
 
 # Optimal noise and weights to hundreds of digits: Newton steps on the conditions of optimality, in whole numbers.
 #
-# The unknowns are Σ, in coordinates of what neighbours move, the positive weights λ and μ, and t. The conditions are
-# ``Σ Q Σ = t P`` with ``P = Σ λ_i u_i u_i'`` and ``Q = Σ μ_j v_j v_j'``, equality of the variances and costs that carry
-# weight, and ``Σ λ_i = 1``; t is one over the optimum of fitness for use, and the optimum of total variance. Where
-# there are many optima there are many solutions: the free unknowns are then set to simple fractions.
+# The unknowns are Σ, in coordinates of the space that neighbours move, the positive weights λ and μ, and t. The
+# conditions are ``Σ Q Σ = t P`` with ``P = Σ λ_i u_i u_i'`` and ``Q = Σ μ_j v_j v_j'``, equality of the variances and
+# costs that carry weight, and ``Σ λ_i = 1``; t is one over the optimum of fitness for use, and the optimum of total
+# variance. Where there are many optima there are many solutions: the free unknowns are then set to simple fractions.
 
 
 BITS = 1024
@@ -59,7 +59,7 @@ def solutions(asked: FractionProblem, sigma: Array, lam: Array, mu: Array) -> It
     Parameters
     ----------
     sigma : (r, r) array
-        Σ in coordinates of what neighbours move.
+        Σ in coordinates of the space that neighbours move.
     lam, mu : (s,) and (m,) arrays
         Weights; of total variance μ stands for its weights.
     """
@@ -266,7 +266,7 @@ SEARCHED = (128, 256, 480, 800)
 """Binary digits from which relations are sought, one after the other; they are held against all digits."""
 
 MOST_ROOTS = 8
-"""Largest degree of a field: that of three independent square roots."""
+"""Largest degree of a field: three independent square roots have it."""
 
 MOST_MISSED = 8
 """Most numbers that may be of a larger degree than 4, at which no field is found from one alone."""
@@ -382,7 +382,7 @@ class _Lattice:
             self.inner[place][i] -= times * self.inner[other][i]
 
     def out_of_order(self, place: int) -> bool:
-        """Whether a row is so much shorter than the one before, past what is before both, that they change places."""
+        """Whether a row is so much shorter than the one before, off the rows before both, that they change places."""
         before, own, after = self.minors[place - 1 : place + 2]
         return 4 * (after * before + self.inner[place][place - 1] ** 2) < 3 * own**2
 

@@ -53,7 +53,7 @@ def witness(problem: LocalStrategy, primal: Array, dual: LocalDual, stated: Part
         if np.linalg.norm(workload - centres[:, None]) <= 1e-14 * np.linalg.norm(workload):
             centres = np.zeros(len(workload))
         workload = workload - centres[:, None]
-        # A pattern's share of the prior is what n times it was to the judge.
+        # The checker's prior is n times the judge's.
         prior = problem.user_types * np.asarray(problem.prior if dual.prior is None else dual.prior)
         lower |= {"centres": centres[:, None], "prior": prior}
     # The judge's root is ``R = O W`` with ``R'R = W'W``: with ``Z O`` in place of Z, W takes the place of R.

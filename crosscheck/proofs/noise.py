@@ -65,7 +65,7 @@ def witness(problem: OnGeometry, primal: Array, dual: ItemDual, stated: Parts) -
 
 
 def sides(problem: OnGeometry | ReuseFitness | SoftmaxFitness, primal: Array) -> Parts:
-    """Return a strategy whose unit noise is that of a covariance on B x, and its inverse."""
+    """Return a strategy whose unit noise has a given covariance on B x, and its inverse."""
     basis, covariance = problem.geometry.on_rows(primal)
     strategy = square_strategy(basis, covariance, problem.neighbours)
     lengths = np.linalg.norm(strategy, axis=1)
@@ -94,7 +94,7 @@ def moved(rows: Array, neighbours: Any) -> Array:
 
 
 def square_strategy(basis: Array, covariance: Array, moves: Any) -> Array:
-    """Return a square strategy A (d, d), mostly upper triangular, whose unit noise is that of a covariance on B x.
+    """Return a square strategy A (d, d), mostly upper triangular, whose unit noise has a given covariance on B x.
 
     Where noise has no variance it gets a `FAINT` one; directions that B does not see are measured faintly as well.
     """
@@ -250,7 +250,7 @@ def _inverse_of_gram(design: Array) -> exact.Matrix:
 
 
 def summing_to_one(strategy: Array) -> Matrix:
-    """Return a strategy with columns that sum to exactly 1: each largest entry takes what is missing."""
+    """Return a strategy with columns that sum to exactly 1: each largest entry takes the difference."""
     if not np.all(np.isfinite(strategy)):
         raise CertificateError("the answer shows nothing in whole numbers: its strategy is not finite")
     found = exactly(strategy)

@@ -150,7 +150,7 @@ def prove(answer: Any) -> Proof:
 
     The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of
     the matrix whose trace norm bounds the optimum; of blocks, factors and attributes each has its own. All are whole
-    numbers times powers of two, and what they show is computed without any rounding: the inequalities are in
+    numbers times powers of two, and their bounds are computed without any rounding: the inequalities are in
     ``crosscheck/proofs/checker``. So the interval holds whatever was lost on the way here; it owes nothing to the
     certificate.
 

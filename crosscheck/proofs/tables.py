@@ -28,7 +28,8 @@ from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
 
 # Noise on blocks: levels and strategies, weights of orbits and isometries (see the checker's ``blocks``).
-#The checker finds by itself what follows from the classes of values. The components of an attribute that is turned are
+#
+# The checker finds by itself what follows from the classes of values. The components of an attribute that is turned are
 # waves, which no fraction equals: there every value is a class, and blocks that differ in the wave alone become one.
 
 
@@ -89,7 +90,7 @@ class Form:
         return cls(blocks, Classes(asked, as_read({"attributes": attributes})), tuple(turning), attributes)
 
     def add(self, pieces: dict[Key, list[tuple[Array, Array]]], key: Key, basis: Array, noise: Array) -> None:
-        """Add the noise on a block to what it is a part of, as a basis of sums over orbits and a covariance there."""
+        """Add the noise on a block to the pieces of its key, as a basis of sums over orbits and a covariance there."""
         own, waves = _place(self.blocks, key)
         for axis in self.turning:
             symmetry = self.blocks.symmetries[axis]
@@ -109,7 +110,7 @@ class Form:
         return {"on": _named(key), "strategy": scaled, "inverse": inverse(scaled, guess / cells[:, None])}
 
     def spread(self, weights: Array) -> Array:
-        """Return weights of the checker's orbits of cells, from those of the blocks' own."""
+        """Return weights of the checker's orbits of cells, from the weights of the blocks' own."""
         shape = [len(self.classes.sizes[axis]) for axis in self._axes]
         turned = math.prod(len(self.classes.sizes[axis]) for axis in self.turning)
         return np.kron(weights, np.full(turned, 1 / turned))[self._order(shape)]
@@ -135,7 +136,7 @@ class Form:
         return [*self.blocks.wide, *self.turning]
 
     def _order(self, shape: list[int]) -> Index:
-        """Return the places of coordinates in the checker's order, that of the attributes."""
+        """Return the places of coordinates in the checker's order, the order of the attributes."""
         places = np.arange(math.prod(shape)).reshape(shape)
         return np.asarray(places.transpose(np.argsort(self._axes))).ravel()
 

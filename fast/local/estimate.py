@@ -55,7 +55,7 @@ def solve_estimate(problem: NonnegativeEstimate, limits: loop.Limits, *, method:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Program:
-    """Plain non-negative least squares ``‖A t - b‖`` with columns of norm 1, and what its solutions stand for."""
+    """Plain non-negative least squares ``‖A t - b‖`` with columns of norm 1, and the data of its solutions."""
 
     root: Array  # root, target: (r, n), (r,) the workload and the answers, rotated into as few rows as they need
     target: Array

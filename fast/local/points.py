@@ -38,7 +38,7 @@ class Frame:
     basis: Array  # (n, n) takes a pattern to these coordinates
     share: Array  # (n,) n times the prior; in the worst case, of the first point
     adversary: bool  # whether the prior is chosen by an adversary
-    unit: float  # what the root was divided by
+    unit: float  # divisor of the root
 
     @classmethod
     def of(cls, root: Array, epsilon: float, prior: Array, adversary: bool) -> Frame:

@@ -1,7 +1,7 @@
 """Unions of product tables: the ascent of the dual function on blocks, with a weight for every orbit.
 
 Where every block has one coordinate and all records cost the same, as with marginals and on a circle, the problem is
-that of query weighting, and its interior-point method solves it.
+query weighting, and its interior-point method solves it.
 """
 
 from __future__ import annotations

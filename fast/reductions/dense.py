@@ -275,7 +275,7 @@ class Reduction:
 
     @classmethod
     def of(cls, geometry: Dense, targets: Array) -> Reduction:
-        """Reduce: orthonormalise the basis, leave out what no neighbour moves, divide by √targets."""
+        """Reduce: orthonormalise the basis, leave out directions that no neighbour moves, divide by √targets."""
         if extra := geometry.redundant_rows:
             raise InvalidInputError(
                 f"basis has {extra} rows more than the rank of the workload, on which no least cost is reached: leave "

@@ -106,7 +106,7 @@ class Objective:
         return replace(self, t1=growth * self.t1, t2=growth * self.t2)
 
     def trace_norm(self, neighbour_shares: Array, query_shares: Array) -> float:
-        """Return ``‖diag(√(q + w)) V B diag(√p)‖_*``, what the shares prove (the judge recomputes it)."""
+        """Return ``‖diag(√(q + w)) V B diag(√p)‖_*``, the bound that the shares prove (the judge recomputes it)."""
         halves = (
             np.sqrt(query_shares + self.extra)[:, None] * self.queries,
             (self.moves * np.sqrt(neighbour_shares)).T,

@@ -57,7 +57,7 @@ class Descent:
     """Where the solver stands."""
 
     root: Array  # (k, k) lower triangular R with ``Σ = R R'``
-    cap: float  # the sharpness that is used where more is asked
+    cap: float  # the sharpness that is used where more is requested
     point: ObjectivePoint  # F at the sharpness in use and X = I
     objective: float  # F at the requested sharpness
     lower_bound: float  # the bound that the soft max weights of `point` prove on it
@@ -127,7 +127,7 @@ def _shares(problem: SoftmaxFitness, start: Solution) -> tuple[Array, Array] | N
 
 
 def _begin(program: Objective, root: Array) -> Descent:
-    """Begin at the sharpness asked where its gap is small, else where no exponent is far above the mean one."""
+    """Begin at the requested sharpness where its gap is small, else where no exponent is far above the mean one."""
     asked = max(program.t1, program.t2)
     state = _descent_at(program, root, asked, 0)
     if state.objective - state.lower_bound <= NEAR / asked:

@@ -44,7 +44,7 @@ class Line:
 
     formula: str
     remark: str = ""  # words
-    label: str = ""  # of a constraint, what the CVXPY program calls it
+    label: str = ""  # of a constraint, its name in the CVXPY program
 
 
 @dataclass(frozen=True, slots=True, eq=False)

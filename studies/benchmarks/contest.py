@@ -360,7 +360,7 @@ CONTESTS = {
 
 PROGRAM1_SIZES = (128, 256, 512, 1024, 2048)
 
-TOLERANCE = 1e-9  # gap that is asked of the interior-point method; backends are asked for their own
+TOLERANCE = 1e-9  # gap requested of the interior-point method; backends have their own
 
 
 @cache

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Measured = dict[str, Any]  # as JSON has it
 
-TOLERANCE = 1e-4  # gap that is asked
+TOLERANCE = 1e-4  # requested gap
 
 HEADINGS = ("geometry", "what grows", "size", "CPU s", "wall s", "MiB more", "decompositions", "gap")
 
@@ -173,7 +173,7 @@ def _panels(axes: Sequence[Axes], found: list[Measured]) -> None:
 # Each step of a user's way with many tables: growth faster than their number shows here first.
 
 
-ATTRIBUTES = (50, 100, 200)  # of three values, of which all pairs are asked
+ATTRIBUTES = (50, 100, 200)  # of three values; the workload is all pairs
 
 
 def measure_way(attributes: int) -> dict[str, float]:
@@ -242,7 +242,7 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class FittedCase:
-    """Tables that are asked, of records that are drawn anew at each run, as noise is."""
+    """Tables to release, of records that are drawn anew at each run, as noise is."""
 
     name: str
     workload: Callable[[], UnionWorkload]

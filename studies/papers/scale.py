@@ -237,7 +237,7 @@ def of_data_set(name: str, entries: Sequence[Row]) -> Row:
     """Return the row of a data set, and of all that is printed of it.
 
     An error is inversely proportional to the privacy cost, so each printed one implies a cost, held against 1; they are
-    independent. 'better': by how much the printed way's error exceeds what is found, at most, relative.
+    independent. 'better': by how much the printed way's error exceeds the one found here, at most, relative.
     """
     held = [Evidence(each.asked, each.asked, each.again, each.printed) for each in entries]
     better = max(each.again[0] / each.least[1] - 1 for each in entries)
@@ -316,7 +316,7 @@ def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
 
 
 def proven_error(split: Split, numerical: Iterable[str], total: float, share: float) -> float:
-    """Return a bound on the error: that of the total variance at products of weights."""
+    """Return a bound on the error: the bound of the total variance at products of weights."""
     tables, users = split.workload.tables, []
     assert tables.domain is not None
     for axis, size in tables.domain.sizes:

@@ -1,4 +1,4 @@
-"""Papers' tables and figures by name; a paper is loaded when one of its sheets is asked for."""
+"""Papers' tables and figures by name; a paper is loaded when one of its sheets is needed."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ for (const table of document.querySelectorAll("table")) {
 
 BAD = ("NO", "REFUSED", "FAULT")  # cells that stand out
 
-Cell = tuple[str, float | None]  # what a cell shows, and the number by which it is sorted, None of a word
+Cell = tuple[str, float | None]  # the text of a cell, and the number by which it is sorted, None for a word
 
 
 def write_page(results: FilePath, path: FilePath) -> str:

@@ -47,7 +47,7 @@ RESET = "5"  # what Linux takes as the word to begin anew
 
 
 def start_peak() -> None:
-    """Begin anew; where the system cannot, the peak is that of the process since it began."""
+    """Begin anew; where the system cannot, the peak counts from the start of the process."""
     with contextlib.suppress(OSError):
         (OWN / "clear_refs").write_text(RESET)
 
@@ -397,8 +397,7 @@ class Verdict:
 
 
 def sweep(runs: Sequence[Run], path: FilePath, jobs: int = 1, dask: str | None = None, grid: str = "") -> Iterator[Row]:
-    """Run the problems that a file of results lacks, `jobs` at a time or on a Dask cluster; yield each row when
-    written.
+    """Make the runs that a file of results lacks, `jobs` at a time or on a Dask cluster; yield each row when written.
 
     Raises `FileFormatError` where the file cannot be continued, `BackendError` where the cluster cannot be reached.
     """

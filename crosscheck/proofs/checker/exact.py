@@ -136,7 +136,7 @@ def _root(given: Fraction, order: int, more: int) -> Fraction:
 
 
 def _cube_root(whole: int) -> int:
-    """Return the largest whole number whose cube is at most what is given, by Newton's method from above."""
+    """Return the largest whole number whose cube is at most the given one, by Newton's method from above."""
     found = 1 << -(-whole.bit_length() // 3)
     while True:
         better = (2 * found + whole // (found * found)) // 3
@@ -146,7 +146,7 @@ def _cube_root(whole: int) -> int:
 
 
 def exp_below(value: Fraction) -> Fraction:
-    """Return a number that is at most ``e**value``: that of decimals is correctly rounded, and one step down."""
+    """Return a number that is at most ``e**value``: the decimal value is correctly rounded, then one step down."""
     return Fraction(WIDE.next_minus(WIDE.exp(_decimal(value, ROUND_FLOOR)))) if value > LEAST else Fraction(0)
 
 
@@ -192,8 +192,9 @@ def expect(holds: bool, words: str) -> None:
 
 
 # The contents of a file: its parts by name, the numbers in them, and a record of the names that were read.
-#A name that nothing reads would be passed over, and a reader of the file might think that it means something. So a file
-# is refused unless every name in it was read.
+#
+# A name that nothing reads would be passed over, and a reader of the file might think that it means something. So a
+# file is refused unless every name in it was read.
 
 
 NUMBER = re.compile(r"(-?)0x([0-9a-f]{1,1000})p([+-]?[0-9]{1,4})", re.ASCII)

@@ -9,13 +9,13 @@ Upper bound. Given a strategy Q and B, let ``B Q = I + F`` and f = |F| < 1 (Frob
 answers W, and V_o differs from ``(W B)_o`` by at most ``|W| |B_o| f / (1 - f)``.
 
 Lower bound. Every row of Q is a sum of multiples of patterns ``1 + c 1_S``, ``c = e^ε - 1``, S a set of types neither
-empty nor full: ``1 + c t`` with t between 0 and 1 is a mean of those of the sets ``{u : t_u ≥ s}``, and a constant
-row is one of two of them. Splitting a row so, with the same V_o for all its parts, changes no T_u. So let Q have rows
-``w_S p_S``, with ``Σ_u (p_S)_u = 1``. Given Z (n, p), y and h with ``|Zᵀ p_S|² ≤ (yᵀ p_S)(hᵀ p_S)`` for all S: as ``W
-= Σ_S V_S w_S p_Sᵀ``, ``tr W Z = Σ_S w_S V_Sᵀ Zᵀ p_S`` is at most ``Σ_S w_S |V_S| √((yᵀ p_S)(hᵀ p_S))``, whose square
-is at most ``Σ_S w_S yᵀ p_S = Σ y_u`` times ``Σ_S w_S |V_S|² hᵀ p_S``, which is ``Σ_u h_u (T_u + |W_u|²)``. All sets are
-checked, and y is raised by the same number in all entries until it holds. In the worst case h is a share of the types,
-and ``max_u T_u ≥ Σ h_u T_u``; subtracting a number from all entries of a query changes no T_u.
+empty nor full: ``1 + c t`` with t between 0 and 1 is a mean of the patterns of the sets ``{u : t_u ≥ s}``, and a
+constant row is one of two of them. Splitting a row so, with the same V_o for all its parts, changes no T_u. So let Q
+have rows ``w_S p_S``, with ``Σ_u (p_S)_u = 1``. Given Z (n, p), y and h with ``|Zᵀ p_S|² ≤ (yᵀ p_S)(hᵀ p_S)`` for all
+S: as ``W = Σ_S V_S w_S p_Sᵀ``, ``tr W Z = Σ_S w_S V_Sᵀ Zᵀ p_S`` is at most ``Σ_S w_S |V_S| √((yᵀ p_S)(hᵀ p_S))``, whose
+square is at most ``Σ_S w_S yᵀ p_S = Σ y_u`` times ``Σ_S w_S |V_S|² hᵀ p_S``, which is ``Σ_u h_u (T_u + |W_u|²)``. All
+sets are checked, and y is raised by the same number in all entries until it holds. In the worst case h is a share of
+the types, and ``max_u T_u ≥ Σ h_u T_u``; subtracting a number from all entries of a query changes no T_u.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def product(one: list[Fraction], two: list[Fraction]) -> Fraction:
     return sum((a * b for a, b in zip(one, two, strict=True) if a and b), Fraction(0))
 
 
-# Strategies of local privacy: what e^ε lies between, and whether a matrix is one.
+# Strategies of local privacy: bounds on e^ε, and whether a matrix is a strategy.
 #
 # A strategy Q (m, n) has a column of probabilities for each user type; it is ε-private where no entry exceeds e^ε times
 # another one of its row. The larger ε, the more strategies there are: an upper bound may take a smaller number for e^ε,

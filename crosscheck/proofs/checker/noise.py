@@ -144,7 +144,7 @@ def squared(root: Matrix) -> Matrix:
     return root.times(root.transposed())
 
 
-# Reuse of a release: the least total privacy cost of a workload with targets, given what is already released.
+# Reuse of a release: the least total privacy cost of a workload with targets, given an earlier release.
 #
 # With the workload W, neighbours U, costs and variances of ``noise`` and targets c > 0, the release is worth as much as
 # F x with unit noise: it must stay known, which means that for every a the query ``a F`` has a variance of at most
@@ -154,7 +154,8 @@ def squared(root: Matrix) -> Matrix:
 # (1 - |E|)²``. Given V, let ``VᵀV = I + D``, d the largest absolute row sum of D and ``d < 1``: then V is invertible,
 # and ``|M| ≤ |VᵀM V| / (1 - d)``, where an absolute row sum bounds the norm. All noise over the largest excess meets
 # all limits, at as many times the cost.
-#Lower bound. The bound of targets, for the queries W and ``a_k F``, a_k being rows that the file gives, whose targets
+#
+# Lower bound. The bound of targets, for the queries W and ``a_k F``, a_k being rows that the file gives, whose targets
 # are ``|a_k|²``.
 
 

@@ -23,7 +23,7 @@ from .exact import Given, Matrix, departed, expect, identity, power, root_above,
 Key = tuple[tuple[int, int], ...]
 """Some attributes, each with one class of its values."""
 
-MOST = 2**22  # values of an attribute, and subsets of the attributes of all tables: what is listed one by one
+MOST = 2**22  # values of an attribute, and subsets of the attributes of all tables: these are listed one by one
 POSITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)  # so that no two texts are the same number
 
 
@@ -104,7 +104,7 @@ def level(block: Given) -> Fraction:
     return found
 
 
-# Classes of the values of attributes, and what they see of queries: the bookkeeping of ``blocks``.
+# Classes of the values of attributes, and their view of queries: the bookkeeping of ``blocks``.
 
 
 Table = dict[int, str]
@@ -440,7 +440,7 @@ def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
 # trace norm is no less. Values of equal weights have ``X_i = I / n`` at U_i = I, if all p_i² add up to 1.
 
 
-Pair = tuple[Fraction, Fraction]  # of what lies along the total, and across it, squared
+Pair = tuple[Fraction, Fraction]  # the parts along the total, and across it, squared
 
 
 def split_upper(asked: AskedTables, given: Given) -> Fraction:

@@ -39,7 +39,8 @@ from dualmech.workloads.base import Workload
 #
 # - its size is log-normal, with a median and a spread of its own kind, rounded, at least 1; a few blocks are small
 #   instead, of any order of magnitude up to the median;
-# - its composition is Dirichlet around that of the whole population, its concentration says how similar blocks are;
+# - its composition is Dirichlet around the composition of the whole population, its concentration says how similar
+#   blocks are;
 # - its counts are multinomial.
 #
 # Sizes are like those of the paper's kinds of blocks; spreads and concentrations were moved by hand, in a few steps,
@@ -271,7 +272,7 @@ UNSHARED = ", shared buckets left out"
 def stages(by_gender: bool) -> tuple[Chain, Row]:
     """Build the chain, and solve for the shares of the budget that its decisions would cost the alternate approach.
 
-    The `costs` are proven intervals, a decision each; 'own' is the squared privacy cost of what the chain knows by
+    The `costs` are proven intervals, a decision each; 'own' is the squared privacy cost of the chain's knowledge by
     then, and 'unshared' the same over the cells only that the mechanism about to be left treats otherwise than the
     chain did so far.
 

@@ -136,7 +136,7 @@ def by_name(settings: list[Setting], counted: bool) -> dict[str, Setting]:
 
 
 MARGINS = (0.0, 3.0)
-"""Standard deviations by which a noisy answer must exceed what is needed: none, and those of section 6.1."""
+"""Standard deviations by which a noisy answer must exceed the need: none, and those of section 6.1."""
 
 PLAIN, SURE = MARGINS
 
@@ -222,7 +222,7 @@ def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
 
 
 def cell_sums(primary: Workload, secondary: Workload) -> LinearGaussianMechanism:
-    """Return a mechanism whose noise in the primary answers is that of plain sums of one secondary table's cells.
+    """Return a mechanism whose noise in the primary answers is the noise of plain sums of one secondary table's cells.
 
     It has independent noise on the cells of the domain, so its answers have none to share: the primary answers here
     are all of equally many cells, or of tables whose cells are those of the domain.
@@ -330,10 +330,10 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
     """Compute a row of Table 7 and Figure 1; Total counts all people, as in the published code, which Table 7 fits.
 
     All numbers are percent: 'shares' of the blocks for which each histogram is right; 'saved', %PLB saved on these
-    blocks, what the chain knows when it decides, over the budget, in the mean; by margin, the accuracy of the 'chain',
-    and 'finer', blocks for which it chose a finer histogram than is right; accuracy of 'tuned' thresholds by logistic
-    regression, of the 'best' thresholds, and 'noisy', of the best for head counts that cost a share γ of ρ. Seconds are
-    of one release.
+    blocks, the cost of the chain's knowledge when it decides, over the budget, in the mean; by margin, the accuracy of
+    the 'chain', and 'finer', blocks for which it chose a finer histogram than is right; accuracy of 'tuned' thresholds
+    by logistic regression, of the 'best' thresholds, and 'noisy', of the best for head counts that cost a share γ of ρ.
+    Seconds are of one release.
 
     - `name`: ρ of the row of Table 7, or the name of a setting of your own, of which nothing is printed.
 

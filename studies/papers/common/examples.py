@@ -265,7 +265,7 @@ GAP = 5.6  # distance between the centres of two families in the picture, in cou
 def family_with_bounds(name: str) -> Row:
     """Return a family of `FAMILIES` with two of its minimal upper bounds.
 
-    They are that of the least trace ('covariance'), and the one that another basis picks ('other').
+    They are the bound of least trace ('covariance'), and the bound that another basis picks ('other').
     """
     mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
     problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))

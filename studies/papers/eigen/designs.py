@@ -1,6 +1,6 @@
 """Design queries compared: the loss from weighing others than the eigen-queries.
 
-EIG, section 5.3, weighs the rows of other bases by Program 1 and compares the strategies with that of the
+EIG, section 5.3, weighs the rows of other bases by Program 1 and compares the strategies with the strategy of the
 eigen-queries, on two workloads and on the same with their cells permuted. All errors are root mean squares, over the
 certified optimum of any strategy.
 """
@@ -156,7 +156,7 @@ def solve_completion(name: str, build: Callable[[], Workload]) -> Row:
     """Weigh the eigen-queries of a workload ever more exactly, and complete the columns each time.
 
     The first weights are those of Theorem 2, ``u_i`` proportional to ``√σ_i``. Errors are over the singular value
-    bound; the gap of the row is that of the last weights, which are solved most exactly.
+    bound; the gap of the row is the gap of the last weights, which are solved most exactly.
 
     Examples
     --------
@@ -319,8 +319,8 @@ def solve_reductions(
 ) -> Row:
     """Weigh the eigen-queries whole and in every reduced way; `rival` names and builds one at squared cost 1.
 
-    Of each way, 'error' is that of the strategy, columns completed, over the optimum, and 'excess' by how much its
-    weights may be worse than the best, relative, as root error: proven by Program 1's judge. Seconds are of the
+    For each way, 'error' is the error of the strategy, columns completed, over the optimum, and 'excess' is by how much
+    its weights may be worse than the best, relative, as root error: proven by Program 1's judge. Seconds are of the
     weights, the eigenvectors given. Where `tol` is infinite, the optimum is not solved for: `bound` is used, the best
     strategy here is the other side, and errors may be less than they are said to be.
 

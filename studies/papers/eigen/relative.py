@@ -123,7 +123,7 @@ def compared(
     own_error: Callable[[LinearGaussianMechanism], float],
     rival_error: Callable[[LinearGaussianMechanism], float],
 ) -> Row:
-    """Return mean relative errors over that of the Eigen-Design made for them.
+    """Return mean relative errors over the error of the Eigen-Design made for them.
 
     They are of the rivals and of the design for absolute error ('plain'). The gap says how far, at most, the design is
     above the least total variance of the scaled queries; a mean relative error has no bound here.

@@ -62,7 +62,8 @@ def compared(
     - `bound`: users that every mechanism needs in the worst case, proven: by the least worst case where that is solved,
       else by a bound on the average;
     - `optimised`: users that the strategy found needs in the worst case; None where none was searched for;
-    - `gap`, `asked`: of what was optimised, proven and wanted, relative; infinity is wanted where nothing was.
+    - `gap`, `asked`: the proven and the requested gap of the optimisation, relative; the latter is infinite where none
+      was requested.
     """
     found = [*rivals.values(), *([] if optimised is None else [optimised])]
     values |= {"rivals": rivals, "bound": bound, "optimised": optimised, "asked": asked}
