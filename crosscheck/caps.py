@@ -185,7 +185,7 @@ def posed(
 
 
 def _others(workload: Workload, held: dict[Hashable, float]) -> list[Hashable]:
-    """Return the least names that, with those of caps, stand for all tables or queries: of ways, or of groups."""
+    """Return the fewest names, of ways or of groups, that with the names of caps stand for all tables or queries."""
     tables = workload.tabular()
     if tables is not None:
         ways = {len(table.axes) for table in tables.product_tables}.difference(held)

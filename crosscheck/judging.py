@@ -30,15 +30,15 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 ROUNDED = 1e-6
-"""Excess over a constraint, relative, that is taken for rounding."""
+"""Excess over a constraint, relative, that counts as rounding."""
 
 ROUNDED_SINGLE = 1e-4  # the same of numbers in single precision, of which more than seven digits may cancel
 
 NEARLY = 0.01  # asymmetry, relative to the largest entry, up to which a matrix is meant to be symmetric
 
-GOOD = 0.1  # gap up to which an answer is taken for what it says it is
+GOOD = 0.1  # gap up to which an answer counts as what it claims to be
 
-FAR_BETTER = 0.8  # share of the given matrix's cost, scaled, below which another reading of it is worth a word
+FAR_BETTER = 0.8  # share of the given matrix's cost, scaled, below which another reading of it is mentioned
 
 
 def read_answer(problem: Problem, primal: object) -> Any:
@@ -55,7 +55,7 @@ def read_answer(problem: Problem, primal: object) -> Any:
 
 
 def is_rounding(primal: object, violation: float) -> bool:
-    """Whether an excess over a constraint is no more than storing an answer, or scaling it, leaves."""
+    """Whether storing an answer, or scaling it, can leave such an excess over a constraint."""
     return FEASIBLE < violation <= (ROUNDED_SINGLE if _is_single(primal) else ROUNDED)
 
 
@@ -328,7 +328,7 @@ def _posed(problem: AnyProblem, primal: Any) -> Any:
 
 
 def _dual(problem: AnyProblem, given: Any, tol: float | None, callback: Callback | None) -> Any:
-    """Return dual weights that prove a bound; of streams they need be no closer than the answer's own gap asks."""
+    """Return dual weights that prove a bound; for streams no closer than the answer's own gap requires."""
     streams = tol is None and getattr(getattr(problem, "geometry", None), "name", None) == Stream.name
     asked: float = ROUGH if streams else BOUND_TOLERANCE if tol is None else tol
     with warnings.catch_warnings():

@@ -81,7 +81,7 @@ def entries(
     if it is known, or ``NAME.csv``, ``.npy`` or ``.mtx`` with one matrix (`library.as_point` says what it is).
     Answers are taken as they are, and must meet every constraint to 1e-9. A file that cannot be read, is no answer to
     its problem, or has no problem's name, is an entry with a fault.
-    Raises `FileFormatError` where there is no library, or a folder of answers is none.
+    Raises `FileFormatError` where there is no library, or a folder of answers is no folder.
 
     - `folder`: a library, as `library.build` wrote it;
     - `answers`: folders, each named as its solver;

@@ -144,7 +144,7 @@ def named(names: Sequence[str]) -> list[str]:
 
 
 def shape(problem: AnyProblem) -> tuple[int, int]:
-    """Return how many queries and cells a problem has: of common mechanisms in common, of projections (m, n)."""
+    """Return the numbers of queries and cells: of common mechanisms those in common, of projections (m, n)."""
     parts = (getattr(problem, name, None) for name in ("workload", "basis", "matrix"))
     rows, columns = next(part.shape for part in parts if part is not None)
     return int(rows), int(columns)
@@ -218,7 +218,7 @@ def certified(problem: AnyProblem, answer: Array, kind: str = "answer", *, scale
     """Return the certificate of an answer that is one matrix, with some bound on the optimum.
 
     `as_point` says what the matrix is; with `scaled` it is first scaled, or mended, to be feasible.
-    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is no one matrix.
+    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is not a single matrix.
     """
     point = as_point(problem, answer, kind)
     with np.errstate(all="ignore"):
@@ -233,7 +233,7 @@ def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     the noise on the basis (k, k), or on the cells (d, d). Otherwise it is the problem's own point: weights of the
     design queries (k,), a covariance on the common basis (r, r), a strategy Q or a projection (m, n), an estimate (d,);
     vectors may lie either way.
-    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is no one matrix.
+    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is not a single matrix.
     """
     given = np.asarray(answer)
     if is_noise(problem):

@@ -162,7 +162,7 @@ def asked_of(answer: object, workload: Workload | None) -> Workload:
 
 
 def _largest(mechanism: GaussianPrivacy, workload: Workload) -> dict[str, float]:
-    """Return the largest variance of the queries of each table, of each group where there are no tables."""
+    """Return the largest variance of the queries of each table, or of each group where there are no tables."""
     variances = mechanism.as_targets(workload)
     if isinstance(variances, ByFactor):
         return {"all": math.prod(float(np.max(each)) for each in variances.numbers)}

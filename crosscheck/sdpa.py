@@ -51,7 +51,7 @@ class SparseProgram:
     objective : (n,) array
         c.
     blocks : tuple of int
-        Sizes of the blocks of all F; of a diagonal block the negative.
+        Sizes of the blocks of all F; negative for a diagonal block.
     entries : tuple
         The entries of upper triangles that are not zero: matrix, block, row, column, number.
     remark : str

@@ -19,7 +19,7 @@ from dualmech.problems.base import AnyProblem
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
 
-MOST_CELLS = 16  # of the problems unless more are asked for
+MOST_CELLS = 16  # of the problems by default
 WITHIN = 1e-6  # how far above the optimum an answer may be, relative, unless told otherwise
 
 
@@ -54,12 +54,12 @@ class KnownProblem:
 
     @property
     def targets(self) -> Array:
-        """Largest variances (m,) of fitness for use; of tables one for each."""
+        """Largest variances (m,) of fitness for use; for tables one each."""
         return self._array("targets")
 
     @property
     def weights(self) -> Array:
-        """Weights (m,) of the queries in the total variance; of tables one for each."""
+        """Weights (m,) of the queries in the total variance; for tables one each."""
         return self._array("weights")
 
     @property

@@ -156,7 +156,7 @@ def waste(
     mechanism : any mechanism of Gaussian noise, or the workload of a practice
         Dense, on blocks, products, split, streams or causal strategies.
     workload : Workload
-        Over the same cells, of any structure; of a practice left out.
+        Over the same cells, of any structure; left out for a practice.
     rho : number or text such as "1/10"
         The ρ that a practice spends.
     shares : mapping of table names to numbers, optional
@@ -248,7 +248,7 @@ def _of_practice(
 
 
 def _tables(workload: Workload) -> dict[str, Workload]:
-    """Return the tables of a workload by name; of one without tables its groups of queries."""
+    """Return the tables of a workload by name, or its groups of queries where it has no tables."""
     tabular = workload.tabular()
     if tabular is None:
         groups = np.array(workload.groups)

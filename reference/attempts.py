@@ -138,7 +138,7 @@ class Formulations:
         return retold(answer, solver=f"{answer.solver}:{name}")
 
     def formulation_name(self, problem: object, formulation: str | None = None) -> str:
-        """Return the name of a formulation, the default where none is named; refuse one that there is not."""
+        """Return the name of a formulation, the default where none is named; refuse an unknown one."""
         known = self.cones(problem)
         return next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
 

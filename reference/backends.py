@@ -193,7 +193,7 @@ def _limit(program: cp.Problem, backend: str, deadline: Deadline) -> dict[str, f
 
 
 def _forget_options(backend: str) -> None:
-    """Take back what an earlier run set: CVXOPT's options are a module's own, and CVXPY leaves them after a failure."""
+    """Reset the options of an earlier run: CVXOPT keeps them in a module, and CVXPY leaves them after a failure."""
     if backend == "CVXOPT":
         import_module("cvxopt.solvers").options.clear()
 

@@ -153,7 +153,7 @@ class BlockUnits:
     levels: Array  # levels, lifts: factors on the noise of each block, ``levels ∘ τ`` and ``lift K lift'``
     lifts: list[Array]
     cost: float  # the largest cost that is called 1
-    total: float  # of total variance, that of the identities
+    total: float  # the total variance of the identities
 
     @classmethod
     def of(cls, problem: FitnessForUse | TotalVariance) -> BlockUnits:

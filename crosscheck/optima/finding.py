@@ -21,7 +21,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 
 CLOSE_ENOUGH = 1e-12
-"""Gap at which a solver's answer is taken for near enough to an exact one."""
+"""Gap at which a solver's answer counts as near enough to an exact one."""
 
 LARGEST_DENOMINATOR = 10**7
 """Largest denominator of a number of the problem. The simplest fraction that rounds to a double has one of some

@@ -31,7 +31,7 @@ GUARD = 96
 """Binary digits that may be lost on the way: the conditions hold to ``BITS - GUARD`` of them."""
 
 SUPPORTS = (1e-3, 1e-5, 1e-7)
-"""Weights, those of queries times targets, are taken for positive above one of these shares of the largest."""
+"""Weights, of queries times their targets, count as positive above one of these shares of the largest."""
 
 PINNED = (0.1, 1e-2, 1e-3, 1e-5)
 """Largest distance of the fractions to which free unknowns are set."""
@@ -61,7 +61,7 @@ def solutions(asked: FractionProblem, sigma: Array, lam: Array, mu: Array) -> It
     sigma : (r, r) array
         Σ in coordinates of the space that neighbours move.
     lam, mu : (s,) and (m,) arrays
-        Weights; of total variance μ stands for its weights.
+        Weights; for total variance μ stands for its weights.
     """
     tried: set[tuple[int, ...]] = set()
     bill = mu * [float(each) for each in asked.limits or asked.weights]

@@ -149,7 +149,7 @@ def prove(answer: Any) -> Proof:
     """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
 
     The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of
-    the matrix whose trace norm bounds the optimum; of blocks, factors and attributes each has its own. All are whole
+    the matrix whose trace norm bounds the optimum; each block, factor or attribute has its own. All are whole
     numbers times powers of two, and their bounds are computed without any rounding: the inequalities are in
     ``crosscheck/proofs/checker``. So the interval holds whatever was lost on the way here; it owes nothing to the
     certificate.
@@ -157,7 +157,7 @@ def prove(answer: Any) -> Proof:
     Parameters
     ----------
     answer : Solution or Judgement
-        Of any of the library's problems, on any geometry; of tables under records added or removed.
+        To any of the library's problems, on any geometry; for tables, under records added or removed.
 
     Raises
     ------

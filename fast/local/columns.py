@@ -80,7 +80,7 @@ class MasterEquations:
     """The Newton equations at a point, factored once: of the weights first, then of the few other unknowns."""
 
     def __init__(self, frame: Frame, point: PatternPoint, view: View) -> None:
-        """Factor the Hessian in the weights, and what the costs and the adversary leave of it."""
+        """Factor the Hessian in the weights, and its Schur complement in the costs and the adversary's unknowns."""
         self.point, self.view, self.basis, self.adversary = point, view, frame.basis, frame.adversary
         size, share = len(point.costs), point.share
         # Lower triangles alone: half of the work, and the factorisation reads no more.

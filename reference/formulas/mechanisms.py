@@ -170,7 +170,7 @@ def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """Sums over the blocks that there are: of one coordinate, each a noise level, and of several."""
+    """Sums over the blocks: those of one coordinate, each a noise level, and those of several."""
 
     levels: bool
     several: bool

@@ -32,7 +32,7 @@ from dualmech.validate import Array
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BOUND_TOLERANCE = 1e-9  # gap to which the optimum is known that answers are held against
+BOUND_TOLERANCE = 1e-9  # gap to which the optimum is known, with which answers are compared
 LONG = 1.0  # seconds above which a solve is measured once
 
 REPEATS = 5
@@ -289,7 +289,7 @@ CONTEST = Contest(
     repeats=3,
     long=LONG_OF_PEERS,
 )
-"""Of peers the strategy is judged, which is part of their seconds; steps are as each counts them."""
+"""A peer's strategy is judged, which is part of its seconds; steps are as each solver counts them."""
 
 COMMON_SIZES = (32, 64, 128, 256)
 

@@ -275,7 +275,7 @@ def fourier_response(attributes: int, epsilon: float, order: int | None = None) 
 
 
 Oracle = Callable[[int, float], FactorisedRival]
-"""Makes a mechanism that reports one of several nodes at ε: `hadamard_response` or `subset_selection`."""
+"""Makes a mechanism to report one of several nodes at ε, such as `hadamard_response` or `subset_selection`."""
 
 
 class MixedRival(FactorisedRival):

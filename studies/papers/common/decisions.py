@@ -313,7 +313,7 @@ def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -
 # The chain of common mechanisms against thresholds on head counts (CMN, Figure 1 and the Acc column of Table 7).
 #
 # The thresholds get exact counts, and are tuned on the right choices of the very blocks that they are judged on: by
-# logistic regression, as the paper has it, and the best that there are, which no tuning can beat there.
+# logistic regression, as the paper has it, and the best possible, which no tuning can beat there.
 
 
 def as_printed(row: Row) -> bool:

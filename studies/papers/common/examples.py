@@ -74,7 +74,7 @@ def _lemma(wanted: LinearGaussianMechanism, given: LinearGaussianMechanism, tran
 
 
 def personal_privacy() -> Row:
-    """Check lemma 2.4 on two cells of different cost: the diagonal of the privacy cost matrix says it all."""
+    """Check lemma 2.4 on two cells of different cost: the diagonal of the privacy cost matrix is enough."""
     mechanism = _mechanism([[1, 0], [1, 1], [0, 2]], 2.0)
     costs = np.diag(mechanism.cost_matrix)
     epsilon, name = 1.0, "lemma 2.4"
