@@ -1,4 +1,4 @@
-"""What `dualmech.crosscheck` offers, each loaded when it is first used; `crosscheck/__init__.py` reads this list."""
+"""The names of `dualmech.crosscheck`, each loaded when it is first used; `crosscheck/__init__.py` reads this list."""
 
 from . import plots as plots
 from .agreement import Agreement as Agreement

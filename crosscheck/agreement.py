@@ -33,7 +33,7 @@ VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Displayed):
-    """Several answers to one problem, and what comparing them says."""
+    """Several answers to one problem, and the verdict of their comparison."""
 
     outcome: Agreement
     lower_bound: float
@@ -54,7 +54,7 @@ def compare(answers: Sequence[Solution | Judgement]) -> Comparison:
 
     All of them contain the optimum, so they must meet; that alone proves nothing, so each must also be no
     wider than its own tolerance. The comparison's own interval is their intersection. Every answer is judged anew by
-    its problem, and what its certificate says must fit that as well.
+    its problem, and its certificate must fit that judgement as well.
     Raises `InvalidInputError` for no answers, or answers to problems that differ.
 
     Examples
@@ -80,7 +80,7 @@ def compare(answers: Sequence[Solution | Judgement]) -> Comparison:
 
 
 def meet(answers: Sequence[Solution]) -> Comparison:
-    """Compare certified intervals of one optimum, whatever the problems are called that the answers are to."""
+    """Compare certified intervals of one optimum, whatever the names of the problems."""
     intervals = [answer.certificate.interval for answer in answers]
     lower, upper = max(low for low, _ in intervals), min(high for _, high in intervals)
     if lower > upper:

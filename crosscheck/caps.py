@@ -29,7 +29,7 @@ from dualmech.workloads.base import Workload, check_workload
 
 STEPS = 60  # tangents, each a problem solved
 FAR = 1e6  # factor at which the targets of the others count for nothing
-DOWN = 16.0  # by what the factor falls where a line says nothing of it
+DOWN = 16.0  # ratio by which the factor falls where a line says nothing of it
 LAYERS: dict[str, Callable[..., Solution]] = {"fast": fast.solve, "reference": reference.solve}
 
 
@@ -59,8 +59,8 @@ class Capped(Displayed):
     Attributes
     ----------
     low, high : float
-        The optimum lies between: at `low` the caps and targets provably cost `cost` or more, at `high` the noise of
-        `answer` meets them at no more.
+        Proven interval of the optimum: at `low` the caps and targets provably cost `cost` or more, at `high` the noise
+        of `answer` meets them at no more.
     cost : float
         Squared privacy cost that may be spent.
     answer : Solution
@@ -82,12 +82,12 @@ class Capped(Displayed):
 
     @property
     def certificate(self) -> Certificate:
-        """The same as a certificate of the factor, computed anew: rounding is in both ends already."""
+        """The interval as a certificate of the factor, computed anew: both ends already allow for rounding."""
         return self.limits.certificate(self.answer.problem, self.answer.certificate)
 
     @property
     def limits(self) -> HardLimits:
-        """What was hard, as the answer's file keeps it."""
+        """The hard limits, as the answer's file keeps them."""
         assert self.answer.limits is not None
         return self.answer.limits
 
@@ -122,19 +122,20 @@ def capped(
     ``α(t) ≥ cost``, t is a lower bound. That is Newton's method, from below; every line is one problem solved, and both
     ends are judged by `FitnessForUse` itself.
     Products have targets by factor, ``c_ij = a_i b_j``, and a factor t on some queries keeps that form only where the
-    caps follow one factor. Its optimum times that of the others is the product's, so the factor is solved alone:
-    ``capped(first, …, cost / fast.solve(FitnessForUse(second)).objective)``, and `dualmech.ProductMechanism` of both
-    mechanisms is the answer. Other caps on products are solved on a matrix, where they fit.
+    caps follow one factor. The optimum of this factor times that of the others is the product's, so the factor is
+    solved alone: ``capped(first, …, cost / fast.solve(FitnessForUse(second)).objective)``, and
+    `dualmech.ProductMechanism` of both mechanisms is the answer. Other caps on products are solved on a matrix, where
+    they fit.
     Raises `InvalidInputError` or `InputTypeError` for a query or table in both or in neither, caps that alone cost
-    more, targets by factor, and what `FitnessForUse` refuses.
+    more, targets by factor, and anything that `FitnessForUse` refuses.
 
     Parameters
     ----------
     workload : Workload
-        What is asked.
+        The queries.
     targets : mapping of names to float, or float
         By table, group or query, as `FitnessForUse` takes targets: ratios of the variances that are minimised together.
-        One number is that of all that `caps` do not name.
+        One number holds for all that `caps` do not name.
     caps : mapping of names to float
         Variances that are not exceeded.
     cost : float
@@ -144,7 +145,7 @@ def capped(
     neighbours : str, Relation or matrix, optional
         Which data sets privacy keeps apart.
     tol : float
-        Relative width of the interval that is aimed at; `Capped.gap` is what was proven.
+        Relative width of the interval that is aimed at; `Capped.gap` is the proven width.
     geometry, layer : str
         As for `FitnessForUse`; the layer that solves, ``fast`` or ``reference``.
 
@@ -184,7 +185,7 @@ def posed(
 
 
 def _others(workload: Workload, held: dict[Hashable, float]) -> list[Hashable]:
-    """Return the least names that, with those of caps, stand for all tables or queries: of ways, or of groups."""
+    """Return the fewest names, of ways or of groups, that with the names of caps stand for all tables or queries."""
     tables = workload.tabular()
     if tables is not None:
         ways = {len(table.axes) for table in tables.product_tables}.difference(held)
@@ -248,7 +249,7 @@ class _Search:
         return found
 
     def root(self, answer: Solution, factor: float) -> float:
-        """Return where the line of an answer's weights says that the cost is what is allowed; 0 if nowhere."""
+        """Return the factor at which the line of an answer's weights reaches the allowed cost; 0 if there is none."""
         weights = self.stated.geometry.weights(answer.dual)
         near, far = (self.inverse(weights, scale) for scale in (factor, 2 * factor))
         slope = (far - near) / factor

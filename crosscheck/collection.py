@@ -148,7 +148,7 @@ def _more_privacy(build: Build) -> PrivacyFirst:
     return PrivacyFirst(workload, targets, COST, geometry="dense")
 
 
-# Mechanisms that are there: what several have in common, and what one that was released spares the next.
+# Existing mechanisms: the common part of several, and the cost that an earlier release spares the next.
 
 
 MECHANISMS_CELLS, SHARED = 8, 4  # of random mechanisms, and the queries that all of them answer
@@ -171,7 +171,7 @@ def commons() -> dict[str, MakeProblem]:
 
 
 def reuses() -> dict[str, MakeProblem]:
-    """Return problems of reuse by name: a wish, and what was released, whole or in part."""
+    """Return problems of reuse by name: a wish, and an earlier release, whole or in part."""
     wishes: dict[str, Callable[[], Workload]] = {
         "prefix-8": partial(workloads.prefix, 8),
         "ranges-8": partial(workloads.all_range, 8),
@@ -199,7 +199,7 @@ def _two_marginals() -> CommonMechanism:
 
 
 def _random(count: int, seed: int) -> CommonMechanism:
-    """State what mechanisms of full noise covariances have in common, who answer some queries all and some alone."""
+    """State the common part of mechanisms with full covariances; they share some queries, and each has some alone."""
     rng = np.random.default_rng(seed)
     shared = rng.standard_normal((SHARED, MECHANISMS_CELLS))
     mechanisms = []
@@ -428,7 +428,7 @@ WEIGHTING_ASKED: dict[str, tuple[Callable[[], Workload], Shape]] = {
 
 
 def weighting_problems() -> dict[str, MakeProblem]:
-    """Return problems by name, most of them for noise that is private approximately and for such as is purely."""
+    """Return problems by name, most of them both for approximate and for pure privacy."""
     found: dict[str, MakeProblem] = {}
     for name, (build, shape) in WEIGHTING_ASKED.items():
         for design in DESIGNS:

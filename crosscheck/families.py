@@ -1,4 +1,4 @@
-"""Families of problems: what the command line asks of each, in one record per family.
+"""Families of problems: one record per family holds all that the command line asks of it.
 
 To add one, write its problem and its two solvers, and a record here; the conformance suite runs every record through
 all that a user can do with a problem. Problems are known by the names of their classes, so that nothing is loaded
@@ -32,13 +32,13 @@ class Layer(StrEnum):
 class Family:
     """A family of problems, as the command line and reports speak of it."""
 
-    name: str  # what ``--problem`` calls it
+    name: str  # its name for ``--problem``
     problems: tuple[str, ...]  # the classes that belong to it
-    measure: Measure  # says what the objective of one of them is
+    measure: Measure  # says what their objective is
     options: tuple[str, ...] = ()  # those of the command line that do not belong to all
-    help: str = ""  # what ``--help`` says of it; empty where the command line only explains it
-    explained: str = ""  # what ``explain --help`` says of one that no other command poses
-    steps: str = "decompositions"  # what its fast solver counts
+    help: str = ""  # its line in ``--help``; empty where the command line only explains it
+    explained: str = ""  # its line in ``explain --help``, where no other command poses it
+    steps: str = "decompositions"  # the unit that its fast solver counts
     at_a_cost: bool = False  # whether it is solved at a squared privacy cost of 1, to be spent otherwise
 
 

@@ -30,15 +30,15 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 ROUNDED = 1e-6
-"""Excess over a constraint, relative, that is taken for rounding."""
+"""Excess over a constraint, relative, that counts as rounding."""
 
 ROUNDED_SINGLE = 1e-4  # the same of numbers in single precision, of which more than seven digits may cancel
 
-NEARLY = 0.01  # asymmetry, relative to the largest entry, of what is still meant to be symmetric
+NEARLY = 0.01  # asymmetry, relative to the largest entry, up to which a matrix is meant to be symmetric
 
-GOOD = 0.1  # gap up to which an answer is taken for what it says it is
+GOOD = 0.1  # gap up to which an answer counts as what it claims to be
 
-FAR_BETTER = 0.8  # share of the given matrix's cost, scaled, below which another reading of it is worth a word
+FAR_BETTER = 0.8  # share of the given matrix's cost, scaled, below which another reading of it is mentioned
 
 
 def read_answer(problem: Problem, primal: object) -> Any:
@@ -55,7 +55,7 @@ def read_answer(problem: Problem, primal: object) -> Any:
 
 
 def is_rounding(primal: object, violation: float) -> bool:
-    """Whether an excess over a constraint is no more than storing an answer, or scaling it, leaves."""
+    """Whether storing an answer, or scaling it, can leave such an excess over a constraint."""
     return FEASIBLE < violation <= (ROUNDED_SINGLE if _is_single(primal) else ROUNDED)
 
 
@@ -92,7 +92,7 @@ def _matrix(problem: Problem, primal: object) -> Array | None:
 
 
 def by_shape(problem: AnyProblem, matrix: Array) -> str:
-    """Return what a matrix that was refused looks like by its shape, nothing where it looks like nothing."""
+    """Return a guess at what a refused matrix is, from its shape; nothing where there is no guess."""
     rank, (queries, cells) = len(problem.basis), problem.workload.shape
     wanted = f"what is judged is that of the noise on the {rank} rows of problem.basis"
     if matrix.shape[0] == matrix.shape[1]:
@@ -152,7 +152,7 @@ class Judgement(Certificate):
     maximality: Maximality | None = None
     # the constraints that the answer exceeds most, in words: queries, tables or neighbours by their names
     exceeded: tuple[str, ...] = ()
-    # what else is to be said: that it was judged scaled, or that it looks like something other than was asked for
+    # further remarks: that it was judged scaled, or that it looks like something else than the requested matrix
     remarks: tuple[str, ...] = ()
 
     def _facts(self) -> dict[str, object]:
@@ -182,20 +182,21 @@ def judge(
     A causal strategy of `dualmech.strategies` is judged on geometry `stream`, in time that grows as the number of
     steps, whichever geometry the problem stands on, if it can stand there.
 
-    An answer that exceeds its constraints by rounding alone, as one does that was stored in single precision, is judged
-    scaled to meet them, and `remarks` says so; they also say where a matrix looks like an inverse, or a square root, of
-    the covariance that was asked for.
-    Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for an answer.
+    An answer that exceeds its constraints by rounding alone, for instance one stored in single precision, is judged
+    scaled to meet them, and `remarks` says so. The remarks also say where a matrix looks like an inverse, or a square
+    root, of the requested covariance.
+    Raises `InvalidInputError` or `InputTypeError` for an object that the problem cannot take as an answer.
 
     Parameters
     ----------
     problem : any of the library's problems
         What the answer is meant to solve.
     primal : array, point or mechanism
-        What `problem.as_primal` takes: on a dense geometry Σ (k, k), the covariance of noise on the problem's basis;
-        on others their points (`BlockPoint`, `SplitPoint`, a tuple of the factors'); or any mechanism that answers the
-        problem, causal ones among them. For `QueryWeighting` the weights u; for `CommonMechanism` also a mechanism that
-        answers what all have in common; for local privacy the strategy Q, with whose best reconstruction it is judged.
+        The answer, as `problem.as_primal` takes it: on a dense geometry Σ (k, k), the covariance of noise on the
+        problem's basis; on others their points (`BlockPoint`, `SplitPoint`, a tuple of the factors'); or any mechanism
+        that answers the problem, causal ones among them. For `QueryWeighting` the weights u; for `CommonMechanism` also
+        a mechanism that answers the common queries; for local privacy the strategy Q, with whose best
+        reconstruction it is judged.
     tol : float, optional
         Gap to which the bound is solved; the certified gap is valid whatever was reached. By default 1e-9, on geometry
         `stream` no less than a thousandth of the answer's own gap.
@@ -278,22 +279,23 @@ def judged(
 
     It is taken as it is: nothing is scaled, and dual weights are judged too. Its status is CERTIFIED where that proves
     it within `tol` of the optimum, else GIVEN; ``certificate.remarks`` say why dual weights prove nothing.
-    Raises `InvalidInputError` or `InputTypeError` for what the problem cannot take for a point, or for dual weights.
+    Raises `InvalidInputError` or `InputTypeError` for objects that the problem cannot take as a point, or as dual
+    weights.
 
     Parameters
     ----------
     problem : any of the library's problems
         What the answer is meant to solve.
     primal : array, point or mechanism
-        What `judge` takes.
+        The answer, as `judge` takes it.
     dual : dual weights, or a tuple of their arrays, optional
-        For fitness for use ``(λ, μ)``; without them the bound is that of the fast layer.
+        For fitness for use ``(λ, μ)``; without them the fast layer finds the bound.
     tol : float, default 1e-6
         The gap to prove, relative to the lower bound.
     solver : str, default "mine"
-        What the solution says of where it comes from.
+        The origin that the solution names.
     seconds : float, default 0
-        What finding it took.
+        Seconds that finding it took.
 
     Examples
     --------
@@ -326,7 +328,7 @@ def _posed(problem: AnyProblem, primal: Any) -> Any:
 
 
 def _dual(problem: AnyProblem, given: Any, tol: float | None, callback: Callback | None) -> Any:
-    """Return dual weights that prove a bound; of streams they need be no closer than the answer's own gap asks."""
+    """Return dual weights that prove a bound; for streams no closer than the answer's own gap requires."""
     streams = tol is None and getattr(getattr(problem, "geometry", None), "name", None) == Stream.name
     asked: float = ROUGH if streams else BOUND_TOLERANCE if tol is None else tol
     with warnings.catch_warnings():
@@ -348,7 +350,7 @@ def _dual_of(problem: Problem, bound: Any) -> object:
 
 
 def check_problem(problem: Problem, primal: object) -> None:
-    """Refuse what is no problem, and an answer with a certificate of its own."""
+    """Refuse an object that is no problem, and an answer with a certificate of its own."""
     takes = "judge takes a problem and an answer to it: judge(dualmech.FitnessForUse(workload, targets), covariance)"
     if not isinstance(problem, Problem):
         raise InputTypeError(f"problem must be one of the library's problems, got {describe_kind(problem)}; {takes}")

@@ -22,9 +22,9 @@ from dualmech.validate import Array
 
 SUFFIXES = (".csv", ".npy", ".npz", ".mtx")
 ARRAYS = ("covariance", "strategy", "answer")
-"""What the array of an answer in an ``.npz`` file is called; `seconds` may come with it."""
+"""Names for the array of an answer in an ``.npz`` file; `seconds` may come with it."""
 
-ROUNDING = 1e-12  # what is no further above the optimum is not told from it
+ROUNDING = 1e-12  # an answer no further above the optimum is not told from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Entry:
     name: str  # of the problem, or of the file
     objective: float = math.nan
     least: float = math.inf  # relative excess over the upper end of the proven interval; below 0 inside of it
-    most: float = math.inf  # over its lower end; infinite for what is no feasible answer
+    most: float = math.inf  # over its lower end; infinite where there is no feasible answer
     seconds: float = math.nan
     fault: str = ""  # why it is no feasible answer
 
     @property
     def words(self) -> str:
-        """How far it is from the optimum, or why it is nowhere."""
+        """Its distance from the optimum, or why it has none."""
         return self.fault or distance(self.least, self.most)
 
 
@@ -81,7 +81,7 @@ def entries(
     if it is known, or ``NAME.csv``, ``.npy`` or ``.mtx`` with one matrix (`library.as_point` says what it is).
     Answers are taken as they are, and must meet every constraint to 1e-9. A file that cannot be read, is no answer to
     its problem, or has no problem's name, is an entry with a fault.
-    Raises `FileFormatError` where there is no library, or a folder of answers is none.
+    Raises `FileFormatError` where there is no library, or a folder of answers is no folder.
 
     - `folder`: a library, as `library.build` wrote it;
     - `answers`: folders, each named as its solver;
@@ -159,7 +159,7 @@ def _entry(solver: str, path: Path, listed: Mapping[str, Proven], seen: set[str]
 
 
 def _read(path: Path) -> tuple[str, Array, float]:
-    """Return what an answer is, its array, and the seconds that it took, NaN where it does not say."""
+    """Return the kind of an answer, its array, and its seconds, NaN where the file has none."""
     if path.suffix != ".npz":
         return "answer", files.read_matrix(path, "answer"), math.nan
     held = archives.read_archive(path)

@@ -32,11 +32,11 @@ UNASKED = -1  # entry of a table for an attribute that it does not ask about; 0 
 
 
 def of_problem(problem: Problem) -> dict[str, Array]:
-    """Return the arrays that state a problem, and its ``basis`` where noise on one is asked for.
+    """Return the arrays that state a problem, and its ``basis`` where the answer is noise on one.
 
-    What a proof file calls ``numbers`` is here ``targets`` or ``weights``, as its kind says. Of tables ``tables``
-    (t, r) says of every attribute -1 where it is not asked about, 0 where its values are, k where ``queries_k`` are.
-    The parts of factors and mechanisms are counted from 1: ``factor_1_workload``, ``covariance_1``.
+    The ``numbers`` of a proof file are ``targets`` or ``weights`` here, as its kind says. For tables, ``tables`` (t, r)
+    holds for every attribute -1 where it is not asked about, 0 where its values are, k where ``queries_k`` are. The
+    parts of factors and mechanisms are counted from 1: ``factor_1_workload``, ``covariance_1``.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def _tables(stated: dict[str, Any]) -> Array:
 
 
 INDEX = "index.json"
-TOLERANCE, ROUGH = 1e-9, 0.1  # gaps: what is proven, and what is enough to judge another answer
+TOLERANCE, ROUGH = 1e-9, 0.1  # gaps: of the proofs, and enough to judge another answer
 WIDEST = Fraction(1 + 2 * TOLERANCE)  # upper end over lower end of a proof that is kept
 MOST_VARIABLES = 1000  # of a semidefinite program that is written
 
@@ -144,18 +144,18 @@ def named(names: Sequence[str]) -> list[str]:
 
 
 def shape(problem: AnyProblem) -> tuple[int, int]:
-    """Return how many queries and cells a problem has: of common mechanisms in common, of projections (m, n)."""
+    """Return the numbers of queries and cells: of common mechanisms those in common, of projections (m, n)."""
     parts = (getattr(problem, name, None) for name in ("workload", "basis", "matrix"))
     rows, columns = next(part.shape for part in parts if part is not None)
     return int(rows), int(columns)
 
 
 def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> Iterator[Proven]:
-    """Solve, prove and write the problems of the library, those that are there already excepted; yield each.
+    """Solve, prove and write the problems of the library, except those that are there already; yield each.
 
-    Of problem NAME there are ``NAME.npz``, what is asked as plain arrays, ``NAME.json``, the proof, and where it has a
-    semidefinite program of at most 1000 variables ``NAME.dat-s``. ``index.json`` lists all. With `names` only those,
-    or those of the families named.
+    Problem NAME has ``NAME.npz``, the problem as plain arrays, ``NAME.json``, the proof, and ``NAME.dat-s``, its
+    semidefinite program where there is one of at most 1000 variables. ``index.json`` lists all. With `names` only
+    those, or those of the families named.
     Raises `InvalidInputError` for a name that is unknown, `FileFormatError` where the folder cannot be written.
     """
     known, place = problems(), Path(folder)
@@ -197,7 +197,7 @@ def read(folder: str | PathLike[str]) -> list[Proven]:
 def arrays(folder: str | PathLike[str], name: str) -> dict[str, Array]:
     """Return the arrays that state a problem, such as ``workload`` (m, d), ``targets`` or ``weights`` (m,).
 
-    They are named as in the proof (`collection.arrays`); where noise on a basis is asked for there is the ``basis`` B
+    They are named as in the proof (`collection.arrays`); where the answer is noise on a basis there is the ``basis`` B
     (k, d) as well.
     """
     found: dict[str, Array] = archives.read_archive(Path(folder) / f"{name}.npz")
@@ -217,8 +217,8 @@ def interval(name: str, tol: float = TOLERANCE) -> tuple[float, float]:
 def certified(problem: AnyProblem, answer: Array, kind: str = "answer", *, scaled: bool = False) -> Certificate:
     """Return the certificate of an answer that is one matrix, with some bound on the optimum.
 
-    What the matrix is, `as_point` says; with `scaled` it is scaled, or mended, to meet what is asked first.
-    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is no one matrix.
+    `as_point` says what the matrix is; with `scaled` it is first scaled, or mended, to be feasible.
+    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is not a single matrix.
     """
     point = as_point(problem, answer, kind)
     with np.errstate(all="ignore"):
@@ -229,11 +229,11 @@ def certified(problem: AnyProblem, answer: Array, kind: str = "answer", *, scale
 def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     """Return an answer that is one matrix as a point of its problem.
 
-    For noise on a matrix it is a strategy (p, d): queries measured with unit noise; as ``covariance`` that of the noise
-    on the basis (k, k), or on the cells (d, d). Else it is what the problem itself takes: weights of the design queries
-    (k,), a covariance on the common basis (r, r), a strategy Q or a projection (m, n), an estimate (d,); vectors may
-    lie either way.
-    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is no one matrix.
+    For noise on a matrix it is a strategy (p, d): queries measured with unit noise; as ``covariance`` the covariance of
+    the noise on the basis (k, k), or on the cells (d, d). Otherwise it is the problem's own point: weights of the
+    design queries (k,), a covariance on the common basis (r, r), a strategy Q or a projection (m, n), an estimate (d,);
+    vectors may lie either way.
+    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is not a single matrix.
     """
     given = np.asarray(answer)
     if is_noise(problem):
@@ -263,7 +263,7 @@ def _kept(path: Path, problem: Problem) -> Proof | None:
 
 
 def _state(folder: Path, name: str, problem: AnyProblem) -> None:
-    """Write what is asked, as plain arrays and as a program: the same bytes each time."""
+    """Write the problem, as plain arrays and as a program: the same bytes each time."""
     if sdpa.variables(problem) <= MOST_VARIABLES:
         sdpa.write(sdpa.sparse_program(problem), folder / f"{name}.dat-s")
     stated: dict[str, Any] = {**of_problem(problem)}

@@ -34,7 +34,7 @@ Axes: TypeAlias = Any
 """Axes of matplotlib, which is loaded only where something is drawn."""
 
 RHOS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Where the curve is told unless it is said where."""
+"""Where the curve is evaluated by default."""
 
 LISTED = 20  # most tables that have a column of their own; of more, those of as many ways share one
 
@@ -50,22 +50,22 @@ def curve(
 ) -> list[dict[str, float]]:
     """Return the privacy-accuracy curve: for every privacy the margins of error that it buys, a row each.
 
-    All variances times t cost ``1/t`` of the privacy, for every Gaussian mechanism, and what is optimal stays so, with
-    the same gap. Of a plan, which keeps its ρ, ε is what ρ implies, as its release will say; of other noise it is that
-    of continuous Gaussian noise, exactly. A row has ``rho``, ``epsilon`` at ``delta``, the factor t on the
-    ``variances``, and the largest ``margin of`` the queries of each table or group; ``pandas.DataFrame(rows)`` is a
-    frame of them.
+    All variances times t cost ``1/t`` of the privacy, for every Gaussian mechanism, and an optimal one stays optimal,
+    with the same gap. For a plan, which keeps its ρ, ε is the one that ρ implies, as its release will say; for other
+    noise it is the ε of continuous Gaussian noise, exactly. A row has ``rho``, ``epsilon`` at ``delta``, the factor t
+    on the ``variances``, and the largest ``margin of`` the queries of each table or group; ``pandas.DataFrame(rows)``
+    is a frame of them.
     Raises `InvalidInputError` or `InputTypeError` for no answer or problem, both ρ and ε, a mechanism alone without a
     workload, a privacy that is not positive.
 
     Parameters
     ----------
     answer : Solution, mechanism or problem
-        Whose curve; a problem is solved here, to a gap of 1e-6.
+        The answer whose curve is returned; a problem is solved here, to a gap of 1e-6.
     workload : Workload, optional
-        Whose queries; by default those of the problem.
+        The queries; by default those of the problem.
     rhos, epsilons : array, optional
-        Where: values of ρ (zCDP), or of ε at `delta`; by default ρ from 0.01 to 10.
+        The values of ρ (zCDP), or of ε at `delta`; by default ρ from 0.01 to 10.
     delta : float
         δ of every ε.
     z : float
@@ -116,7 +116,7 @@ def epsilon_at(squared_cost: float, delta: float, implied: bool) -> float:
 
 
 def plan_rho(answer: object) -> Fraction | None:
-    """Return the ρ that a plan says, None of what is no plan: an answer that keeps no ρ, or a mechanism."""
+    """Return the ρ of a plan; None where there is no plan: for an answer that keeps no ρ, or a mechanism."""
     if (planned := _release_plan(answer)) is not None:
         return cast(Fraction, planned.rho)
     asked = _asked(answer)
@@ -124,13 +124,13 @@ def plan_rho(answer: object) -> Fraction | None:
 
 
 def _asked(answer: object) -> PlanTerms | None:
-    """Return what an answer keeps of what was asked; nothing is kept of a mechanism."""
+    """Return the terms of the request that an answer keeps; a mechanism keeps none."""
     held = getattr(answer, "answer", answer)  # a judgement's, or a plan's
     return held.terms if isinstance(held, Solution) else None
 
 
 def _release_plan(answer: object) -> Any:
-    """Return the plan of a release, or what one published; None of anything else."""
+    """Return the plan of a release, or its publication; None for anything else."""
     return answer if hasattr(getattr(answer, "drawn", None), "by_table") else None
 
 
@@ -162,7 +162,7 @@ def asked_of(answer: object, workload: Workload | None) -> Workload:
 
 
 def _largest(mechanism: GaussianPrivacy, workload: Workload) -> dict[str, float]:
-    """Return the largest variance of the queries of each table, of each group where there are no tables."""
+    """Return the largest variance of the queries of each table, or of each group where there are no tables."""
     variances = mechanism.as_targets(workload)
     if isinstance(variances, ByFactor):
         return {"all": math.prod(float(np.max(each)) for each in variances.numbers)}
@@ -188,7 +188,7 @@ LARGEST_MATRIX = 512  # most queries of a covariance that is drawn
 EXACT = 1e-6  # deviation, relative to the largest, below which an answer counts as exact in a picture
 NAMED = 24  # most queries that are named along an axis
 LONGEST = 24  # most letters of such a name
-ROOM = 1.15  # times the largest value is where an axis ends that begins at 0
+ROOM = 1.15  # end of an axis that begins at 0, over the largest value
 DIVERGING, SEQUENTIAL = "PuOr", "viridis"
 
 
@@ -198,15 +198,15 @@ def covariance(
     """Draw the covariance of the noise on the answers to a workload, W Σ W', or with `correlation` their correlation.
 
     Answers that no neighbour changes have no noise.
-    Raises `InvalidInputError` or `InputTypeError` for what has no covariance, more queries than can be seen, a
+    Raises `InvalidInputError` or `InputTypeError` for an answer without a covariance, more queries than can be seen, a
     workload that is not answered.
 
     Parameters
     ----------
     answer : Solution or mechanism
-        What is released.
+        The answer whose noise is drawn.
     workload : Workload, optional
-        What is asked, by default the problem's.
+        The queries, by default the problem's.
     axes : matplotlib Axes, optional
         Where to draw.
     correlation : bool
@@ -280,7 +280,7 @@ def variances(answer: object, axes: Axes = None) -> Axes:
 def profile(answer: object, axes: Axes = None) -> Axes:
     """Draw the squared privacy cost of every neighbour, or kind of them, from the dearest to the cheapest.
 
-    Raises `InputTypeError` for what is no solution or mechanism of Gaussian noise.
+    Raises `InputTypeError` for an object that is no solution or mechanism of Gaussian noise.
 
     Examples
     --------
@@ -304,11 +304,11 @@ def profile(answer: object, axes: Axes = None) -> Axes:
 def tradeoff(answer: object, delta: float | None = None, axes: Axes = None) -> Axes:
     """Draw the privacy-accuracy curve: ε at δ when all standard deviations change by one factor.
 
-    At a factor t the squared privacy cost is ``1 / t²`` of what it is, for every Gaussian mechanism; optimal answers
-    stay optimal. Of a plan, which keeps its ρ, ε is what ρ implies, as its release will say; of other noise it is that
-    of continuous Gaussian noise, exactly. δ is by default the plan's own, else 1e-9. `dualmech.crosscheck.curve` has
-    the numbers.
-    Raises `InvalidInputError` or `InputTypeError` for what is no solution or mechanism, δ outside (0, 1).
+    A factor t divides the squared privacy cost by ``t²``, for every Gaussian mechanism; optimal answers stay optimal.
+    For a plan, which keeps its ρ, ε is the one that ρ implies, as its release will say; for other noise it is the ε of
+    continuous Gaussian noise, exactly. δ is by default the plan's own, else 1e-9. `dualmech.crosscheck.curve` has the
+    numbers.
+    Raises `InvalidInputError` or `InputTypeError` for an object that is no solution or mechanism, δ outside (0, 1).
 
     Examples
     --------

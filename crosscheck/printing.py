@@ -1,4 +1,4 @@
-"""What reports are made of: tables and words for a terminal, pictures, and what a printed number stands for."""
+"""The parts of reports: tables and words for a terminal, pictures, and the meaning of a printed number."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-# What every paper's rows are solved with.
+# The setting in which every paper's rows are solved.
 
 
 @contextmanager
@@ -58,7 +58,7 @@ STYLE: dict[Any, Any] = {
 }
 
 COLOURS = ("#1b1b1b", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
-"""Told apart by readers who do not see all colours; the first is that of ink."""
+"""Told apart by readers who do not see all colours; the first is ink."""
 
 RESOLUTION = 200  # dots per inch of a PNG
 
@@ -105,7 +105,7 @@ def save_picture(
     return paths
 
 
-# What a printed number means: its digits are a text, and stand for all numbers that round to it.
+# The meaning of a printed number: its digits are a text, and stand for all numbers that round to it.
 
 
 Interval = tuple[float, float]
@@ -151,7 +151,7 @@ class TextTable:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: Collection[str] = ()  # headings of columns of words; the others hold numbers, which stand to the right
-    notes: Sequence[str] = ()  # what stands under the table, such as what its words mean
+    notes: Sequence[str] = ()  # lines under the table, such as the meaning of its words
     style: dict[str, Any] = field(default_factory=dict)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -174,7 +174,7 @@ class TextTable:
         return drawn
 
     def _stacked(self, width: int) -> Iterator[Text]:
-        """Yield every row as a block: its first cell as a heading, below it what the others are called and hold."""
+        """Yield every row as a block: its first cell as a heading, below it the names and contents of the others."""
         first, *others = (heading.replace("\n", " ") for heading in self.headings)
         stub = min(max((len(name) for name in others), default=0), max(width // 2, 8))
         for row in self.rows:
@@ -253,7 +253,7 @@ def uncertified_mark(certified: bool) -> str:
     return "" if certified else " WIDE"
 
 
-# Words and numbers of a report: what is measured, intervals, percentages, names of queries.
+# Words and numbers of a report: measures, intervals, percentages, names of queries.
 
 
 LISTED = 6  # most names that a line lists before it counts the rest
@@ -290,7 +290,7 @@ def measure(problem: Problem) -> str:
 
 
 def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:
-    """Return what a report calls the objective of a problem, and divides it by: a privacy cost is told as ρ."""
+    """Return a report's name for the objective of a problem, and its divisor: a privacy cost is told as ρ."""
     told = measure(problem)
     return told.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in told else terms.divisor(problem)
 
@@ -334,7 +334,7 @@ def range_text(values: Array) -> str:
 
 
 def neighbours_name(neighbours: Any) -> str:
-    """Return what neighbours are called on the command line, a matrix by its size."""
+    """Return the command line's name for neighbours, a matrix by its size."""
     known = neighbours if isinstance(neighbours, Relation) else Relation.matching(neighbours)
     cells, pairs = (0, 0) if known else neighbours.shape
     return str(known) if known else f"a matrix of {pairs} differences over {cells} cells"

@@ -39,7 +39,7 @@ Entry = tuple[int, int, int, int, float]
 """Number of the matrix F, block, row and column, all counted from 1 but F_0, and the number there, row ≤ column."""
 
 VALUE = 1  # variable that is the objective
-PUNCTUATION = str.maketrans("{}(),", "     ")  # what SDPA's own files put around numbers
+PUNCTUATION = str.maketrans("{}(),", "     ")  # characters that SDPA's own files put around numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,9 +51,9 @@ class SparseProgram:
     objective : (n,) array
         c.
     blocks : tuple of int
-        Sizes of the blocks of all F; of a diagonal block the negative.
+        Sizes of the blocks of all F; negative for a diagonal block.
     entries : tuple
-        What is not zero in an upper triangle: matrix, block, row, column, number.
+        The entries of upper triangles that are not zero: matrix, block, row, column, number.
     remark : str
         The file's first line.
     """
@@ -132,7 +132,7 @@ def sparse_program(problem: FitnessForUse | PrivacyFirst | TotalVariance) -> Spa
 
 
 def covariance(problem: AnyProblem, x: Array) -> Array:
-    """Return Σ (k, k) of a solution x, as a solver left it; ``problem.feasible`` makes it meet what is asked.
+    """Return Σ (k, k) of a solution x, as a solver left it; ``problem.feasible`` makes it feasible.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def write(program: SparseProgram, path: str | PathLike[str]) -> None:
 def read(path: str | PathLike[str]) -> SparseProgram:
     """Read an SDPA sparse file.
 
-    Raises `FileFormatError` for what is none: with the line, where an entry is wrong.
+    Raises `FileFormatError` for another file: with the line, where an entry is wrong.
     """
     with reading.errors_naming(path), reading.decoding_errors(path, "SDPA"), reading.opened_lines(path) as given:
         lines = enumerate(given, start=1)
@@ -218,7 +218,7 @@ class _Triangle:
 
 
 def _schur(moves: Array, noise: _Triangle, costs: _Triangle) -> Iterator[Entry]:
-    """Yield the entries of ``[[Σ, B U], [(B U)', Z]]``; what stands there for no variable is −F_0."""
+    """Yield the entries of ``[[Σ, B U], [(B U)', Z]]``; entries without a variable are those of −F_0."""
     for row, column, number in noise:
         yield number, 1, row + 1, column + 1, 1.0
     for row, column, number in costs:
@@ -228,7 +228,7 @@ def _schur(moves: Array, noise: _Triangle, costs: _Triangle) -> Iterator[Entry]:
 
 
 def _limits_of_costs(problem: Problem, costs: _Triangle) -> Iterator[list[tuple[int, float]]]:
-    """Yield ``t − Z_ii``, or what may be spent less Z_ii, as coefficients by variable; F_0's are negative."""
+    """Yield ``t − Z_ii``, or the budget less Z_ii, as coefficients by variable; F_0's are negative."""
     free = isinstance(problem, FitnessForUse)
     first = (VALUE, 1.0) if free else (0, -float(getattr(problem, "cost", 1.0)))
     for each in range(costs.size):
@@ -236,7 +236,7 @@ def _limits_of_costs(problem: Problem, costs: _Triangle) -> Iterator[list[tuple[
 
 
 def _limits_of_variances(problem: AnyProblem, noise: _Triangle) -> Iterator[list[tuple[int, float]]]:
-    """Yield what variances leave of their limits, as coefficients by variable."""
+    """Yield limits less their variances, as coefficients by variable."""
     rows = problem.geometry.representation
     if isinstance(problem, TotalVariance):
         yield [(VALUE, 1.0), *noise.form(_gram(rows, problem.asked_weights))]
@@ -273,7 +273,7 @@ def _entry(line: str, number: int, path: FilePath, count: int, blocks: tuple[int
 
 
 def _words(line: str) -> list[str]:
-    """Return what stands in a line; refused what Python takes for a number and no other reader does."""
+    """Return the words of a line; refuse texts that Python takes for numbers and no other reader does."""
     if not line.isascii() or "_" in line:
         raise ValueError(f"{line[:40].rstrip()!r} is no line of numbers")
     return line.translate(PUNCTUATION).split()

@@ -1,4 +1,4 @@
-"""A table or figure of a paper: what is computed for it, the one type of its rows, and how these are shown."""
+"""A table or figure of a paper: its tasks, the one type of its rows, and how these are shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualmech.crosscheck.printing import TextTable, print_lines, table, uncertif
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one task computes: values by name, and how far they are proven; it is as good as the worst of its parts."""
+    """The result of one task: values by name, and how far they are proven; it is as good as the worst of its parts."""
 
     values: Mapping[str, Any]
     gap: float = 0.0  # The widest certified gap; 0 where nothing is optimised
@@ -55,11 +55,11 @@ Form = str | Callable[[Row], str]
 ``verdict`` (yes, wide, NO) and ``mark`` (of a row that is not certified)."""
 
 Columns = Sequence[tuple[str, Form]]
-"""Headings, each with the form of what stands below it."""
+"""Headings, each with the form of its column."""
 
 Tasks = Callable[..., Sequence[Callable[[], Row]]]
-"""Takes whether to be quick; returns what to compute, a row each, none depending on another. Those of a `timed` sheet
-take `limit` as well, the seconds that each run of a published solver, or for an optimised strategy, gets."""
+"""Takes whether to be quick; returns independent tasks, a row each. Those of a `timed` sheet take `limit` as well, the
+seconds for each run of a published solver, or for an optimised strategy."""
 
 Picture = Callable[[Any, Sequence[Row]], None]
 """Draws rows on the panels of a figure of matplotlib."""
@@ -74,10 +74,9 @@ class Sheet:
     tasks: Tasks
     show: Show
     picture: Picture | None = None  # Draws the same rows on its panels
-    # Takes the path of a data file to what to compute on it, where the sheet is of real records;
-    # refuses another
+    # Takes the path of a data file to the tasks on it, where the sheet is of real records; refuses another file
     data: Callable[[str], Tasks] | None = None
-    # Takes the path of a file of settings, and what to compute, to the same under these; refuses another
+    # Takes the path of a file of settings, and tasks, to the same tasks under these; refuses another file
     grid: Callable[[str, Tasks], Tasks] | None = None
     timed: bool = False  # Whether its tasks take a time limit
     apart: bool = False  # Whether it has to be named: it takes too long to be one of all

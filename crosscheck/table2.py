@@ -77,7 +77,7 @@ def solve_case(case: PrintedCase, limit: float, centred: int) -> Row:
 
 
 def answers_of(answers: Mapping[str, Solution]) -> dict[str, Row]:
-    """Return what each layer found: its certified interval and the seconds that it took."""
+    """Return each layer's certified interval and the seconds that it took."""
     return {
         name: Row(
             {"interval": answer.certificate.interval, "seconds": answer.seconds},
@@ -164,7 +164,7 @@ class PublishedRun:
     basis: str  # One of `BASES`
     settings: str  # In words: which Hessian, and whose start
     objective: float  # The squared privacy cost at which its answer meets all targets
-    gap: float  # What its own weights prove
+    gap: float  # The gap that its own weights prove
     steps: int
     seconds: float
     capped: bool  # Whether it was stopped before its own rule ended it
@@ -184,7 +184,7 @@ def run_published(
     hessian: str = "exact",
     as_coded: bool = False,
 ) -> PublishedRun:
-    """Run SM-II with the paper's parameters, or with all that its published code has (`as_coded`), for some seconds.
+    """Run SM-II with the paper's parameters, or with the settings of its published code (`as_coded`), for some seconds.
 
     A basis of more rows than the rank of the workload is allowed, as the paper's experiments have it, though its own
     Definition 3 asks for as many.

@@ -20,7 +20,7 @@ from dualmech.problems.base import AnyProblem
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
 
-MOST_CELLS = 16  # of the problems unless more are asked for
+MOST_CELLS = 16  # of the problems by default
 WITHIN = 1e-6  # how far above the optimum an answer may be, relative, unless told otherwise
 
 
@@ -55,12 +55,12 @@ class KnownProblem:
 
     @property
     def targets(self) -> Array:
-        """Largest variances (m,) of fitness for use; of tables one for each."""
+        """Largest variances (m,) of fitness for use; for tables one each."""
         return self._array("targets")
 
     @property
     def weights(self) -> Array:
-        """Weights (m,) of the queries in the total variance; of tables one for each."""
+        """Weights (m,) of the queries in the total variance; for tables one each."""
         return self._array("weights")
 
     @property
@@ -75,12 +75,12 @@ class KnownProblem:
 
     @property
     def lower(self) -> float:
-        """What no noise goes below, in exact arithmetic."""
+        """A lower bound on the optimum, in exact arithmetic."""
         return library.interval(self.name)[0]
 
     @property
     def upper(self) -> float:
-        """What some noise achieves, in exact arithmetic."""
+        """An upper bound on the optimum, in exact arithmetic."""
         return library.interval(self.name)[1]
 
     def _array(self, name: str) -> Array:
@@ -141,21 +141,22 @@ def check(
     """Assert that an answer is optimal within a tolerance, taken as it is: nothing is rescaled or mended.
 
     Returns the judge's certificate of the point; None where no point was given. Raises `AssertionError`, which says how
-    far from the optimum, in what and why; `InvalidInputError` or `InputTypeError` for what is no answer to the problem.
+    far from the optimum, in what and why; `InvalidInputError` or `InputTypeError` for an object that is no answer to
+    the problem.
 
     Parameters
     ----------
     known : KnownProblem
-        What was asked.
+        The problem.
     primal : array, point or mechanism, optional
-        What the problem's own `certify` takes: for noise its covariance on the basis (k, k), here also on the cells
-        (d, d), or a mechanism; weights of the design queries (k,); a covariance on the common basis (r, r); a local
-        strategy Q (m, n), with whose best reconstruction for the average user it is judged; a projection (m, n); an
-        estimate (d,). It must meet every constraint to 1e-9, and be at most `tol` above the optimum.
+        The point, as the problem's own `certify` takes it: for noise its covariance on the basis (k, k), here also on
+        the cells (d, d), or a mechanism; weights of the design queries (k,); a covariance on the common basis (r, r); a
+        local strategy Q (m, n), with whose best reconstruction for the average user it is judged; a projection (m, n);
+        an estimate (d,). It must meet every constraint to 1e-9, and be at most `tol` above the optimum.
     dual : dual weights, or a tuple of their arrays, optional
         Multipliers, such as ``(λ, μ)`` for fitness for use: the bound that they prove must be at most `tol` below.
     value : float, optional
-        What the solver says the optimum is: at most `tol` from it, above or below.
+        The solver's value of the optimum: at most `tol` from it, above or below.
     tol : float
         Relative tolerance.
     scaled : bool
@@ -190,7 +191,7 @@ def check(
 
 
 def _point(known: KnownProblem, primal: object) -> object:
-    """Return an answer as a point of the problem: of noise on the cells that on the basis."""
+    """Return an answer as a point of the problem: noise on the cells becomes noise on the basis."""
     try:
         if isinstance(primal, np.ndarray | list):
             return library.as_point(known.problem, validate.finite(primal=primal), "covariance")

@@ -1,4 +1,4 @@
-"""How much of its privacy a mechanism wastes: what it costs, and the least that gives every query the same accuracy."""
+"""How much of its privacy a mechanism wastes: its cost, and the least that gives every query the same accuracy."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ QUERY_BY_QUERY = 1024  # most cells on which queries of a table are matched one 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Waste(Displayed):
-    """What a mechanism costs beyond the least, at the same accuracy of every query of a workload.
+    """The cost of a mechanism beyond the least, at the same accuracy of every query of a workload.
 
     Attributes
     ----------
     mechanism
-        What was judged.
+        The judged mechanism.
     answer : Solution
         The noise of least cost for its variances as targets, with the certificate of the bound.
     by_table : bool
@@ -52,9 +52,9 @@ class Waste(Displayed):
     rounding : float
         Allowance for the rounding of the variances that are matched, relative, by which the interval is widened.
     practice : str
-        What was judged where it is a practice, in words.
+        The judged practice in words, where it is one.
     spent : float, optional
-        Squared privacy cost that a practice spends, the sum over its tables; no less than what its noise costs.
+        Squared privacy cost that a practice spends, the sum over its tables; no less than the cost of its noise.
     variances : mapping of names to float
         The largest that a practice gives to each table.
     """
@@ -141,11 +141,12 @@ def waste(
     """Say how much privacy a mechanism, or a practice, wastes: the least cost of being as accurate for every query.
 
     A mechanism's variances are the targets of `dualmech.FitnessForUse`, under its own neighbours, and the bound is the
-    judge's. What it can answer beyond the workload counts as waste. Where variances differ within a table, and the
+    judge's. Its answers beyond the workload count as waste. Where variances differ within a table, and the
     domain has more than 1,024 cells, the largest of each table is matched, and the result says so.
 
-    A workload in its place, with `rho`, asks for a practice: each table gets a share of ρ, and independent noise on its
-    own entries. What is published is consistent, by least squares on all tables, or `as_drawn`, each table's own noise.
+    A workload in place of the mechanism, with `rho`, means a practice: each table gets a share of ρ, and independent
+    noise on its own entries. The published answers are consistent, by least squares on all tables, or, `as_drawn`, have
+    each table's own noise.
     Raises `InvalidInputError` or `InputTypeError` for no mechanism of Gaussian noise, no workload, other cells, queries
     that are not answered or are released exactly, a mechanism that answers queries only written out and is too large,
     shares that name no table, a table that no neighbour changes.
@@ -155,15 +156,15 @@ def waste(
     mechanism : any mechanism of Gaussian noise, or the workload of a practice
         Dense, on blocks, products, split, streams or causal strategies.
     workload : Workload
-        Over the same cells, of any structure; of a practice left out.
+        Over the same cells, of any structure; left out for a practice.
     rho : number or text such as "1/10"
-        What a practice spends.
+        The ρ that a practice spends.
     shares : mapping of table names to numbers, optional
         How a practice splits it, by default equally.
     as_drawn : bool
         Whether a practice publishes each table's own noise.
     neighbours : str or Relation, optional
-        Those of a practice.
+        The neighbours of a practice.
     tol : float
         Gap to which the least cost is solved; the interval is valid whatever was reached.
     callback : callable, optional
@@ -247,7 +248,7 @@ def _of_practice(
 
 
 def _tables(workload: Workload) -> dict[str, Workload]:
-    """Return the tables of a workload by name; of one without tables its groups of queries."""
+    """Return the tables of a workload by name, or its groups of queries where it has no tables."""
     tabular = workload.tabular()
     if tabular is None:
         groups = np.array(workload.groups)
@@ -278,7 +279,7 @@ def _cost_alone(table: Workload, relation: Relation | None) -> float:
 
 
 def _drawn(problem: FitnessForUse, workload: Workload, variances: dict[str, float], relation: Relation | None) -> Any:
-    """Return what independent noise on the entries of all tables tells, made consistent."""
+    """Return the mechanism of independent noise on the entries of all tables, made consistent."""
     with contextlib.suppress(InvalidInputError):
         return BlockMechanism.of_tables(workload, variances, relation)
     posed: Any = problem.on_geometry("dense")
@@ -287,7 +288,7 @@ def _drawn(problem: FitnessForUse, workload: Workload, variances: dict[str, floa
 
 
 def _rounding(problem: FitnessForUse, mechanism: GaussianPrivacy) -> float:
-    """Return what rounding may hide of the variances, as the judge evaluates them where it can."""
+    """Return the part of the variances that rounding may hide, as the judge evaluates them where it can."""
     with contextlib.suppress(InvalidInputError), np.errstate(all="ignore"):
         forms = problem.geometry.forms(problem.as_primal(mechanism))
         if forms is not None:

@@ -74,7 +74,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Solver:
-    """A function of a problem, the `Limits` and a method; whether it takes a start, and symmetries."""
+    """A solver, called with a problem, the `Limits` and a method; whether it takes a start, and symmetries."""
 
     run: Callable[..., Solution]
     starts: bool = False
@@ -101,7 +101,7 @@ R = TypeVar("R")
 
 
 def _unknown_options_refused(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function with an error of the library for a keyword that it does not have."""
+    """Wrap the function so that an unknown keyword raises an error of the library."""
     known = [*inspect.signature(function).parameters][1:]
 
     @functools.wraps(function)
@@ -140,42 +140,44 @@ def solve(
     Parameters
     ----------
     problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
-        What is asked.
+        The problem to solve.
     tol : float, default 1e-6
         Gap to prove, relative to the lower bound.
     method : str, method or callable, default "auto"
-        A name, which stands for a method with its default options, or a method with others:
+        A name stands for a method with its default options; a method object can set others:
         ``fast.solve(problem, method=fast.SoftmaxNewton(hessian="printed"))``. `Auto`, `FixedPoint`, `Newton`,
         `ClosedForm`, `SoftmaxNewton`, `SoftmaxGradient`, `Exact`, `Restart`, `ProjectedGradient` and
         `PublishedGradient` say which problems they solve, and have the names ``auto``, ``fixed_point``, ``newton``,
         ``closed_form``, ``softmax_newton``, ``softmax_gradient``, ``exact``, ``restart``, ``gradient`` and
         ``published_gradient``.
-        A custom method is a function: it takes the problem and returns or yields points, with dual weights if it has
-        some; or the name that `register` gave it. Its points are made feasible and judged, the limits hold between two
-        yields. An error in it becomes a `BackendError` that names it, but for the library's own errors.
+        A custom method is a function, or the name that `register` gave it: it takes the problem and returns or yields
+        points, with dual weights if it has some. The points are made feasible and judged; the limits are checked
+        between two yields. An error in the function becomes a `BackendError` that names the method; errors of the
+        library stay as they are.
     start : Solution, optional
-        A solution of the same or a similar problem (same geometry and numbers of neighbours and queries; for
-        `CommonMechanism` of mechanisms and of rows in the basis) to start from; not for `QueryWeighting`, whose
-        interior-point method takes some ten steps from anywhere, nor for `ReuseFitness`, products and split noise.
-        For the gradient descent of `LocalStrategy` a strategy matrix (m, n), a `LocalMechanism` or a solution of
-        `LocalStrategy`, ε-private and with rows that span all user types: the answer is no worse.
+        A solution of the same or a similar problem to start from: same geometry, same numbers of neighbours and
+        queries; for `CommonMechanism` same numbers of mechanisms and of rows in the basis. `QueryWeighting`,
+        `ReuseFitness`, products and split noise take no start; the interior-point method of `QueryWeighting` takes some
+        ten steps from anywhere. The gradient descent of `LocalStrategy` starts from a strategy matrix (m, n), a
+        `LocalMechanism` or a solution of `LocalStrategy`, ε-private and with rows that span all user types: the answer
+        is no worse.
     orbits : iterable of (d,) arrays, or Orbits, optional
-        Permutations of the cells that change nothing, checked by `dualmech.Orbits.of`: the solver then has one weight
-        for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` alone.
+        Permutations of the cells that leave the problem as it is, checked by `dualmech.Orbits.of`: the solver then has
+        one weight for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` alone.
     max_iterations : int, default 1000
-        Eigendecompositions, or steps of Newton's method on a soft max, after which to stop; the step under way
-        is finished, which takes several where mechanisms are combined or strategies of local privacy are sought.
+        Eigendecompositions, or steps of Newton's method on a soft max, after which to stop. The step under way is
+        finished; for common mechanisms and strategies of local privacy it takes several.
     time_limit : float, optional
         Seconds after which the best answer so far is returned; all parts of a run share them, and a step that is
         likely to take longer is not begun.
     callback : callable, optional
         Receives a `Progress` after each step.
     verbose : bool, default False
-        Whether to show the news in a line on standard error.
+        Whether to show progress in a line on standard error.
     threads : int, optional
-        Threads of linear algebra; by default what the variable ``DUALMECH_THREADS`` of the environment says, else one,
-        which is the quickest wherever it was measured; judges, proofs and releases follow the variable. Of solves at
-        one time the first decides.
+        Threads of linear algebra; by default the environment variable ``DUALMECH_THREADS``, else one, which is the
+        quickest wherever it was measured. Judges, proofs and releases follow the variable. Among simultaneous solves
+        the first decides.
 
     Returns
     -------

@@ -26,17 +26,17 @@ from dualmech.validate import Array
 
 # The least trace above several covariances: an accelerated fixed point of the dual, a measurement of quantum states.
 #
-# Write ``Y_i = V_i V_i'``, so that ``Σ_i Y_i = I`` says that the rows of ``[V_1 … V_p]`` are orthonormal. At a
-# maximum of ``Σ_i tr(P_i Y_i)`` they are the polar factor of ``[P_1 V_1 … P_p V_p]``, and where all ``P_i ⪰ 0`` the
-# value never falls when they are replaced by it (Ježek, Řeháček and Fiurášek 2002). Three things make that quick:
+# Write ``Y_i = V_i V_i'``, so that ``Σ_i Y_i = I`` says that the rows of ``[V_1 … V_p]`` are orthonormal. At a maximum
+# of ``Σ_i tr(P_i Y_i)`` this matrix is the polar factor of ``[P_1 V_1 … P_p V_p]``. Where all ``P_i ⪰ 0``, replacing
+# the matrix by the polar factor never lowers the value (Ježek, Řeháček and Fiurášek 2002). Three things make that
+# quick:
 #
-# - Σ and all P_i may be shifted by the same matrix. The step changes most where the P_i are small, so as much as all of
-#   them have in common is taken away first; for two of them hardly a step is then left to take.
+# - Σ and all P_i may be shifted by the same matrix. The step changes most where the P_i are small, so their common part
+#   is subtracted first; for two of them hardly a step then remains.
 # - Steps are extrapolated with Nesterov's momentum, which starts anew whenever the value falls.
 # - ``Σ_i P_i Y_i`` is the Σ that fits the optimality conditions ``(Σ - P_i) Y_i = 0`` best, but is not yet above the
-#   P_i.
-#   It is raised by the positive part of ``P_i - Σ``, one mechanism after the other, which costs far less trace than a
-#   multiple of the identity.
+#   P_i. It is raised by the positive part of ``P_i - Σ``, one mechanism after the other, which costs far less trace
+#   than a multiple of the identity.
 
 
 LIFT = 1e-4
@@ -48,7 +48,7 @@ CLEAR = 1e-6
 MOST_DECOMPOSITIONS = 4  # attempts that one polar factor may take
 MEMORY = 3  # the momentum after j steps is ``j / (j + MEMORY)``
 ROUND = 15  # steps of the fixed point between two looks at the gap
-ROUNDING = 64 * EPS  # fall of the value, relative, that is no reason to start the momentum anew
+ROUNDING = 64 * EPS  # relative fall of the value that does not yet restart the momentum
 
 WARM_SHARE = 1e-3
 """Share of equal weights mixed into a warm start: a direction without any weight could not win one back."""
@@ -56,7 +56,7 @@ WARM_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommonProgram:
-    """The bounds in units of order one, less what they have in common."""
+    """The bounds in units of order one, less their common part."""
 
     bounds: Array  # (p, r, r) ``(P_i - shift) / unit``, positive definite but for rounding
     shift: Array  # (r, r) a common lower bound of the P_i, less a small multiple of the identity
@@ -64,7 +64,7 @@ class CommonProgram:
 
     @classmethod
     def of(cls, bounds: Array) -> CommonProgram:
-        """Take away what the covariances have in common."""
+        """Subtract the common part of the covariances."""
         count, size, _ = bounds.shape
         lower = -raise_above_bounds(-bounds, -bounds[0])
         excess = bounds - lower
@@ -95,7 +95,7 @@ class CommonPoint:
 class CommonState(loop.OfPoint):
     """The state of the fixed point."""
 
-    point: CommonPoint  # the proven sides here
+    point: CommonPoint  # both sides of the gap at this state, proven
     factors: Array  # factors, pulled, last_pulled: (p, r, r) V_i, ``P_i V_i``, and the same one step earlier
     pulled: Array
     last_pulled: Array
@@ -130,7 +130,7 @@ def step(program: CommonProgram, state: CommonState) -> CommonState:
 
 
 def raise_above_bounds(bounds: Array, covariance: Array) -> Array:
-    """Return the covariance plus what lifts it above every bound but for rounding, the worst violation first."""
+    """Return the covariance, raised above every bound up to rounding, the worst violation first."""
     missing = [_positive_part(bound - covariance) for bound in bounds]
     order = np.argsort([-np.trace(part) for part in missing], kind="stable")
     covariance = covariance + missing[order[0]]
@@ -167,7 +167,7 @@ def _with_gap(program: CommonProgram, state: CommonState) -> CommonState:
 def _polar(blocks: Array) -> tuple[Array, int]:
     """Return the polar factor ``(G G')^(-1/2) G`` of ``G = [G_1 … G_p]``, and the decompositions that it took.
 
-    The square of an ill-conditioned G is known to its rounding alone. What the first attempt leaves is far better
+    The square of an ill-conditioned G is known only up to its rounding. The result of the first attempt is far better
     conditioned, so it is treated the same way.
     """
     decompositions, clear = 0, False
@@ -259,7 +259,7 @@ def _solve_block(bounds: Array, method: str, limits: loop.Limits, weights: Array
 def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
     """Return the least upper bound in trace of two covariances, ``(P + Q)/2 + |P - Q|/2``, and its dual weights.
 
-    These are the projectors on where P exceeds Q and on the rest (Helstrom 1969).
+    The dual weights are the projectors onto the subspace where P exceeds Q and onto the rest (Helstrom 1969).
     """
     values, vectors = np.linalg.eigh(first - second)
     larger = vectors[:, values > 0]
@@ -294,15 +294,15 @@ def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
 def _raise_in_units(bounds: Array, covariance: Array) -> Array:
     """Return the covariance raised above every bound with each coordinate in its own unit, as it will be judged.
 
-    Only rounding is left to raise. A rounding error in the noisiest coordinate's unit may be large in a quiet one's
-    unit.
+    Only rounding errors remain. An error that is small in the noisiest coordinate's unit may be large in a quiet
+    coordinate's unit.
     """
     units = np.sqrt(np.diagonal(bounds, axis1=1, axis2=2).max(axis=0))
     scale = units * units[:, None]
     return raise_above_bounds(bounds / scale, covariance / scale) * scale
 
 
-# Chains of common mechanisms with the library's own solver, every stage far below the tolerance asked for.
+# Chains of common mechanisms with the library's own solver, every stage far below the requested tolerance.
 
 
 STAGE_GAP = 1e-10
@@ -315,7 +315,7 @@ def chain(mechanisms: Sequence[GaussianPrivacy], *, tol: float = 1e-6) -> Chain:
 
     Stage s releases the information that mechanisms s, s + 1, … share and that no earlier stage released, so that the
     choice among them can wait for its answer (`dualmech.AdaptiveRelease`). Raises `InvalidInputError` or
-    `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is not positive.
+    `InputTypeError` for arguments that `dualmech.CommonMechanism` refuses, or a tolerance that is not positive.
     Returns `Chain`: with a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
 
     - `mechanisms`: two or more, on the same cells, or of tables on the same attributes, with the same neighbours, none
@@ -336,7 +336,7 @@ def chain(mechanisms: Sequence[GaussianPrivacy], *, tol: float = 1e-6) -> Chain:
     accuracy = min(validate.positive_number(tol=tol), STAGE_GAP)
 
     def stage(problem: CommonMechanism) -> Solution:
-        # That the tolerance asked for was missed is for the chain to say, not this one.
+        # The chain, not this stage, reports that the requested tolerance was missed.
         return solve_common(problem, loop.Limits(accuracy))
 
     return build(mechanisms, stage, tol=tol, solver="fast:chain")

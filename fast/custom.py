@@ -1,4 +1,4 @@
-"""A custom method at work: the problem judges every step, the best sides are kept, the limits of a run hold."""
+"""A custom method at work: the problem judges every step, the best point and weights are kept, the limits hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Best:
 
     @property
     def gap(self) -> float:
-        """Between the two, relative."""
+        """Relative gap between the two."""
         return (self.objective - self.bound) / self.bound if self.bound > 0 else np.inf
 
     def take(self, problem: Problem, given: object, some_dual: Callable[[], object]) -> None:
@@ -91,7 +91,7 @@ def follow(problem: Problem, limits: Limits, method: Custom, some_dual: Callable
 
 
 def _steps(problem: Problem, method: Custom) -> Generator[object, None, None]:
-    """Yield the items that a method gives; its errors are told as its failure, but for the library's own errors."""
+    """Yield the items that a method gives; an error becomes the method's failure, unless it is the library's own."""
     try:
         given = method.function(apart(problem))  # the method gets a copy: the judge sees the problem unchanged
         yield from given if isinstance(given, Iterator) else (given,)

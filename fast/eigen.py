@@ -97,8 +97,8 @@ def eigen_design(
     """Choose a strategy of weighted eigen-queries for a workload, and certify it against the best strategy.
 
     Neighbours differ by one record added or removed.
-    Raises `InvalidInputError` or `InputTypeError` for what `TotalVariance` and `designs.eigen_queries` refuse,
-    options out of range.
+    Raises `InvalidInputError` or `InputTypeError` for arguments that `TotalVariance` and `designs.eigen_queries`
+    refuse, or options out of range.
     Returns `EigenDesign`: an `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions,
     whose `weighting.gap` is their price).
     With ``X = A'A`` and ``G = W'W``, the optimality conditions of `TotalVariance` give λ proportional to the diagonal
@@ -109,7 +109,7 @@ def eigen_design(
     workload : Workload
         W, (m, d).
     weights : float or (m,) array, optional
-        What a unit of each query's variance counts, as for `TotalVariance`; `strategies.relative_weights` for
+        Weight of each query's variance, as for `TotalVariance`; `strategies.relative_weights` for
         relative errors.
     complete : bool, default True
         Whether to complete the columns (Program 2, steps 4 and 5), which costs nothing and can only help.
@@ -189,7 +189,7 @@ def eigen_weights(
 
 
 def _weigh(program: QueryWeighting, method: str, find: weighting.Finder, limits: loop.Limits) -> Solution:
-    """Weigh the queries, with a warning where all at once was not done to the tolerance."""
+    """Weigh the queries; warn where ``newton`` did not reach the tolerance."""
     if method == "newton":
         return warn_if_uncertified(weighting.run(program, find, limits, "fast:newton"), stacklevel=4)
     message = f"{method} stops at the best weights of its parts."
@@ -207,7 +207,7 @@ def _weighted_workload(problem: TotalVariance) -> Workload:
 
 
 def _judge_covariance(problem: TotalVariance, covariance: Array, tol: float | None) -> Solution:
-    """Let the problem judge a covariance by weights that follow from it, or by a solution's where these prove more."""
+    """Let the problem judge a covariance by weights that follow from it, or by a solution's if these prove more."""
     rows = problem.geometry.representation * np.sqrt(problem.asked_weights)[:, None]
     pull = rows @ covariance @ problem.basis
     shares = np.einsum("ji,ji->i", pull, pull)

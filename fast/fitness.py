@@ -1,4 +1,4 @@
-"""Fitness for use, privacy first and total variance: the doors of their solvers."""
+"""Fitness for use, privacy first and total variance: the entry points of their solvers."""
 
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ def _approached(problem: FitnessForUse, limits: loop.Limits, **options: Any) -> 
     return transfer(retold(answer, tol=limits.tol), problem, problem.feasible(covariance), answer.dual)
 
 
-# Total variance: the dual of the matrix mechanism, with a weight on every neighbour and the queries' given.
+# Total variance: the dual of the matrix mechanism, with a weight on every neighbour, and the weights of the queries
+# given.
 #
-# It is the dual of fitness for use with the weights of the queries held fast: maximise
-# ``F(λ) = ‖diag(√w) W U diag(√λ)‖_*`` over ``Σ λ_i = 1``. Only the Gram matrix of the queries matters, so however
-# many they are, a step costs what the rank of the workload says; and the fixed point ``λ_i ∝ gain_i λ_i`` starts
+# It is the dual of fitness for use with the weights of the queries fixed: maximise
+# ``F(λ) = ‖diag(√w) W U diag(√λ)‖_*`` over ``Σ λ_i = 1``. Only the Gram matrix of the queries matters: the cost of a
+# step depends on the rank of the workload, not on the number of queries. The fixed point ``λ_i ∝ gain_i λ_i`` starts
 # from the singular value bound, which is F² at the uniform λ.
 
 

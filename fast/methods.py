@@ -127,9 +127,10 @@ class SoftmaxNewton(Method):
     def of_published_code(cls, basis: npt.ArrayLike) -> SoftmaxNewton:
         """Return the method with the settings of the authors' published code on a basis B of k rows.
 
-        It uses Equation 14 as printed, begins with noise ``k σ² I`` on B x itself, and takes for t₂ twice the t₁ that
-        it has just doubled. As its objective is ``log Σ exp(t₁ g_i) + log Σ exp(t₂ h_j)``, which is t₁F where t₁ = t₂,
-        that counts ``2 h_j`` for ``h_j``. Its line search ends otherwise, so answers differ in their last digits.
+        The code uses Equation 14 as printed, begins with noise ``k σ² I`` on B x itself, and sets t₂ to twice the t₁
+        that it has just doubled. Its objective is ``log Σ exp(t₁ g_i) + log Σ exp(t₂ h_j)``, which is t₁F where t₁ =
+        t₂; so it counts ``2 h_j`` for ``h_j``. Its line search ends differently, so answers differ in their last
+        digits.
         """
         rows = validate.finite(2, basis=basis)
         return cls(hessian="printed", strategy=rows, first_share=float(len(rows)), variance_factor=2.0)
@@ -250,7 +251,7 @@ def register(name: str, method: Function, problems: object = Problem) -> None:
         The method's name.
     method : callable
         Takes a problem and returns a point, as `problem.as_primal` takes it (for noise on a dense geometry its
-        covariance on the basis), or a pair of a point and dual weights, or of a point and None; of a product always a
+        covariance on the basis), or a pair of a point and dual weights, or of a point and None; for a product always a
         pair. A generator function yields them one after another: the best point and the best weights are kept, and the
         generator is closed once they are proven within the tolerance or a limit is reached.
     problems : class of problems, or tuple of them, default any

@@ -1,7 +1,7 @@
 """The refined privacy ordering: every stage by Newton's method on its dual, as far as doubles reach.
 
 A stage is fitness for use with offsets, smaller with each stage (`dualmech.problems.refinement`). The method of
-`dualmech.fast.engine.newton` takes it to a gap near 1e-13, far below any tolerance asked for, because the next stage
+`dualmech.fast.engine.newton` takes it to a gap near 1e-13, far below any requested tolerance, because the next stage
 inherits the rest of the gap.
 """
 

@@ -1,4 +1,4 @@
-"""Reuse of a release: the dual of fitness for use with a matrix of weights on what was released.
+"""Reuse of a release: the dual of fitness for use with a matrix of weights on the release.
 
 Where the release meets every target, nothing is left to do; where it is one row or none, its matrix of weights is a
 single weight or none, and the problem is fitness for use on the rows of both.
@@ -36,9 +36,9 @@ from dualmech.validate import Array, Matrix
 #
 #     M = Σ_j δ_j u_j u_j' + Σ_ab Δ_ab r_a r_b' - C,     C = Σ_i δ_i t_i t_i',
 #
-# δ = y / √(w z), ``Δ = D^-½ Y D^-½``, and rows r_a for the release as u_j for the queries. With q rows released it has
-# q² unknowns too many to factor. Few of them are stiff, though: those pairs (a, b) both of whose directions bind. These
-# and the single weights are factored, the rest is left to conjugate gradients, which takes some tens of steps.
+# δ = y / √(w z), ``Δ = D^-½ Y D^-½``, and rows r_a for the release as u_j for the queries. With q rows released, Y has
+# q² unknowns, too many to factor. Few of them are stiff, though: the pairs (a, b) whose directions both bind. These and
+# the single weights are factored; conjugate gradients handle the rest, in some tens of steps.
 
 
 STIFF = 3.0  # a pair whose curvature is above this many times its barrier is factored
@@ -87,7 +87,7 @@ class ReuseEquations:
         return unknowns, np.asarray(np.linalg.solve(normals @ normals.T, normals @ residual))
 
     def _operator(self) -> Callable[[Array], Array]:
-        """Return what multiplies the unknowns with the matrix of the equations."""
+        """Return the function that multiplies the unknowns with the matrix of the equations."""
         (first, last, matrix), kernel, count = self.parts, self.kernel, sum(self.sides)
         size = len(self.spread)
 
@@ -108,7 +108,7 @@ class ReuseEquations:
         return apply
 
     def _preconditioner(self) -> Callable[[Array], Array]:
-        """Return what divides by the diagonal, and by the whole block of the single weights and the stiff pairs."""
+        """Return the division by the diagonal, and by the whole block of the single weights and the stiff pairs."""
         (first, last, matrix), kernel, count = self.parts, self.kernel, sum(self.sides)
         size = len(self.spread)
         squares = matrix**2
@@ -152,7 +152,7 @@ class ReuseEquations:
         return np.asarray(block * scale * scale[:, None])
 
 
-# A primal-dual interior-point method for reuse: weights λ and μ, and a matrix of weights Ω on what was released.
+# A primal-dual interior-point method for reuse: weights λ and μ, and a matrix of weights Ω on the release.
 #
 # Maximise ``2F(λ, μ, Ω)``, with ``F = ‖[diag(√μ) V ; Ω^½ H] D diag(√λ)‖_*``, over ``Σ λ_i = 1``,
 # ``Σ μ_j + tr Ω = 1``, ``λ, μ ≥ 0`` and ``Ω ⪰ 0``: the dual of fitness for use with the release in H as so many more
@@ -173,7 +173,7 @@ QUICK, STEADY, SLOW = 0.1, 0.3, 0.8
 
 FAR, HALF = 0.9, 0.5
 
-ENOUGH = 0.2  # where on the central path to stop, as a share of the gap that is asked
+ENOUGH = 0.2  # where on the central path to stop, as a share of the requested gap
 
 LAG = 1.0
 """Least τ, in units of how far slacks and gradient disagree on average: they have to catch up before it falls.
@@ -206,7 +206,7 @@ class ReuseState:
     factor: Array  # factor, cross: (q, q) L with ``Ω = L L'``, and ``N'L`` with ``S = N N'``
     cross: Array
     multipliers: Array  # (2,) a, of the two sums
-    objective: float  # objective, lower_bound: what both sides of the gap are here (the judge recomputes them)
+    objective: float  # objective, lower_bound: both sides of the gap at this point (the judge recomputes them)
     lower_bound: float
     reach: float  # how far the last step could go
     steps: int  # decompositions so far
@@ -324,7 +324,7 @@ def _evaluate(
 
 
 def _objective(program: ReuseProgram, point: Spectrum) -> float:
-    """Return the largest cost times what the covariance has to be divided by to meet every constraint."""
+    """Return the largest cost times the divisor that makes the covariance meet every constraint."""
     neighbours, queries = program.sides
     known = (program.release @ point.root) / np.sqrt(point.mean)
     largest = np.linalg.eigvalsh(known @ known.T)[-1]

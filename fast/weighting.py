@@ -1,4 +1,4 @@
-"""Query weighting: the interior-point method on what a problem leaves to decide, whole or in parts."""
+"""Query weighting: the interior-point method on the weights that a problem leaves open, whole or in parts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dualmech.validate import Array
 # each is left: two sines of costs a and b and the same sensitivities are one of cost ``(√a + √b)²``, and by symmetry
 # the dual weights of mirrored cells are equal.
 #
-# At the optimum the dual weights are 0 near the ends and smooth in between. They are looked for among the piecewise
-# linear ones: a few hundred columns in place of all, each the sensitivity of a hat, to which the interior-point
-# method goes as it is. Any y proves a bound, and asks for the weights ``√(c / g)``, feasible once divided by what
-# they spend at most. Where they spend too much the knots are too far apart: there they move together, in the end to
-# every cell, where the restriction is none.
+# At the optimum the dual weights are 0 near the ends and smooth in between. The solver seeks them among the piecewise
+# linear ones: the interior-point method runs as it is on a few hundred columns in place of all, each the sensitivity of
+# a hat. Any y proves a bound and determines the weights ``√(c / g)``, feasible once divided by the most that they
+# spend. Where they spend too much, the knots are too far apart: there the knots move together, in the end to every
+# cell, where nothing is restricted.
 
 
 FIRST_KNOTS = 64
@@ -89,12 +89,12 @@ class SineProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SinePoint:
-    """Dual weights y (d,) between knots, and the weights (d,) that they ask for, feasible; what both prove."""
+    """Dual weights y (d,) between knots, and the feasible weights (d,) that they determine; what both prove."""
 
     knots: Index
     dual: Array
     answer: Array
-    excess: Array  # (h,) what the weights that y asks for spend above 1, cell by cell
+    excess: Array  # (h,) spending above 1, cell by cell, of the weights that y determines
     objective: float
     lower_bound: float
     steps: int
@@ -141,7 +141,7 @@ def _solve(program: SineProgram, knots: Index, spent: int) -> SinePoint:
 
 
 def _evaluate(program: SineProgram, knots: Index, dual: Array, weights: Array, steps: int) -> SinePoint:
-    """Evaluate both sides of the gap over all sines and cells, at given weights or those that the dual asks for."""
+    """Evaluate both sides of the gap over all sines and cells, at given weights or those that the dual determines."""
     roots, loads = program.geometry.roots, program.geometry.loads(1)
     reach = np.sqrt(loads.reach(dual)[0])
     total = float(roots @ reach)
@@ -176,7 +176,7 @@ def solve_weighting(problem: QueryWeighting, limits: loop.Limits, *, method: Met
 def run(problem: QueryWeighting, find: Finder, limits: loop.Limits, solver: str, message: str = "") -> Solution:
     """Find weights of the design queries that are needed and not free, and let the problem judge them."""
     began = time.perf_counter()
-    # Products with squared sines are fast; ways to weigh in parts want the matrix.
+    # Products with squared sines are fast; the reductions, which weigh in parts, need the matrix.
     sinusoidal = find is best and problem.geometry.name == "sines"
     found = _by_sines(problem, limits) if sinusoidal else _by_matrix(problem, find, limits)
     return judged_solution(

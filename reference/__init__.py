@@ -60,7 +60,7 @@ FAMILIES: dict[type, tuple[Any, Any]] = {
     LocalProjection: (estimate.PROJECTION_FORMULATIONS.formulate, estimate.PROJECTION_FORMULATIONS.solve),
     NonnegativeEstimate: (estimate.FORMULATIONS.formulate, estimate.FORMULATIONS.solve),
 }
-"""By problem, what states it as a program, and what solves that."""
+"""For each problem, the functions that state it as a program and solve that."""
 
 
 def formulate(problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
@@ -157,7 +157,7 @@ def formulations(problem: object) -> tuple[str, ...]:
 
 
 def formula(problem: object, formulation: str | None = None) -> programs.Formula:
-    """Return what `latex` writes, before it is written: its symbols, and the program of a formulation."""
+    """Return the content of `latex` before it is written: the symbols, and the program of a formulation."""
     found = _formulations(problem)
     return programs.stated(problem, formulas.formula(problem), found, formulation)
 
@@ -169,8 +169,8 @@ def solve(
 
     The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance is then
     symmetrised, made positive definite if it is not, and scaled to meet its constraints exactly; the multipliers become
-    the dual weights. What the backend reports of itself only enters `Solution.message`. It is asked again, more
-    accurately, up to twice while the judge is not satisfied.
+    the dual weights. The backend's own report only enters `Solution.message`. The backend runs again, more accurately,
+    up to twice while the judge is not satisfied.
     Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
     returns nothing to judge; `InvalidInputError` or `InputTypeError` for a problem that has no formulation, or
     arguments out of range.
@@ -185,11 +185,11 @@ def solve(
     - `time_limit`: seconds for all parts and attempts, CVXPY's compiling included (CLARABEL, SCS and COPT, which look
       at the clock between two iterations);
     - `orbits`: symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone;
-    - `verbose`: whether to show what runs, and its seconds, in a line on standard error;
-    - `threads`: threads of linear algebra and of the backend; by default what the variable ``DUALMECH_THREADS`` of the
-      environment says, else one. After a solve with one, a process can be forked; after one with more, forked children
-      may use one thread alone, while those that are spawned or come from a fork server are free;
-    - `**options`: passed to the backend as they are, over what `tol` chose.
+    - `verbose`: whether to show the current run, and its seconds, in a line on standard error;
+    - `threads`: threads of linear algebra and of the backend; by default the environment variable ``DUALMECH_THREADS``,
+      else one. After a solve with one thread, a process can be forked; after a solve with more, forked children may use
+      one thread only, while spawned children, and those of a fork server, are free;
+    - `**options`: passed to the backend as they are; they override the options that `tol` chose.
 
     Returns `Solution`: with ``status`` CERTIFIED where the judge proved the gap; otherwise the answer, the gap that was
     proven, the backend's own words, and an `UncertifiedWarning`.
@@ -213,7 +213,7 @@ def solve(
 def program_name(
     problem: AnyProblem, *, backend: str | Solver = "CLARABEL", formulation: str | None = None, **_: Any
 ) -> str:
-    """Return what `solve` would run: the backend, and the formulation where there is one program.
+    """Return the run that `solve` would make: the backend, and the formulation where there is one program.
 
     Examples
     --------

@@ -27,7 +27,7 @@ ACCURACIES = (1.0, 0.1, 0.01)
 """A program is solved this much more accurately each time that the judge is not satisfied."""
 
 Step = tuple[float, str]
-"""The tolerance to run a backend at, and what to add to the message of what it returns."""
+"""The tolerance of a backend's run, and a text to add to its message."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class BackendRequest:
         time_limit: float | None,
         options: dict[str, Any],
     ) -> BackendRequest:
-        """Check what was asked; the time counts from here."""
+        """Check the request; the time counts from here."""
         name = backends.backend_name(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
         deadline = Deadline.of(time_limit)
@@ -65,11 +65,11 @@ class BackendRequest:
 
 
 class Units(Protocol):
-    """What a program is scaled by, and the way back to the problem."""
+    """The scaling of a program, and the way back to the problem."""
 
     @property
     def problem(self) -> Any:
-        """What was asked."""
+        """The problem to solve."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ class ScaledProgram:
 
     @property
     def value(self) -> float:
-        """What the backend takes for the optimum; NaN before it has an answer."""
+        """The optimum as the backend reports it; NaN before it has an answer."""
         value = self.program.value
         return self.optimum(math.nan if value is None else float(value))
 
@@ -106,7 +106,7 @@ class ScaledProgram:
 class Formulations:
     """The programs of one kind of problem: which there are, over the problem's arrays and in scaled units."""
 
-    cones: Callable[[Any], Mapping[str, frozenset[str]]]  # what each needs, by name and the default first
+    cones: Callable[[Any], Mapping[str, frozenset[str]]]  # the cones of each, by name, the default first
     write: Callable[..., cp.Problem]  # of a problem and a name
     scale: Callable[..., ScaledProgram | Solution] | None  # of a problem, a name and a request
     symmetries: bool = False  # whether both take orbits
@@ -138,7 +138,7 @@ class Formulations:
         return retold(answer, solver=f"{answer.solver}:{name}")
 
     def formulation_name(self, problem: object, formulation: str | None = None) -> str:
-        """Return the name of a formulation, the default where none is named; refuse one that there is not."""
+        """Return the name of a formulation, the default where none is named; refuse an unknown one."""
         known = self.cones(problem)
         return next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
 
@@ -169,7 +169,7 @@ def solve(scaled: ScaledProgram, request: BackendRequest) -> Solution:
                 raise
             break
         answers.append(retold(answer, message=answer.message + note))
-        # A gap that is infinite is one that more accuracy will not mend.
+        # More accuracy does not mend an infinite gap.
         if answer.gap <= tol or math.isinf(answer.gap):
             break
     best = min(answers, key=lambda answer: answer.gap)
@@ -190,7 +190,7 @@ def _judged(scaled: ScaledProgram, outcome: backends.BackendRun, request: Backen
     less noise.
     """
     units = scaled.units
-    # What the backend takes for the optimum, in the problem's own units.
+    # The optimum as the backend reports it, in the problem's own units.
     reported = scaled.value * units.objective_unit
     message = f"{request.backend}: {outcome.status}, reported optimum {reported:.10g}"
     try:

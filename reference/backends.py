@@ -26,13 +26,13 @@ TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}  # gap to prove unless another is a
 OTHER_TOLERANCE = 1e-4  # gap to prove with a backend that has no line of its own above
 
 TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs", "COPT": "TimeLimit"}
-"""What a backend calls its limit on seconds."""
+"""The option that limits a backend's seconds."""
 
 THREADS = {"CLARABEL": "max_threads", "COPT": "Threads", "SDPA": "numThreads"}
-"""What a backend that would take all cores calls its number of threads."""
+"""The option for the number of threads, of backends that would take all cores."""
 
 DISTRIBUTIONS = {"COPT": ("coptpy",), "SDPA": ("sdpa-python", "sdpa-multiprecision")}
-"""Packages that are not named as the backend that they bring; any of them may."""
+"""Packages with another name than the backend that they bring; any of them may bring it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ ACCURACY = {
     "CVXOPT": Accuracy(("abstol", "reltol", "feastol"), own=1e-6, share=1e-2, least=1e-8),
     "COPT": Accuracy(("RelGap", "AbsGap", "FeasTol", "DualTol"), own=1e-6, share=1e-2, least=1e-9),
 }
-"""A backend measures residuals of its own scaled program, the judge what is left after the repair to exact
-feasibility; the shares leave room for the difference, as measured on the workloads in the tests."""
+"""A backend measures residuals of its own scaled program, the judge the gap after the repair to exact feasibility; the
+shares leave room for the difference, as measured on the workloads in the tests."""
 
 SDPA_OWN_CHECKS = "Python recalculation of primal", "k >= N - 1 for N"  # it warns where they do not work out
 
 GIVEN: dict[str, Solver] = {}
-"""Solver objects that were given in place of a name, by theirs."""
+"""Solver objects that were passed in place of a name, by their own names."""
 
 SHORTEST = 1e-9  # seconds that a backend is given where none are left: 0 would not limit it
 
@@ -118,7 +118,7 @@ def backend_name(backend: str | Solver, cones: frozenset[str] = SEMIDEFINITE) ->
 
 
 def said_name(backend: str | Solver) -> str:
-    """Return what a backend is called: a text as it is, a solver object by its own name."""
+    """Return the name of a backend: a text as it is, a solver object by its own name."""
     return str(backend.name()) if isinstance(backend, Solver) else validate.text(backend=backend)
 
 
@@ -128,7 +128,7 @@ def tolerance(backend: str) -> float:
 
 
 def accuracy(backend: str, tol: float) -> dict[str, float]:
-    """Return the options that make a backend accurate enough for a certified gap of `tol`; none for one not known."""
+    """Return the options with which a backend is accurate enough to certify a gap of `tol`; none for one not known."""
     known = ACCURACY.get(backend)
     return {} if known is None else at_tolerance(backend, known.share * tol)
 
@@ -153,10 +153,10 @@ def run(
     Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
     for ctrl-C.
 
-    - `program`: what to solve;
+    - `program`: the program to solve;
     - `backend`: a name that `backend_name` returned;
     - `tol`: gap that the judge is to prove; by default the backend is as accurate as it is by itself;
-    - `deadline`: when to end, for the backends that have a limit on seconds; what CVXPY takes to compile counts;
+    - `deadline`: when to end, for the backends that have a limit on seconds; CVXPY's time to compile counts;
     - `options`: the backend's own options; they overrule those that `tol` chose.
     """
     began = time.perf_counter()
@@ -178,7 +178,7 @@ def run(
                 raise KeyboardInterrupt from error
             raise BackendError(f"backend {backend} failed: {first_line(error)}") from error
     status, count = str(program.status), getattr(program.solver_stats, "num_iters", None)
-    # SCS has no status of its own for a limit that was reached: whatever it says is then called inaccurate.
+    # SCS has no status for a limit that was reached: its answer is then called inaccurate, whatever its status.
     limited = status == cp.USER_LIMIT or (backend == "SCS" and status.endswith("_inaccurate"))
     return BackendRun(status, limited, int(count or 0), time.perf_counter() - began)
 
@@ -193,7 +193,7 @@ def _limit(program: cp.Problem, backend: str, deadline: Deadline) -> dict[str, f
 
 
 def _forget_options(backend: str) -> None:
-    """Take back what an earlier run set: CVXOPT's options are a module's own, and CVXPY leaves them after a failure."""
+    """Reset the options of an earlier run: CVXOPT keeps them in a module, and CVXPY leaves them after a failure."""
     if backend == "CVXOPT":
         import_module("cvxopt.solvers").options.clear()
 
@@ -221,7 +221,7 @@ def packages(name: str) -> tuple[str, ...]:
 
 
 def _version(name: str) -> str:
-    """Return the version of what brings a backend, with the package's name where that is not the usual one."""
+    """Return the version of the package that brings a backend, with its name where that is not the usual one."""
     usual, *others = packages(name)
     for package in (usual, *others):
         with suppress(metadata.PackageNotFoundError):
@@ -233,7 +233,7 @@ def _version(name: str) -> str:
 def _was_interrupted(error: Exception) -> bool:
     """Whether Ctrl-C is behind a failure: SCS catches the signal itself, and CVXPY drops the status it gives.
 
-    What SCS returned is then only to be found in the frame of CVXPY that it was returned to.
+    The result of SCS is then found only in the frame of CVXPY to which it was returned.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         returned = frame.f_locals.get("solution")

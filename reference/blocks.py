@@ -98,7 +98,7 @@ def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockArrays:
-    """What a program is stated over: the arrays of the module's docstring."""
+    """The arrays of a program, those of the module's docstring."""
 
     R: sp.csr_array
     N: sp.csr_array
@@ -111,7 +111,7 @@ class BlockArrays:
 
     @classmethod
     def of(cls, blocks: Blocks) -> BlockArrays:
-        """Take the arrays of a problem, without what no neighbour moves."""
+        """Take the arrays of a problem, without directions that no neighbour moves."""
         live = np.flatnonzero(np.diff(sp.csc_array(blocks.reach).indptr))
         moved = tuple(block.moved() for block in blocks.matrix_blocks)
         kept = [
@@ -150,10 +150,10 @@ class BlockUnits:
 
     problem: AnyProblem
     stated: BlockArrays  # the arrays, in these units; rows over √targets, or times √weights
-    levels: Array  # levels, lifts: what the noise of each block is taken times, ``levels ∘ τ`` and ``lift K lift'``
+    levels: Array  # levels, lifts: factors on the noise of each block, ``levels ∘ τ`` and ``lift K lift'``
     lifts: list[Array]
     cost: float  # the largest cost that is called 1
-    total: float  # of total variance, that of the identities
+    total: float  # the total variance of the identities
 
     @classmethod
     def of(cls, problem: FitnessForUse | TotalVariance) -> BlockUnits:
@@ -196,7 +196,7 @@ class BlockUnits:
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> BlockPoint:
         """Return the noise on the problem's blocks, positive and feasible; a matrix stands for where it began.
 
-        Of the cost that may be added, `spare`, every block gets the same (`Scaled.covariance`).
+        Every block gets the same part of the cost that may be added, `spare` (`Scaled.covariance`).
         """
         given = returned_array(inner, "noise")
         if given.ndim == 2:
@@ -221,7 +221,7 @@ class BlockUnits:
         return self.problem.feasible(self._everywhere(levels, iter(covariances)))
 
     def _everywhere(self, levels: Array, covariances: Iterator[Array]) -> BlockPoint:
-        """Return noise on all blocks, next to none on what no neighbour moves."""
+        """Return noise on all blocks, next to none on directions that no neighbour moves."""
         spread = np.full(len(self.problem.geometry.keys), UNMOVED_TOLERANCE * max(levels, default=1.0))
         spread[self.stated.live] = levels
         raised = [with_still(next(covariances) if own is None or own.size else None, own) for own in self.stated.moved]
@@ -298,7 +298,7 @@ def _cones(problem: AnyProblem) -> dict[str, frozenset[str]]:
 
 
 def _scaled_bound_program(scaled: BlockUnits) -> attempts.ScaledProgram:
-    """Read `best_bound`: its weights are the dual's, and ask for the noise ``τ_t ∝ 1/√(N'm)_t``."""
+    """Read `best_bound`: its weights are the dual's, and determine the noise ``τ_t ∝ 1/√(N'm)_t``."""
     # A cost of 1/τ there is R/τ here.
     reach = np.asarray(scaled.stated.R.sum(axis=0)).ravel()
     sensitivities = sp.csr_array(scaled.stated.N.multiply(reach[None, :]))

@@ -140,7 +140,7 @@ class _CommonUnits:
         return self.problem.feasible(self.objective_unit * raised)
 
     def dual(self, multipliers: Array) -> CommonDual:
-        """Return the multipliers, one matrix after the other, as weights; the judge repairs what rounding left."""
+        """Return the multipliers, one matrix after the other, as weights; the judge repairs rounding errors."""
         return CommonDual(multipliers.reshape(self.bounds.shape))
 
 
@@ -157,8 +157,8 @@ def chain(
     """Return the chain of common mechanisms of two or more, in the order in which they drop out.
 
     Raises `BackendError` for a backend that is not installed, cannot do the cones, fails, or returns nothing to
-    judge; `InvalidInputError` or `InputTypeError` for what `dualmech.CommonMechanism` refuses; a tolerance that is
-    not positive.
+    judge; `InvalidInputError` or `InputTypeError` for arguments that `dualmech.CommonMechanism` refuses, or a tolerance
+    that is not positive.
 
     - `mechanisms`: two or more, on the same cells and with the same neighbours, none releasing anything exactly;
     - `backend`: an installed CVXPY backend that can do semidefinite cones;
@@ -183,7 +183,7 @@ def chain(
 
     def solve(problem: CommonMechanism) -> Solution:
         with warnings.catch_warnings():
-            # That the tolerance asked for was missed is for the chain to say, not this one.
+            # The chain, not this stage, reports that the requested tolerance was missed.
             warnings.simplefilter("ignore", UncertifiedWarning)
             return FORMULATIONS.solve(problem, backend=name, tol=accuracy, **options)
 

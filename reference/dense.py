@@ -40,7 +40,7 @@ def _state(
     problem: FitnessForUse | PrivacyFirst,
     formulation: str,
     arrays: tuple[Array, Array, Array],  # moves, queries, targets
-    cost: float,  # what `PrivacyFirst` may spend
+    cost: float,  # the budget of `PrivacyFirst`
     *,
     sharpness: float = FIRST_SHARPNESS,
     means: Means | None = None,
@@ -92,7 +92,7 @@ FORMULATIONS = attempts.Formulations(lambda _: CONES_BY_FORMULATION, _write, _sc
 def _means(
     problem: FitnessForUse | PrivacyFirst, orbits: Any, formulation: str, neighbours: Any, queries: Any
 ) -> Means | None:
-    """Return what takes means over the orbits of the kept neighbours, and of the kept queries, if any are given."""
+    """Return matrices of means over the orbits of the kept neighbours, and of the kept queries, if any are given."""
     if orbits is None:
         return None
     if formulation != "schur":
@@ -124,7 +124,7 @@ def _variance_write(problem: TotalVariance, formulation: str) -> cp.Problem:
     geometry, weights = problem.geometry, problem.weights[problem.asked]
     moves, queries = geometry.moves, geometry.representation * np.sqrt(weights)[:, None]
     if len(geometry.unmoved):
-        # X would be infinite on what no neighbour moves: it is released exactly, and left out here.
+        # X would be infinite on directions that no neighbour moves: they are released exactly, and left out here.
         moved = scipy.linalg.null_space(geometry.unmoved)
         moves, queries = moved.T @ moves, queries @ moved
     return variance.PROGRAMS[formulation](moves, queries)

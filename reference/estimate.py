@@ -171,7 +171,7 @@ class _ProjectionUnits:
 
     @property
     def weight(self) -> float:
-        """What the squared distance is multiplied by."""
+        """The factor on the squared distance."""
         return 1 / (self.objective_unit * len(self.matrix) ** 2)
 
     @property
@@ -180,7 +180,7 @@ class _ProjectionUnits:
         return (len(self.matrix),)
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
-        """Return a strategy, exactly feasible, there being no use for what may be spared."""
+        """Return a strategy, exactly feasible; `spare` has no use here."""
         given = returned_array(inner, "strategy")
         if given.shape != self.matrix.shape:
             given = np.ones(self.matrix.shape)
@@ -231,7 +231,7 @@ def reconstruct(
 
     Raises `BackendError` for a backend that is not installed, refuses its options, fails, or finds no
     reconstruction without bias; `InvalidInputError` or `InputTypeError` for a strategy of another width or with
-    negative entries, a prior that is none.
+    negative entries, or a prior that is no probability.
     Source: "Optimal V for fixed Q" in section 3 of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism
     for linear queries under local differential privacy", PVLDB 13(11), 2020.
     Returns an array (p, m).
@@ -267,7 +267,7 @@ def reconstruct(
 
 
 def quadratic_reconstruction(queries: Array, strategy: Array, prior: Array) -> cp.Problem:
-    """State the reconstruction of queries of norm 1, whatever theirs: V is in units of it."""
+    """State the reconstruction of queries scaled to norm 1: V is in units of their own norm."""
     W, Q = cp.Constant(queries / np.linalg.norm(queries), name="W"), cp.Constant(strategy, name="Q")
     V = cp.Variable((len(queries), len(strategy)), name="V")
     roots = np.sqrt(len(prior) * strategy @ prior)

@@ -112,7 +112,7 @@ def solve_streams(
 ) -> Solution:
     """Solve the problem on its matrix by `solver`; see `dualmech.reference.solve`.
 
-    Its multipliers are known less well than its optimum: they are asked for `SHARPER` of the tolerance.
+    Its multipliers are known less well than its optimum, so it is solved to `SHARPER` of the tolerance.
     """
     sharp = None if tol is None else SHARPER * validate.positive_number(tol=tol)
     answer = solver(problem.on_geometry("dense"), tol=sharp, **options)

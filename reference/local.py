@@ -137,8 +137,8 @@ class StrategyUnits:
     patterns: Array  # (s, n) P
     root: Array  # (k, n) ``(R - a 1') / √unit``
     centre: Array  # (k,) a, the mean of the columns of R under the prior; their plain mean in the worst case
-    basis: Array  # (n, n - 1) orthogonal directions, with sum 0, in which the G of a good strategy is near the identity
-    unit: float  # the objective of the average case that is called 1
+    basis: Array  # (n, n - 1) orthogonal directions of sum 0, in which the G of a good strategy is near the identity
+    unit: float  # the objective of the average case that is 1 in scaled units
 
     @classmethod
     def of(cls, problem: LocalStrategy, rows: Array) -> StrategyUnits:
@@ -151,7 +151,7 @@ class StrategyUnits:
         each = local.rows(np.tri(size, dtype=bool)[:-1], problem.epsilon)
         trace = size * float(np.square(each - 1 / size).sum(axis=1).max())
         nuclear = float(linalg.singular_values(centred - centred.mean(axis=1)[:, None]).sum())
-        # A workload that is constant up to rounding leaves nothing to decide.
+        # A workload that is constant up to rounding leaves nothing to optimise.
         unit = max(nuclear, 8 * size * linalg.EPS * float(np.linalg.norm(root))) ** 2 / trace
         basis = scipy.linalg.helmert(size).T / math.sqrt(trace / (size - 1))
         return cls(problem, rows, centred / math.sqrt(unit), centre, basis, unit)
@@ -169,7 +169,7 @@ class StrategyUnits:
 
     @property
     def objective_unit(self) -> float:
-        """The program's objective that is called 1; of the worst case it is one user's variance."""
+        """The objective that is 1 in the program's units; in the worst case it is one user's variance."""
         return self.unit / (1 if self.problem.criterion == "average" else self.problem.user_types)
 
     def program(self, formulation: str) -> cp.Problem:
@@ -179,14 +179,14 @@ class StrategyUnits:
 
     @property
     def root_unit(self) -> float:
-        """What the root is multiplied by, its objective being one user's variance in the worst case."""
+        """The factor on the root, whose objective is one user's variance in the worst case."""
         return math.sqrt(self.unit / self.objective_unit)
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> LocalPoint:
         """Return the strategy of weights w (s,), in the worst case followed by a prior, exactly feasible.
 
         A matrix stands for its diagonal: the identity for equal weights. `spare` is the share of all reports that goes
-        to equal weights, should rounding hide what a strategy that is all but singular can answer.
+        to equal weights, should rounding hide that an almost singular strategy can answer the workload.
         """
         given = np.maximum(entries(inner, "weights"), 0.0)
         weights, prior = given[: len(self.patterns)], given[len(self.patterns) :]
@@ -201,8 +201,9 @@ class StrategyUnits:
     def dual(self, matrix: Array, costs: Array, prior: Array | None = None) -> LocalDual:
         """Return Z and y of the problem's own root from Z and y of the centred and scaled root.
 
-        With ``R = R₀ + a 1'``, what proves a bound for R₀ proves one that is higher by the constant for R as
-        ``Z₀ + share a'`` and ``y₀ + ‖a‖² share + 2 Z₀ a``, since ``‖Z'p‖² ≤ (y'p)(share'p)`` stays the same condition.
+        With ``R = R₀ + a 1'``, let Z₀ and y₀ prove a bound for R₀. Then ``Z₀ + share a'`` and
+        ``y₀ + ‖a‖² share + 2 Z₀ a`` prove a bound for R that is higher by the constant, since
+        ``‖Z'p‖² ≤ (y'p)(share'p)`` stays the same condition.
         """
         share = self.share if prior is None else len(self.share) * prior
         inner = math.sqrt(self.unit) * matrix
@@ -310,8 +311,8 @@ FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[proble
 # A bound on the variance of every local strategy where patterns are too many to list: a semidefinite relaxation.
 #
 # The indicators s of the sets behind a strategy's patterns enter its ``G = Σ_S w_S p_S p_S' / (share'p_S)`` only
-# through the weighted sums ``a`` of 1, ``b`` (n,) of s and ``B`` (n, n) of ``s s'``. What holds for every set holds
-# for these.
+# through the weighted sums ``a`` of 1, ``b`` (n,) of s and ``B`` (n, n) of ``s s'``. Linear relations that hold for
+# every set hold for these sums.
 
 
 MOST_BOUNDED_TYPES = 32  # user types up to which the relaxation is written down
@@ -329,9 +330,9 @@ def lower_bound(
     """Return dual weights whose bound the judge verifies by one eigenvalue, however many patterns there are.
 
     Minimise ``tr(R G⁻¹ R')`` over a, b and B with ``G = a 1 1' + c (b 1' + 1 b') + c² B``, ``G share = 1`` and, in
-    place of all sets being 0 or 1, ``[[a, b'], [b, B]] ⪰ 0``, ``diag B = b`` and what products of true inequalities
-    say: McCormick's, ``(|S| - j)(|S| - j - 1) ≥ 0``, and ``1 ≤ |S| ≤ n - 1`` times ``s_u`` and ``1 - s_u``. Their
-    multipliers prove the bound that comes with the answer, whatever the backend did.
+    place of all sets being 0 or 1, ``[[a, b'], [b, B]] ⪰ 0``, ``diag B = b`` and products of true inequalities:
+    McCormick's, ``(|S| - j)(|S| - j - 1) ≥ 0``, and ``1 ≤ |S| ≤ n - 1`` times ``s_u`` and ``1 - s_u``. Their
+    multipliers prove the bound of the answer, whatever the backend did.
     Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
     returns no multipliers; `InvalidInputError` or `InputTypeError` for more than 32 user types, a prior for the
     average case, which has its own, or arguments out of range.
@@ -343,7 +344,7 @@ def lower_bound(
     - `backend`: an installed CVXPY backend that can do semidefinite cones;
     - `tol`: how accurately to solve the relaxation, as in `dualmech.reference.solve`;
     - `time_limit`: seconds for the backend (CLARABEL and SCS);
-    - `**options`: passed to the backend as they are, over what `tol` chose.
+    - `**options`: passed to the backend as they are; they override the options that `tol` chose.
 
     Examples
     --------
@@ -373,7 +374,7 @@ def lower_bound(
 
 
 def relaxation(root: Array, basis: Array, share: Array, epsilon: float) -> cp.Problem:
-    """State the relaxation, with the root and G on a basis (n, r) of what sums to 0.
+    """State the relaxation, with the root and G on a basis (n, r) of the vectors of sum 0.
 
     a, b and B are in a unit, and the variables multiples of them, in which those of all sets of the best size are
     near 1.
@@ -441,7 +442,7 @@ def _multipliers(known: dict[str, Array], size: int, unit: float) -> Relaxation:
 
 
 def _average_case(problem: LocalStrategy, prior: npt.ArrayLike | None) -> LocalStrategy:
-    """Return the average case whose bound is asked: for the worst case, under the prior given."""
+    """Return the average case whose bound is requested: for the worst case, under the prior given."""
     if not isinstance(problem, LocalStrategy):
         raise InputTypeError(f"problem must be a LocalStrategy, got {type(problem).__name__}")
     if problem.user_types > MOST_BOUNDED_TYPES:

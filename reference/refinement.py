@@ -22,7 +22,7 @@ from dualmech.validate import Array
 from dualmech.watching import verbosely
 
 STAGE_TOLERANCES = {"CLARABEL": 1e-10, "SCS": 1e-8}
-"""Gap that a backend is asked for in a stage: what the next stage inherits."""
+"""Gap requested of a backend in a stage: the next stage inherits it."""
 
 OTHER_STAGE_TOLERANCE = 1e-8  # the same for other backends
 PASSES = 3  # times that a stage is solved, each in coordinates in which the answer before is the identity
@@ -32,10 +32,10 @@ TOLERANCES = {"CLARABEL": 1e-6}
 
 
 def schur(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem:
-    """State one stage over M (r, r), called ``Sigma``: what the stages before left open of the noise.
+    """State one stage over M (r, r), called ``Sigma``: the part of the noise that earlier stages left open.
 
     In formulas: minimise ``max_i o_i + b_i' M⁻¹ b_i`` over ``M ≻ 0`` subject to ``v_j M v_j' ≤ c_j - a_j``, where the
-    noise that is settled costs o_i and leaves the slack ``c - a``. As a program: the program of `fitness.schur`, with
+    settled noise costs o_i and leaves the slack ``c - a``. As a program: the program of `fitness.schur`, with
     ``Z_ii ≤ α - o_i``.
 
     Examples
@@ -74,8 +74,8 @@ def refine(
     - `problem`: the problem;
     - `backend`: an installed CVXPY backend that can do semidefinite cones;
     - `tol`: gap to prove in every stage, by default 1e-6 with CLARABEL; stages are solved more accurately than that;
-    - `time_limit`: seconds after which what was found so far is returned, the stage it is in unproven (CLARABEL, SCS);
-    - `verbose`: whether to show what runs, and its seconds, in a line on standard error;
+    - `time_limit`: seconds after which the covariance so far is returned, the current stage unproven (CLARABEL, SCS);
+    - `verbose`: whether to show the current run, and its seconds, in a line on standard error;
     - `**options`: passed to the backend as they are.
 
     Examples

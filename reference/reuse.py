@@ -25,8 +25,9 @@ def schur(aim: fitness.Aim, moves: Array, queries: Array, release: Array) -> cp.
     """State Problem 1 with ``K Σ K' ⪯ I`` added: the release can be answered from the final answers.
 
     In formulas: minimise ``max_i (B u_i)' Σ⁻¹ (B u_i)`` over ``Σ ≻ 0`` subject to ``v_j Σ v_j' ≤ c_j`` and
-    ``Σ⁻¹ ⪰ K'K``, that is, the total cost matrix contains what was spent. As a program: the program of `fitness.schur`,
-    with ``I - K Σ K' ⪰ 0``, which says the same and is linear in Σ. Its multiplier is the matrix of weights Ω.
+    ``Σ⁻¹ ⪰ K'K``, that is, the total cost matrix contains the cost already spent. As a program: the program of
+    `fitness.schur`, with ``I - K Σ K' ⪰ 0``, which says the same and is linear in Σ. Its multiplier is the matrix of
+    weights Ω.
 
     Examples
     --------

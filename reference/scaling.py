@@ -29,10 +29,10 @@ class Scaled:
     """
 
     problem: AnyProblem
-    moves: Array  # (r, s') what the kept neighbours move, in the coordinates of the new basis
+    moves: Array  # (r, s') moves of the kept neighbours, in the coordinates of the new basis
     queries: Array  # (m', r) the kept queries over √targets, or times √weights
     lift: Array  # (k, r) takes a covariance back to the problem's basis, ``lift Σ lift'``
-    unit: float  # what the product of squared cost and variance is that is called 1
+    unit: float  # the product of squared cost and variance that is 1 in scaled units
     kept_moves: npt.NDArray[np.intp]  # kept_moves, kept_queries: which neighbours and queries were kept
     kept_queries: npt.NDArray[np.intp]
 
@@ -95,7 +95,7 @@ class Scaled:
 
         `spare` is a squared cost, in scaled units, that may be added to take back noise that no binding constraint
         needs. With ``P = moves moves'``, ``(Σ⁻¹ + spare · P⁻¹)⁻¹ ⪯ Σ`` costs at most `spare` more, since ``b_i' P⁻¹ b_i
-        ≤ 1``. A backend leaves large variances where nothing asks for less; in them rounding loses the small ones.
+        ≤ 1``. A backend leaves large variances where nothing requires less; next to them rounding loses the small ones.
         Raises `BackendError` where there is no Σ, or it is not finite, or it is zero.
         """
         noise = make_definite(returned_array(inner))
@@ -129,7 +129,7 @@ class Scaled:
 
 
 def returned_array(inner: npt.ArrayLike | None, what: str = "covariance") -> Array:
-    """Return what a backend left, as numbers; `BackendError` where it left none, or some that are not finite."""
+    """Return a backend's numbers; `BackendError` where it left none, or some that are not finite."""
     given = np.asarray(np.nan if inner is None else inner, dtype=np.float64)
     if not np.all(np.isfinite(given)):
         raise BackendError(f"the backend returned no {what} to judge")

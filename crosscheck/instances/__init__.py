@@ -1,1 +1,1 @@
-"""Problems that papers pose, and what the papers print of them."""
+"""Problems from papers, and the numbers that the papers print."""

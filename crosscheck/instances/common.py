@@ -1,4 +1,4 @@
-"""The mechanisms of the common-mechanism paper's experiments (CMN, section 7), at cost 1, and what the paper prints.
+"""The mechanisms of the common-mechanism paper's experiments (CMN, section 7), at cost 1, and its printed numbers.
 
 Each adds independent noise of one variance to every answer of its workload, and the mechanisms of one experiment cost
 the same. A mechanism at ρ is the one here with its noise divided by √(2ρ); so all of them are stated once, at ρ = 1/2,
@@ -20,7 +20,7 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
-# What the common-mechanism paper prints: its numbers as texts, digits included, and nothing computed.
+# The printed numbers of the common-mechanism paper, as texts, digits included; nothing is computed.
 #
 # All are from Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common mechanism",
 # PVLDB 16(8), 2023 ("CMN"), section 7. Figure 1 is a curve there; its numbers are those of the script that draws it in
@@ -35,7 +35,7 @@ HISRACE_TABLES, HISRACE_CELLS, BRAZIL = "hisrace, two-way", "hisrace, identity",
 SAVED = {HISRACE_TABLES: "75", HISRACE_CELLS: "6.25", BRAZIL: "50.5"}  # %PLB saved, by choice
 
 RHO, SHARE, LEVEL = "rho", "x", "y"
-"""What a table varies: the ρ of zCDP, the share of queries that need signal, or the signal-to-noise that they need."""
+"""The varied parameter: the ρ of zCDP, the share of queries that need signal, or their signal-to-noise."""
 
 GAMMA = 0.1  # share of ρ that a noisy head count gets where nothing else is asked; the paper names none
 
@@ -234,7 +234,7 @@ def independent_noise(workload: Workload) -> LinearGaussianMechanism:
 def summed_variances(primary: Workload, secondary: Workload) -> Array:
     """Return the variance of each primary answer as the sum of cells of one secondary table, the smallest that has it.
 
-    That is how the code published with the paper takes a primary answer from the secondary mechanism. Least squares,
+    The code published with the paper takes a primary answer from the secondary mechanism in this way. Least squares,
     which use all tables at once, give no more (`LinearGaussianMechanism.variances`).
     """
     cells, queries = secondary.dense(), primary.dense()

@@ -1,4 +1,4 @@
-"""The workloads and targets behind FFU's Tables 4 to 11, as its text and its published code have them; what it prints.
+"""The workloads, targets and printed numbers of FFU's Tables 4 to 11, as its text and its published code have them.
 
 Five tables are of random workloads. The code published with the paper (its repository is
 ``cmla-psu/matrixqueries``) seeds NumPy's legacy generator with 0 before it draws, so those very instances can
@@ -30,7 +30,7 @@ LEAST_TARGET, LARGEST_TARGET = 1, 10
 class FitnessInstance:
     """One reading of a row of a table: which workload and targets its numbers may be of."""
 
-    label: str  # What sets it apart from other readings of the same row
+    label: str  # The difference from other readings of the same row
     # Returns workload and targets; cheap to keep, called where it is needed
     build: Callable[[], tuple[Workload, Array | float]]
 
@@ -120,7 +120,7 @@ _DRAWN: dict[int, Callable[[int], tuple[Workload, Array | float]]] = {
 }
 
 
-# What the fitness-for-use paper prints: its numbers as texts, digits included, and nothing computed.
+# The printed numbers of the fitness-for-use paper, as texts, digits included; nothing is computed.
 #
 # All are from Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear
 # queries", PVLDB 14(10), 2021 ("FFU"), section 7.
@@ -143,10 +143,9 @@ class RatioTable:
     """A table of largest ratios of variance to target, all mechanisms at the privacy cost of the last column."""
 
     number: int  # Of the table
-    subject: str  # What is asked, at which targets
-    parameter: str  # What the rows vary
-    # By the parameter's value: what the running text says of SM-II's total squared error as a multiple
-    # of CA's
+    subject: str  # The queries, and their targets
+    parameter: str  # The parameter that the rows vary
+    # By the parameter's value: SM-II's total squared error as a multiple of CA's, in the words of the running text
     total_error: dict[int | None, str]
     # By the parameter's value: one text per mechanism, in the order of `MECHANISMS`
     rows: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -163,7 +162,7 @@ class RatioTable:
         return dict(zip(MECHANISMS, self.rows[row], strict=True))
 
     def said_of_total_error(self, row: int) -> str:
-        """Return what the text says of the total squared error, empty where it says nothing."""
+        """Return the text's words on the total squared error, empty where it has none."""
         return self.total_error.get(row, self.total_error.get(None, ""))
 
 

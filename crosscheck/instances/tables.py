@@ -47,7 +47,7 @@ GROWTH = (2, 5, 10, 20, 30, 40, 50, 60, 70, 80)
 
 @dataclass(frozen=True, slots=True)
 class MarginalsCase:
-    label: str  # What they are
+    label: str  # Their description
     domain: Domain  # The attributes
     ways: tuple[int, ...]  # All tables of that many attributes
     targets: Any = 1.0  # As `FitnessForUse` takes them; ignored where they are random
@@ -88,7 +88,7 @@ def sixty(quick: bool) -> list[MarginalsCase]:
 
 
 def domains(quick: bool) -> list[MarginalsCase]:
-    """Return the published domains and the census, tables of up to three attributes; of the census all 32, too."""
+    """Return the published domains and the census, tables of up to three attributes; for the census all 32, too."""
     named = {name: published(name) for name in PUBLISHED} | {"census": CENSUS}
     cases = [MarginalsCase(f"{name}, up to 3-way", domain, (0, 1, 2, 3)) for name, domain in named.items()]
     return [*cases, MarginalsCase("census, all tables", CENSUS, tuple(range(6)))]

@@ -21,7 +21,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 
 CLOSE_ENOUGH = 1e-12
-"""Gap at which a solver's answer is taken for near enough to an exact one."""
+"""Gap at which a solver's answer counts as near enough to an exact one."""
 
 LARGEST_DENOMINATOR = 10**7
 """Largest denominator of a number of the problem. The simplest fraction that rounds to a double has one of some
@@ -40,14 +40,14 @@ class ExactOptimum(Displayed):
     Attributes
     ----------
     problem : FitnessForUse, PrivacyFirst or TotalVariance
-        What was asked, on a matrix; where its basis was orthonormal rows, on independent rows of the workload instead.
+        The problem, on a matrix; where its basis was orthonormal rows, on independent rows of the workload instead.
     optimum
         The least α, κ or total variance.
     covariance : k tuples of k numbers
         Σ of noise on ``problem.basis`` times x, which reaches it.
     neighbour_weights, query_weights : tuples of s and m numbers
-        λ and μ, which prove that nothing is below; ``Σ λ_i = Σ μ_j c_j = 1``. Of total variance μ stands for the
-        weights that were given.
+        λ and μ, which prove that nothing is below; ``Σ λ_i = Σ μ_j c_j = 1``. For total variance μ stands for the given
+        weights.
     scale
         The t of ``Σ Q Σ = t P``, with ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``.
     """
@@ -61,13 +61,13 @@ class ExactOptimum(Displayed):
 
     @property
     def radicals(self) -> tuple[int, ...]:
-        """What stands under the square roots, in order; nothing where all numbers are fractions."""
+        """The numbers under the square roots, in order; none where all numbers are fractions."""
         every = (self.optimum, *self.neighbour_weights, *self.query_weights)
         return radicals_of([*every, *(entry for row in self.covariance for entry in row)])
 
     @property
     def certificate(self) -> Certificate:
-        """What the judge says of the nearest doubles."""
+        """The judge's certificate of the nearest doubles."""
         lam, mu = ([float(each) for each in weights] for weights in (self.neighbour_weights, self.query_weights))
         dual = lam if isinstance(self.problem, TotalVariance) else (lam, mu)
         found: Certificate = self.problem.certify(np.array(self.covariance, dtype=float), dual)
@@ -116,9 +116,9 @@ def exact(problem: AnyProblem) -> ExactOptimum:
     InvalidInputError
         Before any work for other families, whose conditions have no such form, for larger problems, a basis with more
         rows than the rank of the workload, and numbers that no fraction with a denominator of up to 10^7 rounds to;
-        and where no optimum in such a field is found, as of prefix sums of four cells.
+        and where no optimum in such a field is found, as for prefix sums of four cells.
     InputTypeError
-        For what is no problem.
+        For an object that is no problem.
 
     Notes
     -----
@@ -169,7 +169,7 @@ def proven(answer: Solution, denominator: int = surds.LARGEST_DENOMINATOR) -> Ex
 
 
 def _small(problem: AnyProblem) -> AnyProblem:
-    """Return the problem on a matrix and a basis in fractions; refused where that is not what exact proofs are for."""
+    """Return the problem on a matrix and a basis in fractions; refused where exact proofs do not apply."""
     if not isinstance(problem, rationals.FAMILIES):
         raise InvalidInputError(
             f"problem must be FitnessForUse, PrivacyFirst or TotalVariance, whose conditions of optimality are "
@@ -221,7 +221,7 @@ def _algebraic(answer: Solution, denominator: int) -> ExactProof | None:
 
 
 def _recognised(asked: rationals.FractionProblem, found: recognition.Digits) -> ExactProof | None:
-    """Return the proof of the numbers that digits are of, where they are of one field and prove something."""
+    """Return the proof of the numbers with these digits, where they are of one field and prove something."""
     size, count = len(found.covariance), len(found.neighbour_weights)
     known = [*found.covariance.ravel(), *found.neighbour_weights]
     known += [] if found.query_weights is None else [*found.query_weights]

@@ -28,14 +28,14 @@ LOST = 1e-8  # largest part of the optimum that weights may lose to be worth a p
 CLOSE = 1e-8  # largest distance of an entry of the noise, known from exact weights, from the fraction tried for it
 
 FAMILIES = (FitnessForUse, PrivacyFirst, TotalVariance)
-"""What there are such proofs of."""
+"""The problems that have such proofs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExactProof:
     """Σ, λ, μ and the optimum as exact numbers, with ``Σ Q Σ = scale · P`` and both sides equal, checked exactly.
 
-    Of total variance μ stands for its weights.
+    For total variance μ stands for its weights.
     """
 
     covariance: Rows
@@ -47,17 +47,17 @@ class ExactProof:
 
 @dataclass(frozen=True, slots=True)
 class FractionProblem:
-    """A problem in fractions, in coordinates of what neighbours move: there Σ is not singular."""
+    """A problem in fractions, in coordinates of the space that neighbours move: there Σ is not singular."""
 
     moves: Rows  # (r, s) neighbours
     queries: Rows  # (m, r)
     spanning: Rows  # (k, r) independent moves: noise on B x is ``spanning Σ spanning'``
     limits: list[Number] | None  # (m,) targets; None of total variance
     weights: list[Number]  # (m,) those of total variance
-    cost: Number | None  # what privacy first may spend, which divides its optimum
+    cost: Number | None  # the budget of privacy first, which divides its optimum
 
     def shares(self, query_weights: list[Number]) -> Number:
-        """Return what the sum of weights times targets divides the bound by."""
+        """Return the divisor of the bound: the sum of weights times targets, or 1 for total variance."""
         return Fraction(1) if self.limits is None else exact.dot(query_weights, self.limits)
 
     def worst(self, sigma: Rows) -> Number:
@@ -97,8 +97,8 @@ def prove(solution: Solution, denominator: int = exact.LARGEST_DENOMINATOR) -> E
     The argument, for ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``: if ``Σ Q Σ = t P``, then Σ is a
     multiple of the geometric mean of P and the inverse of Q, the trace norm of ``diag(√μ) W U diag(√λ)`` is
     ``tr(Q Σ) / √t``, and its square over ``Σλ Σμc`` bounds α from below without a root to take. Weights are rounded to
-    simple fractions, nearly zero ones to 0; noise then follows from them, but for what no weighted query sees, where
-    it may be anything that is feasible. `denominator` is the largest of the problem's own numbers.
+    simple fractions, nearly zero ones to 0; noise then follows from them, except where no weighted query sees it; there
+    any feasible noise will do. `denominator` is the largest of the problem's own numbers.
     """
     problem = solution.problem
     asked = in_fractions(problem, denominator) if worth_trying(problem) else None
@@ -136,7 +136,7 @@ def in_fractions(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINAT
 
 
 def inner_noise(asked: FractionProblem, sigma: Array) -> Array:
-    """Return a solver's Σ in the coordinates of what neighbours move."""
+    """Return a solver's Σ in the coordinates of the space that neighbours move."""
     left = np.linalg.pinv(exact.floats(asked.spanning))
     return np.asarray(left @ sigma @ left.T)
 

@@ -18,23 +18,23 @@ from dualmech.validate import Array
 
 # Optimal noise and weights to hundreds of digits: Newton steps on the conditions of optimality, in whole numbers.
 #
-# The unknowns are Σ, in coordinates of what neighbours move, the positive weights λ and μ, and t. The conditions are
-# ``Σ Q Σ = t P`` with ``P = Σ λ_i u_i u_i'`` and ``Q = Σ μ_j v_j v_j'``, equality of the variances and costs that carry
-# weight, and ``Σ λ_i = 1``; t is one over the optimum of fitness for use, and the optimum of total variance. Where
-# optima are many the solutions are: as many unknowns as are free are then set to simple fractions.
+# The unknowns are Σ, in coordinates of the space that neighbours move, the positive weights λ and μ, and t. The
+# conditions are ``Σ Q Σ = t P`` with ``P = Σ λ_i u_i u_i'`` and ``Q = Σ μ_j v_j v_j'``, equality of the variances and
+# costs that carry weight, and ``Σ λ_i = 1``; t is one over the optimum of fitness for use, and the optimum of total
+# variance. Where there are many optima there are many solutions: the free unknowns are then set to simple fractions.
 
 
 BITS = 1024
-"""Binary digits after the point of what is found."""
+"""Binary digits after the point of the numbers found."""
 
 GUARD = 96
 """Binary digits that may be lost on the way: the conditions hold to ``BITS - GUARD`` of them."""
 
 SUPPORTS = (1e-3, 1e-5, 1e-7)
-"""Weights, those of queries times targets, are taken for positive above one of these shares of the largest."""
+"""Weights, of queries times their targets, count as positive above one of these shares of the largest."""
 
 PINNED = (0.1, 1e-2, 1e-3, 1e-5)
-"""How far the fractions may be away that free unknowns are set to."""
+"""Largest distance of the fractions to which free unknowns are set."""
 
 MOST_STEPS = 60
 RANK = 1e-7  # singular values of the conditions' derivative, over the largest, up to which they count as 0
@@ -59,9 +59,9 @@ def solutions(asked: FractionProblem, sigma: Array, lam: Array, mu: Array) -> It
     Parameters
     ----------
     sigma : (r, r) array
-        Σ in coordinates of what neighbours move.
+        Σ in coordinates of the space that neighbours move.
     lam, mu : (s,) and (m,) arrays
-        Weights; of total variance μ stands for its weights.
+        Weights; for total variance μ stands for its weights.
     """
     tried: set[tuple[int, ...]] = set()
     bill = mu * [float(each) for each in asked.limits or asked.weights]
@@ -202,7 +202,7 @@ class _Conditions:
 
 
 def _newton(conditions: _Conditions, unknowns: Units, pins: dict[int, int], guard: int) -> Units | None:
-    """Return what meets the conditions but for the last `guard` binary digits, with some unknowns set; or None."""
+    """Return unknowns that meet the conditions but for the last `guard` binary digits, with some set; or None."""
     places, last = [*pins], np.inf
     chosen = np.zeros((len(places), conditions.count))
     chosen[np.arange(len(places)), places] = 1.0
@@ -266,7 +266,7 @@ SEARCHED = (128, 256, 480, 800)
 """Binary digits from which relations are sought, one after the other; they are held against all digits."""
 
 MOST_ROOTS = 8
-"""Largest degree of a field: that of three independent square roots."""
+"""Largest degree of a field: three independent square roots have it."""
 
 MOST_MISSED = 8
 """Most numbers that may be of a larger degree than 4, at which no field is found from one alone."""
@@ -301,7 +301,7 @@ def recognised(values: Sequence[int]) -> list[Surd] | None:
 
 
 def expressed(value: int, field: Sequence[int]) -> Surd | None:
-    """Return the number of a field, given by what stands under its roots, that a value is digits of."""
+    """Return the number of a field, given by the numbers under its roots, whose digits a value is."""
     found = relation([value, *(math.isqrt(root << 2 * BITS) for root in field)])
     if found is None or not found[0]:
         return None
@@ -348,7 +348,7 @@ def reduced(rows: list[list[int]]) -> list[list[int]]:
 
 
 class _Lattice:
-    """Rows with their Gram-Schmidt coefficients, times what makes them whole; d_i are minors of their Gram matrix."""
+    """Rows with their Gram-Schmidt coefficients, scaled to whole numbers; d_i are minors of their Gram matrix."""
 
     def __init__(self, rows: list[list[int]]) -> None:
         self.rows, self.known = [list(row) for row in rows], 0
@@ -382,7 +382,7 @@ class _Lattice:
             self.inner[place][i] -= times * self.inner[other][i]
 
     def out_of_order(self, place: int) -> bool:
-        """Whether a row is so much shorter than the one before, past what is before both, that they change places."""
+        """Whether a row is so much shorter than the one before, off the rows before both, that they change places."""
         before, own, after = self.minors[place - 1 : place + 2]
         return 4 * (after * before + self.inner[place][place - 1] ** 2) < 3 * own**2
 
@@ -406,7 +406,7 @@ def _dot(left: list[int], right: list[int]) -> int:
 
 
 def _joined(field: list[int], radicals: list[int]) -> list[int]:
-    """Return what stands under the roots of a field with further square roots, up to the largest degree."""
+    """Return the numbers under the roots of a field with further square roots, up to the largest degree."""
     for radical in radicals:
         if radical in field:
             continue
@@ -417,7 +417,7 @@ def _joined(field: list[int], radicals: list[int]) -> list[int]:
 
 
 def _new_radicals(value: int) -> list[int]:
-    """Return what stands under the square roots of a number of degree 2 or 4, none where it is no such number."""
+    """Return the numbers under the square roots of a number of degree 2 or 4, none where it is no such number."""
     powers = [ONE]
     for degree in (1, 2, 3, 4):
         powers.append(powers[-1] * value >> BITS)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 SMALL_FACTORS = 10**5
-"""Largest factor that is looked for by division: what is left below its square is then prime."""
+"""Largest factor that is sought by division: a rest below its square is then prime."""
 
 
 class Surd:
@@ -29,7 +29,7 @@ class Surd:
     """
 
     def __init__(self, terms: Mapping[int, Fraction]) -> None:
-        """Take the coefficients, by what is under the root: 1, or whole numbers without a square factor."""
+        """Take the coefficients, by the number under the root: 1, or whole numbers without a square factor."""
         self.terms = {root: terms[root] for root in sorted(terms) if terms[root]}
 
     def __add__(self, other: Number | int) -> Surd:
@@ -133,7 +133,7 @@ class Surd:
 
     @property
     def radicals(self) -> tuple[int, ...]:
-        """What stands under the roots, 1 left out."""
+        """The numbers under the roots, 1 left out."""
         return tuple(root for root in self.terms if root > 1)
 
     def latex(self) -> str:
@@ -186,7 +186,7 @@ def latex(number: Number) -> str:
 
 
 def radicals_of(numbers: Iterable[Number]) -> tuple[int, ...]:
-    """Return what stands under the roots of some numbers, in order."""
+    """Return the numbers under the roots of some numbers, in order."""
     return tuple(sorted({root for each in numbers if isinstance(each, Surd) for root in each.radicals}))
 
 

@@ -1,4 +1,4 @@
-"""What shows both bounds of local privacy: of strategies, of non-negative estimates and of projections."""
+"""The numbers that show both bounds of local privacy: of strategies, non-negative estimates and projections."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MOST_TYPES = 20
 """User types up to which a proof is written: the checker looks at all their sets."""
 
 ALONE = 1e-10
-"""Share of randomised response that a strategy is mixed with which cannot tell all user types from each other."""
+"""Share of randomised response mixed into a strategy that cannot tell all user types from each other."""
 
-CLOSE = Fraction(1, 2**80)  # what may be left of ``B Q - I``
+CLOSE = Fraction(1, 2**80)  # largest rest of ``B Q - I``
 
 
 def refuse_large(problem: Problem, stated: Parts) -> None:
-    """Refuse more user types than all sets can be looked at of, and too many queries."""
+    """Refuse more user types than a check of all sets allows, and too many queries."""
     queries, types = stated["workload"].shape
     if types > MOST_TYPES:
         raise InvalidInputError(
@@ -42,7 +42,7 @@ def refuse_large(problem: Problem, stated: Parts) -> None:
 
 
 def witness(problem: LocalStrategy, primal: Array, dual: LocalDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     point = problem.feasible(primal)
     chosen = _telling_all_apart(point.strategy[np.any(point.strategy > 0, axis=1)], stated["epsilon"])
     strategy = summing_to_one(mixed(chosen, chosen.mean(axis=1)[:, None], stated["epsilon"]))
@@ -53,7 +53,7 @@ def witness(problem: LocalStrategy, primal: Array, dual: LocalDual, stated: Part
         if np.linalg.norm(workload - centres[:, None]) <= 1e-14 * np.linalg.norm(workload):
             centres = np.zeros(len(workload))
         workload = workload - centres[:, None]
-        # A pattern's share of the prior is what n times it was to the judge.
+        # The checker's prior is n times the judge's.
         prior = problem.user_types * np.asarray(problem.prior if dual.prior is None else dual.prior)
         lower |= {"centres": centres[:, None], "prior": prior}
     # The judge's root is ``R = O W`` with ``R'R = W'W``: with ``Z O`` in place of Z, W takes the place of R.
@@ -96,13 +96,13 @@ MOST_SOLVED = 64  # columns up to which a residual is made orthogonal to them in
 
 
 def refuse_large_estimate(problem: Problem, stated: Parts) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     queries, cells = stated["workload"].shape
     noise.limited(50 * queries * cells, f"{queries} queries on {cells} cells")
 
 
 def estimate_witness(problem: NonnegativeEstimate, primal: Array, dual: EstimateDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     estimate = np.asarray(problem.feasible(primal))
     if not estimate.any():
         estimate = estimate + (stated["total"] == 0)  # any data will do, all of it weighed by nothing
@@ -114,9 +114,9 @@ def estimate_witness(problem: NonnegativeEstimate, primal: Array, dual: Estimate
 
 
 def _without_negative_slopes(workload: Array, residual: Array) -> list[int]:
-    """Return whole numbers in the direction of a residual near by whose products with all columns are not negative.
+    """Return whole numbers in a direction near the residual, with no negative product with any column.
 
-    First what is nearest to a combination of queries that is 1 in every cell is added, as often as needed. Cells that
+    First the combination of queries that is nearest to 1 in every cell is added, as often as needed. Cells that
     nothing lifts, as where columns cancel, need a product of exactly 0: the residual is projected off their columns.
     """
     columns = [[Fraction(each) for each in column] for column in workload.T.tolist()]
@@ -138,7 +138,7 @@ def _without_negative_slopes(workload: Array, residual: Array) -> list[int]:
 
 
 def _lifted(columns: list[Numbers], given: Numbers, lift: Numbers) -> Numbers:
-    """Return what is given with as much of a lift as its negative slopes need where the lift is positive."""
+    """Return the given numbers with as much of a lift as negative slopes need where the lift is positive."""
     most = Fraction(0)
     for column in columns:
         slope, gain = product(column, given), product(column, lift)
@@ -148,7 +148,7 @@ def _lifted(columns: list[Numbers], given: Numbers, lift: Numbers) -> Numbers:
 
 
 def _projected(columns: list[Numbers], given: Numbers) -> Numbers:
-    """Return what is given less its projection on the span of columns, exactly."""
+    """Return the given numbers less their projection on the span of columns, exactly."""
     basis: list[Numbers] = []
     for column in columns:
         left = _off(basis, column)
@@ -158,7 +158,7 @@ def _projected(columns: list[Numbers], given: Numbers) -> Numbers:
 
 
 def _off(basis: list[Numbers], given: Numbers) -> Numbers:
-    """Return what is given less its projections on directions that are orthogonal to each other."""
+    """Return the given numbers less their projections on directions that are orthogonal to each other."""
     for direction in basis:
         share = product(direction, given) / product(direction, direction)
         if share:
@@ -170,13 +170,13 @@ def _off(basis: list[Numbers], given: Numbers) -> Numbers:
 
 
 def refuse_large_projection(problem: Problem, stated: Parts) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     outputs, types = stated["matrix"].shape
     noise.limited(500 * outputs * types, f"{outputs} outputs and {types} user types")
 
 
 def projection_witness(problem: LocalProjection, primal: Array, dual: ProjectionDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     strategy, floor = problem.feasible(primal), stated["floor"]
     inside = strategy.mean(axis=1) if floor is None else floor / floor.sum()
     found = summing_to_one(mixed(strategy, inside[:, None], stated["epsilon"]))

@@ -1,4 +1,4 @@
-"""What shows both bounds of Gaussian noise on a matrix, of common mechanisms, reuse, soft maxima and weighting."""
+"""The numbers that show both bounds: Gaussian noise on a matrix, common mechanisms, reuse, soft maxima, weighting."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ FAINT = 1e-13
 strategy measures."""
 
 SIDE = 1e-6
-"""What queries that nobody asks are measured with, over the rest: a strategy must be invertible."""
+"""Size of the measurement of queries that nobody asks, over the rest: a strategy must be invertible."""
 
 INVERSE_BITS, CLOSE, MOST_STEPS = 106, Fraction(1, 2**50), 6
-"""Bits of an inverse's numbers, what may be left of ``A Z - I``, and steps to get there."""
+"""Bits of an inverse's numbers, the largest rest of ``A Z - I``, and steps to get there."""
 
 
 def refuse_large(problem: Problem, stated: Parts) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     (queries, cells), moves = stated["workload"].shape, stated["neighbours"]
     pairs = cells if moves is None else moves.shape[1]
     least = min(queries, pairs)
@@ -56,7 +56,7 @@ def limited(work: float, words: str) -> None:
 
 
 def witness(problem: OnGeometry, primal: Array, dual: ItemDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     if isinstance(dual, FitnessDual):
         roots = np.sqrt(np.asarray(dual.query_weights))
     else:
@@ -65,7 +65,7 @@ def witness(problem: OnGeometry, primal: Array, dual: ItemDual, stated: Parts) -
 
 
 def sides(problem: OnGeometry | ReuseFitness | SoftmaxFitness, primal: Array) -> Parts:
-    """Return a strategy whose unit noise is that of a covariance on B x, and its inverse."""
+    """Return a strategy whose unit noise has a given covariance on B x, and its inverse."""
     basis, covariance = problem.geometry.on_rows(primal)
     strategy = square_strategy(basis, covariance, problem.neighbours)
     lengths = np.linalg.norm(strategy, axis=1)
@@ -78,7 +78,7 @@ def sides(problem: OnGeometry | ReuseFitness | SoftmaxFitness, primal: Array) ->
 
 
 def trace_norm(query_roots: Array, neighbour_roots: Array, stated: Parts) -> Parts:
-    """Return roots of dual weights, and the polar factor of the matrix whose trace norm they bound the optimum by."""
+    """Return roots of dual weights, and the polar factor of the matrix whose trace norm bounds the optimum."""
     changes = query_roots[:, None] * moved(stated["workload"], stated["neighbours"]) * neighbour_roots
     return {"query_roots": query_roots, "neighbour_roots": neighbour_roots, "isometry": polar_factor(changes)}
 
@@ -94,12 +94,12 @@ def moved(rows: Array, neighbours: Any) -> Array:
 
 
 def square_strategy(basis: Array, covariance: Array, moves: Any) -> Array:
-    """Return a square strategy A (d, d), mostly upper triangular, whose unit noise is that of a covariance on B x.
+    """Return a square strategy A (d, d), mostly upper triangular, whose unit noise has a given covariance on B x.
 
-    Where noise has no variance it gets a `FAINT` one; what B does not see is measured faintly as well.
+    Where noise has no variance it gets a `FAINT` one; directions that B does not see are measured faintly as well.
     """
     spread = np.sqrt(np.diagonal(covariance))
-    # Of a row that is exact the rounding must stay small where neighbours do not move it.
+    # The rounding of an exact row must stay small where neighbours do not move it.
     exact_rows = spread <= FAINT * spread.max()
     spread = np.where(exact_rows, np.sqrt(FAINT) * spread.max(), spread)
     if not (np.all(np.isfinite(covariance)) and spread.min() > 0):
@@ -143,18 +143,18 @@ def shortened(matrix: Matrix, bits: int) -> Matrix:
     return Matrix(rows, matrix.exponent)
 
 
-# Common mechanisms: a covariance with roots of what it exceeds the others by, and roots of the dual weights.
+# Common mechanisms: a covariance with roots of its excess over the others, and roots of the dual weights.
 
 
 def refuse_large_common(problem: Problem, stated: Parts) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     mechanisms = stated["mechanisms"]
     size = len(mechanisms[0]["covariance"])
     limited(2 * len(mechanisms) * size**3, f"{len(mechanisms)} mechanisms and {size} common queries")
 
 
 def common_witness(problem: CommonMechanism, primal: Array, dual: CommonDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     covariance = (primal + primal.T) / 2
     above = [{"root": root(covariance - each["covariance"])} for each in stated["mechanisms"]]
     below = [{"root": root(each)} for each in dual.weights]
@@ -171,13 +171,13 @@ def root(matrix: Array) -> Array:
 
 
 def refuse_large_reuse(problem: Problem, stated: Parts) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     rows = [stated["workload"], *([] if stated["release"] is None else [stated["release"]])]
     refuse_large(problem, stated | {"workload": np.vstack(rows)})
 
 
 def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     upper, roots, queries = sides(problem, primal), np.sqrt(dual.query_weights), stated["workload"]
     extra: Parts = {}
     if stated["release"] is not None:
@@ -194,7 +194,7 @@ def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated:
 
 
 def softmax_witness(problem: SoftmaxFitness, primal: Array, dual: SoftmaxDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     mu = [Fraction(each) for each in dual.query_weights.tolist()]
     total, weight = sum(mu) or Fraction(1), Fraction(stated["total_weight"])
     targets = [Fraction(each) for each in stated["targets"].tolist()]
@@ -203,15 +203,15 @@ def softmax_witness(problem: SoftmaxFitness, primal: Array, dual: SoftmaxDual, s
     return sides(problem, primal), lower | {"query_weights": dual.query_weights}
 
 
-# Weights of design queries, and the inverse that their costs are known by.
+# Weights of design queries, and the inverse by which their costs are known.
 
 
 WEIGHTING_CLOSE, BITS = Fraction(1, 2**80), 200
-"""What may be left of ``A Z - I``, and bits of the inverse's numbers: costs of all sizes are to be known."""
+"""The largest rest of ``A Z - I``, and bits of the inverse's numbers: costs of all sizes are to be known."""
 
 
 def refuse_large_weighting(problem: Problem, stated: Parts) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     (queries, cells), rows = stated["workload"].shape, len(stated["design"])
     least, moves = min(rows, cells), stated["neighbours"]
     pairs = 0 if moves is None else moves.shape[1]
@@ -220,7 +220,7 @@ def refuse_large_weighting(problem: Problem, stated: Parts) -> None:
 
 
 def weighting_witness(problem: QueryWeighting, primal: Array, dual: WeightingDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     design = stated["design"]
     kept = np.any(design, axis=1)
     weights = np.where(np.isfinite(primal), primal, 0.0)[kept]
@@ -250,7 +250,7 @@ def _inverse_of_gram(design: Array) -> exact.Matrix:
 
 
 def summing_to_one(strategy: Array) -> Matrix:
-    """Return a strategy with columns that sum to exactly 1: each largest entry takes what is missing."""
+    """Return a strategy with columns that sum to exactly 1: each largest entry takes the difference."""
     if not np.all(np.isfinite(strategy)):
         raise CertificateError("the answer shows nothing in whole numbers: its strategy is not finite")
     found = exactly(strategy)

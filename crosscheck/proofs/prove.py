@@ -28,7 +28,7 @@ from dualmech.threads import blas_threads
 
 class Witness(NamedTuple):
     refuse_large: Callable[[Any, Parts], None]
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     find: Callable[[Any, Any, Any, Parts], Sides]
     """Return the numbers that show the upper and those that show the lower bound."""
 
@@ -73,8 +73,8 @@ class Proof(Displayed):
     lower, upper : Fraction
         The proven interval.
     document : dict
-        What `save` writes: the problem, and what shows both bounds; on a matrix a strategy with its inverse, and
-        roots of weights with an isometry.
+        The contents of the file: the problem, and the numbers that show both bounds; on a matrix a strategy with its
+        inverse, and roots of weights with an isometry.
 
     Examples
     --------
@@ -120,10 +120,10 @@ class Proof(Displayed):
 
 
 def factor_of(proof: Proof, problem: AnyProblem, held: Any) -> float | None:
-    """Return what multiplies the problem's numbers that are not `held`, an entry each, in what is proven.
+    """Return the factor on the problem's numbers that are not `held`, an entry each, in the proven problem.
 
-    None where that is another problem, however its numbers are multiplied. What rounding leaves
-    between one factor and another, 4e-16 of it, is overlooked, and the largest is returned.
+    None where that is another problem, however its numbers are multiplied. Differences of 4e-16 between factors,
+    relative, which rounding leaves, are overlooked, and the largest is returned.
     """
     stated = proof.document["problem"]
     asked = _stated(problem, str(stated["kind"]))
@@ -138,7 +138,7 @@ def factor_of(proof: Proof, problem: AnyProblem, held: Any) -> float | None:
 
 
 def provable(problem: Problem) -> Parts:
-    """Return what a problem asks in numbers alone; refused where no proof is known, or it is too large for one."""
+    """Return a problem in numbers alone; refused where no proof is known, or it is too large for one."""
     stated = problem.in_numbers()
     WITNESSES[str(stated["kind"])].refuse_large(problem, stated)
     return stated
@@ -149,20 +149,20 @@ def prove(answer: Any) -> Proof:
     """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
 
     The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of
-    the matrix whose trace norm bounds the optimum; of blocks, factors and attributes each has its own. All are whole
-    numbers times powers of two, and what they show is computed without any rounding: the inequalities are in
+    the matrix whose trace norm bounds the optimum; each block, factor or attribute has its own. All are whole
+    numbers times powers of two, and their bounds are computed without any rounding: the inequalities are in
     ``crosscheck/proofs/checker``. So the interval holds whatever was lost on the way here; it owes nothing to the
     certificate.
 
     Parameters
     ----------
     answer : Solution or Judgement
-        Of any of the library's problems, on any geometry; of tables under records added or removed.
+        To any of the library's problems, on any geometry; for tables, under records added or removed.
 
     Raises
     ------
     InvalidInputError
-        For what has no proof, such as replaced records of tables, by name; for more than whole numbers can follow.
+        For a problem without a proof, such as replaced records of tables, by name; for one too large for whole numbers.
     CertificateError
         Where noise or weights are too ill-conditioned to show anything.
 
@@ -226,7 +226,7 @@ def verify(path: str | PathLike[str]) -> Proof:
 
 
 def arguments_part(problem: Problem, stated: Parts) -> Parts:
-    """Return what is asked, in numbers already, as a proof file has it."""
+    """Return the problem, in numbers already, as a proof file has it."""
     return {"family": _family(problem), **written(stated)}
 
 
@@ -237,7 +237,7 @@ def _family(problem: Problem) -> str:
 
 
 def _stated(problem: AnyProblem, kind: str) -> Parts | None:
-    """Return what is asked as a file of a kind has it, on a geometry that states it so; None where none holds it."""
+    """Return the problem as a file of a kind has it, on a geometry that states it so; None where none holds it."""
     names = GEOMETRIES.get(kind)
     if names is None or problem.geometry.name in names:
         names = ("",)  # where it stands

@@ -29,9 +29,8 @@ from dualmech.workloads.domain import count_text
 
 # Noise on blocks: levels and strategies, weights of orbits and isometries (see the checker's ``blocks``).
 #
-# What follows from the classes of values, the checker finds by itself. The components of an attribute that is turned
-# are waves, which no fraction equals: there every value is a class, and blocks that differ in the wave alone become
-# one.
+# The checker finds by itself what follows from the classes of values. The components of an attribute that is turned are
+# waves, which no fraction equals: there every value is a class, and blocks that differ in the wave alone become one.
 
 
 Index = npt.NDArray[np.intp]
@@ -41,7 +40,7 @@ UNASKED = 1e-12
 
 
 def refuse_large_blocks(problem: OnGeometry) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     blocks = problem.geometry
     if not blocks.symmetries:
         return limited(sum(2.0 ** len(axes) for axes in blocks.workload.axes), "marginal tables")
@@ -63,7 +62,7 @@ def refuse_large_blocks(problem: OnGeometry) -> None:
 
 
 def blocks_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     form = Form.of(problem.geometry, stated)
     return _blocks_noise(form, primal), _blocks_weights(form, dual)
 
@@ -91,7 +90,7 @@ class Form:
         return cls(blocks, Classes(asked, as_read({"attributes": attributes})), tuple(turning), attributes)
 
     def add(self, pieces: dict[Key, list[tuple[Array, Array]]], key: Key, basis: Array, noise: Array) -> None:
-        """Add the noise on a block to what it is a part of, as a basis of sums over orbits and a covariance there."""
+        """Add the noise on a block to the pieces of its key, as a basis of sums over orbits and a covariance there."""
         own, waves = _place(self.blocks, key)
         for axis in self.turning:
             symmetry = self.blocks.symmetries[axis]
@@ -111,7 +110,7 @@ class Form:
         return {"on": _named(key), "strategy": scaled, "inverse": inverse(scaled, guess / cells[:, None])}
 
     def spread(self, weights: Array) -> Array:
-        """Return weights of the checker's orbits of cells, from those of the blocks' own."""
+        """Return weights of the checker's orbits of cells, from the weights of the blocks' own."""
         shape = [len(self.classes.sizes[axis]) for axis in self._axes]
         turned = math.prod(len(self.classes.sizes[axis]) for axis in self.turning)
         return np.kron(weights, np.full(turned, 1 / turned))[self._order(shape)]
@@ -137,12 +136,12 @@ class Form:
         return [*self.blocks.wide, *self.turning]
 
     def _order(self, shape: list[int]) -> Index:
-        """Return the places of coordinates in the checker's order, that of the attributes."""
+        """Return the places of coordinates in the checker's order, the order of the attributes."""
         places = np.arange(math.prod(shape)).reshape(shape)
         return np.asarray(places.transpose(np.argsort(self._axes))).ravel()
 
     def _unit(self, key: Key) -> float:
-        """Return what the noise of a block is multiplied by, as its components are scaled by their dimensions."""
+        """Return the factor on the noise of a block, as its components are scaled by their dimensions."""
         if not self.blocks.symmetries:
             return math.prod(1 - 1 / self.classes.asked.sizes[axis] for axis, _ in key)
         found = 1.0
@@ -158,7 +157,7 @@ def _kinds(symmetry: AttributeSymmetry) -> tuple[int, int]:
 
 
 def _place(blocks: Blocks, key: Key) -> tuple[Key, dict[int, int]]:
-    """Return where a block lives as the checker says it, and the wave of each turned attribute."""
+    """Return the checker's key of a block, and the wave of each turned attribute."""
     own, waves = [], {}
     for axis, each in key:
         symmetry = blocks.symmetries[axis] if blocks.symmetries else None
@@ -238,7 +237,7 @@ def _named(key: Key) -> dict[str, str]:
 
 
 def refuse_large_split(problem: OnGeometry) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     workload, work = problem.geometry.workload, 0.0
     for axis in {axis for axes in workload.tables.axes for axis in axes}:
         own = workload.queries[axis]
@@ -254,7 +253,7 @@ def refuse_large_split(problem: OnGeometry) -> None:
 
 
 def split_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     return _split_noise(problem.geometry, primal), _split_weights(problem, dual, stated)
 
 
@@ -323,20 +322,20 @@ FORMS: dict[str, tuple[Callable[[OnGeometry], None], Callable[[OnGeometry, Any, 
 
 
 def refuse_large(problem: OnGeometry, stated: Parts) -> None:
-    """Refuse what takes too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     refuse, _ = FORMS[problem.geometry.name]
     refuse(problem)
 
 
 def witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     _, found = FORMS[problem.geometry.name]
     upper, lower = found(problem, primal, dual, stated)
     form = {"form": problem.geometry.name}
     return {**form, **upper}, {**form, **lower}
 
 
-# Products: what shows the bounds of every factor.
+# Products: the numbers that show the bounds of every factor.
 
 
 def refuse_large_product(problem: OnGeometry, stated: Parts) -> None:
@@ -347,7 +346,7 @@ def refuse_large_product(problem: OnGeometry, stated: Parts) -> None:
 
 
 def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
-    """Return what shows the upper and what shows the lower bound."""
+    """Return the parts that show the upper and the lower bound."""
     found = []
     for index, (factor, own) in enumerate(zip(problem.factors, stated["factors"], strict=True)):
         users = dual.neighbour_weights[index]
@@ -361,7 +360,7 @@ def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Pa
 
 
 def _finders(stated: Parts) -> Any:
-    """Return what refuses a factor that is too large, and what finds its numbers."""
+    """Return the function that refuses too large a factor, and the one that finds its numbers."""
     if stated["kind"].startswith("table "):
         return refuse_large, witness
     return noise.refuse_large, noise.witness

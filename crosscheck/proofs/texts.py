@@ -13,10 +13,10 @@ from dualmech.crosscheck.proofs.checker.exact import Given, Matrix
 from dualmech.validate import Array
 
 Parts: TypeAlias = dict[str, Any]
-"""What shows a bound, by name: numbers, arrays, exact matrices, words, or parts of their own."""
+"""The parts that show a bound, by name: numbers, arrays, exact matrices, words, or parts of their own."""
 
 Sides: TypeAlias = tuple[Parts, Parts]
-"""What shows the upper and what shows the lower bound."""
+"""The parts that show the upper and the lower bound."""
 
 
 def written(given: Any) -> Any:
@@ -49,18 +49,18 @@ def exactly(array: Array) -> Matrix:
 
 
 def float_below(value: Fraction) -> float:
-    """Return the largest double that is at most what is given."""
+    """Return the largest double that is at most the given value."""
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else nextafter(nearest, -inf)
 
 
 def float_above(value: Fraction) -> float:
-    """Return the smallest double that is at least what is given."""
+    """Return the smallest double that is at least the given value."""
     return -float_below(-value)
 
 
 def root_below(weight: float | Fraction) -> float:
-    """Return a number whose square is at most what is given, exactly."""
+    """Return a number whose square is at most the given weight, exactly."""
     root = float_below(Fraction(weight)) ** 0.5  # A fraction below the smallest doubles would be rounded up by far.
     while Fraction(root) ** 2 > weight:
         root = nextafter(root, 0.0)

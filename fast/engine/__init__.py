@@ -1,1 +1,1 @@
-"""What the solvers share: dual functions, ascent, Newton's method, and the loop that they run in."""
+"""Shared by all solvers: dual functions, ascent, Newton's method, and the loop that they run in."""

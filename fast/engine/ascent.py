@@ -2,8 +2,8 @@
 
 Both work on the dual weights of a `DenseDual` at the cost of one k-by-k decomposition a step, k the rank of the
 workload. The fixed point is cheap; Newton's method converges in a handful of steps whatever the workload, but
-each costs a factorisation of the size of all weights. After a few steps of the first, the solver compares what
-each would still cost, in operations and not in seconds, so that a run can be repeated.
+each costs a factorisation of the size of all weights. After a few steps of the fixed point, the solver compares the
+remaining cost of both, in operations and not in seconds, so that a run can be repeated.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, weights: Arr
 
 
 def _unproven(answer: Solution) -> float:
-    """Return how wide the interval is that the judge grants, rounding included."""
+    """Return the width of the interval that the judge grants, rounding included."""
     return float(answer.gap + answer.certificate.resolution) if answer.certificate.feasible else np.inf
 
 

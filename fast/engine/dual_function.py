@@ -37,10 +37,10 @@ from dualmech.fast.engine.spectrum import DenseRows, Index, Rows, Spectrum, Step
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 
-# Square roots H of ``P = D diag(λ) D'``, ``P = H H'``, and what they take to and fro.
+# Square roots H of ``P = D diag(λ) D'``, ``P = H H'``, and products with them.
 
 
-STEEP = 1e4  # largest singular value of what other cells add, compared with the basis, that is told from rounding
+STEEP = 1e4  # largest singular value of the other cells' part, relative to the basis, that can be told from rounding
 
 
 class Half(Protocol):
@@ -157,7 +157,7 @@ class NearlyDiagonalHalf:
         return np.asarray(matrix + (self.axes * (lengths - 1)) @ (self.axes.T @ matrix))
 
 
-EVEN = 1e-8  # ratio of diagonal entries of Q above which it may be made of steps
+EVEN = 1e-8  # ratio of diagonal entries of Q above which it may be computed from steps
 GRADED = 1e-6  # ratio of singular values below which squaring them in a Gram matrix loses too many digits
 
 
@@ -173,9 +173,9 @@ class DenseDual:
     moves: Matrix | None
     fixed: bool = False
     offsets: Array | None = None
-    steps: Steps | None = None  # the queries once more, where these are few
+    steps: Steps | None = None  # the queries by their steps, where these are few
     identity_columns: Index | None = None  # (k,) indices in D of the identity's columns, where nearly all are
-    second: Array | None = field(init=False)  # ``V' V`` where it stays as it is
+    second: Array | None = field(init=False)  # ``V' V`` where it is fixed
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "second", self.queries.T @ self.queries if self.fixed else None)

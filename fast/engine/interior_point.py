@@ -1,16 +1,16 @@
 """An interior-point method for the weights of queries: primal and dual weights together, by Newton's method.
 
 Minimise ``Σ c_i x_i^-p`` subject to ``N'x ≤ 1``, with N (k, s) ≥ 0 and p = 1 or 2. The Lagrangian is least where
-``g = N y`` equals ``p c_i x_i^-(p+1)``; with ``s_j y_j = τ`` with the slack ``s = 1 - N'x``, and τ falls to
-zero. Newton's equations, in the relative change δ of x, have the matrix
+``g = N y`` equals ``p c_i x_i^-(p+1)``. With the slack ``s = 1 - N'x``, the method aims at ``s_j y_j = τ``, and τ falls
+to zero. Newton's equations, in the relative change δ of x, have the matrix
 
     H + R D R',   R = diag(x) N,   H = diag(p (p + 1) c x^-p),   D = diag(y / s),
 
-or, with the change of y for unknown, ``D^-1 + R' H^-1 R``: the smaller of the two is factored, once a step for both a
-predictor and a corrector. Sparse sensitivities stay sparse: the second matrix is then diagonal but for the few rows
-of N with entries in more than one column. Many y_j are zero at the optimum, where first-order methods slow down; this
-one takes some ten steps whatever the workload. Every x is feasible by a factor, and every y proves a bound, so each
-step says how far it is from the optimum.
+or, with the change of y for unknown, ``D^-1 + R' H^-1 R``. The smaller of the two is factored once a step, for both a
+predictor and a corrector. Sparse sensitivities stay sparse: the second matrix is then diagonal but for the few rows of
+N with entries in more than one column. Many y_j are zero at the optimum, where first-order methods slow down; this one
+takes some ten steps whatever the workload. A factor makes every x feasible, and every y proves a bound, so each step
+says how far it is from the optimum.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INSIDE = 0.95  # share of the sensitivity that the first point spends
 NEARLY = 0.999  # share of the way to the boundary that a step goes at most
 
 CENTRED = 1e-3
-"""Least τ, relative to the mean error of ``g = p c x^-(p+1)``: what shrank faster would end steps at the boundary."""
+"""Least τ, relative to the mean error of ``g = p c x^-(p+1)``: if τ shrank faster, steps would end at the boundary."""
 
 Solver = Callable[[Array], tuple[Array, Array]]
 
@@ -43,8 +43,8 @@ class WeightingProgram:
     # (k, s) N, in units in which x = 1 is feasible, tight somewhere, and the best for equal dual weights
     sensitivities: Matrix
     power: int  # p
-    units: Array  # (k,) the weights that are called 1
-    total: float  # what the costs sum to at these weights
+    units: Array  # (k,) the weights at x = 1
+    total: float  # the sum of the costs at these weights
 
     @classmethod
     def of(cls, costs: Array, sensitivities: Matrix, power: int) -> WeightingProgram:
@@ -59,7 +59,7 @@ class WeightingProgram:
 class InteriorPoint:
     """The state of the solver: weights x (k,) with slack (s,), dual weights y (s,), and what they prove.
 
-    `answer` (k,) is the better of two weights, scaled to spend exactly 1: x, and those that y asks for.
+    `answer` (k,) is the better of two weights, scaled to spend exactly 1: x, and the weights that y determines.
     """
 
     weights: Array
@@ -144,7 +144,7 @@ def _equations(point: InteriorPoint, rows: Matrix, residual: Array, curvature: A
 
 
 def _factor(matrix: Array, diagonal: Array) -> Callable[[Array], Array]:
-    """Factor ``matrix + diag(diagonal)``, brought to unit diagonal, in place; return what solves with it."""
+    """Factor ``matrix + diag(diagonal)``, brought to unit diagonal, in place; return its solver."""
     matrix[np.diag_indices(len(matrix))] += diagonal
     scale = 1 / np.sqrt(np.diagonal(matrix))
     matrix *= scale
@@ -156,10 +156,11 @@ def _factor(matrix: Array, diagonal: Array) -> Callable[[Array], Array]:
 
 
 def _factor_sparse(half: Matrix) -> Callable[[Array], Array]:
-    """Factor ``I + half' half``, from the rows of `half` with several entries; return what solves with it.
+    """Factor ``I + half' half``, from the rows of `half` with several entries; return its solver.
 
     A row with one entry adds to the diagonal alone. With the others as rows of B the matrix is ``Λ + B'B``, whose
-    inverse needs no more than ``I + B Λ⁻¹ B'`` (Woodbury), or itself where B has more rows than columns.
+    inverse needs only the factor of ``I + B Λ⁻¹ B'`` (Woodbury). Where B has more rows than columns, the matrix itself
+    is factored.
     """
     rows = sp.csr_array(half)
     several = np.diff(rows.indptr) > 1

@@ -15,7 +15,7 @@ from dualmech.errors import InputTypeError
 from dualmech.progress import NEVER, Callback, Deadline, Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
 
-MOST_STEPS = 1000  # steps of a run whose user does not say how many
+MOST_STEPS = 1000  # steps of a run unless the user sets another limit
 PATIENCE = 30  # steps without a smaller gap after which a solver counts as stalled
 WORTHWHILE = 0.9  # a gap counts as smaller when it is below this share of the last one that did
 
@@ -27,7 +27,7 @@ MARGIN = 0.5  # share of the tolerance that a solver aims at; the rest is for th
 class Limits:
     """The limits of a run: the gap to prove, steps, the moment to end, and a callback for progress.
 
-    Progress is told in the answer's units: `unit` times what the solver's own objective is, less `offset`.
+    Progress is told in the answer's units: `unit` times the solver's own objective, less `offset`.
     """
 
     tol: float
@@ -59,7 +59,7 @@ class Limits:
 
 
 class State(Protocol):
-    """What the loop needs of a solver's state: both sides of the gap as the solver sees them, and the steps so far."""
+    """A solver's state, as the loop reads it: both sides of the gap as the solver sees them, and the steps so far."""
 
     @property
     def objective(self) -> float:
@@ -105,7 +105,7 @@ class Outcome(Generic[S]):
     history: tuple[Progress, ...]
 
     def solution(self, problem: object, primal: object, dual: object, limits: Limits, **more: Any) -> Solution:
-        """Let the problem judge what the run found; `more` overrides fields of the solution."""
+        """Let the problem judge the best states of the run; `more` overrides fields of the solution."""
         progress = dict(iterations=self.iterations, seconds=self.seconds, history=self.history)
         otherwise = self.reason or Status.STALLED
         return judged_solution(problem, primal, dual, tol=limits.tol, **{"otherwise": otherwise, **progress, **more})
@@ -116,7 +116,7 @@ def run(
 ) -> Outcome[S]:
     """Step from `start` until the gap between the best primal and the best dual state is small enough.
 
-    That is at most `margin` times the tolerance. The two sides are kept apart: the best covariance and the best
+    Small enough is at most `margin` times the tolerance. The two sides are kept apart: the best covariance and the best
     weights rarely come from the same step. A small step is never a reason to stop; only a gap that stops shrinking
     is.
     """
@@ -165,7 +165,7 @@ def stopped_message(iterations: int, seconds: float) -> str:
 
 
 def _out_of_time(deadline: Deadline, history: list[Progress]) -> bool:
-    """Whether there is no time for another step like the last one, and for the judge, who takes a short one."""
+    """Whether there is no time for a step as long as the last, and for the judge, who takes as long as the shortest."""
     if (left := deadline.left) is None:
         return False
     steps = [later.seconds - earlier.seconds for earlier, later in itertools.pairwise(history)] or [0.0]

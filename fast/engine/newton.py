@@ -41,7 +41,7 @@ def conjugate_gradients(
     return unknowns, residual
 
 
-# What the fixed point and Newton's method need of a dual function, however it is evaluated.
+# A dual function as the fixed point and Newton's method read it, however it is evaluated.
 
 
 class Evaluation(Protocol):
@@ -65,11 +65,11 @@ class Evaluation(Protocol):
 
     @property
     def decompositions(self) -> int:
-        """How many the evaluation took."""
+        """Number of decompositions of the evaluation."""
 
     @property
     def offsets(self) -> Array | None:
-        """Costs that come on top."""
+        """Costs that no covariance changes."""
 
     @property
     def gains(self) -> Array:
@@ -85,11 +85,11 @@ class Evaluation(Protocol):
 
     @property
     def lower_bound(self) -> float:
-        """What the weights prove."""
+        """The bound that the weights prove."""
 
     @property
     def objective(self) -> float:
-        """What the primal point costs, scaled to be feasible."""
+        """The cost of the primal point, scaled to be feasible."""
 
     @property
     def barrier(self) -> float:
@@ -110,7 +110,7 @@ class Evaluation(Protocol):
     def curvature(self, chosen: npt.NDArray[np.intp], exactly: bool = False) -> Array:
         """Return the lower triangle of minus the Hessian in relative weights, for the chosen indices.
 
-        It may be good to a percent only, and unless it is wanted `exactly`, in single precision.
+        It may be accurate to a percent only and, unless `exactly` is set, in single precision.
         """
 
     def curvature_product(self, change: Array) -> Array:
@@ -120,7 +120,7 @@ class Evaluation(Protocol):
         """Return the primal point, unscaled."""
 
     def tightened(self, share: float) -> Any:
-        """Return it without noise that nothing limits, at costs higher by a share; None where all is limited."""
+        """Return the point without noise that nothing limits, at costs higher by a share; None where all is limited."""
 
 
 class DualFunction(Protocol):
@@ -139,7 +139,7 @@ class DualFunction(Protocol):
 
 
 TO_THE_BOUNDARY = 0.995  # largest part of the way to a zero weight or slack that one step may go
-ENOUGH = 0.2  # where on the central path to stop, as a share of the gap that is asked
+ENOUGH = 0.2  # where on the central path to stop, as a share of the requested gap
 LAG = 1e-3  # least centring, as a share of how far slacks and gradient disagree
 SMALLEST = 1e-22  # weights and slacks never fall below this: a zero could not grow again
 NEARLY_SINGULAR = 10.0  # where the least singular value is below this many τ, steps are short
@@ -153,16 +153,16 @@ OFF_CENTRE, CAREFULLY = 3e-3, 2e-2
 RETREAT, MOST_RETREATS = 0.3, 6  # a step that lowers the potential is shortened so much, at most so often
 
 SLACKENING = 0.5
-"""What the potential may lose in a step, in units of τ a weight: the aim of the last step was another."""
+"""Largest loss of the potential in a step, in units of τ a weight: the last step had another aim."""
 
 SMOOTH_GAIN = 0.1
-"""The smoothed primal point is preferred where it is better by this share of the gap that is asked."""
+"""The smoothed primal point is preferred where it is better by this share of the requested gap."""
 
 NEGLIGIBLE = 0.03
 """Sum of the curvatures of the weights that are left out, each relative to its barrier."""
 
 LARGEST_FORMED = 8000  # number of weights above which the matrix is not formed (0.5 GiB)
-CONJUGATE_GRADIENTS = 20  # that a solution of Newton's equations takes
+CONJUGATE_GRADIENTS = 20  # steps that a solution of Newton's equations takes
 
 ACCURACY, MOST_CONJUGATE_GRADIENTS = 0.05, 200
 """Error of a step by conjugate gradients, relative, in the norm of the equations, and how many it may take."""
@@ -301,7 +301,7 @@ def _potential(point: Evaluation, smoothing: float) -> float:
 
 
 def _sum_indicators(point: Evaluation) -> Array:
-    """Return the indicators of what sums to 1: neighbours, and queries where these have weights of free scale."""
+    """Return the indicators of the weights that sum to 1: of neighbours, and of queries where their scale is free."""
     first = np.arange(len(point.weights)) < point.neighbours
     sides = [first] if first.all() or point.offsets is not None else [first, ~first]
     return np.stack(sides, axis=1).astype(np.float64)
@@ -314,10 +314,11 @@ def _step_limit(relative_change: Array) -> float:
 
 
 def _solver(program: DualFunction, point: Evaluation, products: Array) -> Callable[[Array], tuple[Array, Array]]:
-    """Return what solves Newton's equations, bordered by the two sums.
+    """Return a solver of Newton's equations, bordered by the two sums.
 
-    The matrix is formed for the weights whose curvature matters compared with the barrier, and the others divided out.
-    Where that takes more than conjugate gradients do, these take its place, with its diagonal for a preconditioner.
+    The matrix is formed for the weights whose curvature matters compared with the barrier; the others are divided out.
+    Where conjugate gradients take fewer operations, they are used instead, with the matrix's diagonal as
+    preconditioner.
     """
     diagonal = point.curvature_diagonal()
     ratios = diagonal / products

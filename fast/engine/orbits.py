@@ -145,7 +145,7 @@ SLAB_ENTRIES = 2**24  # entries of the groups' matrices that are held at a time 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A program, the group of each of its weights, and what share of the group's weight each has."""
+    """A program, the group of each of its weights, and each weight's share of the group's weight."""
 
     program: DenseDual
     groups: Index
@@ -173,7 +173,7 @@ class Part:
 class OrbitProgram:
     """Parts whose weights are tied in groups: groups of neighbours first, then groups of queries.
 
-    `diagonal`, if any, holds the blocks of rank one, and has the groups' weights for its own. Where `fixed`, the
+    `diagonal`, if any, holds the blocks of rank one, and its weights are the groups' weights. Where `fixed`, the
     weights of the queries are given, and all groups are of neighbours.
     """
 
@@ -229,12 +229,12 @@ class OrbitSpectrum:
 
     @property
     def offsets(self) -> None:
-        """No costs come on top."""
+        """There are no offsets."""
         return None
 
     @property
     def decompositions(self) -> int:
-        """How many it took, blocks of a step counted once."""
+        """Number of decompositions, blocks of a step counted once."""
         return max((each.decompositions for each in self.spectra), default=1)
 
     @property
@@ -308,7 +308,7 @@ class OrbitSpectrum:
         return self.covariance()[0], tuple(each.tightened(share) for each in self.spectra)
 
     def curvature_diagonal(self) -> Array:
-        """Return the diagonal of `curvature`, or what it is at most where a part has several weights of a group."""
+        """Return the diagonal of `curvature`, or an upper bound on it where a part has several weights of a group."""
         total = np.zeros(len(self.weights)) if self.diagonal is None else self.diagonal.curvature_diagonal()
         for part, each in zip(self.program.parts, self.spectra, strict=True):
             roots = np.sqrt(each.curvature_diagonal())

@@ -18,7 +18,7 @@ from scipy.special import ellipj, ellipkm1
 from dualmech import linalg
 from dualmech.validate import Array
 
-# Weighted queries in other coordinates: what the dual function asks of them, with or without their entries.
+# Weighted queries in other coordinates: the operations of the dual function, with or without their entries.
 # Rows ``u_j = f_j v_j R``, V (m, k) being the queries. Where V is written out, so are the rows. A query whose
 # neighbouring entries are mostly equal, such as a range of ordered cells, is a few numbers: ``V = S C``, where C takes
 # sums from the first cell on and S is sparse. S and sums give the Gram matrices and quadratic forms of such queries.
@@ -167,7 +167,7 @@ def turned(queries: Array, steps: Steps | None, factors: Array, root: Array) -> 
 KERNEL_ERROR = 3e-2
 """Largest relative error of the kernel in `curvature`, and so of the Hessian in every direction."""
 
-MOST_PIVOTS = 40  # of an interval, after which those by size are taken
+MOST_PIVOTS = 40  # pivots of an interval, beyond which pivots by size are taken
 SINGLE_FROM = 1024  # weights from which on `curvature` is formed in single precision
 BLOCK_ROWS = 256  # rows of it that are formed at a time
 
@@ -184,8 +184,8 @@ class Spectrum:
     last: Rows  # (m, k) rows u_j
     root: Array  # (k, k) ``Σ = root diag(1/n) root'``
     log_volume: float  # ``log |det root|``
-    decompositions: int = 1  # how many it took
-    offsets: Array | None = None  # (s,) o, costs that come on top
+    decompositions: int = 1  # number of decompositions
+    offsets: Array | None = None  # (s,) o, costs that no covariance changes
 
     @cached_property
     def gains(self) -> Array:
@@ -259,7 +259,7 @@ class Spectrum:
     def tightened(self, share: float) -> Array:
         """Return Σ (k, k), unscaled, without noise that nothing limits: its costs are higher by `share` at most.
 
-        Where queries ask next to nothing, optimal noise is almost without end, and rounding loses the rest of Σ.
+        In directions that queries hardly use, optimal noise is almost unbounded, and rounding loses the rest of Σ.
         With τ a share of the largest cost, ``(Σ⁻¹ + τ (D D')⁻¹)⁻¹ ⪯ Σ`` costs at most τ more, since ``d' (D D')⁻¹ d``
         is at most 1 for the columns d of D.
         """
@@ -294,8 +294,8 @@ class Spectrum:
 
         Writing the kernel ``n_a n_b / (n_a + n_b + τ)`` as a short sum of rank-one terms makes each term the
         square, entry by entry, of a weighted Gram matrix of the factors; entries between a neighbour and a query
-        are negative. Of many weights it is formed in single precision, unless it is wanted `exactly`: where rounding
-        leaves Newton's matrix indefinite.
+        are negative. With many weights the result is formed in single precision, unless `exactly` is set, as it is
+        where rounding leaves Newton's matrix indefinite.
         """
         split = int(np.searchsorted(chosen, self.neighbours))
         single = len(chosen) >= SINGLE_FROM and not exactly
@@ -328,7 +328,7 @@ class Spectrum:
         """Return g (k, q) with ``g g'`` close to ``n_a n_b / (n_a + n_b + τ)``, entry by entry.
 
         With ``x = n + τ/2`` the kernel is ``n_a n_b / (x_a + x_b)``. Eliminating the pivots p_1, p_2, … from it leaves
-        ``r_a r_b`` of an entry, relative, where ``r_a = Π (x_a - p) / (x_a + p)``: the largest is on the diagonal.
+        the share ``r_a r_b`` of an entry, where ``r_a = Π (x_a - p) / (x_a + p)``: the largest is on the diagonal.
         """
         shifted = self.mean + self.smoothing / 2
         left, terms = np.ones(len(shifted)), []
@@ -349,7 +349,7 @@ def _pivots_by_size(shifted: Array) -> Array:
 
 
 def _pivots_of_interval(shifted: Array) -> Array:
-    """Return the pivots that leave least of all on the whole interval (Zolotarev; as shifts, Wachspress)."""
+    """Return the pivots that leave the least on the whole interval (Zolotarev; as shifts, Wachspress)."""
     parameter = min((shifted[0] / shifted[-1]) ** 2, 1.0)
     quarter = ellipkm1(parameter)
     for count in itertools.count(1):

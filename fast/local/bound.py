@@ -1,17 +1,18 @@
 """A bound for many user types: the best Z, costs and multipliers for which no pattern breaks the dual constraints.
 
-With costs y and multipliers x of what every proper subset satisfies (`Relaxation`), let b = n π, ``v_S = T [1; s]`` and
+With costs y and multipliers x of constraints that every proper subset satisfies (`Relaxation`), let b = n π,
+``v_S = T [1; s]`` and
 
     N = T'(y b' + b y')/2 T - A(x).
 
 Where N is positive definite, ``‖Z'v_S‖² ≤ (y'v_S)(b'v_S)`` for every S, if ``T'ZZ'T ⪯ N``, or ``ZZ' ⪯ K`` with
 ``K = (T N⁻¹ T')⁻¹``. The best such Z brings ``tr R Z`` to ``‖R K^(1/2)‖_*``. It remains to maximise
 
-    ‖R K^(1/2)‖_*² / 1'y        over y, and x ≥ 0 but for the squares' own.
+    ‖R K^(1/2)‖_*² / 1'y        over y, and x ≥ 0 except for the squares.
 
 Its logarithm is smooth. Its derivative in N is ``X = Q R'(R K R')^(-1/2) R Q'``, ``Q = N⁻¹T'K``, over the norm: sums of
-entries of X are the derivatives in all multipliers, so that one for each pair of user types costs no more than a few.
-Each point on the way proves what it says.
+entries of X are the derivatives in all multipliers, so a multiplier for each pair of user types costs no more than a
+few. Each point on the way proves its bound.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to the 
 ROUND, ROUNDS = 250, 20  # steps of the quasi-Newton method before it begins anew, and how often it does
 SMALL, PATIENCE = (1e-4, 3)  # gain of the bound below which a round counts as idle, and idle rounds until the end
 MEMORY = 20  # steps that it remembers
-UNDEFINED = 1e10  # what stands for the value where N is not positive definite
+UNDEFINED = 1e10  # the value returned where N is not positive definite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +114,7 @@ def multiplier_derivatives(moments: Array) -> list[Array]:
 
 
 def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
-    """Return dual weights with the same prior, and the best of the rest that is found, or that time allows."""
+    """Return dual weights with the same prior, and the best of the rest that is found in time."""
     prior = problem.prior if dual.prior is None else dual.prior
     try:
         matrix, costs, relaxation = best_multipliers(problem.root, len(prior) * prior, problem.epsilon, deadline)
@@ -125,9 +126,8 @@ def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = 
 def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
     """Return dual weights with the even prior; the given ones where none are found.
 
-    In the worst case R is 0 on the ones, and the climb hardly moves. So a row ``t 1'/√n`` along the ones joins R, as
-    long as R is: it raises the bound by t², since patterns sum to 1. The row's share of the costs is then taken off
-    again.
+    In the worst case R is 0 on the ones, and the climb hardly moves. So a row ``t 1'/√n`` along the ones, of the norm
+    of R, joins R: it raises the bound by t², since patterns sum to 1. The row's share of the costs is then subtracted.
     """
     size = problem.user_types
     row = np.full((1, size), np.linalg.norm(problem.root, 2) / np.sqrt(size))
@@ -157,7 +157,7 @@ def best_multipliers(
     least[: 2 * size] = -np.inf
     idle = 0
     for _ in range(ROUNDS):
-        if deadline.passed:  # a round begins by bringing its bounds into shape, which alone takes seconds where large
+        if deadline.passed:  # a round begins by preparing its bounds, which alone takes seconds for large problems
             break
         before = climb.value
         minimize(
@@ -241,7 +241,7 @@ def _closed_form(program: BoundProgram) -> Array:
 
 
 def _units(program: BoundProgram, spread: float) -> Array:
-    """Return the units of costs and multipliers in which they are about as large as each other."""
+    """Return the units of costs and multipliers in which they are about equally large."""
     size = len(program.share)
     relative = np.full(2 * size + 3 * size**2 + max(size - 2, 0) + 4 * size, spread / size)
     relative[:size] = 1.0
@@ -251,7 +251,7 @@ def _units(program: BoundProgram, spread: float) -> Array:
 
 
 def _scaled(program: BoundProgram, values: Array, norm: float) -> tuple[Array, Array, Relaxation]:
-    """Return Z, costs and multipliers for a root of its own norm, as large as makes ``tr R Z = 1'y``."""
+    """Return Z, costs and multipliers for a root of its own norm, scaled such that ``tr R Z = 1'y``."""
     matrix = program.evaluate(values)[2]
     costs, relaxation = program.split(values)
     factor = norm * float(np.einsum("ku,uk->", program.root, matrix)) / float(costs.sum())

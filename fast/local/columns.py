@@ -1,4 +1,4 @@
-"""Column generation over patterns: solve on some, find those that the costs price too low, add them, and again."""
+"""Column generation over patterns: solve on some, find those that the costs price too low, add them, and repeat."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ REFINEMENTS = 3  # how often the linear equations are solved for their residual
 SUFFICIENT_DECREASE = 0.9  # a corrected step counts if the distance from its aim falls below this share
 
 RETREAT, MOST_RETREATS, SUFFICIENT = 0.5, 20, 0.01
-"""A damped step is shortened so much, at most so often, until the distance falls by this share of what it promises."""
+"""A damped step is shortened so much, at most so often, until the distance falls by this share of the promised fall."""
 
 LEAST_CENTRING = 0.1
-"""τ never falls below this share of what the equations are off by: what shrank faster would stop the steps."""
+"""τ never falls below this share of the equations' residual: if τ shrank faster, the steps would stop."""
 
 
 def follow_path(
@@ -62,7 +62,7 @@ def follow_path(
 def progress(frame: Frame, point: PatternPoint, view: View) -> float:
     """Return the remaining gap on these patterns: products and residuals, relative to the objective."""
     missing = float(np.abs(1 - point.weights @ view.rows).sum() * np.abs(point.costs).max())
-    # By so much all costs have to rise, whatever the weight of the pattern that asks for it.
+    # All costs have to rise by so much, whatever the weight of the pattern that requires it.
     rise = max(float((view.forms / point.weights - view.rows @ point.costs).max()), 0.0) * len(point.costs)
     return (_products(frame, point) + missing + rise + _residual(frame, point, view)) / view.objective
 
@@ -80,7 +80,7 @@ class MasterEquations:
     """The Newton equations at a point, factored once: of the weights first, then of the few other unknowns."""
 
     def __init__(self, frame: Frame, point: PatternPoint, view: View) -> None:
-        """Factor the Hessian in the weights, and what the costs and the adversary leave of it."""
+        """Factor the Hessian in the weights, and its Schur complement in the costs and the adversary's unknowns."""
         self.point, self.view, self.basis, self.adversary = point, view, frame.basis, frame.adversary
         size, share = len(point.costs), point.share
         # Lower triangles alone: half of the work, and the factorisation reads no more.
@@ -112,7 +112,7 @@ class MasterEquations:
     def change(self, wanted: Array, wanted_spare: Array, passes: int = REFINEMENTS) -> Change:
         """Return the step after which, to first order, all equations hold and the products are the wanted ones.
 
-        They are solved in so many passes, each for what rounding left of them.
+        The equations are solved in so many passes, each for the residual that rounding left.
         """
         point, view, size = self.point, self.view, len(self.point.costs)
         first = wanted - point.weights * (view.rows @ point.costs) + view.forms
@@ -128,7 +128,7 @@ class MasterEquations:
         return Change(weights, share, slacks, self.basis.T @ others[:size], spare, level)
 
     def _solve(self, first: Array, rest: Array, passes: int) -> tuple[Array, Array]:
-        """Solve the linear system, and again for what rounding left: the elimination amplifies it as τ falls."""
+        """Solve the linear system, and again for the residual: the elimination amplifies rounding errors as τ falls."""
         weights, others = np.zeros(len(first)), np.zeros(len(rest))
         above, below = first, rest
         for count in range(passes):
@@ -145,8 +145,8 @@ class MasterEquations:
 def _master_step(frame: Frame, point: PatternPoint, view: View) -> tuple[PatternPoint, View]:
     """Take a predictor step towards τ = 0 to see how far it gets, then the step for the τ that this suggests.
 
-    Both sides go as far as they can, if that brings them nearer to what the step aims at; otherwise they go the same
-    way, without the predictor's correction and only so far that it does: for short steps it always does.
+    Both sides go as far as they can, if that brings them nearer to the aim of the step. Otherwise they go equally far,
+    without the predictor's correction and only so far that it brings them nearer; a short step always does.
     """
     equations = MasterEquations(frame, point, view)
     count, users = len(point.weights), len(point.share)
@@ -234,7 +234,7 @@ def _solve_factored(factor: tuple[Array, Array], right: Array) -> Array:
 ADDED = 3  # patterns that are added at a time, for each user type
 
 CLOSER = 0.2
-"""What is left of the gap on the current patterns, relative to the gap over all, when more are added."""
+"""Remaining gap on the current patterns, relative to the gap over all, at which more are added."""
 
 MOST_STEPS = 40  # Newton steps on one set of patterns, at most
 
@@ -327,7 +327,7 @@ def objective_and_bound(frame: Frame, point: PatternPoint, view: View, rise: flo
         variances = view.portions.T @ view.forms / point.share - frame.lengths
         objective = size * float(variances.max()) + float(frame.lengths.sum())
         bound += float((1 - point.share) @ frame.lengths)
-    # Where columns do not sum to 1 yet, an output more would make them, and take its share of all reports.
+    # Where columns do not sum to 1 yet, one more output would complete them, and take its share of all reports.
     sums = point.weights @ view.rows
     missing = 1 - float(sums.min() / sums.max())
     return objective * float(sums.max()) * (1 + missing / local.gain(frame.epsilon)), bound

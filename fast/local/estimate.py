@@ -43,7 +43,7 @@ def solve_estimate(problem: NonnegativeEstimate, limits: loop.Limits, *, method:
             _ActiveSet.start(program),
             _enter,
             replace(limits, max_iterations=steps, offset=problem.scale),
-            # A cell may enter for next to nothing many times before it pays.
+            # Cells may enter many times with hardly any gain before one pays.
             patience=steps + 1,
         )
         data = problem.feasible(outcome.best_primal.data)
@@ -55,17 +55,17 @@ def solve_estimate(problem: NonnegativeEstimate, limits: loop.Limits, *, method:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Program:
-    """Plain non-negative least squares ``‖A t - b‖`` with columns of norm 1, and what its solutions stand for."""
+    """Plain non-negative least squares ``‖A t - b‖`` with columns of norm 1, and the data of its solutions."""
 
     root: Array  # root, target: (r, n), (r,) the workload and the answers, rotated into as few rows as they need
     target: Array
-    units: Array  # (n,) data for one of t, up to the scaling to a total
+    units: Array  # (n,) data for a unit of t, up to the scaling to a total
     total: float | None
     scale: float  # offset of both sides of the gap, as the judge's
     columns: Array  # columns, aim: (q, n), (q,) a and b
     aim: Array
-    # lift, gain: (r,), (n,) a combination of rows of the root, and what it is in each cell: 1 in all, or as near to
-    # that as can be
+    # lift, gain: (r,), (n,) a combination of rows of the root, and its value in each cell: 1 in all, or as near to that
+    # as possible
     lift: Array
     gain: Array
 
@@ -159,7 +159,7 @@ def _enter(state: _ActiveSet) -> _ActiveSet:
         factors = scipy.linalg.qr_insert(
             state.orthonormal, state.triangle, program.columns[:, cell], place, which="col", check_finite=False
         )
-        # What is left of a column that depends on those inside is rounding, and could point anywhere.
+        # A column that depends on those inside leaves only rounding, which could point anywhere.
         if abs(factors[1][place, place]) <= 64 * len(program.aim) * EPS:
             continue
         entered = _ActiveSet(
@@ -202,20 +202,19 @@ def _least_squares(state: _ActiveSet) -> Array:
 # Projection onto local strategies: a root for each column where least probabilities are fixed, else Newton's method.
 #
 # Without a floor the rows of a strategy lie in the cone of ratios up to ``e^ε``, onto which a row is projected by
-# finding the root of a piecewise linear function. What is left is a smooth concave dual in the multipliers λ of the
-# columns' sums, whose gradient is ``1 - Σ_o P(r_o + λ)``, P the projection, and which a semismooth Newton method
-# maximises.
+# finding the root of a piecewise linear function. There remains a smooth concave dual in the multipliers λ of the
+# columns' sums, with the gradient ``1 - Σ_o P(r_o + λ)``, P the projection. A semismooth Newton method maximises it.
 
 
 LEAST_DAMPING = 1e-14  # least damping of the Hessian, relative to the number of outputs
 MOST_DAMPING = 1e12  # most damping: if no step with it raises the bound, rounding stops the method
 
 SUFFICIENT, RELIABLE = 1e-3, 0.75
-"""Shares of the gain that the Hessian promises: what a step must achieve, and what calls for less damping."""
+"""Shares of the gain that the Hessian promises: the least for a step to count, and the least to lower the damping."""
 
 FACTOR = 4.0  # factor by which the damping changes
 ROOT_STEPS = 100  # most Newton steps to the multipliers of columns within fixed limits
-SUM_TOLERANCE = 1e-12  # what a column's sum may miss 1 by before the last of them
+SUM_TOLERANCE = 1e-12  # largest error of a column's sum before the last of them
 
 PATIENCE = 100
 """Steps without a smaller gap after which the solver counts as stalled: outputs come into use one by one."""
@@ -253,7 +252,7 @@ def columns_within(matrix: Array, least: Array, most: Array) -> Array:
         slope = np.count_nonzero(moved == inside, axis=0)
         trial = shift + missing / np.maximum(slope, 1)
         shift = np.where((slope > 0) & (trial > below) & (trial < above), trial, (below + above) / 2)
-    # One step more for what the tolerance has left.
+    # One more step for the error that the tolerance leaves.
     slope = np.count_nonzero(moved == inside, axis=0)
     return np.asarray(shift + np.where(slope > 0, missing / np.maximum(slope, 1), 0.0))
 
@@ -271,7 +270,7 @@ def rows_within(matrix: Array, growth: float) -> tuple[Array, Array]:
     enters, entries = order < count, np.take_along_axis(matrix, order % count, axis=1)
     lows = np.cumsum(enters, axis=1)
     low_sums = np.cumsum(np.where(enters, entries, 0.0), axis=1)
-    # Summed from the far end, where the large entries are: what leaves a sum would leave its rounding behind.
+    # Summed from the far end, where the large entries are: subtracting an entry would leave its rounding in the sum.
     leaving = np.where(enters, 0.0, np.maximum(entries, 0.0))
     high_sums = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1] - leaving
     highs = count - np.cumsum(~enters, axis=1)
@@ -352,8 +351,8 @@ def _step(problem: LocalProjection, state: _ProjectionState) -> _ProjectionState
 def _hessian(problem: LocalProjection, point: _Point) -> Array:
     """Return the sum of the derivatives of the rows' projections, (n, n).
 
-    That of a row is ``diag(inside) + a a' / ‖a‖²``, a being 1 in entries at the lower limit and ``e^ε`` in those at the
-    upper one; a row that is 0 has none.
+    A row's derivative is ``diag(inside) + a a' / ‖a‖²``, where a is 1 in entries at the lower limit and ``e^ε`` in
+    entries at the upper limit; a row that is 0 has none.
     """
     growth, moved, least = problem.growth, problem.matrix + point.sums, point.least[:, None]
     low, high, used = moved < least, moved > growth * least, least > 0

@@ -30,7 +30,7 @@ TRIAL_STEPS = 50  # steps that a length is tried for; after as many, it is halve
 TRIAL_LENGTHS = 3  # lengths that are tried once one leads nowhere outside: it, its half and its quarter
 DRAWS = 10  # random strategies that are drawn to begin with, at most
 SHORTEST = 1e-50  # lengths below this are not tried
-JUDGING = 4  # times what the judge takes for the first strategy: the time that is left to judge the last one
+JUDGING = 4  # time kept to judge the last strategy, in units of the judge's time for the first
 NEGLIGIBLE = 1e-10  # outputs whose floor falls below this leave
 
 PROVES_NOTHING = "gradient descent finds good strategies and proves nothing about them: ask for method exact or restart"
@@ -38,7 +38,7 @@ PROVES_NOTHING = "gradient descent finds good strategies and proves nothing abou
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescentObjective:
-    """What is minimised: ``tr(G⁻¹ W'W)``, ``G = Q' diag(Q share)⁻¹ Q``, in units in which W'W has trace n.
+    """The objective ``tr(G⁻¹ W'W)``, ``G = Q' diag(Q share)⁻¹ Q``, in units in which W'W has trace n.
 
     The authors' code (`published`) differs from the text and from `gradient` in the floor's derivative
     (`floor_gradient`); in its unit, the average variance; in its floors, the least entries of a row wherever a walk
@@ -54,13 +54,13 @@ class DescentObjective:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescentIterate:
-    """A strategy, the floor of its rows, its objective and what the next step needs of it."""
+    """A strategy, the floor of its rows, its objective and its gradient."""
 
     strategy: Array
     floor: Array
     objective: float
     gradient: Array
-    worst: float = np.inf  # variance of the type of users that has the largest
+    worst: float = np.inf  # the largest variance of a user type
 
     @property
     def finite(self) -> bool:
@@ -100,7 +100,7 @@ def descend(
     start: Array | None,
     rng: np.random.Generator,
 ) -> tuple[Array, DescentLog]:
-    """Return the best strategy on the descent's way, and what it did; the length of its steps is found by trial."""
+    """Return the best strategy of the descent, and its log; the length of its steps is found by trial."""
     gram = problem.root.T @ problem.root
     unit = float(len(gram)) if method.published else float(np.trace(gram)) / len(gram)
     growth = float(np.exp(problem.epsilon))
@@ -193,8 +193,8 @@ def own_start(program: DescentObjective, strategy: Array) -> DescentIterate:
 def random_start(program: DescentObjective, outputs: int, rng: np.random.Generator) -> DescentIterate:
     """Return a random strategy: uniform entries, projected with the floor half way between its extremes.
 
-    Where one cannot answer the workload, as happens with few outputs, another is drawn, and randomised response stands
-    in after several.
+    Where a random strategy cannot answer the workload, as happens with few outputs, another is drawn; after several,
+    randomised response takes its place.
     """
     size = len(program.share)
     floor = np.full(outputs, (1 + 1 / program.growth) / (2 * outputs))
@@ -210,7 +210,7 @@ def random_start(program: DescentObjective, outputs: int, rng: np.random.Generat
 def descent_steps(
     program: DescentObjective, first: DescentIterate, length: float, most: int, strict: bool
 ) -> Iterator[DescentIterate | None]:
-    """Yield one iterate after the other; None, if `strict`, where a step leaves what can be projected."""
+    """Yield one iterate after the other; None, if `strict`, where a step cannot be projected."""
     current = first
     slower = 1 / (len(program.share) * program.growth)
     for count in range(1, most + 1):
@@ -256,8 +256,8 @@ def floor_gradient(current: DescentIterate, growth: float, published: bool = Fal
     """Return the derivative of the objective in the floor, through the projection that follows.
 
     Entries on a bound move with it, and the others of their column make up for the change of its sum, equally. The
-    authors' code leaves the latter out (`published`), and its descent ends at worse strategies for it. It also takes an
-    entry to be on its upper bound only where it equals that to the last bit, which rounding undoes in a given start.
+    authors' code leaves the latter out (`published`), so its descent ends at worse strategies. It also takes an entry
+    to be on its upper bound only where it equals that to the last bit, which rounding undoes in a given start.
     """
     low = current.strategy <= current.floor[:, None]
     highest = growth * current.floor[:, None]

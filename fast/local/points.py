@@ -38,7 +38,7 @@ class Frame:
     basis: Array  # (n, n) takes a pattern to these coordinates
     share: Array  # (n,) n times the prior; in the worst case, of the first point
     adversary: bool  # whether the prior is chosen by an adversary
-    unit: float  # what the root was divided by
+    unit: float  # divisor of the root
 
     @classmethod
     def of(cls, root: Array, epsilon: float, prior: Array, adversary: bool) -> Frame:
@@ -56,12 +56,12 @@ class Frame:
 
     @property
     def scale(self) -> float:
-        """What 1 of an objective is in the problem's: in the worst case, of one user type and not of all."""
+        """The problem's objective where this one is 1: in the worst case, of one user type and not of all."""
         return self.unit**2 / (len(self.share) if self.adversary else 1)
 
     @property
     def offset(self) -> float:
-        """What the problem's objective lacks of that: in the worst case, the mean of the squared lengths."""
+        """Amount by which the problem's objective is lower: in the worst case, the mean of the squared lengths."""
         return self.scale * float(self.lengths.sum()) if self.adversary else 0.0
 
     def coordinates(self, sets: Sets) -> Array:
@@ -202,13 +202,13 @@ def take_step(point: PatternPoint, change: Change, primal: float, dual: float) -
 # From weights on patterns to a strategy that meets its constraints, and to dual weights, as the judge takes them.
 
 
-MOST_NEEDED = 300  # outputs that may be needed, up to which a strategy is rid of others: beyond, it takes seconds
+MOST_NEEDED = 300  # needed outputs up to which superfluous ones are removed: beyond, it takes seconds
 
 CHEAP = 20  # user types up to which the judge prices all patterns in no time
 
 
 def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint, view: View) -> list[LocalPoint]:
-    """Return the strategy of the patterns that play a part at a point, with no more outputs than needed, and of all."""
+    """Return the strategies of the patterns that play a part, with no more outputs than needed, and of all patterns."""
     prior = point.share / point.share.sum() if frame.adversary else problem.prior
     playing, every = point.weights > point.slacks, np.ones(len(point.weights), dtype=bool)
     found, fewer = [], fewest(frame, point, view, every)

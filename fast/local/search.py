@@ -1,9 +1,9 @@
 """A good strategy for many user types: sets that are drawn for the workload, weighed, and replaced by local search.
 
-The sets are the largest entries of Gaussian vectors. A multiplicative rule weighs them, the lightest leave, and sets
-that climb, one user type in or out at a time, to where a dual constraint is violated take their place. Where they are
-few enough, weights are then found exactly, by `dualmech.fast.local.columns`, with local search for more patterns.
-What cannot be done for many user types is to price all 2^n. The answer is good; the bound is valid, and not tight.
+The sets are the largest entries of Gaussian vectors. A multiplicative rule weighs them, and the lightest leave. Their
+place is taken by sets that climb, one user type in or out at a time, to where a dual constraint is violated. Where the
+sets are few enough, weights are then found exactly, by `dualmech.fast.local.columns`, with local search for more
+patterns. For many user types, all 2^n patterns cannot be priced. The answer is good; the bound is valid, and not tight.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from dualmech.validate import Array
 
 # Sets of user types drawn such that pairs occur together about as often as in the best strategy: for many user types.
 #
-# Where every set has k members and no user type is preferred, G is a matter of how often pairs of types occur
-# together: off the ones it is a multiple of the covariance of the indicators. The covariance that serves a workload
-# best, were all allowed, is ``D^(-1/2) (D^(1/2) Π W'W Π D^(1/2))^(1/2) D^(-1/2)``, with D such that its diagonal is
-# constant. The indicators of the k largest entries of a Gaussian vector have nearly any covariance, if the vector's own
+# Where every set has k members and no user type is preferred, G depends on how often pairs of types occur together: off
+# the ones it is a multiple of the covariance of the indicators. Were all covariances allowed, the best for a workload
+# would be ``D^(-1/2) (D^(1/2) Π W'W Π D^(1/2))^(1/2) D^(-1/2)``, with D such that its diagonal is constant. The
+# indicators of the k largest entries of a Gaussian vector have nearly any covariance, if the covariance of the vector
 # is chosen for it: the covariance of thresholded Gaussian variables is known (Sheppard). Weights mend the error that
 # sampling leaves.
 
@@ -184,7 +184,7 @@ ROUNDS, IDLE = 30, 6
 LIGHT = 0.01  # weight of drawn sets next to patterns of a descent, relative to the mean of these
 SHORT = 0.3  # share of the time allowed until then
 
-FOLLOWING = 3  # times what it takes to draw sets: the time that is left for what follows the search of many user types
+FOLLOWING = 3  # time kept for the rest after a search of many user types, in units of the time to draw sets
 
 FEW = 64  # user types up to which weights are found exactly: a step for more takes seconds
 HEAVIEST = 6  # drawn sets that are then kept, for each user type
@@ -206,11 +206,11 @@ PERTURBATION_SIZE = 2  # user types that are moved in or out of a pattern before
 def search(
     problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator, bound: float
 ) -> tuple[loop.Outcome[Columns], Columns]:
-    """Search until the gap is reached or stops to shrink: the gap to a bound, if that is positive.
+    """Search until the gap is reached or stops shrinking: the gap to a bound, if that is positive.
 
-    Return what came of it, and the best of the drawn sets, with which it began.
+    Return the outcome, and the best of the drawn sets, with which the search began.
 
-    Where it is 0, the gap is to what local search suggests as a bound, which proves nothing.
+    Where the bound is 0, the gap is to a bound that local search suggests, which proves nothing.
     """
     size = len(frame.share)
     exact = size <= FEW or frame.adversary
@@ -283,7 +283,7 @@ def heaviest(frame: Frame, point: PatternPoint) -> PatternPoint:
 def climb(form: Array, share: Array, epsilon: float, sets: Sets, deadline: Deadline = NEVER) -> tuple[Array, Sets]:
     """Let sets climb to where no single user type in or out makes ``v'Kv / (1'v · b'v)`` larger; return both.
 
-    When time is up, they are where they have come to.
+    When time is up, the sets are returned as they stand.
     """
     size, excess = len(form), local.gain(epsilon)
     members = sets.astype(np.float64)
@@ -314,7 +314,7 @@ def climb(form: Array, share: Array, epsilon: float, sets: Sets, deadline: Deadl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seeker:
-    """What looks for sets and weighs them: a problem's frame, how sets are drawn, a bound, and until when."""
+    """A search for sets and their weights: a problem's frame, the way to draw sets, a bound, and a deadline."""
 
     frame: Frame
     thresholds: Thresholds
@@ -386,10 +386,9 @@ class Seeker:
 #
 # Where ``W'W = a I + b 1 1'`` every strategy whose rows are patterns of k user types with ``G`` of the same form is
 # best, for the right k. Choosing all sets of k types is subset selection (Ye and Barg, "Optimal schemes for discrete
-# distribution estimation under locally differential privacy", IEEE Trans. Inf. Theory 64(8), 2018), which has too
-# many outputs to list. All that G asks of the sets is that pairs of user types occur equally often together: a
-# design. Here the translates of a few sets on a circle, weighed such that every difference of places occurs equally
-# often.
+# distribution estimation under locally differential privacy", IEEE Trans. Inf. Theory 64(8), 2018), which has too many
+# outputs to list. G only requires that pairs of user types occur equally often together: a design. Here the translates
+# of a few sets on a circle, weighed such that every difference of places occurs equally often.
 
 
 ALIKE = 1e-12  # relative difference of entries of W'W that counts as rounding

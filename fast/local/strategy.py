@@ -25,7 +25,7 @@ from dualmech.solution import Solution
 from dualmech.validate import Array
 
 Start: TypeAlias = npt.ArrayLike | LocalMechanism | Solution
-"""What a descent can begin with: a strategy Q (m, n), or what holds one."""
+"""The start of a descent: a strategy Q (m, n), or an object that holds one."""
 
 EXACT = 20  # user types up to which ``auto`` prices all patterns at every step
 LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
@@ -33,17 +33,17 @@ LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
-ENDING = 4.0  # how many times as long as it takes to make strategies of patterns it takes to judge them at the end
+ENDING = 4.0  # time to judge strategies at the end, in units of the time to make them of patterns
 
 SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
 
-RESUMED = 0.95  # share of the time at which a search that went on after the bound ends
+RESUMED = 0.95  # share of the time at which a search resumed after the bound ends
 
 MULTIPLIED = 256  # user types up to which multipliers come to prove more than the closed form within a limit
 
 JUDGING, TIMED = 0.5, 26
-"""Share of the time that the judge may take to price all patterns, and user types up to which it takes no time; by what
-it takes for so many, the time for more is foretold."""
+"""Share of the time that the judge may take to price all patterns, and user types up to which it takes no time. The
+time for so many predicts the time for more."""
 
 SEARCHED = "patterns were searched for, not priced all: the strategy is the best one found, and the bound may be loose"
 
@@ -140,7 +140,7 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     found = points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
     ending = ENDING * (time.perf_counter() - pointed)
     if outcome.best_primal is not drawn and outcome.iterations <= search.STEPS:
-        # So few steps may leave the patterns' weights behind those that they began with.
+        # So few steps may leave the patterns with worse weights than they began with.
         found += points.strategies(problem, frame, drawn.point, drawn.view)
     if not few and (closed_form or outcome.reason is None):
         dual = points.closed_form_weights(problem, dual)
@@ -191,7 +191,7 @@ def _resumed(
 
 
 def _judging_seconds(problem: LocalStrategy, deadline: Deadline) -> float:
-    """Return what the judge will take to price all patterns; infinite where that is too much, or not done at all."""
+    """Return the judge's seconds to price all patterns; infinite where they are too many, or it does not price them."""
     size = problem.user_types
     if size > local.EXACT or deadline.left is None or size <= TIMED:
         return 0.0 if size <= local.EXACT else np.inf

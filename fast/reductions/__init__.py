@@ -34,7 +34,7 @@ def solve_product(
 ) -> Solution:
     """Solve the problem to a proven gap, each different factor once, by `solver`.
 
-    Steps are allowed to each factor; the time limit holds for all.
+    The limit on steps holds for each factor, the time limit for all together.
     """
     began, known, factors = time.perf_counter(), {}, problem.factors
     for factor in factors:

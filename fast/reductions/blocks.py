@@ -1,7 +1,7 @@
 """Unions of product tables: the ascent of the dual function on blocks, with a weight for every orbit.
 
 Where every block has one coordinate and all records cost the same, as with marginals and on a circle, the problem is
-that of query weighting, and its interior-point method solves it.
+query weighting, and its interior-point method solves it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
-# Pairs of cells, of which there are many kinds and few bind: the ascent on those alone, others joining as they must.
+# Pairs of cells have many kinds, of which few bind: the ascent runs on those alone, and others join as needed.
 #
-# Weights on some neighbours prove a bound for all, with 0 for the others; noise is judged under all. So nothing is lost
-# but a round where a neighbour that was left out turns out to cost the most.
+# Weights on some neighbours prove a bound for all, with 0 for the others; noise is judged under all. Where a neighbour
+# that was left out turns out to cost the most, only a round is lost.
 
 
 MANY = 512  # kinds of neighbours from which on most of them are first left out
@@ -123,7 +123,7 @@ class BlockReduction:
     cells: Index  # cells, queries: the orbits that the program kept
     queries: Index
     shape: tuple[int, int]  # (orbits of cells, orbits of queries) of the problem
-    # which of the blocks of several coordinates have rank one, and went with the blocks of one coordinate
+    # which of the blocks of several coordinates have rank one, and joined the blocks of one coordinate
     thin: tuple[bool, ...]
     live: Index  # which of all blocks of rank one some neighbour moves; the others have next to no noise
     moved: tuple[Array | None, ...]  # of each other block, the directions that some neighbour moves; None: all
@@ -269,8 +269,8 @@ def _column(size: int, rows: Index, entries: Array) -> sp.csr_array:
 def _by_query_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
     """Minimise ``Σ_t 1/τ_t`` subject to ``Σ_t v_jt² τ_t ≤ c_j``: query weighting, by its interior-point method.
 
-    Of marginal tables, most subspaces lie under one table each, so that Newton's equations come down to the others, a
-    few hundred where the tables are tens of thousands.
+    With marginal tables, most subspaces lie under one table each, so Newton's equations reduce to the others: a few
+    hundred where the tables are tens of thousands.
     """
     began = time.perf_counter()
     blocks, targets = problem.geometry, problem.targets[problem.geometry.tables]

@@ -35,10 +35,10 @@ from dualmech.validate import Array, Matrix
 
 Index = npt.NDArray[np.intp]
 
-AS_LONG = 1 - 1e-12  # length, relative to the longest of a kind, of what shares its weight
-MOST_DEPENDENT = 1 / 16  # of the kinds of cells may depend on others where these are the basis
-ROUNDING = 1e-12  # coefficient of a cell in another that is rounding
-CHUNK = 2**22  # entries that are looked at at a time
+AS_LONG = 1 - 1e-12  # length, relative to the longest of a kind, from which a vector shares its weight
+MOST_DEPENDENT = 1 / 16  # share of the kinds of cells that may depend on others where these are the basis
+ROUNDING = 1e-12  # coefficient of one cell in another that counts as rounding
+CHUNK = 2**22  # entries that are compared at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +157,7 @@ def _written(program: DenseDual) -> Array:
 def _on_cells(basis: Array) -> tuple[Index, sp.csc_array] | None:
     """Return which cells are independent, and all cells as their combinations; None where many are not.
 
-    The cells that are not are chosen where the null space of the basis (k, n) is largest, so that their coefficients
+    The dependent cells are chosen where the null space of the basis (k, n) is largest, so that their coefficients
     are no larger than need be.
     """
     rank, count = basis.shape
@@ -176,7 +176,7 @@ def _on_cells(basis: Array) -> tuple[Index, sp.csc_array] | None:
 
 
 def _onto_basis(basis: Array, columns: Array, kinds: Kinds, within: sp.csc_array) -> Array:
-    """Return T with ``B = T E``, E being what all cells are of the independent ones."""
+    """Return T with ``B = T E``, where E gives all cells in terms of the independent ones."""
     longest = columns[kinds.longest][kinds.labels]
     parts = np.einsum("ij,ij->i", columns, longest) / np.einsum("ij,ij->i", longest, longest)
     cells = within.toarray()[:, kinds.labels] * parts
@@ -211,7 +211,7 @@ def _directions(rows: Array) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrbitReduction:
-    """A reduction with its weights tied; what it takes to and fro are weights of orbits."""
+    """A reduction with its weights tied: it maps weights of orbits to the problem's weights and back."""
 
     whole: Any
     program: OrbitProgram
@@ -263,7 +263,7 @@ UNMOVED = 1e-13  # largest part of a basis row in the moved directions, relative
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """A problem without what constrains nothing, on a well-conditioned basis."""
+    """A problem without neighbours and queries that constrain nothing, on a well-conditioned basis."""
 
     program: DenseDual  # queries over √targets and moves, in the coordinates of the inner basis
     # neighbours, queries: which neighbours and queries the program kept: the others move nothing, or are never moved
@@ -275,7 +275,7 @@ class Reduction:
 
     @classmethod
     def of(cls, geometry: Dense, targets: Array) -> Reduction:
-        """Reduce: orthonormalise the basis, leave out what no neighbour moves, divide by √targets."""
+        """Reduce: orthonormalise the basis, leave out directions that no neighbour moves, divide by √targets."""
         if extra := geometry.redundant_rows:
             raise InvalidInputError(
                 f"basis has {extra} rows more than the rank of the workload, on which no least cost is reached: leave "

@@ -19,15 +19,15 @@ from dualmech.validate import Array
 
 # With T of `dualmech.geometry.stream` for weights λ on cells and μ on sums, the dual function is ``F = tr T^-½``, and
 # the relative derivatives of 2F are the diagonals of ``T^-½`` and ``T'^-½``. Minus its Hessian in relative weights is
-# therefore these 2 n numbers times the change of the weights, less what they change by themselves: for the sum of
-# poles that stands for the inverse square root, by the derivative of the recurrences of p and r. That is for each pole
-# a linear recurrence forwards and one backwards, solves with bidiagonal matrices. Both terms take the same poles, so
-# that most of what these are off by cancels.
+# therefore these 2 n numbers times the change of the weights, less their own change: for the sum of poles that stands
+# for the inverse square root, by the derivative of the recurrences of p and r. This is for each pole a linear
+# recurrence forwards and one backwards, both solved with bidiagonal matrices. Both terms use the same poles, so most of
+# the error of the poles cancels.
 
-SHARE = 1e-2  # share of the tolerance that the quadrature of an evaluation may be off by
+SHARE = 1e-2  # largest error of the quadrature of an evaluation, as a share of the tolerance
 
 COARSE = 1e-2
-"""What the quadrature of the Hessian may be off by while the gap is larger; then, the gap.
+"""Largest error of the quadrature of the Hessian while the gap is larger; then, the gap.
 
 It decides the pace and not the answer, but where weights fall together the Hessian is as small as the gap.
 """
@@ -79,7 +79,7 @@ class PoleCurvature:
         return made, factor * left, factor * right, by_s, by_q
 
     def add_change(self, by_a: Array, by_b: Array, costs: Array, variances: Array) -> None:
-        """Add what both diagonals change by, through p and r, when ``log a²`` and ``log b²`` do."""
+        """Add the change of both diagonals, through p and r, when ``log a²`` and ``log b²`` change."""
         p = np.zeros(len(by_a))
         np.multiply(self.p_by_b, by_b, out=p[1:])
         p[1:] -= self.p_by_a * by_a[:-1]
@@ -151,7 +151,7 @@ class StreamSpectrum:
 
     @property
     def values(self) -> Array:
-        """What no singular value is below: 0, as they are not known."""
+        """A lower bound on the singular values: 0, as they are not known."""
         return np.zeros(self.neighbours)
 
     @property
@@ -170,7 +170,7 @@ class StreamSpectrum:
 
     @property
     def objective(self) -> float:
-        """What the noise that belongs to the weights achieves: both sides over their limits, multiplied."""
+        """The objective of the noise that the weights determine: both sides over their limits, multiplied."""
         dearest, worst = self.gains[: self.neighbours].max(), self.gains[self.neighbours :].max(initial=0.0)
         return float(dearest * (worst if len(self.gains) > self.neighbours else self.dual_value))
 

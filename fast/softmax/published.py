@@ -16,7 +16,7 @@ proof; the judge says afterwards how far above the optimum it stopped. Where the
   the same.
 
 The authors' published code differs from their text in two more points, which `SoftmaxNewton.of_published_code` brings
-back: its first point, and the factor on variances in their soft maximum. Of Problem 4 itself, at fixed sharpness, the
+back: its first point, and the factor on variances in their soft maximum. On Problem 4 itself, at fixed sharpness, the
 same algorithm ends where that sharpness is reached.
 """
 
@@ -106,7 +106,7 @@ class Objective:
         return replace(self, t1=growth * self.t1, t2=growth * self.t2)
 
     def trace_norm(self, neighbour_shares: Array, query_shares: Array) -> float:
-        """Return ``‖diag(√(q + w)) V B diag(√p)‖_*``, what the shares prove (the judge recomputes it)."""
+        """Return ``‖diag(√(q + w)) V B diag(√p)‖_*``, the bound that the shares prove (the judge recomputes it)."""
         halves = (
             np.sqrt(query_shares + self.extra)[:, None] * self.queries,
             (self.moves * np.sqrt(neighbour_shares)).T,
@@ -118,7 +118,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectivePoint:
-    """F at one covariance, with what its derivatives need."""
+    """F at one covariance, with the arrays that its derivatives need."""
 
     objective: Objective
     covariance: Array
@@ -131,7 +131,7 @@ class ObjectivePoint:
     value: float  # F
 
     def derivatives(self) -> Derivatives:
-        """Return the gradient, and what Hessian products are made of."""
+        """Return the gradient, and the arrays for Hessian products."""
         objective = self.objective
         solved = scipy.linalg.solve_triangular(self.factor, self.half, check_finite=False)
         privacy = (solved * self.neighbour_shares) @ solved.T
@@ -194,8 +194,8 @@ class Derivatives:
 
 # Algorithms 2 and 3 of the fitness-for-use paper: a truncated Newton direction, and how far to go along it.
 #
-# Both are as printed but for what lets them end: conjugate gradients stop where a curvature is rounding alone, and the
-# line search stops looking after `MOST_TRIALS` trials, where the printed loop would run forever.
+# Both are as printed except for their endings: conjugate gradients stop where a curvature is rounding alone, and the
+# line search stops after `MOST_TRIALS` trials, where the printed loop would run forever.
 
 
 MOST_TRIALS = 50  # step lengths that a line search tries; with β = 1/2 the last one is 2⁻⁴⁹, next to rounding
@@ -304,7 +304,7 @@ class Path:
     asked: float | None  # the t₁ of Problem 4, None for Problem 1, which has none
 
     def reason_to_end(self, point: ObjectivePoint) -> str:
-        """Return what ends the run at a sub-problem's minimiser, nothing where it goes on."""
+        """Return the reason to end the run at a sub-problem's minimiser, or nothing where it goes on."""
         t1 = point.objective.t1
         if self.asked is not None:
             return "it ended at the sharpness that was asked" if t1 >= self.asked else ""
@@ -317,7 +317,7 @@ class Path:
         """Return the next sub-problem's objective."""
         growth, t1 = self.method.growth, objective.t1
         if self.asked is not None and growth * t1 >= self.asked:
-            # As a product it might miss what was asked by rounding.
+            # A product might miss the requested sharpness by rounding.
             return replace(objective, t1=self.asked, t2=objective.t2 * (self.asked / t1))
         grown = objective.sharpened(growth)
         if t1 > self.method.sharpness:
@@ -391,7 +391,7 @@ def _progress(point: ObjectivePoint, smooth: bool, iteration: int, seconds: floa
 
 
 def _objective(problem: Posed, sharpness: float) -> tuple[Objective, Array | None]:
-    """Return F on the problem's own basis; on what neighbours move, with the way back, where that is less."""
+    """Return F on the problem's own basis or, where smaller, on the space that neighbours move, with the way back."""
     geometry, t1, t2, weight = problem.geometry, sharpness, sharpness, 0.0
     if isinstance(problem, SoftmaxFitness):
         t1, weight = min(sharpness, problem.t1), problem.total_weight
@@ -426,7 +426,7 @@ def _first_covariance(problem: Posed, lift: Array | None, method: SoftmaxNewton)
 
 
 def _dual(problem: Posed, point: ObjectivePoint) -> FitnessDual | SoftmaxDual:
-    """Return the soft max weights: of Problem 4 as they are; of Problem 1 what constrains nothing gets none."""
+    """Return the soft max weights: for Problem 4 as they are, for Problem 1 with 0 where nothing is constrained."""
     first, last = point.neighbour_shares.copy(), point.query_shares.copy()
     if isinstance(problem, SoftmaxFitness):
         return SoftmaxDual(first, last)

@@ -7,7 +7,8 @@ by ``g_a + g_b``. Divided by the root of that from both sides, the Hessian is th
 at most, whose size grows with ``t √α`` only: ten or twenty steps do.
 
 The soft max weights p and q of any Σ prove a bound (`SoftmaxFitness.certify`) whose distance is of the order of the
-gradient's square; on it the solver stops. A t that is large compared with 1/√α is approached from smaller ones.
+gradient's square; the solver stops by this distance. A t that is large compared with 1/√α is approached from smaller
+ones.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
 NEAR = 1.0
-"""Where both sides of the gap are within this over t, the sharpness that is asked can be used at once."""
+"""Where both sides of the gap are within this over t, the requested sharpness can be used at once."""
 
 FIRST_SPREAD = 3.0  # largest exponent, above the mean one, at the sharpness that the solver begins with
 GROWTH = 4.0  # factor from one sharpness to the next
@@ -56,11 +57,11 @@ class Descent:
     """Where the solver stands."""
 
     root: Array  # (k, k) lower triangular R with ``Σ = R R'``
-    cap: float  # the sharpness that is used where more is asked
+    cap: float  # the sharpness that is used where more is requested
     point: ObjectivePoint  # F at the sharpness in use and X = I
-    objective: float  # F at the sharpness that is asked
+    objective: float  # F at the requested sharpness
     lower_bound: float  # the bound that the soft max weights of `point` prove on it
-    steps: int = 0  # Newton steps so far: what a run is counted in
+    steps: int = 0  # Newton steps so far: the unit in which a run is counted
 
 
 def solve_softmax(
@@ -126,7 +127,7 @@ def _shares(problem: SoftmaxFitness, start: Solution) -> tuple[Array, Array] | N
 
 
 def _begin(program: Objective, root: Array) -> Descent:
-    """Begin at the sharpness asked where its gap is small, else where no exponent is far above the mean one."""
+    """Begin at the requested sharpness where its gap is small, else where no exponent is far above the mean one."""
     asked = max(program.t1, program.t2)
     state = _descent_at(program, root, asked, 0)
     if state.objective - state.lower_bound <= NEAR / asked:
@@ -137,7 +138,7 @@ def _begin(program: Objective, root: Array) -> Descent:
 
 
 def _descent_at(program: Objective, root: Array, cap: float, steps: int) -> Descent:
-    """Look at F from the coordinates in which ``R R'`` is the identity."""
+    """Evaluate F in the coordinates in which ``R R'`` is the identity."""
     seen = replace(
         program,
         moves=scipy.linalg.solve_triangular(root, program.moves, lower=True, check_finite=False),

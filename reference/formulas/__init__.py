@@ -32,7 +32,7 @@ FORMULAS: dict[type, Callable[[AnyProblem], Formula]] = {
     LocalProjection: local.projection,
     NonnegativeEstimate: local.estimate,
 }
-"""By problem, what states it in formulas; on blocks `tables.on_blocks` does."""
+"""For each problem, the function that states it in formulas; on blocks, `mechanisms.on_blocks` does."""
 
 
 def formula(problem: object) -> Formula:

@@ -146,7 +146,7 @@ def stage(problem: RefinementStage) -> Formula:
 
 
 def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
-    """Return what is fixed, and what neighbours and queries have to do with what is free."""
+    """Return the fixed part, and what neighbours and queries have to do with the free part."""
     free, moves = problem.moves.shape
     queries, face = len(problem.rows), r"$\Sigma = S S^{\top} + O M O^{\top}$"
     return (
@@ -170,7 +170,7 @@ def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """Sums over the blocks that there are: of one coordinate, each a noise level, and of several."""
+    """Sums over the blocks: those of one coordinate, each a noise level, and those of several."""
 
     levels: bool
     several: bool

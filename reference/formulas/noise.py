@@ -80,7 +80,7 @@ def definite(problem: AnyProblem) -> str:
 
 
 def notes(problem: AnyProblem) -> tuple[str, ...]:
-    """Return what is released exactly, and what structure the problem stands on."""
+    """Return the exactly released part, and the structure that the problem stands on."""
     geometry = problem.geometry
     said = [NORM]
     if len(getattr(geometry, "unmoved", ())):
@@ -99,7 +99,7 @@ def notes(problem: AnyProblem) -> tuple[str, ...]:
 
 
 def unmoved_words(problem: AnyProblem) -> str:
-    """Return what combination of the rows of B no neighbour changes, or how many there are."""
+    """Return which combination of the rows of B no neighbour changes, or how many there are."""
     rows = problem.geometry.unmoved
     if len(rows) == 1 and np.ptp(rows[0]) <= 1e-9 * np.abs(rows[0]).max():
         return "the sum of all cells" if is_identity(problem.geometry.basis) else "the sum of all rows of B"

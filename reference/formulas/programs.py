@@ -16,7 +16,7 @@ from dualmech.reference.formulas.noise import COST, VARIANCE
 from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 Form = tuple[tuple[Symbol, ...], Program]
-"""What a formulation seeks besides what the problem does, and its program."""
+"""The symbols that a formulation seeks beyond those of the problem, and its program."""
 
 
 def latex(problem: object, found: Formulations | None, formulation: str | None) -> str:
@@ -46,7 +46,7 @@ def stated(problem: object, formula: Formula, found: Formulations | None, formul
 
 
 def _kind(problem: AnyProblem) -> str:
-    """Return by what a problem's formulations are filed: its class, and what tells its programs apart."""
+    """Return the key of a problem's formulations: its class, with the geometry or criterion that matters."""
     name = type(problem).__name__
     if getattr(getattr(problem, "geometry", None), "name", "") == "blocks":
         return "blocks"
@@ -165,7 +165,7 @@ def softmax_frac(problem: object, formula: Formula) -> Form:
 
 
 def _weighting(objective: str, *more: Line) -> Callable[[Any, Formula], Form]:
-    """Return a formula of query weighting over v, what stands for the powers of the weights."""
+    """Return a formula of query weighting over v, which stands for the powers of the weights."""
 
     def form(problem: object, formula: Formula) -> Form:
         extra = (Symbol("v", "what a unit of each cost is multiplied by"),) if more else ()
@@ -291,4 +291,4 @@ FORMS: dict[tuple[str, str], Callable[[Any, Formula], Form]] = {
     ("blocks", "schur"): blocks_schur,
     ("blocks", "dual"): blocks_dual,
 }
-"""By problem and formulation, what states it."""
+"""For each problem and formulation, the function that states it."""

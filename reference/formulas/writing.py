@@ -1,4 +1,4 @@
-"""What is said of a family of problems, in formulas and words: for a terminal, and as LaTeX.
+"""The description of a family of problems, in formulas and words: for a terminal, and as LaTeX.
 
 Formulas are LaTeX of a small vocabulary; words hold formulas between dollar signs. Each is written once.
 """
@@ -44,7 +44,7 @@ class Line:
 
     formula: str
     remark: str = ""  # words
-    label: str = ""  # of a constraint, what the CVXPY program calls it
+    label: str = ""  # of a constraint, its name in the CVXPY program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,7 +215,7 @@ MARKS = re.compile(r"\\(?:begin|end)\{(?P<environment>[^}]*)\}|(?<!\\)[{}$]")
 EXPONENT = re.compile(r"([\d.]+)e([+-])0*(\d+)")
 
 WIDE = 64
-"""Letters of a formula, and of what is said of it in LaTeX, beyond which the latter goes to a line of its own."""
+"""Letters of a formula and its remark in LaTeX beyond which the remark goes to a line of its own."""
 
 BELOW = "\\\\\n& \\qquad "  # to the line below, in an alignment
 
@@ -240,7 +240,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """Formulas below each other: what stands before each, in words, the formula, and what is said of it."""
+    """Formulas below each other: the words before each, the formula, and the remark about it."""
 
     lines: tuple[tuple[str, str, str], ...]
 
@@ -256,14 +256,14 @@ Part: TypeAlias = Words | Aligned | Entries
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What stands under one title, which is words."""
+    """The parts under one title, which is words."""
 
     title: str
     parts: tuple[Part, ...]
 
 
 def literal(text: str) -> str:
-    """Return a text that is not ours, as a name in a file, without the meaning that its dollar signs would have."""
+    """Return a text from outside, such as a name in a file, with its dollar signs taken literally."""
     return text.replace("$", DOLLAR)
 
 
@@ -279,7 +279,7 @@ def plain_words(text: str) -> str:
 
 
 def latex_words(text: str) -> str:
-    r"""Return words as LaTeX, what has a meaning there escaped.
+    r"""Return words as LaTeX, with the characters escaped that have a meaning there.
 
     >>> latex_words(r"100 % of query_1 at $\lambda_i$")
     '100 \\% of query\\_1 at $\\lambda_i$'
@@ -367,7 +367,7 @@ def latex_document(sections: Sequence[Section]) -> str:
 
 
 def unbalanced(latex: str) -> str:
-    r"""Return what of braces, dollar signs and environments is not closed, or closed too early; nothing where all is.
+    r"""Return the brace, dollar sign or environment that is not closed, or closed too early; nothing if there is none.
 
     >>> unbalanced(r"\begin{align*} \frac{1}{2} \end{align*}"), unbalanced(r"\begin{align*} $x")
     ('', 'align*')
@@ -399,7 +399,7 @@ def dual_section(formula: Formula) -> Section:
 
 
 def symbol_parts(symbols: tuple[Symbol, ...]) -> tuple[Part, ...]:
-    """Return what says what symbols stand for, each with its numbers where they are few."""
+    """Return the definitions of symbols, each with its numbers where they are few."""
     parts: list[Part] = []
     for symbol in symbols:
         shape = "" if not symbol.shape else f" ({' × '.join(map(count, symbol.shape))})"

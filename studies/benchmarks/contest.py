@@ -1,4 +1,4 @@
-"""Several ways to solve one problem, at growing sizes and in one run: seconds, and what each proves."""
+"""Several ways to solve one problem, at growing sizes and in one run: seconds, and the gap that each proves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dualmech.validate import Array
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BOUND_TOLERANCE = 1e-9  # gap to which the optimum is known that answers are held against
+BOUND_TOLERANCE = 1e-9  # gap to which the optimum is known, with which answers are compared
 LONG = 1.0  # seconds above which a solve is measured once
 
 REPEATS = 5
@@ -41,15 +41,15 @@ HEADINGS = ("d", "solver", "CPU s", "spread", "wall s", "ratio", "proven gap", "
 
 
 class Answer(Protocol):
-    """What a contender returns: a solution, or what the judge says of a peer's answer."""
+    """What a contender returns: a solution, or the judge's verdict on a peer's answer."""
 
     @property
     def objective(self) -> float:
-        """What it achieves."""
+        """The objective that it achieves."""
 
     @property
     def gap(self) -> float:
-        """How far it is proven to be from the optimum, relative."""
+        """Its proven distance from the optimum, relative."""
 
     @property
     def iterations(self) -> int:
@@ -77,7 +77,7 @@ class Contender:
     line: str = "-"
     largest: int | None = None
     skipped: str = ""
-    missing: str = ""  # what is not installed, so that it is left out
+    missing: str = ""  # the missing package, without which it is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What is solved, at which sizes and by whom; the first contender is what the others are compared with."""
+    """A problem, its sizes and its contenders; the others are compared with the first contender."""
 
     title: str  # Of the table
     sizes: tuple[int, ...]  # Numbers of cells
-    # Takes a number of cells to the problem; making it is part of what is measured
+    # Takes a number of cells to the problem; making it is part of the measurement
     problem: Callable[[int], AnyProblem]
     contenders: tuple[Contender, ...]  # In the order of the table
     repeats: int = REPEATS  # How often a solve that is not long is measured
@@ -113,7 +113,7 @@ class Contest:
         entries: list[Timing] = []
         with without_warnings():
             for contender in self.present:
-                contender.solve(self.problem(self.sizes[0]))  # what is only loaded once is not measured
+                contender.solve(self.problem(self.sizes[0]))  # loading, which happens once, is not measured
             for cells in self.sizes:
                 entries += self._at_size(cells)
         return [asdict(entry) for entry in entries]
@@ -179,12 +179,12 @@ class Contest:
         )
 
 
-# Total variance of prefixes compared with other libraries, where they are installed: CPU seconds, and what is proven.
+# Total variance of prefixes compared with other libraries, where they are installed: CPU seconds, and proven gaps.
 
 
 SIZES = (32, 256, 1024)
 
-PROVEN = 1e-6  # gap that is asked of the fast layer, and of a peer that is to reach the same
+PROVEN = 1e-6  # gap requested of the fast layer, and of a peer that is to reach the same
 
 MOST_STEPS = 1000  # of a peer that is not to end by its own rule
 
@@ -210,7 +210,7 @@ class PeerAnswer:
 
 @cache
 def _bound(cells: int) -> Solution:
-    """Return what is proven, once: it is no part of what is measured."""
+    """Return the proven optimum, once: finding it is no part of the measurement."""
     return fast.solve(_problem(cells), tol=BOUND_TOLERANCE)
 
 
@@ -289,13 +289,13 @@ CONTEST = Contest(
     repeats=3,
     long=LONG_OF_PEERS,
 )
-"""Of peers the strategy is judged, which is part of their seconds; steps are as each counts them."""
+"""A peer's strategy is judged, which is part of its seconds; steps are as each solver counts them."""
 
 COMMON_SIZES = (32, 64, 128, 256)
 
 COUNTS = (3, 4)  # numbers of mechanisms
 
-NEAR = 1e-4  # size of what tells near-equal covariances apart
+NEAR = 1e-4  # size of the differences of near-equal covariances
 
 CONDITION = 1e12  # condition number of the ill-conditioned covariances
 
@@ -360,7 +360,7 @@ CONTESTS = {
 
 PROGRAM1_SIZES = (128, 256, 512, 1024, 2048)
 
-TOLERANCE = 1e-9  # gap that is asked of the interior-point method; backends are asked for their own
+TOLERANCE = 1e-9  # gap requested of the interior-point method; backends have their own
 
 
 @cache

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 Measured = dict[str, Any]  # as JSON has it
 
-TOLERANCE = 1e-4  # gap that is asked
+TOLERANCE = 1e-4  # requested gap
 
 HEADINGS = ("geometry", "what grows", "size", "CPU s", "wall s", "MiB more", "decompositions", "gap")
 
 LEAST_SECONDS, LEAST_MEBIBYTES = 0.05, 8.0
-"""Below these a figure says more of what is always there than of the size: it counts for no exponent."""
+"""Below these a figure says more of fixed costs than of the size: it counts for no exponent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Growth:
     """Problems of growing size on one geometry; the workload is of a kind that suits it."""
 
     geometry: str
-    what: str  # what the size counts
+    what: str  # the unit of the size
     sizes: tuple[int, ...]
     problem: Callable[[int], FitnessForUse]
     colour: str
@@ -90,7 +90,7 @@ CASES = (
 def measure(case: int, size: int) -> Measured:
     asked, held, busy = CASES[case], peak_mebibytes(), load()
     with without_warnings():
-        fast.solve(FitnessForUse(workloads.prefix(8)), tol=TOLERANCE)  # what is loaded once is not measured
+        fast.solve(FitnessForUse(workloads.prefix(8)), tol=TOLERANCE)  # loading, which happens once, is not measured
         begun, spent = time.perf_counter(), time.process_time()
         answer = fast.solve(asked.problem(size), tol=TOLERANCE)
     return {
@@ -106,7 +106,7 @@ def measure(case: int, size: int) -> Measured:
 
 
 def exponent(found: list[Measured], name: str, least: float) -> float:
-    """Return the exponent e of the line ``log y = e log size + c`` through what is not too small, NaN of one point."""
+    """Return the exponent e of the line ``log y = e log size + c`` through values that are not too small, or NaN."""
     points = [(each["size"], each[name]) for each in found if each[name] >= least]
     if len(points) < 2:
         return float("nan")
@@ -170,10 +170,10 @@ def _panels(axes: Sequence[Axes], found: list[Measured]) -> None:
     axes[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
 
 
-# Each step of a user's way with many tables: what grows faster than their number does shows here first.
+# Each step of a user's way with many tables: growth faster than their number shows here first.
 
 
-ATTRIBUTES = (50, 100, 200)  # of three values, of which all pairs are asked
+ATTRIBUTES = (50, 100, 200)  # of three values; the workload is all pairs
 
 
 def measure_way(attributes: int) -> dict[str, float]:
@@ -242,7 +242,7 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class FittedCase:
-    """Tables that are asked, of records that are drawn anew at each run, as noise is."""
+    """Tables to release, of records that are drawn anew at each run, as noise is."""
 
     name: str
     workload: Callable[[], UnionWorkload]

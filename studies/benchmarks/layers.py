@@ -1,4 +1,4 @@
-"""What the fast layer reaches on each family, every case in a process of its own."""
+"""The results of the fast layer on each family, every case in a process of its own."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def peak_mebibytes() -> float:
 
 
 def load() -> float:
-    """Return how many processes want to run: what else does makes the clock say more than the processor."""
+    """Return how many processes want to run: with others running, the clock says more than the processor."""
     return os.getloadavg()[0]
 
 

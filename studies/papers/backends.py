@@ -1,4 +1,4 @@
-"""What general solvers call optimal, before what is proven: what each sheet asks to be computed, and how it looks."""
+"""General solvers' claims of optimality next to proven optima: the tasks of each sheet, and how it looks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 
-# What a general solver says of a problem whose optimum is proven, in the problem's own units and by its raw point.
+# A general solver's claim on a problem whose optimum is proven, in the problem's own units and by its raw point.
 
 
 MOST_CELLS, QUICK_CELLS = 16, 4
-TOLERANCE = 1e-12  # gap to prove: far below what is asked of any backend
-TIGHT = 1e-10  # what is asked of every backend at its tightest, or the least that it takes
+TOLERANCE = 1e-12  # gap to prove: far below the tolerance of any backend
+TIGHT = 1e-10  # the tightest tolerance that every backend gets, or the least that it takes
 
 OWN_SIZES = 1e-6, 1e6
 """Optima in this range are of ordinary size: outside of it absolute tolerances mean nothing."""
@@ -44,7 +44,7 @@ ANSWERS = IMPOSSIBLE | {OPTIMAL, INACCURATE}
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a backend says of one problem, and what is proven of it."""
+    """A backend's claim on one problem, and the proven interval."""
 
     problem: str
     status: str  # the backend's, in CVXPY's words, or that it failed
@@ -75,7 +75,7 @@ class Claim:
 class Backend:
     name: str
     version: str
-    tolerance: float  # what it says of itself; NaN where that is not known
+    tolerance: float  # as it says itself; NaN where that is not known
     tight: bool
     claims: tuple[Claim, ...]
 
@@ -89,12 +89,12 @@ class Backend:
 
     @property
     def above(self) -> tuple[Claim, ...]:
-        """What it calls optimal and is above the proven interval."""
+        """Claims of optimality above the proven interval."""
         return tuple(claim for claim in self.optimal if claim.error > 0)
 
     @property
     def infeasible(self) -> tuple[Claim, ...]:
-        """What it calls optimal where its point breaks a constraint, or does not have the value."""
+        """Claims of optimality whose point breaks a constraint, or does not have the value."""
         return tuple(claim for claim in self.optimal if claim.excess > FEASIBLE)
 
     def beyond(self, claims: tuple[Claim, ...]) -> int:
@@ -127,7 +127,7 @@ def small(cells: int, ordinary: bool = True) -> tuple[str, ...]:
 
 
 def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = True) -> Row:
-    """Return what a backend claims of the small problems, each posed in its own units as the paper writes it."""
+    """Return a backend's claims on the small problems, each posed in its own units as the paper writes it."""
     from dualmech import reference
 
     known = reference.backends.ACCURACY.get(name)
@@ -162,7 +162,7 @@ def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Clai
 
 
 def at_extreme_scale(problem_name: str) -> Row:
-    """Return what every installed backend says of one problem of extreme units, by itself and in the reference layer's.
+    """Return every backend's claim on one problem of extreme units, by itself and in the reference layer's units.
 
     'proven' is the gap of the latter, NaN where the backend failed.
     """

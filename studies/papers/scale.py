@@ -1,4 +1,4 @@
-"""Marginal tables at scale: what each sheet asks to be computed, and how it looks in a terminal."""
+"""Marginal tables at scale: the tasks of each sheet, and how it looks in a terminal."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def with_plain_noise(
     """Return a row of answers to one problem, the first in question, and to plain noise.
 
     - `plain`: squared privacy cost of independent noise of the target's variance on every query;
-    - `consistent`: the same where what the queries say together is counted, and the noise raised until a target is met
+    - `consistent`: the same where the answers are made consistent, and the noise raised until a target is met
       exactly;
     - `seconds`: from the tables to the first certificate, the search for structure included.
     """
@@ -103,7 +103,7 @@ ALL = {f"P{number}": 1.0 for number in range(1, 6)} | AGES
 
 @dataclass(frozen=True, slots=True)
 class TablesCase:
-    label: str  # What they are
+    label: str  # Their description
     build: Callable[[], UnionWorkload]  # Returns them
     targets: Mapping[str, float] = field(default_factory=dict)  # By published table; by default all are 1
     dense: bool = False  # Whether the dense solver can follow
@@ -179,12 +179,12 @@ LARGE = [
 ]
 
 
-# Printed errors of ResidualPlanner and its successor next to what is certified: on marginal tables and on prefixes.
+# Printed errors of ResidualPlanner and its successor next to certified ones: on marginal tables and on prefixes.
 #
 # Errors are root mean squares over all queries at a squared privacy cost of 1. On marginals the least one is a closed
 # form, and proven. With prefix sums on numerical attributes the successor splits, in every attribute, the noise of
-# least total variance into that of the total and that of the residual. This is done again here, and held against a
-# proven bound and against noise found in the same way from workloads that count the total for more.
+# least total variance into the noise of the total and the noise of the residual. This is done again here, and held
+# against a proven bound and against noise found in the same way from workloads that count the total for more.
 
 
 NONE = "—"  # stands for a number that is not known to be printed, or for a solver that cannot follow
@@ -193,7 +193,7 @@ PLANNER = "He et al., arXiv 2305.08175"
 """He, Xiao, Toksoz, Ding, Zhang and Kifer, "ResidualPlanner+: a scalable matrix mechanism for marginals and beyond"."""
 
 WAYS = {"1-way": (1,), "2-way": (2,), "3-way": (3,), "up to 3-way": (0, 1, 2, 3)}
-"""What is asked for, in the order of the printed numbers; the last includes the total."""
+"""The tables, in the order of the printed numbers; the last includes the total."""
 
 MARGINALS = {
     "CPS": ("1.744", "2.035", "2.048", "2.276"),
@@ -237,7 +237,7 @@ def of_data_set(name: str, entries: Sequence[Row]) -> Row:
     """Return the row of a data set, and of all that is printed of it.
 
     An error is inversely proportional to the privacy cost, so each printed one implies a cost, held against 1; they are
-    independent. 'better': by how much the printed way's error exceeds what is found, at most, relative.
+    independent. 'better': by how much the printed way's error exceeds the one found here, at most, relative.
     """
     held = [Evidence(each.asked, each.asked, each.again, each.printed) for each in entries]
     better = max(each.again[0] / each.least[1] - 1 for each in entries)
@@ -248,7 +248,7 @@ def of_data_set(name: str, entries: Sequence[Row]) -> Row:
 def _printed_error(
     asked: str, printed: str, again: Interval, least: Interval, rival: str = NONE, largest: Interval | None = None
 ) -> Row:
-    """Return what is printed of one error, the same computed here and the least error of any noise.
+    """Return the printed value of one error, the same computed here and the least error of any noise.
 
     - `asked`: a key of `WAYS`;
     - `rival`: the printed error of HDMM;
@@ -289,7 +289,7 @@ def of_prefixes(name: str) -> Row:
 
 
 def certified_error(workload: Workload) -> Interval:
-    """Return the least error as blocks prove it, from what symmetry is left."""
+    """Return the least error as blocks prove it, from the symmetry that is left."""
     low, high = fast.solve(TotalVariance(workload, geometry="blocks"), tol=CLOSE).certificate.interval
     return math.sqrt(low / workload.shape[0]), math.sqrt(high / workload.shape[0])
 
@@ -303,7 +303,7 @@ def _is_small(name: str, ways: tuple[int, ...]) -> bool:
 def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
     """Return the error of split noise at its best levels, a closed form, where the judge has split it.
 
-    With V_T the variances that a unit of ``τ_T`` adds up to over all queries, and C_T what it costs, the least of
+    Let V_T be the sum of the variances of all queries at ``τ_T = 1``, and C_T the cost of this noise. The least of
     ``Σ V_T τ_T`` at a cost ``Σ C_T / τ_T`` of 1 is ``(Σ √(V_T C_T))²``.
     """
     tables = split.workload.tables
@@ -316,7 +316,7 @@ def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
 
 
 def proven_error(split: Split, numerical: Iterable[str], total: float, share: float) -> float:
-    """Return a bound on the error: that of the total variance at products of weights."""
+    """Return a bound on the error: the bound of the total variance at products of weights."""
     tables, users = split.workload.tables, []
     assert tables.domain is not None
     for axis, size in tables.domain.sizes:

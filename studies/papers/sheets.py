@@ -1,4 +1,4 @@
-"""Papers' tables and figures by name; a paper is loaded when one of its sheets is asked for."""
+"""Papers' tables and figures by name; a paper is loaded when one of its sheets is needed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PAPERS: dict[str, tuple[str, ...]] = {
 }
 """Names of each paper's sheets, in order: known before it is loaded."""
 
-EVERYTHING = "all"  # what stands behind a paper's slash for all of its tables and figures
+EVERYTHING = "all"  # the name behind a paper's slash for all of its tables and figures
 
 
 def loaded(paper: str) -> dict[str, Sheet]:
@@ -87,12 +87,12 @@ SHEETS: Mapping[str, Sheet] = _Registry()  # tables and figures by name; the fir
 
 
 def sheet_names() -> str:
-    """Return the names of all sheets in words, each paper's with what stands for all of them."""
+    """Return the names of all sheets in words, each paper's with the name for all of them."""
     return "; ".join(", ".join(f"{paper}/{name}" for name in (*names, EVERYTHING)) for paper, names in PAPERS.items())
 
 
 def select_sheets(names: Sequence[str]) -> dict[str, Sheet]:
-    """Return sheets by name, a paper's but those `apart` for such as ``fitness/all``, the first where none is named.
+    """Return sheets by name, for ``fitness/all`` a paper's but those `apart`, the first where none is named.
 
     Raises `InvalidInputError` for an unknown name.
     """

@@ -1,4 +1,4 @@
-"""What a row of printed ratios says about the privacy cost behind it, and so about the optimum.
+"""The evidence of a row of printed ratios on the privacy cost behind it, and so on the optimum.
 
 A table that compares mechanisms at one squared privacy cost α prints ``value / α`` for each of them, and the
 values are known. So every printed ratio implies the α at which it was computed, up to its rounding. Where two
@@ -28,7 +28,7 @@ from dualmech.solution import Solution
 
 
 class Finding(Enum):
-    """What a row of printed ratios turned out to be."""
+    """The finding on a row of printed ratios."""
 
     AGREES = "agrees with the certified optimum, to the digits printed"
     ABOVE = "the paper stopped above the optimum"
@@ -39,11 +39,11 @@ class Finding(Enum):
 class Evidence:
     """A printed ratio and the value, at squared cost 1, of the mechanism that it is of."""
 
-    column: str  # How a verdict calls it
+    column: str  # Its name in a verdict
     source: str  # Columns of one source are one piece of evidence, such as weightings that coincide
     value: Interval  # Largest variance over target at squared cost 1
     printed: str  # The ratio as printed
-    # What the source counts: 3 where nothing was chosen or optimised, 2 where a tree was chosen, 1
+    # Weight of the source: 3 where nothing was chosen or optimised, 2 where a tree was chosen, 1
     # where an optimiser may have stopped early
     weight: int = 1
 
@@ -119,7 +119,7 @@ Task = Callable[[], Row]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a folder holds: how many proofs there are, and of what there is none, with the reason."""
+    """The contents of a folder: how many proofs there are, and the problems without one, with the reason."""
 
     proofs: int
     refused: dict[str, str]
@@ -128,9 +128,9 @@ class Written:
 def with_proofs(sheets: Mapping[str, Sheet], folder: str) -> dict[str, Sheet]:
     """Return the sheets with rows that write a proof of every optimum which a solver certified for them.
 
-    Each is ``SHEET-PROBLEM-DIGEST.json``, the digest being of the problem's numbers; of what has no proof, or is too
-    large for one, the same name with ``.txt`` holds the reason. Raises `FileFormatError` where the folder cannot be
-    made or written to.
+    Each is ``SHEET-PROBLEM-DIGEST.json``, the digest being of the problem's numbers; for a problem that has no proof,
+    or is too large for one, the same name with ``.txt`` holds the reason. Raises `FileFormatError` where the folder
+    cannot be made or written to.
     """
     place = files.atomic.make_folder(folder)
     return {name: replace(sheet, tasks=partial(_proving, sheet.tasks, place, name)) for name, sheet in sheets.items()}
@@ -167,7 +167,7 @@ def _proven(task: Task, folder: Path, name: str) -> Row:
 
 
 def _digest(problem: Problem) -> str:
-    """Return a short name of a problem's numbers, or of what it is where it has no proof."""
+    """Return a short name of a problem's numbers, or of its description where it has no proof."""
     try:
         stated = json.dumps(arguments_part(problem, provable(problem)), sort_keys=True)
     except DualmechError:

@@ -4,19 +4,20 @@ Every builder takes a workload and a squared privacy cost Δ², and returns a `d
 that spends it exactly. Neighbours differ by one record added or removed. Builders named ``…_matrix`` return
 the strategy itself, one query per row, to weight its queries or to judge it.
 
-The mechanisms of local privacy (`LocalRival`) are fixed: their builders take a number of user types and ε, and what
-they return takes any workload.
+The mechanisms of local privacy (`LocalRival`) are fixed: their builders take a number of user types and ε, and return
+objects that take any workload.
 
 The parameters that most builders share are explained here alone:
 
-- ``workload``: a `dualmech.Workload`, (m, d), what is to be answered;
+- ``workload``: a `dualmech.Workload`, (m, d), the queries to answer;
 - ``cost``: the squared privacy cost Δ² to spend, > 0;
 - ``domain``: the attributes behind the cells (`dualmech.Domain`, a mapping, or a sequence of sizes), or their number
   for one attribute, the cell; where a workload is given, by default its own domain, or else one attribute;
 - ``user_types`` and ``epsilon``: n, at least 2, and ε, from 1e-6 to 100.
 
-All refuse, with an `InvalidInputError` or `InputTypeError` that names the argument: what is no workload or asks
-nothing, a domain of another number of cells, numbers out of range, and what the builders that they call refuse.
+All refuse, with an `InvalidInputError` or `InputTypeError` that names the argument: an object that is no workload or
+asks nothing, a domain of another number of cells, numbers out of range, and anything that the builders which they call
+refuse.
 """
 
 from dualmech.problems.designs import fourier_matrix, haar_matrix

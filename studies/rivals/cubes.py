@@ -34,9 +34,9 @@ def fourier(workload: Workload, cost: float, domain: int | DomainLike | None = N
     cell of a marginal table of s cells has the variance ``r / (s cost)``. Where all d are needed the strategy is
     orthogonal, and so input perturbation.
     Barak, Chaudhuri, Dwork, Kale, McSherry and Talwar, "Privacy, accuracy, and consistency too", PODS 2007, for
-    attributes of two values; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5: what the workload does not need is
-    left out "to reduce sensitivity". Complex characters of longer attributes come in conjugate pairs; their real and
-    imaginary parts are the rows here.
+    attributes of two values; Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5: coefficients that the workload does
+    not need are left out "to reduce sensitivity". Complex characters of longer attributes come in conjugate pairs;
+    their real and imaginary parts are the rows here.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def fourier(workload: Workload, cost: float, domain: int | DomainLike | None = N
     return LinearGaussianMechanism(rows, sensitivity / spent * np.eye(len(rows)))
 
 
-MAX_PAIRS = 2**22  # largest product of the numbers of tables asked for and of tables that may be measured
+MAX_PAIRS = 2**22  # largest product of the numbers of requested tables and of tables that may be measured
 MAX_EXACT = 32  # largest number of tables that may be measured where the best choice is searched for exactly
 
 Axes = tuple[int, ...]
@@ -66,7 +66,7 @@ def choose_marginals(
     among: Iterable[str | Iterable[str]] | None = None,
     exact: bool = False,
 ) -> list[tuple[str, ...]]:
-    """Choose the marginal tables to measure so that the largest variance in a table asked for is least ("BMAX").
+    """Choose the marginal tables to measure so that the largest variance in a requested table is least ("BMAX").
 
     With equal noise on p tables at squared cost 1, a measured count has variance p. A table on the attributes S
     is summed up from one measured table on ``C ⊇ S``, a count from as many as the attributes in C but not in S
@@ -75,19 +75,19 @@ def choose_marginals(
         ``p · max_S min_{C ⊇ S, C measured} magnification(C, S)``.
 
     For every magnification that occurs, the tables that are within it of each other make a set-cover problem,
-    solved by taking the table that covers most of what is not yet covered, the first given among equals. The
+    solved by taking the table that covers most of the uncovered ones, the first given among equals. The
     best of these choices is within a factor ``1 + ln(number of sets)`` of the optimum.
 
     - `domain`: the attributes;
-    - `sets`: the marginal tables asked for;
-    - `among`: the tables that may be measured; by default those asked for;
+    - `sets`: the requested marginal tables;
+    - `among`: the tables that may be measured; by default the requested ones;
     - `exact`: search for the best choice instead, among at most `MAX_EXACT` tables.
 
     Returns a list of tuples of attribute names: the tables to measure.
     Source: Ding, Winslett, Han and Li, "Differentially private data cubes: optimizing noise sources and consistency",
     SIGMOD 2011, problem Bound Max Variance. There, under ε-differential privacy, p² stands for p and the factor is
     squared; the bound on the variance is bisected, where here every value that it can take is tried. Li and Miklau,
-    PVLDB 5(6), 2012 ("EIG"), section 5, measure cost as here and choose among the tables asked for.
+    PVLDB 5(6), 2012 ("EIG"), section 5, measure cost as here and choose among the requested tables.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def datacube(
     Parameters
     ----------
     sets : iterable of attribute names or of sets of them, optional
-        The marginal tables asked for; by default, for each group of queries, those on the attributes on which one
+        The requested marginal tables; by default, for each group of queries, those on the attributes on which one
         of its queries depends, unless another of the group depends on these and more.
     exact : bool
         As for `choose_marginals`.
@@ -239,7 +239,7 @@ UNUSED = 1e-9  # weight, over the largest, of tables that are not measured
 
 
 def weighted_marginals(workload: MarginalWorkload, cost: float) -> BlockMechanism:
-    """Measure marginal tables of the domain, weighed for the least total variance of those that are asked for.
+    """Measure marginal tables of the domain, weighed for the least total variance of the requested ones.
 
     This is the operator for marginals of HDMM (McKenna, Miklau, Hay and Machanavajjhala, "Optimizing error of
     high-dimensional statistical queries under differential privacy", PVLDB 11(10), 2018), with Gaussian noise in place

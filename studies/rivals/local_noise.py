@@ -21,7 +21,7 @@ from dualmech.workloads.streams import from_gram
 
 # Strategies for Laplace noise that are optimised: the cells and some weighted sums of them, each column scaled.
 #
-# The problem is not convex, and what is found is a local optimum that nothing is proven about.
+# The problem is not convex. The method finds a local optimum, about which nothing is proven.
 
 
 CELLS_PER_SUM = 16  # cells for each weighted sum, as the authors of HDMM have it
@@ -42,7 +42,7 @@ def identity_and_sums(gram: Array, rng: np.random.Generator | int) -> Array:
     gram : (d, d) array
         ``W'W``.
     rng : int or Generator
-        Where the random starts come from.
+        The source of the random starts.
     """
     # Imported here so that rivals load without it.
     from scipy.optimize import minimize
@@ -86,7 +86,7 @@ BRANCHINGS = (2, 4, 8, 16)  # branching factors of the trees that the L1 version
 SEED = 0  # of the random starts of the L1 version's optimisation
 
 EXACT = 64
-"""User types up to which the strategy of the L2 version is optimised for what local privacy compares, two types."""
+"""User types up to which the strategy of the L2 version is optimised for the neighbours of local privacy, two types."""
 
 TOLERANCE = 1e-3  # gap to which that strategy is optimised
 
@@ -94,7 +94,7 @@ TOLERANCE = 1e-3  # gap to which that strategy is optimised
 class NoiseRival(LocalRival):
     """Every user of type u reports column u of a strategy A with noise of their own.
 
-    What they report has infinitely many values, so there is no strategy matrix Q; every user type has the same
+    The reports have infinitely many values, so there is no strategy matrix Q; every user type has the same
     variance. Two types differ by ``A (e_u - e_v)``, whose largest norm is the sensitivity, and the number of users is
     known. So A is centred, ``A Π``, and the mean of x over the cells is exact.
 
@@ -182,7 +182,7 @@ def matrix_mechanism(workload: Workload, epsilon: float, norm: str = "l1", delta
     Source: Edmonds, Nikolov and Ullman, "The power of factorization mechanisms in local and central differential
     privacy", STOC 2020.
 
-    - `workload`: what the strategy is chosen for;
+    - `workload`: the queries for which the strategy is chosen;
     - `epsilon`, `norm`, `delta`: as for `NoiseRival`.
 
     Examples

@@ -68,7 +68,7 @@ def gaussian_mechanism(workload: Workload, cost: float) -> LinearGaussianMechani
 def raw_gaussian_variance(workload: Workload, cost: float) -> float:
     """Return the variance of every raw answer of the Gaussian mechanism: the largest squared column norm / cost.
 
-    This is what FFU means by its "GM", without the least squares of `gaussian_mechanism`. (The code published
+    FFU means this variance by its "GM", without the least squares of `gaussian_mechanism`. (The code published
     with the paper takes the squared spectral norm of W in place of the largest squared column norm, which
     is never smaller and mostly far larger.)
 
@@ -95,7 +95,7 @@ def total_variance(
     Parameters
     ----------
     weights : float or (m,) array, optional
-        What a unit of each query's variance counts; by default 1. `target_weights` makes those of FFU.
+        Weight of each query's variance; by default 1. `target_weights` makes those of FFU.
     tol : float
         Gap to which the sum is solved; an `UncertifiedWarning` says where it was not reached.
 

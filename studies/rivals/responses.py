@@ -1,8 +1,8 @@
-"""Fixed mechanisms of local privacy: what every one of them answers, and those whose reports can be listed.
+"""Fixed mechanisms of local privacy: the methods that all of them have, and those whose reports can be listed.
 
 A fixed mechanism knows neither the workload nor the data; only its reconstruction V depends on the workload, and is
-the best for it (McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, theorem 3.10). Everything here asks of a
-workload no more than its Gram matrix, so `dualmech.workloads.from_gram` does where there are too many queries.
+the best for it (McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, theorem 3.10). Everything here needs no more
+of a workload than its Gram matrix, so `dualmech.workloads.from_gram` does where there are too many queries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
 UNSEEN = 1e-12
-"""Part of a workload's squares outside what a mechanism tells, relative, up to which it counts as rounding."""
+"""Part of a workload's squares that a mechanism does not tell, relative, up to which it counts as rounding."""
 
 
 class LocalRival(ABC):
@@ -60,7 +60,7 @@ class LocalRival(ABC):
         """
 
     def objective(self, workload: Workload) -> float:
-        """Return ``L = Σ_u T_u + ‖W‖_F²``, what `dualmech.LocalStrategy` minimises on average."""
+        """Return ``L = Σ_u T_u + ‖W‖_F²``, the objective of `dualmech.LocalStrategy` on average."""
         return float(self.user_variances(workload).sum() + np.trace(self._gram_of(workload)))
 
     def sample_complexity(
@@ -130,7 +130,7 @@ class FactorisedRival(LocalRival):
         return np.asarray(self._inverse()[0] @ self.evidence(x, rng))
 
     def _inverse(self) -> tuple[Array, Array]:
-        """Return G⁺, and orthonormal rows that span what G does not see."""
+        """Return G⁺, and orthonormal rows that span the null space of G."""
         gram = self.gram()
         values, vectors = np.linalg.eigh((gram + gram.T) / 2)
         kept = values > 8 * self.user_types * EPS * values[-1]
@@ -214,7 +214,7 @@ def randomised_response(user_types: int, epsilon: float) -> MatrixRival:
 
 
 def hadamard_response(user_types: int, epsilon: float, blocks: int | None = None) -> MatrixRival:
-    """Report a random column of a Hadamard matrix, those where the own row holds +1 being e^ε times as likely.
+    """Report a random column of a Hadamard matrix; those where the own row holds +1 are e^ε times as likely.
 
     The outputs are B blocks of b, a power of two. Each type has its own row of the Hadamard matrix of one block, never
     the first; the b/2 outputs of this block where the row is +1 are e^ε times as likely as all others.
@@ -275,7 +275,7 @@ def fourier_response(attributes: int, epsilon: float, order: int | None = None) 
 
 
 Oracle = Callable[[int, float], FactorisedRival]
-"""What reports one of several nodes at ε, such as `hadamard_response` or `subset_selection`."""
+"""Makes a mechanism to report one of several nodes at ε, such as `hadamard_response` or `subset_selection`."""
 
 
 class MixedRival(FactorisedRival):

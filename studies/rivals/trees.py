@@ -124,7 +124,7 @@ class IntervalTree:
 
 
 def _ends(cells: int, intervals: Iterable[tuple[int, int]]) -> tuple[Index, Index]:
-    """Return first cells and stops; refuse what is no interval of cells, or crosses another."""
+    """Return first cells and stops; refuse anything that is no interval of cells, or crosses another."""
     pairs = np.array([tuple(pair) for pair in intervals] or np.zeros((0, 2)), dtype=object)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not all(isinstance(end, int | np.integer) for end in pairs.flat):
         raise InputTypeError("intervals must be pairs of integers, first cell and stop")
@@ -189,9 +189,9 @@ def square_root_tree(cells: int) -> IntervalTree:
 
     This is the tree of the code published with the paper. Where d is no square, the last ``d - s²`` cells are
     counted by themselves and the root only. The ratio of its largest variance to that of input perturbation
-    does not depend on the optimum, and is what the paper prints in Tables 4 and 8 to 11, and in most rows of
-    Tables 5 to 7. (There, Table 7 at d = 64 and 128 fits the cells and their total, Tables 5 and 6 at d = 128
-    fit intervals of four.) It is not the best branching: see `best_branching`.
+    does not depend on the optimum; the paper prints this ratio in Tables 4 and 8 to 11, and in most rows of Tables 5 to
+    7. (There, Table 7 at d = 64 and 128 fits the cells and their total, Tables 5 and 6 at d = 128 fit intervals of
+    four.) It is not the best branching: see `best_branching`.
 
     Examples
     --------
@@ -249,9 +249,9 @@ def hierarchical(
     The cells get the least-squares estimate: ``Σ = (levels / cost) (T' T)⁻¹``, where a cell is counted by at
     most `levels` nodes.
 
-    - `branching`: factor of `interval_tree`, root included; by default that of `best_branching`;
+    - `branching`: factor of `interval_tree`, root included; by default the factor of `best_branching`;
     - `targets`: variance targets for the choice of the best factor; nothing else depends on them;
-    - `tree`: another tree, in place of a branching: `square_root_tree` for that of FFU's experiments.
+    - `tree`: another tree, in place of a branching: `square_root_tree` for the tree of FFU's experiments.
 
     Hay, Rastogi, Miklau and Suciu, PVLDB 3(1), 2010; Qardaji, Yang and Li, "Understanding hierarchical methods for
     differentially private histograms", PVLDB 6(14), 2013. FFU, section 7 (see `input_perturbation`).
@@ -315,9 +315,9 @@ def hierarchical_product(
 ) -> LinearGaussianMechanism:
     """Add equal noise to every product of tree nodes, and use the sums consistently ("Hierarchical").
 
-    With X_i the cost matrix of one attribute's tree, that of the product is ``⊗ X_i``, so the covariance of the
-    cells' estimate is the Kronecker product of those that the trees give alone, and its cost the product of
-    theirs. Over one attribute this is `hierarchical`.
+    With X_i the cost matrix of one attribute's tree, the cost matrix of the product is ``⊗ X_i``. So the covariance of
+    the cells' estimate is the Kronecker product of the trees' own covariances, and its cost the product of their costs.
+    Over one attribute this is `hierarchical`.
 
     With `branching`, branching factor of every tree, at least 2.
     Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5, take binary trees with their root, adapted to several dimensions

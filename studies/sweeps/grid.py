@@ -24,7 +24,7 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.names import is_named
 
-SIZE, SEED = "{size}", "{seed}"  # what stands in a workload for a size or a seed
+SIZE, SEED = "{size}", "{seed}"  # placeholders in a workload for a size and a seed
 MOST_RUNS = 100_000
 
 AnyRun = TypeVar("AnyRun", bound=Run)
@@ -55,7 +55,7 @@ def _seed(seed: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of the file: what it checks each of its values with, and what stands where it is left out."""
+    """A key of the file: the check of each of its values, and the default where it is left out."""
 
     check: Callable[[Any], Any]
     default: tuple[Any, ...] = (None,)
@@ -79,7 +79,7 @@ KEYS: dict[str, Key] = {
     "time_limit": Key(lambda value: validate.positive_number(time_limit=value), one=True),
     "threads": Key(lambda value: validate.size(threads=value), (1,), one=True),
 }
-"""What a file may state."""
+"""The keys that a file may have."""
 
 
 def read_grid(path: FilePath, kind: type[AnyRun]) -> list[AnyRun]:
@@ -132,7 +132,7 @@ def _values(name: str, key: Key, given: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _refuse_unused(stated: MakeProblem) -> None:
-    """Refuse what no run would use, and what one would miss."""
+    """Refuse keys that no run would use, and keys that one would miss."""
     families, patterns = stated["families"], stated["workloads"]
     for name in ("targets", "rho", "epsilon", "t1"):
         takers = [family for family, options in OPTIONS.items() if name in options]
@@ -220,7 +220,7 @@ class Instance:
 
 
 class _Trial:
-    """Asks both about a candidate, so many times in all."""
+    """Runs both on a candidate, so many times in all."""
 
     def __init__(self, tries: int) -> None:
         self.left = tries
@@ -316,7 +316,7 @@ def _interval(run: Run, instance: Instance) -> Interval:
 def write_instance(instance: Instance, results: FilePath) -> tuple[Path, str]:
     """Write files that repeat a disagreement next to a file of results; return the grid, and the command that runs it.
 
-    Of queries that are no text's there are a ``.csv`` of queries and, where targets differ, one of targets.
+    Queries without a text are written as a ``.csv`` file and, where targets differ, the targets as another.
     Raises `FileFormatError` where one cannot be written.
     """
     stem = f"{Path(results).with_suffix('')}-disagreement-{instance.first.problem[:8]}"
@@ -336,7 +336,7 @@ def _pairs(instance: Instance) -> Iterator[tuple[Run, Interval]]:
 
 
 def _shrink_stated(instance: Instance, stem: str) -> dict[str, Any]:
-    """Return what the grid states, with the files that it needs written."""
+    """Return the contents of the grid, and write the files that it needs."""
     first, second, folder = instance.first, instance.second, Path(stem).parent
     workload, seed = _relative_to(first.workload, folder), first.seed
     targets: float | str | None = _relative_to(first.targets, folder)

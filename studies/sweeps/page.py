@@ -99,7 +99,7 @@ def svg(figure: Figure, rows: Sequence[Row]) -> str:
 WITHOUT_FIGURES = "without figures, which need the extra `plots`: pip install 'dualmech[plots]'"
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-"""What a browser lets the page do: nothing from outside."""
+"""The page's permissions in a browser: nothing from outside."""
 
 PAGE_STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #1b1b1b }
@@ -127,11 +127,11 @@ for (const table of document.querySelectorAll("table")) {
 
 BAD = ("NO", "REFUSED", "FAULT")  # cells that stand out
 
-Cell = tuple[str, float | None]  # what a cell shows, and the number by which it is sorted, None of a word
+Cell = tuple[str, float | None]  # the text of a cell, and the number by which it is sorted, None for a word
 
 
 def write_page(results: FilePath, path: FilePath) -> str:
-    """Write the page of a file of results; return what is to be said of it: nothing, or that it has no figures.
+    """Write the page of a file of results; return a remark on it: nothing, or that it has no figures.
 
     Raises `FileFormatError` for a file that is none of results, or a path that cannot be written or does not end in
     .html.
@@ -214,7 +214,7 @@ PROBLEM: dict[str, Callable[[Row], Cell]] = {
     "queries": lambda row: _number(row["queries"], "d"),
     "cells": lambda row: _number(row["cells"], "d"),
 }
-"""Columns that say what is asked."""
+"""Columns of the problem."""
 
 
 def _of_problem(column: Callable[[Row], Cell]) -> Callable[[Verdict], Cell]:

@@ -1,4 +1,4 @@
-"""Runs of a sweep: what is asked of which solver, the rows that come of it, their file, and what they say together."""
+"""Runs of a sweep: problems and their solvers, the rows of results, their file, and the verdicts on all of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RESET = "5"  # what Linux takes as the word to begin anew
 
 
 def start_peak() -> None:
-    """Begin anew; where the system cannot, the peak is that of the process since it began."""
+    """Begin anew; where the system cannot, the peak counts from the start of the process."""
     with contextlib.suppress(OSError):
         (OWN / "clear_refs").write_text(RESET)
 
@@ -88,7 +88,7 @@ DIGITS = 16  # of a digest, hexadecimal
 
 @dataclass(frozen=True, slots=True)
 class Run(ABC):
-    """What is asked, in the texts of a grid, and who is to answer; a subclass says how the texts are read."""
+    """A problem and its solver, in the texts of a grid; a subclass says how the texts are read."""
 
     family: str
     workload: str
@@ -115,7 +115,7 @@ class Run(ABC):
 
     @property
     def problem(self) -> str:
-        """Digest of what is asked; that of files is their contents, whatever they are called."""
+        """Digest of the problem; files enter by their contents, whatever their names."""
         asked = {name: value for name, value in asdict(self).items() if name not in (*_HOW, "pattern", "size")}
         if self.epsilon is not None and self.family != LOCAL:
             asked["conversion"] = "zCDP"
@@ -123,7 +123,7 @@ class Run(ABC):
 
     @property
     def digest(self) -> str:
-        """Digest of the run: of what is asked, and of the layer, backend, tolerance and limits."""
+        """Digest of the run: of the problem, and of the layer, backend, tolerance and limits."""
         return _digest({"problem": self.problem} | {name: getattr(self, name) for name in _HOW})
 
     @abstractmethod
@@ -133,12 +133,12 @@ class Run(ABC):
     def check(self) -> None:
         """Refuse a workload, neighbours or a file of targets that cannot be read, and options that exclude each other.
 
-        What only the statement of the problem can refuse is a row of its own.
+        A refusal that only the statement of the problem can make is a row of its own.
         """
 
     @abstractmethod
     def state(self, workload: Workload, targets: Array | None = None) -> tuple[AnyProblem, float]:
-        """Return the problem on a workload, and what its objective is divided by at the privacy that is asked."""
+        """Return the problem on a workload, and the divisor of its objective at the requested privacy."""
 
     def drawn(self, workload: Workload) -> Array:
         """Return random targets: one a table where a workload keeps tables, else one a query."""
@@ -159,7 +159,7 @@ class Run(ABC):
         return answer
 
     def row(self) -> Row:
-        """Run it, and return what is asked, what came of it and what it took; an error is a row as well."""
+        """Run it, and return the problem, the result, and its time and memory; an error is a row as well."""
         if self.layer == Layer.REFERENCE:
             import dualmech.reference  # noqa: F401 - what loading takes is not the run's
         asked = {"digest": self.digest, "problem": self.problem, **asdict(self), "contents": [*self.contents]}
@@ -176,7 +176,7 @@ class Run(ABC):
         return {**asked, **found, **took, "versions": _versions()}
 
     def _found(self) -> Row:
-        """Return what came of the run; an interval without an upper end has none."""
+        """Return the result of the run; an interval without an upper end has none."""
         found: Row = dict.fromkeys(("lower", "upper", "gap", "steps", "queries", "cells"))
         found |= {"asked_tol": None, "status": "", "message": "", "solver": ""}
         try:
@@ -201,7 +201,7 @@ class Run(ABC):
         }
 
 
-_HOW = ("layer", "backend", "tol", "time_limit", "threads")  # what of a run is not what is asked
+_HOW = ("layer", "backend", "tol", "time_limit", "threads")  # fields of a run that are not of the problem
 
 
 def interval(row: Row) -> tuple[float, float] | None:
@@ -227,7 +227,7 @@ def default_delta(epsilon: float | None, delta: float | None, family: str) -> fl
 
 
 def _digest(stated: Row) -> str:
-    """Return a digest of what is stated; of files only what they hold counts."""
+    """Return a digest of a statement; files enter by their contents alone."""
     if stated.get("contents"):
         stated = {name: "file" if _is_file(value) else value for name, value in stated.items()}
     text = json.dumps(stated, sort_keys=True, ensure_ascii=True)
@@ -263,7 +263,7 @@ FIELDS: dict[str, tuple[type, ...]] = {
     "contents": (list,),
     "versions": (dict,),
 }
-"""What every line holds."""
+"""The fields of every line."""
 
 
 def read_rows(path: FilePath) -> list[Row]:
@@ -277,7 +277,7 @@ def read_rows(path: FilePath) -> list[Row]:
 
 @contextlib.contextmanager
 def journal(path: FilePath) -> Iterator[Journal]:
-    """Open a file of results to be continued, made where it is missing; what a killed run left half written is cut off.
+    """Open a file of results to be continued, made where it is missing; a line left half written is cut off.
 
     Raises `FileFormatError` where it cannot be read or written, does not end in .jsonl, holds anything else, or is
     written by another sweep.
@@ -369,7 +369,7 @@ def _lock(path: FilePath, handle: BinaryIO) -> None:
         raise FileFormatError(f"{Path(path)}: is written by another sweep") from error
 
 
-# A sweep: what of its runs is not there yet, computed and written, and what the answers say together.
+# A sweep: its missing runs, computed and written, and the verdicts on all answers.
 
 
 NOTHING = "none"  # the verdict on a problem without an answer
@@ -377,7 +377,7 @@ NOTHING = "none"  # the verdict on a problem without an answer
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What all answers to one problem say together: the interval in which their optimum lies, and whether they meet."""
+    """The verdict of all answers to one problem: the interval in which their optimum lies, and whether they meet."""
 
     rows: tuple[Row, ...]
     lower: float
@@ -397,7 +397,7 @@ class Verdict:
 
 
 def sweep(runs: Sequence[Run], path: FilePath, jobs: int = 1, dask: str | None = None, grid: str = "") -> Iterator[Row]:
-    """Run what a file of results does not hold yet, `jobs` at a time or on a Dask cluster; yield each row when written.
+    """Make the runs that a file of results lacks, `jobs` at a time or on a Dask cluster; yield each row when written.
 
     Raises `FileFormatError` where the file cannot be continued, `BackendError` where the cluster cannot be reached.
     """
@@ -428,7 +428,7 @@ def sweep(runs: Sequence[Run], path: FilePath, jobs: int = 1, dask: str | None =
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Return what the rows say of each problem, in the order in which problems come."""
+    """Return the verdict of the rows on each problem, in the order in which problems come."""
     by_problem: dict[str, list[Row]] = {}
     for row in rows:
         by_problem.setdefault(row["problem"], []).append(row)

@@ -1,10 +1,10 @@
 """Read a proof file, and say between which numbers it shows that an optimum lies.
 
-A file has a ``problem``, with the ``kind`` of it and all its numbers; what shows an ``upper`` and a ``lower`` bound
-on its optimum; and a ``claim``, two numbers that the bounds are held against. Numbers are texts such as
-``-0x1a3p-52``: a whole number in hexadecimal, times a power of two. A name that nothing reads is refused.
+A file has a ``problem``, with its ``kind`` and all its numbers; parts that show an ``upper`` and a ``lower`` bound on
+its optimum; and a ``claim``, two numbers that the bounds are held against. Numbers are texts such as ``-0x1a3p-52``: a
+whole number in hexadecimal, times a power of two. A name that nothing reads is refused.
 
-The ``family``, where a file has one, is what the library calls the problem. No bound rests on it; it must be one that
+The ``family``, where a file has one, is the library's name for the problem. No bound rests on it; it must be one that
 has problems of this kind, with this number ``allowed``.
 """
 
@@ -53,7 +53,7 @@ KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
     "product targets": tables.product_bounds,
     "product weights": tables.product_bounds,
 }
-"""What finds the lower and the upper bound of a kind of problem, from these parts of a file: problem, upper, lower."""
+"""By kind of problem, what finds its lower and its upper bound from these parts of a file: problem, upper, lower."""
 
 
 def check(proof: Any) -> tuple[Fraction, Fraction]:
@@ -103,7 +103,7 @@ def _newer(schema: object) -> bool:
 
 
 def read(path: str) -> Any:
-    """Return what a file holds; `Refused` where it is no JSON."""
+    """Return the contents of a file; `Refused` where it is no JSON."""
     try:
         with open(path, encoding="utf-8") as handle:
             return json.load(handle, object_pairs_hook=_distinct)

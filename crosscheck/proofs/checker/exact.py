@@ -10,7 +10,7 @@ from math import isqrt
 from typing import Any
 
 WIDE = Context(60, Emin=-999999, Emax=999999)  # sixty digits, where there is no fraction
-LEAST = -1000  # what e is raised to at least: with less it is no larger, and at least 0
+LEAST = -1000  # least exponent of e: with a smaller one the power is no larger, and at least 0
 MOST = 2**36  # multiplications of words that a product of matrices may take, some minutes
 Rows = list[list[int]]
 
@@ -136,7 +136,7 @@ def _root(given: Fraction, order: int, more: int) -> Fraction:
 
 
 def _cube_root(whole: int) -> int:
-    """Return the largest whole number whose cube is at most what is given, by Newton's method from above."""
+    """Return the largest whole number whose cube is at most the given one, by Newton's method from above."""
     found = 1 << -(-whole.bit_length() // 3)
     while True:
         better = (2 * found + whole // (found * found)) // 3
@@ -146,7 +146,7 @@ def _cube_root(whole: int) -> int:
 
 
 def exp_below(value: Fraction) -> Fraction:
-    """Return a number that is at most ``e**value``: that of decimals is correctly rounded, and one step down."""
+    """Return a number that is at most ``e**value``: the decimal value is correctly rounded, then one step down."""
     return Fraction(WIDE.next_minus(WIDE.exp(_decimal(value, ROUND_FLOOR)))) if value > LEAST else Fraction(0)
 
 
@@ -191,9 +191,9 @@ def expect(holds: bool, words: str) -> None:
         raise Refused(words)
 
 
-# What a file gives: its parts by name, the numbers in them, and a record of what of it was read.
+# The contents of a file: its parts by name, the numbers in them, and a record of the names that were read.
 #
-# A name that nothing reads would be read over, and a reader of the file might think that it means something: so a
+# A name that nothing reads would be passed over, and a reader of the file might think that it means something. So a
 # file is refused unless every name in it was read.
 
 
@@ -202,7 +202,7 @@ Shape = tuple[int | None, int | None]
 
 
 class Given:
-    """A part of a file: what it holds by name, and which of its names, and of those in its parts, were read."""
+    """A part of a file: its contents by name, and which of its names, and of those in its parts, were read."""
 
     def __init__(self, entries: dict[str, Any], where: str = "") -> None:
         self.entries, self.where = entries, where
@@ -210,7 +210,7 @@ class Given:
         self.within: dict[str, list[Given]] = {}
 
     def get(self, name: str) -> Any:
-        """Return what a name stands for, None where there is none: it is read."""
+        """Return the entry of a name, None where there is none; the name counts as read."""
         self.unread.pop(name, None)
         return self.entries.get(name)
 
@@ -226,7 +226,7 @@ class Given:
                 each.refuse_unread()
 
     def word(self, name: str, known: Collection[str], called: str = "") -> str:
-        """Return a word that must be one of those known; `called` is what the file's reader calls it."""
+        """Return a word that must be one of those known; `called` is its name for the file's reader."""
         found = self.get(name)
         if not (isinstance(found, str) and found in known):
             raise Refused(f"{called or name} must be one of {', '.join(known)}")

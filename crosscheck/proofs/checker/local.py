@@ -2,20 +2,20 @@
 
 Strategies: there are a workload W (p, n) and ε. A user of type u reports output o with probability Q_ou, and W is
 answered by V times the histogram of reports, where ``V Q = W``; one user's variance is ``T_u = Σ_o Q_ou |V_o|² -
-|W_u|²``. Asked is the least, over ε-private strategies Q and V, of ``Σ_u h_u (T_u + |W_u|²)`` for given h ≥ 0
+|W_u|²``. The optimum is the least, over ε-private strategies Q and V, of ``Σ_u h_u (T_u + |W_u|²)`` for given h ≥ 0
 (average), or of ``max_u T_u`` (worst).
 
 Upper bound. Given a strategy Q and B, let ``B Q = I + F`` and f = |F| < 1 (Frobenius). Then ``V = W (I + F)⁻¹ B``
 answers W, and V_o differs from ``(W B)_o`` by at most ``|W| |B_o| f / (1 - f)``.
 
 Lower bound. Every row of Q is a sum of multiples of patterns ``1 + c 1_S``, ``c = e^ε - 1``, S a set of types neither
-empty nor full: ``1 + c t`` with t between 0 and 1 is a mean of those of the sets ``{u : t_u ≥ s}``, and a constant
-row is one of two of them. Splitting a row so, with the same V_o for all its parts, changes no T_u. So let Q have rows
-``w_S p_S``, with ``Σ_u (p_S)_u = 1``. Given Z (n, p), y and h with ``|Zᵀ p_S|² ≤ (yᵀ p_S)(hᵀ p_S)`` for all S: as ``W
-= Σ_S V_S w_S p_Sᵀ``, ``tr W Z = Σ_S w_S V_Sᵀ Zᵀ p_S`` is at most ``Σ_S w_S |V_S| √((yᵀ p_S)(hᵀ p_S))``, whose square
-is at most ``Σ_S w_S yᵀ p_S = Σ y_u`` times ``Σ_S w_S |V_S|² hᵀ p_S``, which is ``Σ_u h_u (T_u + |W_u|²)``. All sets
-are looked at, and y is raised by the same number in all entries until it holds. In the worst case h is a share of the
-types, and ``max_u T_u ≥ Σ h_u T_u``; subtracting a number from all entries of a query changes no T_u.
+empty nor full: ``1 + c t`` with t between 0 and 1 is a mean of the patterns of the sets ``{u : t_u ≥ s}``, and a
+constant row is one of two of them. Splitting a row so, with the same V_o for all its parts, changes no T_u. So let Q
+have rows ``w_S p_S``, with ``Σ_u (p_S)_u = 1``. Given Z (n, p), y and h with ``|Zᵀ p_S|² ≤ (yᵀ p_S)(hᵀ p_S)`` for all
+S: as ``W = Σ_S V_S w_S p_Sᵀ``, ``tr W Z = Σ_S w_S V_Sᵀ Zᵀ p_S`` is at most ``Σ_S w_S |V_S| √((yᵀ p_S)(hᵀ p_S))``, whose
+square is at most ``Σ_S w_S yᵀ p_S = Σ y_u`` times ``Σ_S w_S |V_S|² hᵀ p_S``, which is ``Σ_u h_u (T_u + |W_u|²)``. All
+sets are checked, and y is raised by the same number in all entries until it holds. In the worst case h is a share of
+the types, and ``max_u T_u ≥ Σ h_u T_u``; subtracting a number from all entries of a query changes no T_u.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .exact import Given, Matrix, departure, exp_above, exp_below, expect, root_
 
 # Non-negative estimates: the possible data whose answers are nearest to given ones.
 #
-# There are a workload W (p, n), answers a, and the total N of the data or none. Asked is the least of ``½ |W x - a|²``
-# over x ≥ 0, with ``Σ x_u = N`` if it is known.
+# There are a workload W (p, n), answers a, and the total N of the data or none. The optimum is the least of
+# ``½ |W x - a|²`` over x ≥ 0, with ``Σ x_u = N`` if it is known.
 #
 # Upper bound. Any x ≥ 0, brought to the total.
 #
@@ -61,7 +61,7 @@ def product(one: list[Fraction], two: list[Fraction]) -> Fraction:
     return sum((a * b for a, b in zip(one, two, strict=True) if a and b), Fraction(0))
 
 
-# Strategies of local privacy: what e^ε lies between, and whether a matrix is one.
+# Strategies of local privacy: bounds on e^ε, and whether a matrix is a strategy.
 #
 # A strategy Q (m, n) has a column of probabilities for each user type; it is ε-private where no entry exceeds e^ε times
 # another one of its row. The larger ε, the more strategies there are: an upper bound may take a smaller number for e^ε,
@@ -114,7 +114,7 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
 
 
 def moments_above(workload: Matrix, chosen: Matrix, given: Given) -> list[Fraction]:
-    """Return what ``T_u + |W_u|²`` is at most, for each user type."""
+    """Return an upper bound on ``T_u + |W_u|²`` for each user type."""
     inverse = given.matrix("reconstruction", (chosen.shape[1], chosen.shape[0]))
     missed = root_above(sum(departure(inverse, chosen).squares()))
     expect(missed < 1, "|B Q - I| must be below 1")
@@ -128,7 +128,7 @@ def moments_above(workload: Matrix, chosen: Matrix, given: Given) -> list[Fracti
 
 
 def moment_below(workload: Matrix, prior: list[Fraction], given: Given, most: Fraction) -> Fraction:
-    """Return what ``Σ_u h_u (T_u + |W_u|²)`` is at least."""
+    """Return a lower bound on ``Σ_u h_u (T_u + |W_u|²)``."""
     queries, types = workload.shape
     z, y = given.matrix("matrix", (types, queries)), given.vector("costs", types)
     value = workload.transposed().paired(z)
@@ -184,8 +184,8 @@ def whole(numbers: list[Fraction]) -> tuple[list[int], int]:
 
 # Projection onto strategies of local privacy: the ε-private strategy that is nearest to a given matrix.
 #
-# There are R (m, n), ε, and a floor z (m,) or none. Asked is the least of ``½ |Q - R|²`` over strategies with ``z_o ≤
-# Q_ou ≤ e^ε z_o``, over z ≥ 0 as well where none is given.
+# There are R (m, n), ε, and a floor z (m,) or none. The optimum is the least of ``½ |Q - R|²`` over strategies with
+# ``z_o ≤ Q_ou ≤ e^ε z_o``, over z ≥ 0 as well where none is given.
 #
 # Upper bound. Any such strategy.
 #

@@ -2,8 +2,8 @@
 
 Targets and weights: there is a workload W (m, d), a query a row; neighbours U (d, s), differences of neighbouring
 data sets a column, or none, which is the identity; and numbers c, one per query. Noise on the data gives query j the
-variance var_j, and costs neighbours u some squared privacy cost; let ``cost`` be the largest of these. Asked is the
-least of ``cost · max_j var_j / c_j`` (targets c > 0), or of ``cost · Σ_j c_j var_j`` (weights c ≥ 0), over a number
+variance var_j, and costs neighbours u some squared privacy cost; let ``cost`` be the largest of these. The optimum is
+the least of ``cost · max_j var_j / c_j`` (targets c > 0), or of ``cost · Σ_j c_j var_j`` (weights c ≥ 0), over a number
 ``allowed``.
 
 Upper bound. Measure A x with independent noise of variance 1, A square (d, d). Neighbours u cost ``|A u|²``, and if A
@@ -71,7 +71,7 @@ def moved(rows: Matrix, neighbours: Matrix | None) -> Matrix:
 
 
 def sides(given: Given, workload: Matrix, neighbours: Matrix | None) -> tuple[list[Fraction], list[Fraction]]:
-    """Return the cost of each pair of neighbours, and what the variance of each query is at most."""
+    """Return the cost of each pair of neighbours, and an upper bound on the variance of each query."""
     cells = workload.shape[1]
     strategy, inverse = (given.matrix(name, (cells, cells)) for name in ("strategy", "inverse"))
     missed = departed(strategy, inverse)
@@ -80,7 +80,7 @@ def sides(given: Given, workload: Matrix, neighbours: Matrix | None) -> tuple[li
 
 
 def trace_norm(given: Given, changed: Matrix) -> tuple[list[Fraction], Fraction]:
-    """Return p, and what the squared trace norm of ``diag(p) N diag(q) / |q|`` is at least."""
+    """Return p, and a lower bound on the squared trace norm of ``diag(p) N diag(q) / |q|``."""
     rows, columns = changed.shape
     p, q = given.vector("query_roots", rows), given.vector("neighbour_roots", columns)
     other = given.matrix("isometry", changed.shape)
@@ -102,8 +102,8 @@ def at_most(squares: list[Fraction], weights: list[Fraction]) -> None:
 
 # The common mechanism: the least noise, on queries that several mechanisms all answer, that none of them stays below.
 #
-# There are covariances P_i ⪰ 0, with which mechanism i answers the common queries; asked is the least ``tr S`` over ``S
-# ⪰ P_i`` for all i.
+# There are covariances P_i ⪰ 0, with which mechanism i answers the common queries; the optimum is the least ``tr S``
+# over ``S ⪰ P_i`` for all i.
 #
 # Upper bound. Given a symmetric S and matrices H_i, let ``D_i = S - P_i - H_i H_iᵀ`` and d be the largest absolute row
 # sum of all of them, which no eigenvalue of them exceeds in magnitude. Then ``S + d I - P_i ⪰ H_i H_iᵀ ⪰ 0``, and ``tr
@@ -144,19 +144,19 @@ def squared(root: Matrix) -> Matrix:
     return root.times(root.transposed())
 
 
-# Reuse of a release: the least total privacy cost of a workload with targets, given what is already released.
+# Reuse of a release: the least total privacy cost of a workload with targets, given an earlier release.
 #
-# With the workload W, neighbours U, costs and variances of ``noise`` and targets c > 0, what was released is worth as
-# much as F x with unit noise: it must stay known, which means that for every a the query ``a F`` has a variance of at
-# most ``|a|²``. Asked is the least cost at which this holds and ``var_j ≤ c_j`` for all j.
+# With the workload W, neighbours U, costs and variances of ``noise`` and targets c > 0, the release is worth as much as
+# F x with unit noise: it must stay known, which means that for every a the query ``a F`` has a variance of at most
+# ``|a|²``. The optimum is the least cost at which this holds and ``var_j ≤ c_j`` for all j.
 #
 # Upper bound. A strategy A with Z and E as there; with ``M = F Z (F Z)ᵀ`` no ``a F`` has a variance above ``|a|² |M| /
 # (1 - |E|)²``. Given V, let ``VᵀV = I + D``, d the largest absolute row sum of D and ``d < 1``: then V is invertible,
 # and ``|M| ≤ |VᵀM V| / (1 - d)``, where an absolute row sum bounds the norm. All noise over the largest excess meets
 # all limits, at as many times the cost.
 #
-# Lower bound. That of targets, for the queries W and ``a_k F``, a_k being rows that the file gives, whose targets are
-# ``|a_k|²``.
+# Lower bound. The bound of targets, for the queries W and ``a_k F``, a_k being rows that the file gives, whose targets
+# are ``|a_k|²``.
 
 
 def reuse_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
@@ -179,7 +179,7 @@ def reuse_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, 
 
 
 def largest_variance(release: Matrix, given: Given) -> Fraction:
-    """Return what the variance of ``a F`` over ``|a|²`` is at most."""
+    """Return an upper bound on the variance of ``a F`` over ``|a|²``."""
     strategy, inverse = given.matrix("strategy"), given.matrix("inverse")
     known = release.times(inverse)
     frame = given.matrix("frame", (release.shape[0], release.shape[0]))
@@ -192,7 +192,7 @@ def largest_variance(release: Matrix, given: Given) -> Fraction:
 # Gaussian noise whose largest cost and largest variance are replaced by soft maxima.
 #
 # With the workload W, neighbours U, costs and variances of ``noise``, targets c > 0, two numbers t1, t2 > 0 and w ≥ 0,
-# asked is the least of ``(1/t1) log Σ_i exp(t1 cost_i) + (1/t2) log Σ_j exp(t2 var_j / c_j) + w Σ_j var_j``.
+# the optimum is the least of ``(1/t1) log Σ_i exp(t1 cost_i) + (1/t2) log Σ_j exp(t2 var_j / c_j) + w Σ_j var_j``.
 #
 # Upper bound. A strategy with its inverse, as there; exponentials and logarithms of decimals are correctly rounded, and
 # are moved one step up.
@@ -241,9 +241,9 @@ def entropy_below(weights: list[Fraction]) -> Fraction:
 # Weights of given design queries: Program 1, for Gaussian noise (power 1) or for Laplace noise (power 2).
 #
 # There are a workload W (m, d), design queries Q (k, d), and neighbours U (d, s) or none. Column i of ``L = W Q⁺`` has
-# the squared norm c_i; ``n_ij`` is ``(q_i u_j)²`` for power 1, ``|q_i u_j|`` for power 2. Asked is the least of ``Σ c_i
-# / x_i^power`` over weights x ≥ 0 with ``Σ_i n_ij x_i ≤ 1`` for every pair j. A design query that no neighbours change
-# costs nothing, whatever its weight.
+# the squared norm c_i; ``n_ij`` is ``(q_i u_j)²`` for power 1, ``|q_i u_j|`` for power 2. The optimum is the least of
+# ``Σ c_i / x_i^power`` over weights x ≥ 0 with ``Σ_i n_ij x_i ≤ 1`` for every pair j. A design query that no neighbours
+# change costs nothing, whatever its weight.
 #
 # Where W is not in the span of the design queries this is a program about their nearest combinations: that they
 # answer W is not shown.
@@ -291,7 +291,7 @@ def achieved(costs: Costs, reach: list[list[Fraction]], weights: list[Fraction],
 
 
 def least(costs: Costs, reach: list[list[Fraction]], y: list[Fraction], power: int) -> Fraction:
-    """Return what no weights go below."""
+    """Return a lower bound for all weights."""
     terms = Fraction(0)
     for (fewest, _), row in zip(costs, reach, strict=True):
         g = sum(own * each for own, each in zip(y, row, strict=True))

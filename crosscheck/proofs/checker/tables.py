@@ -11,19 +11,19 @@ from math import lcm, prod
 from . import noise
 from .exact import Given, Matrix, departed, expect, identity, power, root_above, root_below
 
-# Tables over a domain, as a file states them: what is asked of data whose cells are too many to list.
+# Tables over a domain, as a file states them: queries on data whose cells are too many to list.
 #
 # There are attributes of n_1, …, n_r values; a cell is a value of each. A table names some attributes S, and for each
 # of them a set of queries: the rows of a matrix, or ``values``, each value alone. It asks every product ``⊗ a_i`` of
 # one query of each attribute in S, summed over the values of all others. With every table comes a number: a target on
-# the variance of each of its queries, or what a unit of it counts. Neighbours differ by ``records`` records, in
+# the variance of each of its queries, or the weight of each variance. Neighbours differ by ``records`` records, in
 # whatever cells: the cost of a difference is convex in it, and so largest with all in one cell.
 
 
 Key = tuple[tuple[int, int], ...]
 """Some attributes, each with one class of its values."""
 
-MOST = 2**22  # values of an attribute, and subsets of the attributes of all tables: what is listed one by one
+MOST = 2**22  # values of an attribute, and subsets of the attributes of all tables: these are listed one by one
 POSITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)  # so that no two texts are the same number
 
 
@@ -104,7 +104,7 @@ def level(block: Given) -> Fraction:
     return found
 
 
-# Classes of the values of attributes, and what they see of queries: the bookkeeping of ``blocks``.
+# Classes of the values of attributes, and their view of queries: the bookkeeping of ``blocks``.
 
 
 Table = dict[int, str]
@@ -159,8 +159,8 @@ class Classes:
         """Return the blocks that queries of some groups have a part in: s, the square of all that multiplies it, φ.
 
         These are the lengths of what is left on the classes of a key, and the means over attributes of one class; φ is
-        for queries of weight 1, and with the square of the number of copies. Which attributes of one class are meant,
-        changes nothing but the key: so what is found once is known of every table that is like it.
+        for queries of weight 1, and with the square of the number of copies. The choice of attributes of one class
+        changes nothing but the key, so a result holds for every table that is like it.
         """
         axes = tuple(table)
         like = tuple((group, axis if axis in self.wide else -1) for axis, group in zip(axes, case, strict=True))
@@ -301,7 +301,7 @@ Rows = dict[Part, Fraction]  # s, and φ
 
 
 def blocks_upper(asked: AskedTables, given: Given) -> Fraction:
-    """Return what noise in blocks achieves: the largest cost, times the largest variance or their sum."""
+    """Return the objective of noise in blocks: the largest cost, times the largest variance or their sum."""
     classes = Classes(asked, given)
     blocks = {
         key: _Noise(classes, key, each) for key, each in by_key(given, [len(sizes) for sizes in classes.sizes]).items()
@@ -324,7 +324,7 @@ def blocks_upper(asked: AskedTables, given: Given) -> Fraction:
 
 
 class _Noise:
-    """Noise in one block: what it costs records of every orbit, and what variance it gives s."""
+    """Noise in one block: its cost for records of every orbit, and the variance that it gives s."""
 
     def __init__(self, classes: Classes, key: Key, given: Given) -> None:
         cells = classes.cells(key)
@@ -351,7 +351,7 @@ class _Noise:
 
 
 def blocks_lower(asked: AskedTables, given: Given) -> Fraction:
-    """Return what weights of groups of queries and of orbits of cells prove."""
+    """Return the bound that weights of groups of queries and of orbits of cells prove."""
     classes = Classes(asked, given)
     classes.require_symmetry()
     weights = shared_weights(classes, given)
@@ -397,7 +397,7 @@ def by_block(classes: Classes, weights: list[list[Fraction]]) -> dict[Key, Rows]
 
 
 def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
-    """Return what ``‖M‖_*`` is at least, by the F and the G of a block."""
+    """Return a lower bound on ``‖M‖_*``, by the F and the G of a block."""
     width = len(scales)
     isometry = given.matrix("isometry", (len(rows), width))
     common = lcm(*(share.denominator for share in rows.values()))
@@ -440,11 +440,11 @@ def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
 # trace norm is no less. Values of equal weights have ``X_i = I / n`` at U_i = I, if all p_i² add up to 1.
 
 
-Pair = tuple[Fraction, Fraction]  # of what lies along the total, and across it, squared
+Pair = tuple[Fraction, Fraction]  # the parts along the total, and across it, squared
 
 
 def split_upper(asked: AskedTables, given: Given) -> Fraction:
-    """Return what noise in products achieves: the largest cost, times the largest variance or their sum."""
+    """Return the objective of noise in products: the largest cost, times the largest variance or their sum."""
     sizes = asked.sizes
     strategies = {axis: _Strategy(own, sizes[axis]) for axis, own in by_attribute(given, len(sizes)).items()}
     levels = {key: level(each) for key, each in by_key(given, [1] * len(sizes)).items()}
@@ -461,7 +461,7 @@ def split_upper(asked: AskedTables, given: Given) -> Fraction:
 
 
 class _Strategy:
-    """A strategy of an attribute: what a record costs at most, and how queries are made up of its rows."""
+    """A strategy of an attribute: the largest cost of a record, and queries as combinations of its rows."""
 
     def __init__(self, given: Given, size: int) -> None:
         strategy, self.inverse = (given.matrix(name, (size, size)) for name in ("strategy", "inverse"))
@@ -563,13 +563,13 @@ def _dot(one: list[Fraction], two: list[Fraction]) -> Fraction:
 
 
 FORMS = {"blocks": (blocks_lower, blocks_upper), "split": (split_lower, split_upper)}
-"""What shows a lower and an upper bound, by form."""
+"""The functions of the lower and the upper bound, by form."""
 
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that noise and weights of a file show.
 
-    Noise on r records costs r² times what it does on one; of what is asked at a cost, that is a share.
+    Noise on r records costs r² times the cost on one; where a cost is allowed, the bounds are shares of it.
     """
     asked, allowed = AskedTables(problem), problem.number("allowed")
     expect(allowed > 0, "allowed must be positive")
@@ -581,9 +581,9 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
 
 # Products: every product of one query of each of several problems, whose bounds multiply.
 #
-# The factors have workloads W_i, neighbours U_i and numbers, all targets or all weights. Asked is ``W = ⊗ W_i`` under
-# the neighbours ``⊗ U_i``, single records where they are for each factor, with the products of the numbers, over a
-# number ``allowed``.
+# The factors have workloads W_i, neighbours U_i and numbers, all targets or all weights. The workload is ``W = ⊗ W_i``,
+# under the neighbours ``⊗ U_i``, single records where they are for each factor, with the products of the numbers, over
+# a number ``allowed``.
 #
 # Upper bound. Noise that measures ``A_i x`` with variance 1 in each factor measures ``⊗ A_i x`` in the product.
 # Neighbours there cost ``|⊗ A_i u_i|² = Π |A_i u_i|²``, and a query has the variance ``|⊗ w_i A_i⁻¹|² = Π |w_i

@@ -1,7 +1,7 @@
-"""The census application of the common-mechanism paper (CMN, section 7.5): its chain, and what it saves (Table 7).
+"""The census application of the common-mechanism paper (CMN, section 7.5): its chain, and its savings (Table 7).
 
 Four histograms of ages by gender, each a refinement of the one before; the choice goes from the coarsest to the finest.
-The alternate approach buys, for each decision, answers as accurate as what the chain knows by then. A tract that ends
+The alternate approach buys, for each decision, answers as accurate as the chain's knowledge by then. A tract that ends
 with the first histogram has paid for the first decision, one that ends with the second for the second, and all others
 for the third; so %PLB saved of a population is the mean of the three costs over the shares of the tracts.
 """
@@ -39,17 +39,18 @@ from dualmech.workloads.base import Workload
 #
 # - its size is log-normal, with a median and a spread of its own kind, rounded, at least 1; a few blocks are small
 #   instead, of any order of magnitude up to the median;
-# - its composition is Dirichlet around that of the whole population, its concentration says how similar blocks are;
+# - its composition is Dirichlet around the composition of the whole population, its concentration says how similar
+#   blocks are;
 # - its counts are multinomial.
 #
 # Sizes are like those of the paper's kinds of blocks; spreads and concentrations were moved by hand, in a few steps,
 # until exact counts led to the choices about as often as the paper prints, and head counts of tracts said about as
-# little of them. So these are no findings; how accurate decisions from noisy answers are, was not aimed at.
+# little of them. So these are no findings; the accuracy of decisions from noisy answers was not an aim.
 
 
 BLOCKS, SEED = 10_000, 0
 
-NOISE_SEED = 1  # another than of the blocks: sizes and noise would else be made of the very same numbers
+NOISE_SEED = 1  # not the seed of the blocks: sizes and noise would otherwise be made of the same numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _matrix(path: str) -> Array:
     return files.read_matrix(path, "data")
 
 
-# How much privacy the common mechanism saves (CMN, "%PLB saved"): what it would cost to learn as much otherwise.
+# How much privacy the common mechanism saves (CMN, "%PLB saved"): the cost of learning as much otherwise.
 #
 # The alternate approach decides by a mechanism of its own before it runs the chosen one. It is the best Gaussian
 # mechanism, that of fitness for use, which answers certain queries as accurately as the common mechanism does; %PLB
@@ -166,7 +167,7 @@ OWN, BASIS, PRIMARY = (
     "a mechanism as good on its queries",
     "one as good on the primary",
 )
-"""What a reading of %PLB saved takes the cost of."""
+"""The mechanism whose cost a reading of %PLB saved takes."""
 
 
 def held(values: Mapping[str, object], gap: float, certified: bool, layers: Agreement | None, maximal: bool) -> Row:
@@ -254,7 +255,7 @@ def least_cost_as_accurate(mechanism: LinearGaussianMechanism, queries: Workload
 
 
 def savings(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute; a quick run leaves out the CVXPY program of the largest choice."""
+    """Return the tasks; a quick run leaves out the CVXPY program of the largest choice."""
     return [partial(solve_saved, choice, QUICK_SIZE if quick else math.inf) for choice in CHOICES.values()]
 
 
@@ -265,13 +266,13 @@ TEXT, CODE = "Total by gender", "Total alone"
 """The first histogram, as the text says and as the published code has it."""
 
 UNSHARED = ", shared buckets left out"
-"""What a reading adds that counts only cells which the mechanism about to be left treats otherwise than the chain."""
+"""Suffix of a reading that counts only cells which the mechanism about to be left treats otherwise than the chain."""
 
 
 def stages(by_gender: bool) -> tuple[Chain, Row]:
     """Build the chain, and solve for the shares of the budget that its decisions would cost the alternate approach.
 
-    The `costs` are proven intervals, a decision each; 'own' is the squared privacy cost of what the chain knows by
+    The `costs` are proven intervals, a decision each; 'own' is the squared privacy cost of the chain's knowledge by
     then, and 'unshared' the same over the cells only that the mechanism about to be left treats otherwise than the
     chain did so far.
 

@@ -61,17 +61,17 @@ if TYPE_CHECKING:
 
 
 NOISE = ("rho", "sigma")
-OWN, COUNTED = ("ρ, x, y", "ρ, x, y, γ")  # what a setting says of itself, without and with what a head count costs
+OWN, COUNTED = ("ρ, x, y", "ρ, x, y, γ")  # names of a setting, without and with the cost of a head count
 COLUMNS = (*NOISE, "x", "y", "gamma")
-"""What a header may name. One of the first two must be there; what else is left out is as in the paper."""
+"""What a header may name. One of the first two must be there; other columns that are left out are as in the paper."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTable:
-    """A choice under settings of the user's, of which nothing is printed; `AccuracyTable` is what is printed."""
+    """A choice under the user's settings, which no paper prints; `AccuracyTable` is a printed one."""
 
     choice: str  # Between which mechanisms
-    rows: dict[str, Setting]  # By what it says of itself
+    rows: dict[str, Setting]  # By name
     varied = OWN
 
     @property
@@ -126,7 +126,7 @@ def _setting(given: dict[str, float], usual: Setting, coarsest: float) -> Settin
 
 
 def by_name(settings: list[Setting], counted: bool) -> dict[str, Setting]:
-    """Return settings by what they say of themselves, each once, with γ where heads are counted."""
+    """Return settings by name, each once, with γ where heads are counted."""
     numbers = [(each.rho, each.share, each.level, *([each.gamma] * counted)) for each in settings]
     for digits in (4, 17):
         names = [", ".join(f"{number:.{digits}g}" for number in own) for own in numbers]
@@ -136,7 +136,7 @@ def by_name(settings: list[Setting], counted: bool) -> dict[str, Setting]:
 
 
 MARGINS = (0.0, 3.0)
-"""Standard deviations by which a noisy answer must exceed what is needed: none, and those of section 6.1."""
+"""Standard deviations by which a noisy answer must exceed the need: none, and those of section 6.1."""
 
 PLAIN, SURE = MARGINS
 
@@ -171,7 +171,7 @@ def half_row(
 ) -> Row:
     """Return a half of one of Tables 2 to 6, on some blocks.
 
-    - `table`: what is printed, or a grid of which nothing is;
+    - `table`: the printed one, or a grid, of which nothing is printed;
     - `rows`: by row and by reading of the noise, percent of blocks for which the first mechanism is right ('first'),
       and by margin percent of right choices ('accuracy');
     - `seconds`: for one release of every block: common mechanism, choice, residual, and the answers put together;
@@ -196,7 +196,7 @@ def apart(half: Row, row: str) -> tuple[float, float]:
 
 
 def half_fits(half: Row, row: str) -> bool:
-    """Whether plain sums without a margin give what is printed: the right choices to the digit, accuracy nearly.
+    """Whether plain sums without a margin give the printed numbers: right choices to the digit, accuracy nearly.
 
     The accuracy may differ by four of its standard errors, since the noise is drawn anew.
     """
@@ -222,7 +222,7 @@ def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
 
 
 def cell_sums(primary: Workload, secondary: Workload) -> LinearGaussianMechanism:
-    """Return a mechanism whose noise in the primary answers is that of plain sums of one secondary table's cells.
+    """Return a mechanism whose noise in the primary answers is the noise of plain sums of one secondary table's cells.
 
     It has independent noise on the cells of the domain, so its answers have none to share: the primary answers here
     are all of equally many cells, or of tables whose cells are those of the domain.
@@ -276,7 +276,7 @@ def read_blocks(choice: str, path: str) -> CensusBlocks:
 
 
 def halves(name: str, quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
-    """Return what to compute for a data set: a half of a table each.
+    """Return the tasks for a data set: a half of a table each.
 
     - `name`: of the data set, ``HisRace`` or ``Brazil``;
     - `quick`: whether to draw few blocks;
@@ -313,7 +313,7 @@ def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -
 # The chain of common mechanisms against thresholds on head counts (CMN, Figure 1 and the Acc column of Table 7).
 #
 # The thresholds get exact counts, and are tuned on the right choices of the very blocks that they are judged on: by
-# logistic regression, as the paper has it, and the best that there are, which no tuning can beat there.
+# logistic regression, as the paper has it, and the best possible, which no tuning can beat there.
 
 
 def as_printed(row: Row) -> bool:
@@ -330,12 +330,12 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
     """Compute a row of Table 7 and Figure 1; Total counts all people, as in the published code, which Table 7 fits.
 
     All numbers are percent: 'shares' of the blocks for which each histogram is right; 'saved', %PLB saved on these
-    blocks, what the chain knows when it decides, over the budget, in the mean; by margin, the accuracy of the 'chain',
-    and 'finer', blocks for which it chose a finer histogram than is right; accuracy of 'tuned' thresholds by logistic
-    regression, of the 'best' thresholds, and 'noisy', of the best for head counts that cost a share γ of ρ. Seconds are
-    of one release.
+    blocks, the cost of the chain's knowledge when it decides, over the budget, in the mean; by margin, the accuracy of
+    the 'chain', and 'finer', blocks for which it chose a finer histogram than is right; accuracy of 'tuned' thresholds
+    by logistic regression, of the 'best' thresholds, and 'noisy', of the best for head counts that cost a share γ of ρ.
+    Seconds are of one release.
 
-    - `name`: ρ of the row of Table 7, or what a setting of your own says of itself, of which nothing is printed.
+    - `name`: ρ of the row of Table 7, or the name of a setting of your own, of which nothing is printed.
 
     Examples
     --------
@@ -405,7 +405,7 @@ def read_threshold_blocks(path: str) -> CensusBlocks:
 
 
 def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
-    """Return what to compute, a ρ each, on a population drawn from a seed or on a file; or a file's settings."""
+    """Return the tasks, a ρ each, on a population drawn from a seed or on a file; or a file's settings."""
     number = QUICK_BLOCKS if quick else common_census.BLOCKS
     settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(TABLE_7)
     if grid is not None:
@@ -502,7 +502,7 @@ def _printed(row: Row) -> str:
 
 
 def _print_differences(out: Console, found: Sequence[Row]) -> None:
-    """Print how far the chain is from what is printed of it, and the thresholds from the best ones."""
+    """Print how far the chain is from its printed numbers, and the thresholds from the best ones."""
     printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in found if row.printed)
     tuned, noisy = (
         max(abs(row.best - other) for row, other in pairs)

@@ -1,7 +1,7 @@
 """Worked examples of the common-mechanism paper (CMN: 3.3, 3.8, 3.12; lemma 2.4, section 4), statement by statement.
 
-The converted text has lost a row here and there; a statement is checked as it must have stood, and whether what is
-printed holds is said next to it.
+The converted text has lost a row here and there; a statement is checked as it must have stood, with a note on whether
+it holds as printed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _lemma(wanted: LinearGaussianMechanism, given: LinearGaussianMechanism, tran
 
 
 def personal_privacy() -> Row:
-    """Check lemma 2.4 on two cells of different cost: the diagonal of the privacy cost matrix says it all."""
+    """Check lemma 2.4 on two cells of different cost: the diagonal of the privacy cost matrix is enough."""
     mechanism = _mechanism([[1, 0], [1, 1], [0, 2]], 2.0)
     costs = np.diag(mechanism.cost_matrix)
     epsilon, name = 1.0, "lemma 2.4"
@@ -211,7 +211,7 @@ def decomposition() -> Row:
 
 
 def two_copies() -> Row:
-    """Check what section 4 says of two mechanisms that are run side by side, on the marginals of example 3.12."""
+    """Check section 4's statement on two mechanisms that are run side by side, on the marginals of example 3.12."""
     ones, cells = np.ones((1, 3)), np.eye(3)
     first, second = _mechanism(np.kron(cells, ones), 1.0), _mechanism(np.kron(ones, cells), 2.0)
     common = fast.solve(CommonMechanism([first, second])).mechanism
@@ -243,7 +243,7 @@ def examples(quick: bool) -> list[Callable[[], Row]]:
 # Ellipses of two and of three covariances and of their common mechanisms: what a minimal upper bound looks like.
 
 
-TOLERANCE = 1e-9  # gap that is asked for; in two dimensions it costs nothing
+TOLERANCE = 1e-9  # requested gap; in two dimensions it costs nothing
 
 FAMILIES: dict[str, tuple[Array, ...]] = {
     "two": (np.array([[4.0, 1.2], [1.2, 1.0]]), np.array([[1.0, -0.6], [-0.6, 2.0]])),
@@ -265,7 +265,7 @@ GAP = 5.6  # distance between the centres of two families in the picture, in cou
 def family_with_bounds(name: str) -> Row:
     """Return a family of `FAMILIES` with two of its minimal upper bounds.
 
-    They are that of the least trace ('covariance'), and the one that another basis picks ('other').
+    They are the bound of least trace ('covariance'), and the bound that another basis picks ('other').
     """
     mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
     problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
@@ -309,15 +309,15 @@ def _outline(covariance: Array, centre: float) -> Array:
     return np.asarray(np.linalg.cholesky(covariance) @ circle + np.array([[centre], [0.0]]))
 
 
-# Three ways to meet a new wish when something has been released already, at what they cost together with it.
+# Three ways to meet a new wish after an earlier release, with their costs together with it.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
     name: str  # ``naive``, ``residual`` or ``joint``
-    further: dm.LinearGaussianMechanism  # What it runs now, on top of the release
+    further: dm.LinearGaussianMechanism  # The mechanism that it runs now, on top of the release
     total: float  # Squared privacy cost of the release and of that together
-    bound: float  # What no way can go below, proven
+    bound: float  # Proven lower bound for every way
 
     @property
     def excess(self) -> float:
@@ -328,20 +328,20 @@ class Route:
 def compare_reuse(
     workload: Workload, targets: npt.ArrayLike, released: dm.LinearGaussianMechanism, tol: float = 1e-6
 ) -> tuple[Route, Route, Route]:
-    """Meet a wish in three ways, each accurate enough, and say what each costs in total.
+    """Meet a wish in three ways, each accurate enough, and say the total cost of each.
 
     - ``naive`` runs the wish's own optimal mechanism as if nothing had been released;
-    - ``residual`` takes what that mechanism has in common with the release from there, and runs the residual alone
+    - ``residual`` takes the common part of that mechanism and the release from the release, and runs the residual alone
       (introduction of CMN);
-    - ``joint`` runs what the best total mechanism that contains the release still lacks (`ReuseFitness`).
+    - ``joint`` runs the part that the best total mechanism, which contains the release, still lacks (`ReuseFitness`).
 
-    Raises `InvalidInputError` or `InputTypeError` for what `ReuseFitness` and `CommonMechanism` refuse.
+    Raises `InvalidInputError` or `InputTypeError` for arguments that `ReuseFitness` and `CommonMechanism` refuse.
 
     - `workload`, `targets`, `released`: as for `ReuseFitness`; nothing may be released exactly;
     - `tol`: gap to which all optima are proven.
 
-    The optimum of the wish alone may be reached by several mechanisms; the first two ways are those of the one that the
-    fast layer returns.
+    The optimum of the wish alone may be reached by several mechanisms; the first two ways use the one that the fast
+    layer returns.
     """
     problem = dm.ReuseFitness(workload, targets, released)
     answer = fast.solve(problem, tol=tol)

@@ -1,4 +1,4 @@
-"""The common-mechanism paper's tables and figures: what each asks to be computed, and how it looks in a terminal."""
+"""The common-mechanism paper's tables and figures: the tasks of each, and how it looks in a terminal."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _show_halves(out: Console, title: str, rows: Iterator[Row]) -> None:
 
 
 def _summary(found: Sequence[Row]) -> str:
-    """Return how far from the printed numbers all rows are, and what the margin costs."""
+    """Return how far from the printed numbers all rows are, and the cost of the margin."""
     apart = [decisions.apart(half, row) for half in found for row in half.table.rows]
     accuracies = [row[SUMMED].accuracy for half in found for row in half.rows.values()]
     losses = sorted(accuracy[PLAIN] - accuracy[SURE] for accuracy in accuracies)

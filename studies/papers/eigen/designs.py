@@ -1,6 +1,6 @@
-"""Design queries compared: what weighing others than the eigen-queries gives away.
+"""Design queries compared: the loss from weighing others than the eigen-queries.
 
-EIG, section 5.3, weighs the rows of other bases by Program 1 and compares the strategies with that of the
+EIG, section 5.3, weighs the rows of other bases by Program 1 and compares the strategies with the strategy of the
 eigen-queries, on two workloads and on the same with their cells permuted. All errors are root mean squares, over the
 certified optimum of any strategy.
 """
@@ -96,7 +96,7 @@ def completed_total(answer: Solution) -> float:
 
     To complete the columns of A is to raise the diagonal of ``A'A`` to its largest entry. With a Cholesky factor R
     of the result, ``tr(W (A'A)⁻¹ W') = ‖R'⁻¹ W'‖²``, which takes a quarter of the time of least squares
-    (`strategies.total_variance`); those are asked where the factor would lose digits.
+    (`strategies.total_variance`); these take its place where the factor would lose digits.
     """
     workload: Workload = answer.problem.workload
     strategy = answer.problem.strategy(answer.primal)
@@ -142,7 +142,7 @@ def _permuted_workload(build: Callable[[], Workload]) -> Workload:
     return workloads.permuted(build(), SEED)
 
 
-# What completing its columns makes of the Eigen-Design, by how exactly its Program 1 was solved.
+# The effect of completing the columns of the Eigen-Design, by how exactly its Program 1 was solved.
 #
 # Program 1 of EIG knows nothing of the columns that Program 2 completes afterwards. Weights that solve it a little
 # worse can leave more room to complete, and end as the better strategy.
@@ -156,7 +156,7 @@ def solve_completion(name: str, build: Callable[[], Workload]) -> Row:
     """Weigh the eigen-queries of a workload ever more exactly, and complete the columns each time.
 
     The first weights are those of Theorem 2, ``u_i`` proportional to ``√σ_i``. Errors are over the singular value
-    bound; the gap of the row is that of the last weights, which are solved most exactly.
+    bound; the gap of the row is the gap of the last weights, which are solved most exactly.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def completion_rows(quick: bool) -> list[Callable[[], Row]]:
     ]
 
 
-# Weights of known strategies under pure ε-differential privacy (EIG, section 3.5): what optimising them gains.
+# Weights of known strategies under pure ε-differential privacy (EIG, section 3.5): the gain from optimising them.
 #
 # The text finds that weighting improves the wavelet on ranges and the Fourier basis on marginals, by factors that the
 # conversion has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a
@@ -222,7 +222,7 @@ MARGINAL_BASES: dict[str, Basis] = {
 
 
 def pure_rows(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute: ranges of 1024 cells and two-way marginals of 8 x 8 x 16, or of 256 and 4 x 8 x 8."""
+    """Return the tasks: ranges of 1024 cells and two-way marginals of 8 x 8 x 16, or of 256 and 4 x 8 x 8."""
     cells, shape = (256, (4, 8, 8)) if quick else (1024, (8, 8, 16))
     return [
         partial(solve_pure, f"all ranges, {cells}", partial(all_ranges, (cells,)), RANGE_BASES),
@@ -274,7 +274,7 @@ def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]
 
 
 def _weighted(workload: Workload, design: Matrix) -> tuple[Solution, Interval]:
-    """Return the best weights of a basis, and what they gain over equal ones."""
+    """Return the best weights of a basis, and their gain over equal ones."""
     problem = QueryWeighting(workload, design, privacy="pure")
     answer = fast.solve(problem, tol=WEIGHT_TOLERANCE)
     equal = problem.feasible(np.ones(len(answer.primal)))
@@ -283,7 +283,7 @@ def _weighted(workload: Workload, design: Matrix) -> tuple[Solution, Interval]:
     return answer, (float(np.sqrt(plain / high)), float(np.sqrt(plain / low)))
 
 
-# Reductions of the Eigen-Design: what weighing the eigen-queries in parts gives away, and what time it saves.
+# Reductions of the Eigen-Design: the loss and the time saved by weighing the eigen-queries in parts.
 #
 # EIG, section 4, cuts the cost of Program 1 in two ways, and section 5 measures both on 8192 cells. One
 # eigendecomposition of the Gram matrix serves all of them here. Errors are root mean squares, columns completed, over
@@ -319,8 +319,8 @@ def solve_reductions(
 ) -> Row:
     """Weigh the eigen-queries whole and in every reduced way; `rival` names and builds one at squared cost 1.
 
-    Of each way, 'error' is that of the strategy, columns completed, over the optimum, and 'excess' by how much its
-    weights may be worse than the best, relative, as root error: proven by Program 1's judge. Seconds are of the
+    For each way, 'error' is the error of the strategy, columns completed, over the optimum, and 'excess' is by how much
+    its weights may be worse than the best, relative, as root error: proven by Program 1's judge. Seconds are of the
     weights, the eigenvectors given. Where `tol` is infinite, the optimum is not solved for: `bound` is used, the best
     strategy here is the other side, and errors may be less than they are said to be.
 
@@ -350,8 +350,8 @@ def solve_reductions(
 def bound(program: QueryWeighting) -> float:
     """Return a lower bound on the total variance of every strategy, from the eigen-queries of its workload.
 
-    It is ``‖W diag(√λ)‖_*²``, as `TotalVariance` judges it, at the weights λ that its fixed point takes to from equal
-    ones: ``λ_i`` proportional to a power of ``Σ_k √σ_k q_ki²``, eigenvalues σ and eigenvectors q being known. One
+    It is ``‖W diag(√λ)‖_*²``, as `TotalVariance` judges it, at the weights λ that a step of its fixed point makes of
+    equal ones: ``λ_i`` proportional to a power of ``Σ_k √σ_k q_ki²``, eigenvalues σ and eigenvectors q being known. One
     decomposition more, for the singular values, and no solver.
     """
     gains = program.sensitivities.T @ program.geometry.roots

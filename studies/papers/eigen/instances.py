@@ -1,4 +1,4 @@
-"""The workloads and rivals of the Eigen-Design paper's experiments, what it prints of them, and what is certified.
+"""The workloads and rivals of the Eigen-Design paper's experiments, its printed numbers, and certified ones.
 
 The converted text names 2048 cells and two data sets, of three and of four attributes, whose sizes it has lost. Of the
 shapes that were tried, 8 x 16 x 16 gives the printed wavelet error on predicates (1.94) and 8 x 8 x 16 x 2 the printed
@@ -27,11 +27,11 @@ from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, InstanceVerdict, verdict
 from dualmech.workloads.base import Workload
 
-# What the Eigen-Design paper prints: its numbers as texts, digits included, and nothing computed.
+# The printed numbers of the Eigen-Design paper, as texts, digits included; nothing is computed.
 #
 # All are from Li and Miklau, "An adaptive mechanism for accurate query answering under differential privacy",
-# PVLDB 5(6), 2012 ("EIG"), section 5: the table of alternative workloads, and what the text says of its figures.
-# The converted text has lost most of its numbers of cells, attributes and queries, so what they were is assumed
+# PVLDB 5(6), 2012 ("EIG"), section 5: the table of alternative workloads, and the text's claims on its figures.
+# The converted text has lost most of its numbers of cells, attributes and queries, so these are assumed
 # (`dualmech.studies.papers.eigen.instances`).
 
 
@@ -62,7 +62,7 @@ RELATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the text says of a figure of absolute errors."""
+    """The text's claim on a figure of absolute errors."""
 
     factor: tuple[str, str]  # Least and largest error of the best rival over that of the Eigen-Design
     over_bound: str  # Largest error of the Eigen-Design over the singular value bound
@@ -98,7 +98,7 @@ class EigenInstance:
     rivals: tuple[str, ...]  # Of the strategies to compare with the Eigen-Design
     # Marginal tables that Fourier and DataCube are made for; empty for all cells
     tables: tuple[tuple[str, ...], ...] = ()
-    # By column: what the paper prints, over the error of the Eigen-Design, as this reading takes it
+    # By column: the printed number, over the error of the Eigen-Design, as this reading takes it
     printed: dict[str, str] = field(default_factory=dict)
     # Number of random orders of the cells in which the rivals answer; 0 for the order as it is. The
     # optimum and the Eigen-Design are the same in every order (EIG, Proposition 5).
@@ -295,9 +295,9 @@ class SolvedInstance:
 
     @property
     def verdict(self) -> InstanceVerdict:
-        """What the printed numbers say about the design's error behind them, held against the design's here.
+        """The verdict of the printed numbers on the error of the paper's design, held against the design's error here.
 
-        Every printed number is a known error divided by the design's, so each implies the latter. The columns
+        Every printed number is a known error divided by the design's error, so each implies the latter. The columns
         are independent of one another.
         """
         return verdict(self._evidence, self.design)

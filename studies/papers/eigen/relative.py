@@ -90,7 +90,7 @@ def _weight(text: str | None, line: int) -> float:
 
 
 def rows(counts: Array) -> list[Callable[[], Row]]:
-    """Return what to compute on the counts of all cells: two-way and random marginals, and random ranges."""
+    """Return the tasks on the counts of all cells: two-way and random marginals, and random ranges."""
     tables = workloads.marginals(FOUR, ways=2)
     ranges = partial(workloads.random_range, FOUR, RANGES, SEED)
     sets = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(tables.groups))
@@ -123,7 +123,7 @@ def compared(
     own_error: Callable[[LinearGaussianMechanism], float],
     rival_error: Callable[[LinearGaussianMechanism], float],
 ) -> Row:
-    """Return mean relative errors over that of the Eigen-Design made for them.
+    """Return mean relative errors over the error of the Eigen-Design made for them.
 
     They are of the rivals and of the design for absolute error ('plain'). The gap says how far, at most, the design is
     above the least total variance of the scaled queries; a mean relative error has no bound here.
@@ -156,7 +156,7 @@ ORDERED, EVERY = (WAVELET, HIERARCHICAL), (WAVELET, HIERARCHICAL, FOURIER, DATAC
 
 
 def alternatives_rows(counts: Array) -> list[Callable[[], Row]]:
-    """Return what to compute on the counts of all cells: all ranges, and the five workloads in the paper's order."""
+    """Return the tasks on the counts of all cells: all ranges, and the five workloads in the paper's order."""
     names = tuple(f"a{axis}" for axis in range(len(FOUR)))
     pairs = tuple((one, other) for place, one in enumerate(names) for other in names[place + 1 :])
     shape = shape_text(FOUR)

@@ -1,4 +1,4 @@
-"""The Eigen-Design paper's tables and figures: what each asks to be computed, and how it looks in a terminal."""
+"""The Eigen-Design paper's tables and figures: the tasks of each, and how it looks in a terminal."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ PURE: Columns = (
 
 
 def _relative(path: str) -> Callable[[bool], list[Callable[[], Row]]]:
-    """Return what to compute on a file of records; a quick run leaves out the table of alternative workloads."""
+    """Return the tasks on a file of records; a quick run leaves out the table of alternative workloads."""
 
     def tasks(quick: bool) -> list[Callable[[], Row]]:
         counts = relative.histogram(path)

@@ -27,7 +27,7 @@ from dualmech.workloads.base import Workload
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Closed forms for the counts of d cells and their total: what FFU derives in section 5.1, with weights and targets.
+# Closed forms for the counts of d cells and their total, with weights and targets: FFU derives them in section 5.1.
 #
 # Cells are interchangeable, so optimal noise on them has covariance ``Σ = a I + b 1 1'``; with d cells,
 #

@@ -47,7 +47,7 @@ VARIANCE_TOLERANCE = 1e-10
 """Gap to which optima of total variance are solved: single variances are known to about its root only."""
 
 ROUNDING = 1e-10  # relative allowance for rounding in mechanisms of closed form
-RIDGE = 1e-3  # what the published code for CA adds to the diagonal of W'W, times the diagonal's mean
+RIDGE = 1e-3  # addition of the published code for CA to the diagonal of W'W, in units of the diagonal's mean
 
 MOST_RIDGED_CELLS = 1100
 """Cells up to which CA is also solved with its ridge, which makes every workload one of full rank."""
@@ -190,8 +190,8 @@ STATED = {4: "U", 5: "U", 6: "U", 7: "I", 8: "I", 9: "U", 10: "I", 11: "I"}
 
 RIVALS = MECHANISMS[:-1]
 
-WEIGHTS = {"IP": 3, "HM": 2}  # what a column's evidence weighs (`Evidence`); 1 for the others
-AS_CODED = " as coded"  # what a verdict adds to the name of a mechanism with the ridge of the published code
+WEIGHTS = {"IP": 3, "HM": 2}  # weight of a column's evidence (`Evidence`); 1 for the others
+AS_CODED = " as coded"  # suffix, in verdicts, of a mechanism with the ridge of the published code
 
 SEEDS = {64: 5, 128: 5, 256: 3, 512: 2}
 """Number of random instances of the text's description, by number of cells; none above."""
@@ -229,7 +229,7 @@ def ratio_row(
 ) -> Row:
     """Return a row of Tables 4 to 11, with a verdict on each definite instance that it may be of.
 
-    An instance that fewer columns fit than fit another reading of the same row is none that the row is held against.
+    The row is not held against an instance that fewer columns fit than fit another reading of the same row.
 
     - `printed`: the row as printed, by mechanism;
     - `readings`: definite instances, solved;
@@ -257,7 +257,7 @@ def within_spread(row: Row, mechanism: str) -> bool:
 
 
 def evidence(reading: SolvedRatios, printed: dict[str, str]) -> list[Evidence]:
-    """Return what each printed ratio implies on one instance; CA as optimal, and as it was coded."""
+    """Return the evidence of each printed ratio on one instance; CA as optimal, and as it was coded."""
     found = []
     for name in RIVALS:
         if reading.uniform and name != "CA" and name in CA_WEIGHTINGS:
@@ -373,7 +373,7 @@ def _reading_lines(row: Row, reading: SolvedRatios, found: InstanceVerdict, room
 
 
 def _run_line(run: PublishedRun, optimum: Interval) -> str:
-    """Return what SM-II reached here, and in which basis."""
+    """Return the result of SM-II here, and its basis."""
     low, high = (100 * each for each in run.excess(optimum))
     return (
         f"    SM-II run here, {run.settings}, B = {run.basis}: α = {run.objective:.6g}, "

@@ -1,4 +1,4 @@
-"""The fitness-for-use paper's tables and figures: what each asks to be computed, and how it looks in a terminal."""
+"""The fitness-for-use paper's tables and figures: the tasks of each, and how it looks in a terminal."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ RACE_SECONDS, QUICK_RACE_SECONDS = 30.0, 2.0
 """Limit of each run of Table 3; the paper let gradient descent run for minutes."""
 
 RUNS, QUICK_RUNS = (256, SECONDS), (64, QUICK_SECONDS)
-"""Cells up to which SM-II is run for the ratio tables, and the seconds it gets, and both in a quick run; a time limit
-that is asked for holds for all sizes."""
+"""Cells up to which SM-II is run for the ratio tables, and the seconds it gets, and both in a quick run; a requested
+time limit holds for all sizes."""
 
 
 def _race(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:

@@ -1,7 +1,8 @@
 """Figures 1 and 2 of the local privacy paper: users needed by every mechanism, over ε and over the domain.
 
 All numbers are sample complexities in the worst case, ``max_u T_u / (p α)`` at α = 0.01. The optimised strategy is the
-best on average, as the paper's is; what is proven next to it bounds every mechanism of the kind, average and worst.
+best on average, as the paper's is; the proven bound next to it holds for every mechanism of the kind, average and
+worst.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)  # section 6.3
 PAPER_SIZE = 512
 
 EXACT_SIZE, EXACT_TOLERANCE = 16, 1e-6
-"""User types up to which the optimum is solved, and the gap that is asked there."""
+"""User types up to which the optimum is solved, and the gap requested there."""
 
 HEURISTIC_SIZE, HEURISTIC_TOLERANCE = 64, 0.02
 """User types up to which a strategy is searched for until it is proven as near the optimum; beyond, for as long as time
@@ -61,7 +62,8 @@ def compared(
     - `bound`: users that every mechanism needs in the worst case, proven: by the least worst case where that is solved,
       else by a bound on the average;
     - `optimised`: users that the strategy found needs in the worst case; None where none was searched for;
-    - `gap`, `asked`: of what was optimised, proven and wanted, relative; infinity is wanted where nothing was.
+    - `gap`, `asked`: the proven and the requested gap of the optimisation, relative; the latter is infinite where none
+      was requested.
     """
     found = [*rivals.values(), *([] if optimised is None else [optimised])]
     values |= {"rivals": rivals, "bound": bound, "optimised": optimised, "asked": asked}
@@ -116,7 +118,7 @@ def solve(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The best strategy on average: its users' variances, what bounds the worst of any, and how well it is proven."""
+    """The best strategy on average: its users' variances, a bound on the worst of any, and how well it is proven."""
 
     variances: Array
     bound: float
@@ -145,14 +147,14 @@ def _search(problem: LocalStrategy, limit: float | None) -> _Found:
 
 
 def by_epsilon(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute for Figure 1 on few user types, where the optimum is known."""
+    """Return the tasks for Figure 1 on few user types, where the optimum is known."""
     size, epsilons = (8, (1.0, 4.0)) if quick else (EXACT_SIZE, EPSILONS)
     names = [name for name in WORKLOADS if not quick or name not in ("All Marginals", "3-Way Marginals")]
     return [partial(solve, LocalInstance(name, size), epsilon, True) for name in names for epsilon in epsilons]
 
 
 def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
-    """Return what to compute for Figure 1 at the paper's size, where the optimum is only bounded."""
+    """Return the tasks for Figure 1 at the paper's size, where the optimum is only bounded."""
     size, epsilons, usual = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (PAPER_SIZE, EPSILONS, None)
     return [
         partial(solve, LocalInstance(name, size), epsilon, True, limit=limit or usual)
@@ -196,9 +198,9 @@ WORST_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
     """Solve both criteria.
 
-    'ratio' is worst over average variance of the strategy that is the best on average, 'allowed' what theorem 5.1
-    allows for it, ``e^ε (1 + ‖W‖² / n over the average)``, and 'excess' how far its worst variance is above the least
-    possible, relative and proven.
+    'ratio' is worst over average variance of the strategy that is the best on average, 'allowed' the most that theorem
+    5.1 allows for it, ``e^ε (1 + ‖W‖² / n over the average)``, and 'excess' how far its worst variance is above the
+    least possible, relative and proven.
     """
     workload, begun = instance.build(), time.perf_counter()
     problem = LocalStrategy(workload, epsilon)
@@ -218,7 +220,7 @@ def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
 
 
 def worst_rows(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
+    """Return the tasks; instances of fewer than three attributes have no 3-way marginals."""
     sizes, epsilons = (WORST_QUICK_SIZES, QUICK_EPSILONS) if quick else (WORST_SIZES, WORST_EPSILONS)
     instances = [LocalInstance(name, size) for size in sizes for name in WORKLOADS]
     return [partial(solve_worst, each, epsilon) for each in instances if each.queries for epsilon in epsilons]
@@ -244,8 +246,8 @@ OTHERS = (RESPONSE, RAPPOR, HADAMARD, BEST_HADAMARD)
 def solve_histograms(size: int, epsilon: float) -> Row:
     """Compare subset selection on histograms of n user types with its bound, and others with it.
 
-    'members' is the size of the reported sets, 'users' what subset selection needs in both the average and the worst
-    case (α = 0.01), 'paper' what the paper's bound says, ``(e^-ε - 1/n) / α``, at least 0.
+    'members' is the size of the reported sets, 'users' the users that subset selection needs in both the average and
+    the worst case (α = 0.01), 'paper' the paper's bound, ``(e^-ε - 1/n) / α``, at least 0.
     """
     histogram = workloads.identity(size)
     best = rivals.subset_selection(size, epsilon)
@@ -271,7 +273,7 @@ def histograms_rows(quick: bool) -> list[Callable[[], Row]]:
 def response_is_optimal_from(size: int) -> float:
     """Return the least ε at which randomised response is optimal on histograms of n user types.
 
-    It is where sets of two members stop to be better than single ones, ``(e^ε + n - 1)² / (n - 1)`` against
+    It is where sets of two members stop being better than single ones, ``(e^ε + n - 1)² / (n - 1)`` against
     ``(2 e^ε + n - 2)² / (2 (n - 2))``: about ``ln(n / √2)``.
     """
     if size < 4:

@@ -1,4 +1,4 @@
-"""The local privacy paper's gradient descent (its algorithm 2) against certified optima, and what a step takes."""
+"""The local privacy paper's gradient descent (its algorithm 2) against certified optima, and the time of a step."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
 
 
 def rows(quick: bool) -> list[Callable[[], Row]]:
-    """Return what to compute; what has fewer than three attributes has no 3-way marginals."""
+    """Return the tasks; instances of fewer than three attributes have no 3-way marginals."""
     sizes, seeds = (QUICK_SIZES, QUICK_SEEDS) if quick else (SIZES, SEEDS)
     names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
     instances = [LocalInstance(name, size) for size in sizes for name in names]
@@ -229,7 +229,7 @@ def synthetic() -> Array:
 def read_histogram(path: str) -> Array:
     """Read a histogram, one count a line or a vector in ``.npy`` or ``.npz``.
 
-    Raises `FileFormatError` or `InvalidInputError` for what is no vector of 2 to `LARGEST` whole numbers, none
+    Raises `FileFormatError` or `InvalidInputError` for anything but a vector of 2 to `LARGEST` whole numbers, none
     negative, not all zero.
     """
     counts = files.read_vector(path, "counts")

@@ -1,6 +1,6 @@
-"""What the local privacy paper's experiments compare: six workloads, fixed mechanisms and the optimised one.
+"""The local privacy paper's experiments: six workloads, fixed mechanisms and the optimised one.
 
-The converted text has lost the numbers of its figures, so the tables are held against what it says in words. Where all
+The converted text has lost the numbers of its figures, so the tables are held against its words. Where all
 parities are asked, ``W'W`` is n times that of histograms: the two are one problem, up to that factor.
 """
 

@@ -1,4 +1,4 @@
-"""The local privacy paper's figures: what each asks to be computed, and how it looks in a terminal."""
+"""The local privacy paper's figures: the tasks of each, and how it looks in a terminal."""
 
 from __future__ import annotations
 
