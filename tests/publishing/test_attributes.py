@@ -425,3 +425,11 @@ def test_an_exact_total_beside_queries_on_several_attributes(geometry: str) -> N
         else answer.mechanism.variances("total")
     )
     assert np.all(variances < 1e-3 * min(asked.targets.values()))
+
+
+def test_counts_without_columns_are_told_how_to_come(plan: dm.Solution) -> None:
+    for records in ([1, 2, 3], np.ones(4)):
+        with pytest.raises(dm.errors.InputTypeError, match="a mapping of attributes' positions to tables of counts"):
+            dm.release(plan, records)
+    with pytest.raises(dm.errors.InvalidInputError, match=r"solve again with that rho \(--rho …\)"):
+        dm.plan_release(plan, rho="1/1000000")
