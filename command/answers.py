@@ -69,7 +69,7 @@ LISTED_TABLES = 20  # most tables that are listed one by one
 
 def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
     """Print what an answer gives and costs; of a plan with a specification, as its release will say it."""
-    if solution.terms is None or solution.terms.specification is None:
+    if not _has_specification(solution):
         describe(solution.problem, out, solution, terms)
         return
     try:
@@ -80,6 +80,10 @@ def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
         lines = [f"It cannot be released: {error}"]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
+
+
+def _has_specification(solution: Solution) -> bool:
+    return solution.terms is not None and solution.terms.specification is not None
 
 
 @singledispatch
@@ -331,7 +335,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
     """
     problem, limits = solution.problem, solution.limits
     certificate, status = solution.certificate, solution.status.name
-    kind, divisor = in_rho(problem, terms)
+    (kind, divisor), planned = in_rho(problem, terms), _has_specification(solution)
     if limits is not None:
         certificate, divisor = limits.certificate(problem, certificate), 1.0
         kind = "factor on the targets that are not hard"
@@ -348,7 +352,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(line)
     if getattr(problem, "numbers", None):
         out.print(f"  geometry: {problem.geometry.name}")
-    for line in neighbours_lines(problem) if solution.terms is None or solution.terms.specification is None else []:
+    for line in [] if planned else neighbours_lines(problem):
         out.print(f"  {line}")
     if not certificate.feasible:
         out.print(f"  infeasible by {certificate.violation:.1e}: no mechanism")
@@ -358,7 +362,6 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(f"  at rho = {limits.cost / 2:.6g}; below, targets that are not hard are times the factor")
     describe_plan(out, solution, terms)
     if isinstance(problem, FitnessForUse | PrivacyFirst) and not isinstance(problem.geometry, Product):
-        planned = solution.terms is not None and solution.terms.specification is not None
         for each in solution.prices_in_words()[: None if planned else DEAREST]:
             out.print(each, markup=False, soft_wrap=True)
     return certificate

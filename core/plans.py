@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.weights import FitnessDual
 from dualmech.problems.base import AnyProblem
 from dualmech.validate import Array
+from dualmech.workloads.attributes import TOTAL
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,9 +104,7 @@ class PlanTerms:
     def margin_tables(self) -> frozenset[str]:
         """Names of the tables whose accuracy was stated as a margin of error."""
         tables = [] if self.specification is None else json.loads(self.specification).get("tables", [])
-        return frozenset(
-            table.get("name", " x ".join(table.get("ask", ())) or "total") for table in tables if "margin" in table
-        )
+        return frozenset(table_name(table) for table in tables if "margin" in table)
 
     def __post_init__(self) -> None:
         if self.quantile is not None:
@@ -117,3 +117,8 @@ class PlanTerms:
             validate.positive_number(epsilon=self.epsilon)
         if self.limits is not None:
             validate.instance(HardLimits, limits=self.limits)
+
+
+def table_name(table: Mapping[str, Any]) -> Any:
+    """Return the name of a table of a specification: its own, or by default its attributes."""
+    return table.get("name", " x ".join(map(str, table.get("ask", ()))) or TOTAL)

@@ -64,8 +64,8 @@ def needed(kind: str, domain: Domain, queries: Mapping[int, Queries], last: int)
 
 def require_derivable(planned: Publication) -> None:
     """Refuse a plan whose derived columns cannot be told, before anything is drawn."""
-    for table in planned.tables:
-        for kind in planned.derivations(table):
+    for table, kinds in planned.derivations.items():
+        for kind in kinds:
             _variances(planned, table, _needed(planned, table, kind))
 
 

@@ -112,15 +112,15 @@ class ReleasePlan(Displayed):
         """Return a δ at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up."""
         return accounting.zcdp_delta(rounded_up(self.rho), epsilon) if self.rho else 0.0
 
-    def derivations(self, table: str) -> tuple[str, ...]:
-        """Return the derived columns that the plan asks of a table; see `Publication.derived`."""
-        kept = self.specification
-        return () if kept is None else kept.derivations.get(table, ())
+    @cached_property
+    def derivations(self) -> Mapping[str, tuple[str, ...]]:
+        """The derived columns of each table of which the plan asks some; see `Publication.derived`."""
+        kept = {} if self.specification is None else self.specification.derivations
+        return {table: kinds for table, kinds in kept.items() if table in self.published}
 
     def ordered_sides(self, table: str) -> list[str]:
         """Return the sides of a table in the order in which a specification asks for them, or of the attributes."""
-        sides, kept = [*self._table(table).sides], self.specification
-        asked = {} if kept is None else kept.asks.get(table, {})
+        sides, asked = [*self._table(table).sides], self._asks.get(table, {})
         return [*asked] if {*asked} == {*sides} else sides
 
     @cached_property
@@ -186,6 +186,10 @@ class ReleasePlan(Displayed):
         columns to count. Counts have no columns, and pass.
         """
         check_columns(source, self.workload)
+
+    @cached_property
+    def _asks(self) -> Mapping[str, Mapping[str, Any]]:
+        return {} if self.specification is None else self.specification.asks
 
     @cached_property
     def _unmoved(self) -> npt.NDArray[np.bool_]:
@@ -263,15 +267,16 @@ class Publication(ReleasePlan):
         Sides are in the order in which a specification asks for them, else in the order of the attributes.
         """
         asked, sides = self._table(table), self.ordered_sides(table)
-        order = [[*asked.sides].index(side) for side in sides]
-        margins = np.transpose(self.margins(table, level, simultaneous), order).ravel().tolist()
-        estimates = np.transpose(self.estimates(table), order).ravel().tolist()
         cells = itertools.product(*(asked.sides[side] for side in sides))
-        lines = (
-            (*cell, estimate, margin, estimate - margin, estimate + margin)
-            for cell, (estimate, margin) in zip(cells, zip(estimates, margins, strict=True), strict=True)
-        )
-        return (*sides, *MEASURES), lines
+        numbers = self._measures(table, self.margins(table, level, simultaneous))
+        return (*sides, *MEASURES), ((*cell, *own) for cell, own in zip(cells, numbers, strict=True))
+
+    def _measures(self, table: str, margins: Array) -> Iterator[tuple[float, float, float, float]]:
+        """Yield the numbers of each entry of a table, in the order of its rows."""
+        sides = [*self._table(table).sides]
+        order = [sides.index(side) for side in self.ordered_sides(table)]
+        pairs = (np.transpose(each, order).ravel().tolist() for each in (self.estimates(table), margins))
+        return ((one, margin, one - margin, one + margin) for one, margin in zip(*pairs, strict=True))
 
     def _with_keys(self, table: str) -> tuple[list[str], Iterator[tuple[str, ...]]]:
         """Return a heading and labels of a table's entries, with what sorts and joins them after each label."""
@@ -350,14 +355,13 @@ class Publication(ReleasePlan):
         with files.atomic_folder(folder) as place:
             listed: list[tuple[str, str, int, object]] = []
             for name, table in zip(names, self.tables, strict=True):
-                heading, labels = self._with_keys(table)
-                numbers = (to_digits(*row[-len(MEASURES) :]) for row in self.rows(table, level, simultaneous)[1])
-                lines = ((*entry, *own) for entry, own in zip(labels, numbers, strict=True))
-                write_rows(place / name, (*heading, *MEASURES), lines)
-                largest = to_digits(margin=float(self.margins(table, level, simultaneous).max()))[1]
+                (heading, labels), margins = self._with_keys(table), self.margins(table, level, simultaneous)
+                numbers = zip(labels, self._measures(table, margins), strict=True)
+                write_rows(place / name, (*heading, *MEASURES), ((*entry, *to_digits(*own)) for entry, own in numbers))
+                largest = to_digits(margin=float(margins.max()))[1]
                 listed.append((name, table, self.published[table].entries, largest))
             for name, table in zip(names, self.tables, strict=True):
-                for kind in self.derivations(table):
+                for kind in self.derivations.get(table, ()):
                     own, (heading, found) = f"{name.removesuffix('.csv')}_{kind}.csv", self.derived(table, kind, level)
                     write_rows(place / own, heading, map(_with_digits, found))
                     listed.append((own, f"{table}: {kind}", len(found), ""))

@@ -17,13 +17,12 @@ from dualmech import accounting, validate
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import Contributions, Relation
-from dualmech.plans import PlanTerms
+from dualmech.plans import PlanTerms, table_name
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.publishing import derived
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads import unions
 from dualmech.workloads.asking import asked_of, counting_alike
-from dualmech.workloads.attributes import TOTAL
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
@@ -211,7 +210,7 @@ class Specification:
     def derivations(self) -> dict[str, tuple[str, ...]]:
         """The derived columns of each table that has some, by the table's name."""
         tables = zip(self.workload.table_names, self.given["tables"], strict=True)
-        return {name: tuple(table["derive"]) for name, table in tables if table.get("derive")}
+        return {name: tuple(dict.fromkeys(table["derive"])) for name, table in tables if table.get("derive")}
 
     @property
     def exact(self) -> frozenset[str]:
@@ -290,8 +289,8 @@ def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[st
         if asked is not None:
             raise InvalidInputError("a table must have ask or total, not both: the total is of all records")
         asked = {}
-    known = table.get("name") or (" x ".join(map(str, asked)) if isinstance(asked, Mapping | list | tuple) else "")
-    what = f"table {known!r}" if known else "a table"
+    known = table_name({**table, "ask": asked if isinstance(asked, Mapping | list | tuple) else ()})
+    what = f"table {known!r}" if asked or "name" in table else "a table"
     if not asked and asked is not None and not table.get("total"):
         raise InvalidInputError(f"{what} must ask an attribute or more; total = true asks the number of all records")
     if not isinstance(asked, Mapping | list | tuple):
@@ -300,7 +299,7 @@ def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[st
         got = "both" if "variance" in table else "neither"
         raise InvalidInputError(f"{what} must have one of variance and margin, got {got}")
     each = _each(asked)
-    name = validate.text(name=table.get("name", " x ".join(map(str, each)) or TOTAL))
+    name = validate.text(name=known)
     queries = {}
     for attribute, own in each.items():
         (axis,) = schema.axes([attribute])

@@ -328,7 +328,7 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> lis
 
 def _derived(released: Planned) -> list[str]:
     """Say which derived columns there are, and how their intervals hold."""
-    kinds = [(name, kind) for name in released.tables for kind in released.derivations(name)]
+    kinds = [(name, kind) for name, own in released.derivations.items() for kind in own]
     if not kinds:
         return []
     shown = ", ".join(f"the {kind} of {printable(name)!r}" for name, kind in kinds[:MOST_LISTED])

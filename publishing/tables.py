@@ -194,7 +194,7 @@ class DrawnTables:
         self.blocks, pieces, known = {}, {}, dict[Any, DrawnBlock]()
         for key, piece in mechanism.pieces.items():
             sizes = [class_size(mechanism.symmetries[axis], component) for axis, component in key]
-            still = not key and mechanism.neighbours is not None and mechanism.neighbours.replace
+            still = not key and mechanism.keeps_total
             basis = mechanism.class_basis(key, piece)
             same = basis.shape, basis.tobytes(), piece.covariance.tobytes(), *sizes, still
             if same not in known:

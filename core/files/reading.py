@@ -88,13 +88,15 @@ def opened_lines(path: FilePath) -> Iterator[Iterator[str]]:
         try:
             yield _lines(path, text)
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"{path}: is not UTF-8 text{_kind_of(path)}") from error
+            raise FileFormatError(f"{path}: is not UTF-8 text{_kind_of(text)}") from error
 
 
-def _kind_of(path: FilePath) -> str:
-    """Say what a file that is not UTF-8 seems to be, by its first bytes."""
-    with open(path, "rb") as handle:
-        first = handle.read(4)
+def _kind_of(text: TextIO) -> str:
+    """Say what a file that is not UTF-8 seems to be, by its first bytes; nothing of one that can be read only once."""
+    if not text.seekable():
+        return ""
+    text.buffer.seek(0)
+    first = text.buffer.read(4)
     for begin, kind in KINDS.items():
         if first.startswith(begin):
             return f": it seems to be {kind}; save it as CSV in UTF-8"
@@ -135,12 +137,12 @@ def read_toml(path: FilePath) -> dict[str, object]:
     Raises `FileFormatError` for a file that cannot be read or is no TOML, `InputTypeError` for no path.
     """
     with errors_naming(path), opened(path) as handle, decoding_errors(path, "TOML"):
-        text = handle.read()
+        text = handle.read().decode()
         try:
-            return tomllib.loads(text.decode().replace("\r\n", "\n"))
+            return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             line = re.search(r"at line (\d+)", str(error))
-            hint = "" if line is None else _number_hint(text.decode().splitlines()[int(line[1]) - 1])
+            hint = "" if line is None else _number_hint(text.split("\n")[int(line[1]) - 1])
             raise tomllib.TOMLDecodeError(f"{error}{hint}") from None
 
 

@@ -467,9 +467,14 @@ class BlockNoise:
                 rows.rows[key] = [np.zeros(1, dtype=np.intp)]
                 rows.values[key] = [np.full((1, 1), math.prod(sizes[axis] - 1 for axis in inside) / cells)]
 
+    @property
+    def keeps_total(self) -> bool:
+        """Whether no neighbour changes the number of records."""
+        return self.neighbours is not None and self.neighbours.replace
+
     def _unmoved(self, table: Table, parts: Sequence[Parts]) -> npt.NDArray[np.bool_]:
         """Return which orbits of queries no neighbour changes: multiples of the total, where records are replaced."""
-        found = np.array([self.neighbours is not None and self.neighbours.replace])
+        found = np.array([self.keeps_total])
         for (axis, asked), own in zip(table.queries, parts, strict=True):
             alike = np.zeros(len(own.means), dtype=bool)
             alike[own.orbits] = counting_alike(asked, self.domain.shape[axis])
@@ -507,8 +512,7 @@ class BlockNoise:
 
     def _variance(self, query: ProductQuery) -> float:
         found, off = self._covariance(query, query)
-        still = self.neighbours is not None and self.neighbours.replace
-        unmoved = still and all(np.ptp(means) == 0 and not np.any(parts) for means, parts in query.values())
+        unmoved = self.keeps_total and all(np.ptp(means) == 0 and not np.any(parts) for means, parts in query.values())
         return float(require_told(np.array([found]), np.array([off]), self.largest, unmoved)[0])
 
     def _covariance(self, first: ProductQuery, second: ProductQuery) -> Judged:

@@ -50,7 +50,7 @@ def asked_of(attribute: Attribute, asked: object, alone: bool = False) -> Worklo
         if asked in IN_ORDER and alone and attribute.size == attribute.values > MOST:
             _require_order(attribute, asked)
             return cast(Workload, IN_ORDER[asked](attribute.size))
-        rows = [*_of_word(attribute, validate.choice([*WORDS, *attribute.groupings], **{what: asked}), alone=True)]
+        rows = [*_of_word(attribute, validate.choice([*WORDS, *attribute.groupings], **{what: asked}))]
     elif isinstance(asked, Mapping):
         rows = [(validate.text(**{what: name}), _counting(attribute, part)) for name, part in asked.items()]
     else:
@@ -84,14 +84,14 @@ def _of_item(attribute: Attribute, item: object) -> Iterator[Row]:
         )
     word = isinstance(item, str) and attribute.named_code(item) is None
     if word and item in (*WORDS, *attribute.groupings):
-        yield from _of_word(attribute, str(item), alone=False)
+        yield from _of_word(attribute, str(item))
         return
     row = _counting(attribute, item)
     yield _name(attribute, row), row
 
 
-def _of_word(attribute: Attribute, word: str, alone: bool) -> Iterator[Row]:
-    """Yield the rows that a word stands for; where others stand beside it, values are called by their labels."""
+def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
+    """Yield the rows that a word stands for."""
     size, values = attribute.size, attribute.values
     if word in attribute.groupings:
         yield from _of_grouping(attribute, word)

@@ -429,21 +429,15 @@ class Dated(Attribute):
     last: datetime.date = datetime.date.min
     step: str = DAY
     clamp: bool = False
+    _calendar: Mapping[str, Grouping] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_calendar", {} if self.step == WEEK else self._coarser())
 
     @property
     def groupings(self) -> Mapping[str, Grouping]:
         """Those that were declared, and the months, quarters, years and weekdays of the days."""
-        found: dict[str, dict[str, list[int]]] = {}
-        if self.step != WEEK:
-            kept = {word: step for word, step in COARSER.items() if STEPS.index(step) > STEPS.index(self.step)}
-            begins = [self._begin(code) for code in range(self.values)]
-            for word, step in kept.items():
-                for code, day in enumerate(begins):
-                    found.setdefault(word, {}).setdefault(_period(day, step), []).append(code)
-            if self.step == DAY:
-                days = ((name, (index - self.first.weekday()) % 7) for index, name in enumerate(WEEKDAYS))
-                found["weekdays"] = {name: [*range(day, self.values, 7)] for name, day in days if day < self.values}
-        return {**found, **self.groups}
+        return {**self._calendar, **self.groups}
 
     @property
     def worth(self) -> None:
@@ -459,6 +453,19 @@ class Dated(Attribute):
         if day is None or not (self.clamp or self.first <= day <= self.last):
             return None
         return self.place(min(max(day, self.first), self.last))
+
+    def _coarser(self) -> dict[str, dict[str, list[int]]]:
+        """Return the calendar's groupings of days, months or quarters."""
+        found: dict[str, dict[str, list[int]]] = {}
+        begins = [self._begin(code) for code in range(self.values)]
+        for word, step in COARSER.items():
+            if STEPS.index(step) > STEPS.index(self.step):
+                for code, day in enumerate(begins):
+                    found.setdefault(word, {}).setdefault(_period(day, step), []).append(code)
+        if self.step == DAY:
+            days = ((name, (index - self.first.weekday()) % 7) for index, name in enumerate(WEEKDAYS))
+            found["weekdays"] = {name: [*range(day, self.values, 7)] for name, day in days if day < self.values}
+        return found
 
     def _day(self, text: str) -> datetime.date | None:
         """Return the day of a text, or a day of its month, quarter or year where those are the step."""

@@ -185,8 +185,10 @@ def _of_options(name: str, options: Mapping[str, object]) -> Attribute:
     kinds = [key for key in KINDS if key in options]
     if len(kinds) != 1 or ("to" in options) != ("from" in options):
         raise InvalidInputError(f"attribute {name!r} must have exactly one of labels, from and to, bins, size")
-    for key in {*itertools.chain(*KINDS.values())}.difference(KINDS[kinds[0]]).intersection(options):
-        raise InvalidInputError(f"attribute {name!r} has {kinds[0]}, which the option {key} is not for")
+    foreign = {*itertools.chain(*KINDS.values())}.difference(KINDS[kinds[0]])
+    for key in options:
+        if key in foreign:
+            raise InvalidInputError(f"attribute {name!r} has {kinds[0]}, which the option {key} is not for")
     missing = options.get("missing", ())
     texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
     column = validate.text(**{f"column of {name!r}": options.get("column", "")})
