@@ -489,8 +489,7 @@ class BlockNoise:
             spread, wide = moved @ piece.covariance, sizes @ np.abs(piece.covariance)
             found[orbits] += np.einsum("jk,jk->j", spread, moved) / piece.copies
             off[orbits] += piece.unit * np.einsum("jk,jk->j", wide, sizes) / piece.copies
-        # Of the cells of a marginal table there is one orbit, which is the total where the table has one cell.
-        return require_told(found, off, self.largest, unmoved if len(unmoved) == len(found) else bool(unmoved.all()))
+        return require_told(found, off, self.largest, unmoved)
 
     def _product_query(self, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> ProductQuery:
         """Return what a query is made of; refuse it where a part is not measured."""
