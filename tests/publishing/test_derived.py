@@ -200,3 +200,19 @@ def test_shares_have_the_names_of_the_table_and_totals_have_none() -> None:
     assert [row[1] for row in rows] == pytest.approx([0.5, 0.5, 0.5, 0.3, 0.2, 1.0], abs=0.02)
     with pytest.raises(dm.errors.InvalidInputError, match="has no attribute"):
         released.derived("total", "share")
+
+
+def test_noise_that_cannot_tell_them_is_named() -> None:
+    domain = dm.Domain({"a": 4, "b": 3})
+    split = fast.solve(
+        dm.FitnessForUse(
+            dm.workloads.query_tables(domain, {"a": dm.workloads.prefix(4)}, ways=(1, 2)), 1.0, geometry="split"
+        ),
+        tol=1e-4,
+    )
+    tables = {(0,): np.full(4, 3), (1,): np.full(3, 4), (0, 1): np.ones((4, 3), dtype=int)}
+    with pytest.raises(dm.errors.InvalidInputError, match="a SplitMechanism does not answer combinations"):
+        dm.release(split, tables).derived("a", "median")
+    plain = dm.release(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0)), np.ones(4, dtype=int))
+    with pytest.raises(dm.errors.InvalidInputError, match="'prefixes' has no attributes"):
+        plain.derived("prefixes", "share")
