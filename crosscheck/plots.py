@@ -27,7 +27,6 @@ from dualmech.plans import PlanTerms
 from dualmech.problems.base import Problem
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
-from dualmech.workloads.asking import counting_alike
 from dualmech.workloads.base import Workload, check_workload
 
 Axes: TypeAlias = Any
@@ -476,17 +475,18 @@ def _legend(drawn: Any) -> None:
 
 
 def _unmoved(mechanism: Any, workload: Workload, count: int) -> npt.NDArray[np.bool_]:
-    """Return which queries, or tables, no neighbour changes where records are replaced: all count alike."""
+    """Return which queries, or tables, no neighbour changes where records are replaced."""
     relation, tables = getattr(mechanism, "neighbours", None), workload.tabular()
-    if not isinstance(relation, Relation) or not relation.replace:
+    if not isinstance(relation, Relation) or relation.fixed is None:
         return np.zeros(count, dtype=bool)
     if tables is None or len(tables.product_tables) != count:
         return np.asarray(np.ptp(workload.dense(), axis=1) == 0)
-    alike = [
-        [counting_alike(asked, tables.domain.shape[axis]) for axis, asked in each.queries]
+    names, shape = tables.domain.names, tables.domain.shape
+    left = [
+        [relation.leaves(names[axis], asked, shape[axis]) for axis, asked in each.queries]
         for each in tables.product_tables
     ]
-    return np.array([all(map(np.all, each)) for each in alike])
+    return np.array([all(map(np.all, each)) for each in left])
 
 
 def _name_queries(drawn: Any, workload: Workload, count: int | None = None, both: bool = False) -> bool:

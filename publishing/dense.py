@@ -131,10 +131,7 @@ def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
         raise InvalidInputError(
             "mechanism must add noise to every query that neighbours may change: some it releases exactly"
         )
-    known, rows = linalg.row_space(exact.astype(np.float64)), basis.astype(np.float64)
-    beyond = rows - (rows @ known.T) @ known
-    order = scipy.linalg.qr(beyond.T, mode="r", pivoting=True, check_finite=False)[1]
-    return np.vstack([exact, basis[np.sort(order[: len(basis) - len(exact)])]]), len(exact)
+    return np.vstack([exact, drawing.rows_beyond(basis, exact)]), len(exact)
 
 
 def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
-from dualmech import validate
+from dualmech import linalg, validate
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError
 from dualmech.mechanisms import records
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -82,6 +82,21 @@ def whole_basis(rows: Array) -> Integers:
             f"{count} independent rows on {cells} cells have none that was found"
         )
     return found
+
+
+def rows_beyond(basis: Integers, part: Integers) -> Integers:
+    """Return the rows of a basis that make one of the same span together with independent rows of that span.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows_beyond(np.array([[1, 0, 0], [0, 1, 1]]), np.array([[1, 1, 1]]))
+    array([[0, 1, 1]])
+    """
+    known, rows = linalg.row_space(part.astype(np.float64)), basis.astype(np.float64)
+    beyond = rows - (rows @ known.T) @ known
+    order = scipy.linalg.qr(beyond.T, mode="r", pivoting=True, check_finite=False)[1]
+    return np.asarray(basis[np.sort(order[: len(basis) - len(part)])])
 
 
 def _whole_multiples(rows: Array) -> Integers | None:

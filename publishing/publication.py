@@ -143,7 +143,7 @@ class ReleasePlan(Displayed):
         """The same as a text that no other neighbours have; see `dualmech.neighbours.canonical`."""
         domain = self.workload.domain
         cells = domain.to_json() if isinstance(domain, Schema) else "" if domain is None else repr(domain.sizes)
-        return canonical(getattr(self.drawn.mechanism, "neighbours", None), cells)
+        return canonical(getattr(self.drawn.mechanism, "neighbours", None), cells, domain)
 
     def unmoved(self, table: str) -> npt.NDArray[np.bool_]:
         """Return which entries of a table no neighbour changes, an axis a side: they are published as they are."""
@@ -228,7 +228,7 @@ INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
 
 
 DIGITS = 4  # of a margin of error that tables show
-ROUNDING = 1e-10  # of an answer without noise that is put together from parts, relative
+ROUNDING = 1e-10  # of answers without noise that are put together from parts, relative to the largest of a table
 
 
 class Publication(ReleasePlan):
@@ -257,7 +257,7 @@ class Publication(ReleasePlan):
         found = self.drawn.estimate(self.measured, asked.asked) if by_table else self._answers[asked.rows]
         found, known = np.reshape(found, asked.shape), self.unmoved(table)
         near = np.rint(found)  # whole rows have whole answers, which sums of parts miss by their rounding alone
-        return np.where(known & (np.abs(found - near) <= ROUNDING * np.abs(found)), near, found)
+        return np.where(known & (np.abs(found - near) <= ROUNDING * np.abs(found).max(initial=0.0)), near, found)
 
     def rows(
         self, table: str, level: float | None = None, simultaneous: bool = False

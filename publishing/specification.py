@@ -22,7 +22,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.publishing import derived
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads import unions
-from dualmech.workloads.asking import asked_of, counting_alike
+from dualmech.workloads.asking import asked_of
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
@@ -321,10 +321,11 @@ def _check_derived(schema: Schema, table: Mapping[str, Any], queries: Mapping[st
 
 
 def _check_exact(name: str, schema: Schema, queries: Mapping[str, Workload | None], relation: Relation) -> None:
-    """Refuse margin 0 for a table of which neighbours change some answer: all but multiples of the total, or all."""
-    if not relation.replace:
+    """Refuse margin 0 for a table of which neighbours change some answer."""
+    sizes = dict(schema.sizes)
+    if relation.fixed is None:
         why = f"of neighbours that add or remove records ({relation}) every answer is changed by some"
-    elif not all(counting_alike(each, dict(schema.sizes)[attribute]).all() for attribute, each in queries.items()):
+    elif not all(relation.leaves(attribute, each, sizes[attribute]).all() for attribute, each in queries.items()):
         why = (
             f"neighbours ({relation}) change answers of this table; those that they do not change, such as the number "
             f"of records, are published exactly whatever is asked of the others"

@@ -187,7 +187,7 @@ def neighbours_text(released: Planned) -> str:
     given: Any = getattr(released.drawn.mechanism, "neighbours", None)
     relation: Relation | None = Relation()
     if given is not None:
-        relation = given if isinstance(given, Relation) else Relation.matching(given)
+        relation = given if isinstance(given, Relation) else Relation.matching(given, released.workload.domain)
     if relation is None:
         return f"they differ by one of {given.shape[1]} listed differences"
     return relation.words

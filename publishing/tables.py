@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from dualmech import linalg
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.block_neighbours import Pairs, Types
@@ -20,19 +21,23 @@ from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms import block_noise, records
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece
+from dualmech.neighbours import Relation
 from dualmech.publishing import drawing
 from dualmech.publishing.dense import drawn, rounded_factor, solved
 from dualmech.publishing.drawing import Exact, Integers, Noise, given_tables, whole_counts
 from dualmech.validate import Array
-from dualmech.workloads.asking import counting_alike
 from dualmech.workloads.domain import Axes, Domain
+
+Moved: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+"""Of rows (r, b) on the classes that a block sees, what neighbours change of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnBlock:
     """A block as it is drawn: ``N s + z`` in every cell of what the attributes of its key leave of a table.
 
-    Where no neighbour changes the total, it is released as it is: the first of the whole rows, without noise.
+    What no neighbour changes is released as it is, such as the total where records are replaced: the first of the whole
+    rows, without noise.
 
     With n_c values in the class of each attribute of the key, s is ``⊗ (n_c I - 11')`` times the table on those values
     and on the classes of other wide attributes that the block sees: whole numbers, whose parts are ``Π n_c`` times the
@@ -47,17 +52,17 @@ class DrawnBlock:
     said: Array  # (e, e) of the e rows released as they are, the noise that a definite covariance needs: none is drawn
 
     @classmethod
-    def of(cls, piece: Piece, moves: Array, sizes: list[int], still: bool = False) -> DrawnBlock:
+    def of(cls, piece: Piece, moves: Array, sizes: list[int], moved: Moved | None = None) -> DrawnBlock:
         """Put the noise of a piece on a grid; `moves` (r, b) are its rows on the classes that it sees.
 
-        Where the total stands `still` whatever neighbours do, it is the first of the rows. The others keep their own
-        noise, so that they cost no more than together with noise on the total.
+        The rows that neighbours do not change are the first. The others keep their own noise, so that they cost no more
+        than together with noise on the first. `moved` takes rows to what neighbours change of them, None for all.
         """
-        basis = drawing.whole_basis(moves)
-        if still:
-            basis = _with_total_first(basis)
+        basis, exact = drawing.whole_basis(moves), 0
+        if moved is not None:
+            basis, exact = _with_still_first(basis, moves, moved)
         turn = np.linalg.lstsq(moves.T, basis.T.astype(np.float64), rcond=None)[0].T
-        cells, exact = math.prod(sizes), int(still and np.all(basis[0] == 1))
+        cells = math.prod(sizes)
         noise = cells * (turn @ piece.covariance @ turn.T)
         factor, exponents = np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
         if exact < len(basis):
@@ -93,13 +98,19 @@ class DrawnBlock:
         return np.asarray(found.reshape(*residual.shape[:-1], -1))
 
 
-def _with_total_first(basis: Integers) -> Integers:
-    """Return whole rows of the same span that begin with the sum of all, where that is in it."""
-    total = np.ones((1, basis.shape[1]), dtype=np.int64)
-    shares = np.linalg.lstsq(basis.T.astype(np.float64), total[0].astype(np.float64), rcond=None)[0]
-    if np.abs(shares @ basis - total[0]).max() > drawing.AGREEMENT:
-        return basis
-    return np.vstack([total, np.delete(basis, int(np.argmax(np.abs(shares))), axis=0)])
+def _with_still_first(basis: Integers, moves: Array, moved: Moved) -> tuple[Integers, int]:
+    """Return whole rows of the same span that begin with those that neighbours do not change, and how many these are.
+
+    They are found by singular values, and whole numbers say that they are such rows.
+    """
+    if not np.any(moved(basis)):
+        return basis, len(basis)
+    directions, values, _ = linalg.svd(moved(moves))
+    rank = linalg.numerical_rank(values, moves.shape)
+    still = drawing.whole_basis(directions[:, rank:].T @ moves)
+    if np.any(moved(still)):
+        raise InvalidInputError("mechanism must answer what no neighbour changes by whole rows, and none were found")
+    return np.vstack([still, drawing.rows_beyond(basis, still)]), len(still)
 
 
 # What neighbours cost in blocks of whole numbers, exactly: records added or removed, or replaced.
@@ -169,12 +180,33 @@ def _inner_products(symmetry: AttributeSymmetry, component: int, types: Types) -
     return np.asarray(np.where(inside, found, 0).astype(object))
 
 
+def _moved_part(mechanism: BlockMechanism, key: Key) -> Moved | None:
+    """Return what takes rows on the classes that a block sees to what neighbours change of them, None for all of it.
+
+    Neighbours do not change what is even over all attributes but the fixed ones: the rest is a row's differences from
+    the first class of each other attribute.
+    """
+    fixed = mechanism.fixed
+    if fixed is None or not {axis for axis, _ in key} <= {*fixed}:
+        return None
+    classed = mechanism.pieces[key].classed
+    sizes = [len(mechanism.symmetries[axis].sizes) for axis in classed]
+    free = tuple(place for place, axis in enumerate(classed, start=1) if axis not in fixed)
+
+    def moved(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        spread = rows.reshape(len(rows), *sizes)
+        first = tuple(slice(0, 1) if place in free else slice(None) for place in range(len(sizes) + 1))
+        return np.asarray((spread - spread[first]).reshape(len(rows), -1))
+
+    return moved
+
+
 class DrawnTables:
     """A `BlockMechanism` as it is drawn, from marginal tables of counts alone, on a domain of any size.
 
     Every block is drawn as `DrawnBlock`; the mechanism that this amounts to, `mechanism`, differs from what was given
     by some 1e-6 of its noise and costs no pair of neighbours more; its privacy, `costs`, is computed in whole numbers.
-    Where records are replaced, their number is released as it is, and all that are multiples of it (`unmoved`).
+    What no neighbour changes is released as it is, such as the number of records where they are replaced (`unmoved`).
     Raises `InvalidInputError` for blocks of waves, on attributes that queries turn: they have no whole rows.
     """
 
@@ -194,11 +226,11 @@ class DrawnTables:
         self.blocks, pieces, known = {}, {}, dict[Any, DrawnBlock]()
         for key, piece in mechanism.pieces.items():
             sizes = [class_size(mechanism.symmetries[axis], component) for axis, component in key]
-            still = not key and mechanism.keeps_total
+            moved = _moved_part(mechanism, key)
             basis = mechanism.class_basis(key, piece)
-            same = basis.shape, basis.tobytes(), piece.covariance.tobytes(), *sizes, still
+            same = basis.shape, basis.tobytes(), piece.covariance.tobytes(), *sizes, moved and piece.classed
             if same not in known:
-                known[same] = DrawnBlock.of(piece, basis, sizes, still)
+                known[same] = DrawnBlock.of(piece, basis, sizes, moved)
             block = self.blocks[key] = known[same]
             pieces[key] = Piece.of(mechanism.symmetries, mechanism.moved, key, piece.moves, block.covariance)
         self.mechanism = mechanism.with_pieces(pieces)
@@ -212,12 +244,13 @@ class DrawnTables:
     by_table = True
 
     def unmoved(self, table: str | Iterable[str]) -> npt.NDArray[np.bool_]:
-        """Return which queries of a table, an axis per attribute, are released as they are: multiples of the total."""
-        queries, shape = self.mechanism._table(table).queries, self.mechanism.domain.shape
-        if () not in self.blocks or not self.blocks[()].exact:
-            return np.zeros([shape[axis] if asked is None else asked.shape[0] for axis, asked in queries], dtype=bool)
-        alike = (counting_alike(asked, shape[axis]) for axis, asked in queries)
-        return np.asarray(functools.reduce(np.logical_and.outer, alike, np.ones((), dtype=bool)))
+        """Return which queries of a table, an axis per attribute, are released as they are, unchanged by neighbours."""
+        domain, relation = self.mechanism.domain, self.mechanism.neighbours or Relation()
+        left = (
+            relation.leaves(domain.names[axis], asked, domain.shape[axis])
+            for axis, asked in self.mechanism._table(table).queries
+        )
+        return np.asarray(functools.reduce(np.logical_and.outer, left, np.array(relation.fixed is not None)))
 
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
         """Return the tables of counts that are needed of records, or those that were given."""

@@ -141,6 +141,7 @@ FOREIGN: dict[str, Callable[[], Any]] = {
     "domain": lambda: made.Domain({"a": 2}),
     "relation": lambda: made.neighbours.Relation(replace=True),
     "persons": lambda: made.neighbours.Contributions(2, attribute="month", groups=3),
+    "within": lambda: made.neighbours.ReplaceWithin(2, attribute="month"),
     "mechanism of 3 cells": lambda: made.LinearGaussianMechanism(np.eye(3), np.eye(3)),
     "mechanism of tables": lambda: made.BlockMechanism.of_levels(made.Domain({"a": 2}), {(0,): 1.0}),
     "class of workloads": lambda: made.Workload,

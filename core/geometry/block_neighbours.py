@@ -8,7 +8,7 @@ sets: it costs nothing, and is measured with noise that is next to none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -91,16 +91,17 @@ class Pairs:
         return len(self.first)
 
     @classmethod
-    def of(cls, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...]) -> Pairs:
-        """List the kinds of pairs; refused where there are more than `MAX_ORBITS`."""
+    def of(cls, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...], fixed: Collection[int] = ()) -> Pairs:
+        """List the kinds of pairs that have the same value of each `fixed` attribute; refused beyond `MAX_ORBITS`."""
         types = tuple(Types.of(symmetry) for symmetry in symmetries)
-        count = math.prod(float(len(each.first)) for each in types)
+        kept = [np.flatnonzero(each.equal | (axis not in fixed)) for axis, each in enumerate(types)]
+        count = math.prod(float(len(each)) for each in kept)
         if count > 2 * MAX_ORBITS:
             raise GeometryError(
                 f"replaced records make {count:.3g} types of pairs of cells, more than "
                 f"{2 * MAX_ORBITS}; records added or removed make fewer, and add-remove:2 protects a replaced one too"
             )
-        chosen = _unordered(types, [np.arange(len(each.first)) for each in types])
+        chosen = _unordered(types, kept)
         same = np.all([own.equal[at] for own, at in zip(types, chosen, strict=True)], axis=0)
         chosen = tuple(at[~same] for at in chosen)
         return cls(types, chosen, *_ends(types, chosen, symmetries, wide))
@@ -312,7 +313,8 @@ class NeighbourMoves:
         if isinstance(relation, Contributions):
             pairs: Pairs = Persons.of_rule(relation, domain, symmetries, rows.wide, keys)
         else:
-            pairs = Pairs.of(symmetries, rows.wide)
+            relation.check(domain)
+            pairs = Pairs.of(symmetries, rows.wide, [domain.names.index(name) for name in relation.fixed or ()])
         return cls(rows, scale, pairs, pairs.count)
 
     def steps(self, key: Key, moves: Array) -> tuple[Array, Index]:

@@ -197,7 +197,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         pairs = cells
         if isinstance(relation, Relation):
             check_relation(relation, workload, request.named)
-            pairs = relation.pairs(workload)
+            pairs = relation.columns(cells, workload.domain)
         if not (request.named or workload.has_matrix):
             raise GeometryError(f"the matrix of the workload, {queries} x {cells}, cannot be written out")
         rank = min(queries, cells)

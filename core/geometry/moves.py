@@ -128,7 +128,7 @@ def check_relation(relation: Relation, workload: Workload, named: bool) -> None:
 
     Raises `GeometryError`, with a bound that holds there.
     """
-    _refuse_large(workload, str(relation), relation.pairs(workload), relation.reach, named)
+    _refuse_large(workload, str(relation), relation.columns(workload.shape[1], workload.domain), relation.reach, named)
 
 
 def _refuse_large(workload: Workload, shown: str, pairs: int, reach: float, named: bool) -> None:

@@ -27,7 +27,6 @@ from dualmech.mechanisms import records
 from dualmech.mechanisms.costs import require_told
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
-from dualmech.workloads.asking import counting_alike
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Axes, Domain, count_text
 from dualmech.workloads.marginals import MarginalWorkload
@@ -468,17 +467,19 @@ class BlockNoise:
                 rows.values[key] = [np.full((1, 1), math.prod(sizes[axis] - 1 for axis in inside) / cells)]
 
     @property
-    def keeps_total(self) -> bool:
-        """Whether no neighbour changes the number of records."""
-        return self.neighbours is not None and self.neighbours.replace
+    def fixed(self) -> Axes | None:
+        """The attributes whose counts no neighbour changes, () for the total alone; None where neighbours change it."""
+        fixed = None if self.neighbours is None else self.neighbours.fixed
+        return None if fixed is None else self.domain.axes(fixed)
 
     def _unmoved(self, table: Table, parts: Sequence[Parts]) -> npt.NDArray[np.bool_]:
-        """Return which orbits of queries no neighbour changes: multiples of the total, where records are replaced."""
-        found = np.array([self.keeps_total])
+        """Return which orbits of queries no neighbour changes."""
+        found = np.array([self.fixed is not None])
         for (axis, asked), own in zip(table.queries, parts, strict=True):
-            alike = np.zeros(len(own.means), dtype=bool)
-            alike[own.orbits] = counting_alike(asked, self.domain.shape[axis])
-            found = np.logical_and.outer(found, alike).ravel()
+            left = np.zeros(len(own.means), dtype=bool)
+            if self.neighbours is not None:
+                left[own.orbits] = self.neighbours.leaves(self.domain.names[axis], asked, self.domain.shape[axis])
+            found = np.logical_and.outer(found, left).ravel()
         return found
 
     def _orbit_variances(self, rows: Mapping[Key, BlockQueries], unmoved: npt.NDArray[np.bool_]) -> Array:
@@ -511,7 +512,10 @@ class BlockNoise:
 
     def _variance(self, query: ProductQuery) -> float:
         found, off = self._covariance(query, query)
-        unmoved = self.keeps_total and all(np.ptp(means) == 0 and not np.any(parts) for means, parts in query.values())
+        fixed = self.fixed
+        unmoved = fixed is not None and all(
+            axis in fixed or (np.ptp(means) == 0 and not np.any(parts)) for axis, (means, parts) in query.items()
+        )
         return float(require_told(np.array([found]), np.array([off]), self.largest, unmoved)[0])
 
     def _covariance(self, first: ProductQuery, second: ProductQuery) -> Judged:

@@ -159,15 +159,3 @@ def _require_order(attribute: Attribute, word: str) -> None:
         raise InvalidInputError(
             f"{word} need an order, which the labels of {attribute.name!r} have with the option ordered = true"
         )
-
-
-def counting_alike(asked: Workload | None, size: int) -> npt.NDArray[np.bool_]:
-    """Return which queries on an attribute of some size count all its values alike: they tell of the total alone.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> counting_alike(dm.workloads.prefix(3), 3), counting_alike(None, 2)
-    (array([False, False,  True]), array([False, False]))
-    """
-    return np.full(size, size == 1) if asked is None else np.ptp(asked.dense(), axis=1) == 0

@@ -263,7 +263,8 @@ def _rank_one(blocks: Blocks, thin: tuple[bool, ...]) -> tuple[sp.csr_array, sp.
 
 
 def _column(size: int, rows: Index, entries: Array) -> sp.csr_array:
-    return sp.csr_array((entries**2, (rows, np.zeros(len(rows), dtype=np.intp))), shape=(size, 1))
+    seen = np.flatnonzero(entries)
+    return sp.csr_array((entries[seen] ** 2, (rows[seen], np.zeros(len(seen), dtype=np.intp))), shape=(size, 1))
 
 
 def _by_query_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:

@@ -24,6 +24,7 @@ STANDING = {
     "union": (UNION, "blocks", None, 1e-4),
     "union, replaced": (UNION, "blocks", "replace", 1e-4),
     "marginals, persons": (MONTHS, "blocks", "contributions:month:2:3", 1e-4),
+    "union, replaced within": (UNION, "blocks", "replace within sex", 1e-4),
     "union, persons": (UNION, "blocks", "contributions:age:2:2", 1e-4),
     "circle": (CIRCLE, "blocks", None, 1e-4),
     "product": (PRODUCT, "product", None, 1e-4),

@@ -289,7 +289,10 @@ class World:
             "SignalToNoise": {"answers": [3.0, 4.0]},
             "SignalToNoiseRule": {"stage": 0, "answers": np.ones((3, 2))},
             "Solution": {"path": written, "other": self.solution},
-            **dict.fromkeys(("Relation", "Contributions"), {"other": dm.neighbours.Relation()}),
+            **dict.fromkeys(
+                ("Relation", "Contributions", "ReplaceWithin"),
+                {"other": dm.neighbours.Relation(), "asked": self.prefix, "attribute": "age", "size": 4},
+            ),
             "SplitMechanism": {
                 **{"tables": self.counted, "attributes": ["age"], "residuals": self.split.measure(self.counted)},
                 **{"workload": self.asked, "shapes": [np.eye(4), np.eye(2)], "noise": np.ones(4)},
@@ -297,6 +300,7 @@ class World:
             "CausalMechanism": {"strategy": self.causal._strategy},
             "StreamMechanism": {"neighbour_weights": np.ones(4), "query_weights": np.ones(4)},
             "neighbours.Contributions": {"members": 2, "attribute": "age", "groups": 2},
+            "neighbours.ReplaceWithin": {"members": 2, "attribute": "age"},
             "neighbours.contributions": {"groups": [0, 0, 1, 1], "records": 2, "most": 2},
             "LocalRandomiser": {"mechanism": self.local, "users": [0, 1, 1], "user": 1, "reports": [0, 2]},
             "neighbours.participation": {"n": 4, "signs": [[1.0, -1.0]]},

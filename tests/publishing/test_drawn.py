@@ -126,7 +126,18 @@ class TestRows:
 
 
 class TestTables:
-    @pytest.mark.parametrize("neighbours", [None, "replace", "add-remove:3", "replace:2", "contributions:age:2:2"])
+    @pytest.mark.parametrize(
+        "neighbours",
+        [
+            None,
+            "replace",
+            "add-remove:3",
+            "replace:2",
+            "contributions:age:2:2",
+            "replace within sex",
+            "replace within age",
+        ],
+    )
     @pytest.mark.parametrize("asked", [UNION, dm.workloads.marginals(DOMAIN, ways=(1, 2))], ids=["union", "ways"])
     def test_blocks_against_the_matrix(self, asked: Any, neighbours: str | None) -> None:
         problem = dm.FitnessForUse(asked, 1.0, neighbours=neighbours, geometry="blocks")

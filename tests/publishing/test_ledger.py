@@ -94,6 +94,7 @@ class TestNeighbours:
         rng = np.random.default_rng(seed)
         domain = dm.Domain({"a": 3, "b": 2})
         texts = ["add-remove:1", "add-remove:2", "add-remove:4", "replace:1", "replace:2", "contributions:a:1:2"]
+        texts += ["replace:1 within a", "replace:2 within a", "replace:1 within b"]
         one, two = (dm.neighbours.Relation.of(each) for each in rng.choice([*texts, "contributions:a:2:2"], 2))
         root = rng.standard_normal((6, 6))
         mechanisms = [

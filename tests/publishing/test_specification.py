@@ -62,6 +62,8 @@ class TestWhatIsAsked:
             ([AGES], {"neighbours": "replace:1.5"}, "neighbours must be replace or replace:RECORDS"),
             ([AGES | {"ask": {"age": ["18..400"]}}], {}, "each a whole number from"),
             ([AGES], {"neighbours": "contributions:month:1:2"}, "must name an attribute"),
+            ([AGES], {"neighbours": "replace within mont"}, "must name an attribute"),
+            ([AGES], {"neighbours": "add-remove within age"}, "replace within ATTRIBUTE"),
             ([AGES | {"hrad": True}], {}, "did you mean hard"),
         ],
     )
@@ -160,6 +162,29 @@ class TestWhatNoNeighbourChanges:
         (path,) = folder.glob("*all.csv")
         assert path.read_text().splitlines()[1] == "any sex,12345,0,12345,12345"
         assert "| all | 1 | exact | 0 |" in (folder / "STATEMENT.md").read_text()
+
+    @pytest.mark.parametrize("geometry", ["blocks", "dense"])
+    def test_counts_of_a_fixed_attribute_are_the_truth(self, geometry: Any) -> None:
+        """Of its values and their sums, alone or beside a total; all else has noise, and adds up to them."""
+        tables = [AGES | {"ask": {"age": "prefixes", "sex": "values"}}, SEXES | {"variance": 0}, SOME]
+        asked = specified(*tables, neighbours="replace:2 within sex")
+        stated = asked.problem()
+        numbers = stated.per_query() if geometry == "dense" else stated.targets
+        problem = dm.FitnessForUse(stated.workload, numbers, neighbours="replace:2 within sex", geometry=geometry)
+        planned = dm.plan_release(fast.solve(problem, tol=1e-4))
+        assert planned.neighbours == "up to 2 records of one person have other values, but the same 'sex'"
+        assert planned.relation == "replace:2 within sex" and planned.rho > 0
+        tables = counted(np.random.default_rng(7), asked, 5000)
+        both = dm.records.count(
+            np.repeat(np.argwhere(tables[0, 1] >= 0), tables[0, 1].ravel().astype(int), axis=0),
+            dm.workloads.marginals([*asked.schema.shape], ways=2),
+        )
+        counts = both if geometry == "blocks" else both[0, 1].ravel()
+        released, sexes = planned.draw(counts), both[0, 1].sum(axis=0)
+        assert np.array_equal(released.estimates("sexes"), sexes) and not released.margins("sexes").any()
+        running = released.estimates(released.tables[0])
+        assert np.array_equal(running[-1], sexes) and released.unmoved(released.tables[0])[:-1].sum() == 0
+        assert released.unmoved("some").tolist() == [[False] * 2, [True] * 2]  # ages 17 to 24 are all there are
 
     def test_a_matrix_publishes_it_as_well(self) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(5), neighbours="replace", geometry="dense"))
