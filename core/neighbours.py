@@ -37,6 +37,7 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, count_text
 
 MANY = 2**32  # more differences than are written out
+MOST_LISTED = 2**24  # cells up to which those that records may have are counted
 
 NAMES = ("add-remove", "replace", "contributions")
 
@@ -199,32 +200,57 @@ class Relation:
                 f"{did_you_mean(attribute, domain.names) if domain else ''}"
             )
 
-    def _axis(self, d: int, domain: Domain | None) -> tuple[int, int]:
-        """Return how many values the attribute of the rule has, and how many cells come with the same one in a row."""
-        cells = validate.size(d=d)
-        self.check(domain)
-        assert domain is not None
-        if cells != domain.cells:
-            raise InvalidInputError(f"d must be the {count_text(domain.cells)} cells of the domain, got {cells}")
-        place = domain.names.index(self.attribute)  # type: ignore[attr-defined]
-        return domain.shape[place], math.prod(domain.shape[place + 1 :])
-
-    def _values(self, d: int, domain: Domain | None) -> npt.NDArray[np.intp]:
-        """Return the value that the attribute of the rule has in each of the d cells of a domain."""
-        values, together = self._axis(d, domain)
-        return np.arange(d) // together % values
-
     def columns(self, d: int, domain: Domain | None = None) -> int:
         """Return how many columns `matrix` has over d cells, or fewer where they are too many to count."""
         cells = validate.size(d=d)
-        return cells * (cells - 1) // 2 if self.replace else cells
+        if domain is not None:
+            validate.instance(Domain, domain=domain)
+        values, _ = self._axis(cells, domain)
+        if domain is None or not domain.impossible or cells > MOST_LISTED:
+            return self._ways([cells // values] * values)
+        return self._ways(np.bincount(self._values(cells, domain)[domain.possible()]).tolist())
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array | None:
-        """Return U over d cells, None for the identity; `domain` is the domain of the cells, for rules that need it."""
+        """Return U over d cells, None for the identity; `domain` is the domain of the cells, for rules that need it.
+
+        Cells that no record has (`never` of a `Schema`) are in no difference.
+        """
         cells = validate.size(d=d)
-        if not self.replace and self.members == 1:
+        possible = None if domain is None else validate.instance(Domain, domain=domain).possible()
+        if possible is None and self == Relation():
             return None
-        return household(cells, self.members, self.replace)
+        check_entries(self.columns(cells, domain))
+        values = self._values(cells, domain)
+        if possible is None:
+            return self._differences(values)
+        kept = np.flatnonzero(possible)
+        found = self._differences(values[kept]).tocoo()
+        return sp.csc_array((found.data, (kept[found.row], found.col)), shape=(cells, found.shape[1]))
+
+    def _axis(self, cells: int, domain: Domain | None) -> tuple[int, int]:
+        """Return how many values the attribute of the rule has, and how many cells come with the same one in a row."""
+        self.check(domain)
+        if domain is not None and cells != domain.cells:
+            raise InvalidInputError(f"d must be the {count_text(domain.cells)} cells of the domain, got {cells}")
+        attribute = getattr(self, "attribute", None)
+        if attribute is None or domain is None:
+            return 1, cells
+        place = domain.names.index(attribute)
+        return domain.shape[place], math.prod(domain.shape[place + 1 :])
+
+    def _values(self, cells: int, domain: Domain | None) -> npt.NDArray[np.intp]:
+        """Return the value that the attribute of the rule has in each cell; 0 where it has none."""
+        values, together = self._axis(cells, domain)
+        return np.arange(cells) // together % values
+
+    def _ways(self, sizes: list[int]) -> int:
+        """Return the number of differences where the attribute's values have so many cells."""
+        cells = sum(sizes)
+        return cells * (cells - 1) // 2 if self.replace else cells
+
+    def _differences(self, values: npt.NDArray[np.intp]) -> sp.csc_array:
+        """Return the differences over cells in which the attribute has these values."""
+        return household(len(values), self.members, self.replace)
 
     def __str__(self) -> str:
         return f"{'replace' if self.replace else 'add-remove'}:{self.members}"
@@ -298,16 +324,14 @@ class Contributions(Relation):
             f"{'is' if self.members == 1 else 'are'} added or removed"
         )
 
-    def columns(self, d: int, domain: Domain | None = None) -> int:
-        values, _ = self._axis(d, domain)
-        together = min(self.groups, values)
-        if together * d > MANY:
-            return MANY * d
-        return int(min(ways_to_contribute([d // values] * values, together), MANY * d))
+    def _ways(self, sizes: list[int]) -> int:
+        together = min(self.groups, len(sizes))
+        if together * sum(sizes) > MANY:
+            return MANY * sum(sizes)
+        return int(min(ways_to_contribute(sizes, together), MANY * sum(sizes)))
 
-    def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
-        check_entries(self.columns(d, domain))
-        return contributions(d, self._values(d, domain), self.members, self.groups)
+    def _differences(self, values: npt.NDArray[np.intp]) -> sp.csc_array:
+        return contributions(len(values), values, self.members, self.groups)
 
     def __str__(self) -> str:
         return f"contributions:{self.attribute}:{self.members}:{self.groups}"
@@ -358,12 +382,11 @@ class ReplaceWithin(Relation):
     def words(self) -> str:
         return f"{Relation.words.__get__(self)}, but the same {self.attribute!r}"
 
-    def columns(self, d: int, domain: Domain | None = None) -> int:
-        values, _ = self._axis(d, domain)
-        return d * (d // values - 1) // 2
+    def _ways(self, sizes: list[int]) -> int:
+        return sum(size * (size - 1) // 2 for size in sizes)
 
-    def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
-        return swaps_within(cells_of_groups(d, within=self._values(d, domain)), self.members)
+    def _differences(self, values: npt.NDArray[np.intp]) -> sp.csc_array:
+        return swaps_within(cells_of_groups(len(values), within=values), self.members)
 
     def __str__(self) -> str:
         return f"{Relation.__str__(self)} within {self.attribute}"

@@ -21,6 +21,7 @@ from dualmech.workloads.domain import Domain
 
 PRECISIONS = (20, 26, 32, 38)  # bits of the grid's entries, the fewest that are accurate enough taken
 ACCURACY = 1e-6  # largest relative error of the noise's covariance, in its own metric, that the grid may cause
+NOT_MOVED = 1e-10  # largest squared length of a difference in a direction, of the largest, that counts as none
 NO_NOISE = 1e-12  # largest share of the noise, in units of the rows, that counts as none
 LEAST_EXPONENT = 10  # noise of deviation 1024 or more, where the discrete Gaussian's moments are the continuous one's
 
@@ -113,25 +114,39 @@ class DrawnRows:
 
 
 def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
-    """Return a whole basis of what a mechanism answers, and how many of its first rows have no noise.
+    """Return a whole basis of what a mechanism answers, and how many of its first rows are released without noise.
 
-    What rounding hides is taken to have none: that is safe, since such rows must cost nothing whatever their noise.
+    Where a mechanism releases some answers exactly, these are all rows that no neighbour changes: they cost nothing.
+    Singular values find them, and whole numbers say that they are 0 on all differences.
     """
     basis = drawing.whole_basis(mechanism.independent_rows)
     if not mechanism.releases_exactly:
         return basis, 0
-    covariance = mechanism.covariance(Workload(basis.astype(np.float64)))
-    units = np.sqrt(np.where(np.diagonal(covariance) > 0, np.diagonal(covariance), 1.0))
-    values, vectors = np.linalg.eigh(covariance / units / units[:, None])
-    silent = vectors[:, values <= NO_NOISE * max(values[-1], 0.0)].T / units
-    exact = drawing.whole_basis(silent @ basis)
-    moves = mechanism.neighbours
-    moved = exact if moves is None else (drawing.moves_of_whole_numbers(moves)[0].T @ exact.T).T
-    if np.any(moved):
+    exact = np.zeros((0, basis.shape[1]), dtype=np.int64)
+    if mechanism.neighbours is not None:
+        rows = linalg.row_space(basis.astype(np.float64))
+        moves, _ = drawing.moves_of_whole_numbers(mechanism.neighbours)
+        floats = moves.astype(np.float64)
+        values, vectors = np.linalg.eigh(rows @ (floats @ (floats.T @ rows.T)))
+        still = vectors[:, values <= NOT_MOVED * max(values[-1], 0.0)].T
+        exact = drawing.whole_basis(still @ rows) if len(still) else exact
+        if np.any((moves.T @ exact.T).T):
+            raise InvalidInputError("mechanism must answer what no neighbour changes by whole rows; none were found")
+    basis = np.vstack([exact, drawing.rows_beyond(basis, exact)])
+    _require_noise(mechanism, basis[len(exact) :])
+    return basis, len(exact)
+
+
+def _require_noise(mechanism: LinearGaussianMechanism, noisy: Integers) -> None:
+    """Refuse a mechanism that adds no noise to rows that neighbours change."""
+    covariance = mechanism.covariance(Workload(noisy.astype(np.float64))) if len(noisy) else np.zeros((0, 0))
+    diagonal = np.diagonal(covariance)
+    units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    values = np.linalg.eigvalsh(covariance / units / units[:, None])
+    if np.any(values <= NO_NOISE * values.max(initial=0.0)):
         raise InvalidInputError(
             "mechanism must add noise to every query that neighbours may change: some it releases exactly"
         )
-    return np.vstack([exact, drawing.rows_beyond(basis, exact)]), len(exact)
 
 
 def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:

@@ -93,6 +93,8 @@ def rows_beyond(basis: Integers, part: Integers) -> Integers:
     >>> rows_beyond(np.array([[1, 0, 0], [0, 1, 1]]), np.array([[1, 1, 1]]))
     array([[0, 1, 1]])
     """
+    if not len(part):
+        return basis
     known, rows = linalg.row_space(part.astype(np.float64)), basis.astype(np.float64)
     beyond = rows - (rows @ known.T) @ known
     order = scipy.linalg.qr(beyond.T, mode="r", pivoting=True, check_finite=False)[1]
@@ -370,7 +372,9 @@ def is_records(source: object) -> bool:
 def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any:
     """Return the data vector (d,) of records over all cells of a domain; anything else as it is."""
     if not is_records(source):
-        whole_counts(records=source)
+        counts, possible = whole_counts(records=source), None if domain is None else domain.possible()
+        if possible is not None and counts.shape == possible.shape and np.any(counts[~possible]):
+            raise InvalidInputError("records must count none in cells that no record has, as the schema says (never)")
         return validate.finite(records=source)
     known = require_domain(domain)
     whole = tuple(range(len(known.names)))
@@ -403,6 +407,13 @@ def given_tables(source: object, domain: Domain) -> Any:
         shape = tuple(domain.shape[axis] for axis in axes)
         if counts[axes].shape != shape:
             raise InvalidInputError(f"records[{axes}] must have shape {shape}, got {counts[axes].shape}")
+        for together in domain.impossible:
+            if {*together} <= {*axes} and np.any(
+                counts[axes][np.ix_(*(together.get(axis, range(domain.shape[axis])) for axis in axes))]
+            ):
+                raise InvalidInputError(
+                    f"records[{axes}] must count none in cells that no record has, as the schema says (never)"
+                )
     _require_agreement(counts, domain)
     return source
 

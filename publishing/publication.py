@@ -149,9 +149,9 @@ class ReleasePlan(Displayed):
         """Return which entries of a table no neighbour changes, an axis a side: they are published as they are."""
         asked = self._table(table)
         if not hasattr(self.drawn, "unmoved"):
-            return np.zeros(asked.shape, dtype=bool)
+            return np.zeros(asked.shape, dtype=bool) | asked.empty
         found = self.drawn.unmoved(asked.asked) if self.drawn.by_table else self._unmoved[asked.rows]
-        return np.asarray(found).reshape(asked.shape)
+        return np.asarray(found).reshape(asked.shape) | asked.empty
 
     def variances(self, table: str) -> Array:
         """Return the variance of each estimate of a table, an axis a side; 0 of what no neighbour changes."""
@@ -256,6 +256,7 @@ class Publication(ReleasePlan):
         by_table = self.drawn.by_table
         found = self.drawn.estimate(self.measured, asked.asked) if by_table else self._answers[asked.rows]
         found, known = np.reshape(found, asked.shape), self.unmoved(table)
+        found = np.where(asked.empty, 0.0, found)
         near = np.rint(found)  # whole rows have whole answers, which sums of parts miss by their rounding alone
         return np.where(known & (np.abs(found - near) <= ROUNDING * np.abs(found).max(initial=0.0)), near, found)
 

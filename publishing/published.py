@@ -39,6 +39,7 @@ class PublishedTable:
     rows: npt.NDArray[np.intp]  # its queries among the workload's
     # What sorts and joins the entries along a side, the first and the last value of each, where the label is not that.
     keys: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    empty: npt.NDArray[np.bool_] | bool = False  # which entries count only cells that no record has
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,8 +82,32 @@ def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
                 keys[side] = ends
         named = isinstance(tabular, UnionWorkload) and isinstance(workload, UnionWorkload)
         asked = table.name if named else tuple(domain.names[axis] for axis in table.axes)
-        found.append(PublishedTable(table.name or "total", sides, asked, own, keys))
+        empty = counts_nobody(domain, dict(table.queries))
+        found.append(PublishedTable(table.name or "total", sides, asked, own, keys, empty))
     return tuple(found)
+
+
+def counts_nobody(domain: Domain, queries: Mapping[int, Workload | None]) -> npt.NDArray[np.bool_] | bool:
+    """Return which product queries, an axis an attribute, count only cells that no record has.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> people = dm.Schema({"sex": ["f", "m"], "pregnant": ["no", "yes"]}, [{"sex": "m", "pregnant": "yes"}])
+    >>> counts_nobody(people, {0: None, 1: None})
+    array([[False, False],
+           [False,  True]])
+    """
+    found: npt.NDArray[np.bool_] | bool = False
+    for together in domain.impossible:
+        inside = np.ones((), dtype=bool)
+        for axis, asked in queries.items():
+            rows = np.eye(domain.shape[axis]) if asked is None else asked.dense()
+            others = np.setdiff1d(np.arange(domain.shape[axis]), together.get(axis, range(domain.shape[axis])))
+            inside = np.logical_and.outer(inside, ~np.any(rows[:, others], axis=1))
+        whole = all(len(chosen) == domain.shape[axis] for axis, chosen in together.items() if axis not in queries)
+        found = found | (inside & whole)
+    return found
 
 
 def _rows_by_table(workload: Workload, tables: int) -> list[npt.NDArray[np.intp]]:
@@ -145,10 +170,14 @@ def _groups(workload: Workload) -> tuple[PublishedTable, ...]:
         if domain is not None and len(domain.names) == 1
         else [*workload.names]
     )
+    possible = None if domain is None else domain.possible()
+    empty = np.zeros(len(names), dtype=bool) if possible is None else ~np.any(workload.dense()[:, possible], axis=1)
     groups: dict[str, list[int]] = {}
     for index, group in enumerate(workload.groups):
         groups.setdefault(group, []).append(index)
     return tuple(
-        PublishedTable(group, {QUERY: [names[index] for index in rows]}, None, np.array(rows, dtype=np.intp))
+        PublishedTable(
+            group, {QUERY: [names[index] for index in rows]}, None, np.array(rows, dtype=np.intp), empty=empty[rows]
+        )
         for group, rows in groups.items()
     )

@@ -20,6 +20,7 @@ from dualmech.neighbours import Contributions, Relation
 from dualmech.plans import PlanTerms, table_name
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.publishing import derived
+from dualmech.publishing.published import counts_nobody
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads import unions
 from dualmech.workloads.asking import asked_of
@@ -28,7 +29,7 @@ from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that the drawn noise meets them
-KEYS = ("title", "date", "attributes", "tables", "neighbours", "level", "rho")
+KEYS = ("title", "date", "attributes", "never", "tables", "neighbours", "level", "rho")
 BUDGETS = ("epsilon", "delta", "budget", "eps")
 TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive", "total")
 
@@ -100,7 +101,7 @@ class Specification:
         for key in ("attributes", "tables"):
             if key not in given:
                 raise InvalidInputError(f"a specification needs {key}")
-        schema = Schema(given["attributes"])
+        schema = Schema(given["attributes"], given.get("never", ()))
         level = validate.probability(level=given.get("level", accounting.LEVEL))
         rho = None if given.get("rho") is None else validate.exact_number(rho=given["rho"])
         tables: dict[str, Any] = {}
@@ -130,7 +131,7 @@ class Specification:
         # What costs nothing is solved with the loosest of the other targets, and published without noise.
         targets |= dict.fromkeys(exact, max([*targets.values(), *caps.values()], default=1.0))
         title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
-        known = {**given, "attributes": json.loads(schema.to_json())}
+        known = {**given, "attributes": {each.name: each.as_spec() for each in schema.attributes}}
         kept = json.loads(json.dumps(known, default=_plain))
         return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level, title, day, kept)
 
@@ -323,6 +324,8 @@ def _check_derived(schema: Schema, table: Mapping[str, Any], queries: Mapping[st
 def _check_exact(name: str, schema: Schema, queries: Mapping[str, Workload | None], relation: Relation) -> None:
     """Refuse margin 0 for a table of which neighbours change some answer."""
     sizes = dict(schema.sizes)
+    if np.all(counts_nobody(schema, {schema.names.index(attribute): each for attribute, each in queries.items()})):
+        return
     if relation.fixed is None:
         why = f"of neighbours that add or remove records ({relation}) every answer is changed by some"
     elif not all(relation.leaves(attribute, each, sizes[attribute]).all() for attribute, each in queries.items()):

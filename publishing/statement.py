@@ -42,7 +42,8 @@ FIRST = 8  # values of an attribute that it lists, besides the last
 MOST_DIGITS = 60  # of a fraction's numerator that is printed whole
 
 NOT_COVERED = """\
-- The number of records, where records are replaced rather than added or removed, is public.
+- What no neighbour changes is public: the number of records where records are replaced rather than added or removed,
+  and their number by each value of an attribute that stays the same.
 - Bounds on values, labels and bins are part of the schema: they must not have been read off the records.
 - Whoever sees a release adds its ρ to that of all others about the same records.
 - The guarantee is about one unit, as said above: a person with more records than that is protected less.
@@ -236,7 +237,11 @@ def _attributes(domain: Domain) -> list[str]:
         found.append(f"- {printable(name)} ({size} values): {', '.join(labels)}{column}{others}{absent}{ends}")
         found += [f"  - {printable(word)}: {_grouping(known, groups)}" for word, groups in known.groups.items()]
     left = len(domain.names) - MOST_LISTED
-    return [*found, *([f"- and {left} more"] if left > 0 else []), ""]
+    found += [f"- and {left} more"] if left > 0 else []
+    for together in [*getattr(domain, "never", ())][:MOST_LISTED]:
+        values = " with ".join(f"{printable(name)} = {' or '.join(map(printable, texts))}" for name, texts in together)
+        found.append(f"- no record has {values}: what counts such records alone is 0")
+    return [*found, ""]
 
 
 def _grouping(attribute: Attribute, groups: Grouping) -> str:

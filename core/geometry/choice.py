@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from dualmech import validate
@@ -21,6 +22,8 @@ GEOMETRIES: dict[str, type[Geometry]] = {each.name: each for each in (Product, S
 """Every geometry by name, in the order in which ``auto`` asks them; at equal numbers the later one is taken."""
 
 KINDS = ("auto", *sorted(GEOMETRIES))
+
+SMALL_MATRIX = 512  # rank of a matrix up to which it is taken for its exact neighbours alone
 
 NONE = "no other geometry holds it: ask for coarser values"
 
@@ -96,8 +99,15 @@ def _holds(geometry: type[Geometry], request: Request) -> bool:
 
 
 def _cheapest(request: Request) -> Offer:
-    """Return the offer of fewest operations; where there is none, say why no geometry has one."""
+    """Return the offer of fewest operations; where there is none, say why no geometry has one.
+
+    Where some cells are of no record, a small matrix comes first: it alone adds no noise for them.
+    """
     best, refusals = None, []
+    domain, least = request.workload.domain, min(request.workload.shape)
+    if domain is not None and domain.impossible and least <= SMALL_MATRIX:
+        with contextlib.suppress(GeometryError):
+            return Dense.offer(request)
     for geometry in GEOMETRIES.values():
         try:
             found = _offered(request, geometry)

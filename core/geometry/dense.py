@@ -195,6 +195,8 @@ class Dense(Geometry[Array, Array, Array, Array]):
         workload, relation = request.workload, request.neighbours
         queries, cells = workload.shape
         pairs = cells
+        if relation is None and workload.domain is not None and workload.domain.impossible:
+            relation = Relation()  # of which not every cell is a difference
         if isinstance(relation, Relation):
             check_relation(relation, workload, request.named)
             pairs = relation.columns(cells, workload.domain)

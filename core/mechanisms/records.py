@@ -199,7 +199,7 @@ def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iter
         return
     if columns is not None:
         named = zip(_attributes(domain), columns, strict=True)
-        yield np.stack([_column(each, np.asarray(given[key])) for each, key in named])
+        yield _possible(np.stack([_column(each, np.asarray(given[key])) for each, key in named]), domain, "records: ")
     elif isinstance(domain, Schema):
         raise InputTypeError(
             f"records of a schema are matched by the names of columns: give a CSV file, a DataFrame, or a mapping of "
@@ -251,12 +251,26 @@ def _batches(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
         header, columns = _header(path, rows, domain)
         while batch := [*itertools.islice(rows, BATCH)]:
             try:
-                yield _parse([row for _, row in batch], codes, columns, len(header))
+                yield _possible(_parse([row for _, row in batch], codes, columns, len(header)), domain)
             except InvalidInputError:
                 for line, row in batch:  # which one it is
                     with csv.line_named(path, line):
-                        _parse([row], codes, columns, len(header))
+                        _possible(_parse([row], codes, columns, len(header)), domain)
                 raise
+
+
+def _possible(codes: Codes, domain: Domain, where: str = "") -> Codes:
+    """Return codes (attributes, records); the first record that has what no record has together is refused."""
+    for together in domain.impossible:
+        wrong = np.flatnonzero(np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0))
+        if len(wrong):
+            first = codes[:, wrong[0]]
+            told = " and ".join(
+                f"{domain.names[axis]!r} = {domain.attribute(axis).label(first[axis])}" for axis in together
+            )
+            named = f"{where}record {wrong[0] + 1}: " if where else ""
+            raise InvalidInputError(f"{named}no record has {told} together, as the schema says (never)")
+    return codes
 
 
 def check_columns(source: object, domain: Domain) -> None:

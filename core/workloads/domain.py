@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,6 +82,24 @@ class Domain:
         if len(set(wanted)) != len(wanted):
             raise InvalidInputError(f"attributes must be distinct, got {wanted}")
         return tuple(sorted(self.names.index(name) for name in wanted))
+
+    @property
+    def impossible(self) -> tuple[Mapping[int, Sequence[int]], ...]:
+        """What no record has, such as men who are pregnant: codes of some attributes, by position, that never meet."""
+        return ()
+
+    def possible(self) -> npt.NDArray[np.bool_] | None:
+        """Return which cells (d,) a record may have, None where it may have any.
+
+        Raises `InvalidInputError` for too many cells to enumerate.
+        """
+        if not self.impossible:
+            return None
+        codes = self.codes()
+        kept = np.ones(self.cells, dtype=bool)
+        for together in self.impossible:
+            kept &= ~np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0)
+        return kept
 
     def attribute(self, axis: int) -> Attribute:
         """Return what the values of an attribute are, by its position: in a domain, the codes themselves."""

@@ -62,6 +62,10 @@ class Schema(Domain):
         order. ``from`` and ``to`` may be dates, with a cell for each ``step``: day, week, month, quarter or year.
         ``clamp`` counts numbers and dates beyond the ends there, and ``worth`` is what a number in each bin adds to a
         sum. ``groups`` maps the names of groupings to groups, and these to their values: every value is in one.
+    never : sequence of mappings of names to values, optional
+        Cells that cannot exist: values of some attributes, each a value, a range or a list of them, that no record has
+        together. A record that has them is refused. On a matrix noise protects no such record; elsewhere it is as if
+        there could be one. What counts these cells alone is published as 0, exactly.
 
     Examples
     --------
@@ -79,16 +83,46 @@ class Schema(Domain):
     >>> days = dm.Schema({"day": {"from": "2013-01-01", "to": "2014-12-31"}}).attribute(0)
     >>> days.size, days.code("2013-02-01 05:15:00"), [*days.groupings], [*days.groupings["quarters"]][:2]
     (730, 31, ['months', 'quarters', 'years', 'weekdays'], ['2013-Q1', '2013-Q2'])
+    >>> asked = {"sex": ["female", "male"], "pregnant": ["no", "yes"]}
+    >>> dm.Schema(asked, never=[{"sex": "male", "pregnant": "yes"}]).possible()
+    array([ True,  True,  True, False])
     """
 
     attributes: tuple[Attribute, ...] = field(init=False, repr=False)
+    never: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = field(init=False, repr=False)
 
-    def __init__(self, attributes: Mapping[str, object]) -> None:
+    def __init__(self, attributes: Mapping[str, object], never: Sequence[Mapping[str, object]] = ()) -> None:
         if not isinstance(attributes, Mapping):
             raise InputTypeError(f"attributes must map names to what their values are, got {type(attributes).__name__}")
         found = tuple(attribute_of(validate.text(name=name), spec) for name, spec in attributes.items())
         Domain.__init__(self, [(each.name, each.size) for each in found])
         object.__setattr__(self, "attributes", found)
+        object.__setattr__(self, "never", tuple(self._together(each) for each in validate.sequence(never=never)))
+
+    def _together(self, given: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return values that never come together as texts; refuse unknown ones, and what would leave no record."""
+        found = []
+        for name, items in validate.mapping("attributes to values that never come together", never=given).items():
+            (axis,) = self.axes([name])
+            texts = tuple(map(str, items)) if isinstance(items, list | tuple) else (str(items),)
+            try:
+                self.attributes[axis].chosen(texts)
+            except InvalidInputError as error:
+                raise InvalidInputError(f"never: {error}") from None
+            found.append((name, texts))
+        every = all(
+            len(self.attribute(*self.axes([name])).chosen(texts)) == dict(self.sizes)[name] for name, texts in found
+        )
+        if every:
+            raise InvalidInputError(f"never must name values that not every record has, got {validate.shown(given)}")
+        return tuple(found)
+
+    @property
+    def impossible(self) -> tuple[Mapping[int, Sequence[int]], ...]:
+        return tuple(
+            {axis: self.attributes[axis].chosen(texts) for name, texts in together for axis in self.axes([name])}
+            for together in self.never
+        )
 
     def attribute(self, axis: int) -> Attribute:
         return self.attributes[validate.index(len(self.attributes), axis=axis)]
@@ -101,7 +135,8 @@ class Schema(Domain):
             for index, each in enumerate(validate.sequence(domains=domains))
         ]
         attributes = [each.attribute(axis) for each in known for axis in range(len(each.names))]
-        return cls({each.name: each for each in attributes})
+        never = [dict(together) for each in known if isinstance(each, Schema) for together in each.never]
+        return cls({each.name: each for each in attributes}, never)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Schema:
@@ -139,11 +174,18 @@ class Schema(Domain):
     @classmethod
     def of_json(cls, text: str) -> Schema:
         """Return the schema that `to_json` wrote."""
-        return cls(validate.decoded("names to what their values are", text=text))
+        found = validate.decoded("names to what their values are", text=text)
+        if {*found} == {"attributes", "never"} and isinstance(
+            found["never"], list
+        ):  # no attribute is written as a list
+            return cls(found["attributes"], found["never"])
+        return cls(found)
 
     def to_json(self) -> str:
         """Return the schema as a text, the same for equal schemas: what files keep and digests are taken of."""
-        return json.dumps({each.name: each.as_spec() for each in self.attributes}, ensure_ascii=False)
+        attributes = {each.name: each.as_spec() for each in self.attributes}
+        written = {"attributes": attributes, "never": [dict(each) for each in self.never]} if self.never else attributes
+        return json.dumps(written, ensure_ascii=False)
 
 
 def attribute_of(name: str, spec: object) -> Attribute:

@@ -36,7 +36,8 @@ def test_the_matrix_is_all_pairs_of_one_value(sizes: list[int], place: int, memb
         with pytest.raises(dm.errors.InvalidInputError, match="two cells or more in one group"):
             rule.matrix(cells, domain)
         return
-    moves = rule.matrix(cells, domain).toarray()
+    written: Any = rule.matrix(cells, domain)
+    moves = written.toarray()
     found = {(int(np.argmax(column)), int(np.argmin(column))) for column in moves.T}
     assert found == {*pairs} and np.abs(moves).max() == members
     counts = (values == np.arange(sizes[place])[:, None]).astype(float)
