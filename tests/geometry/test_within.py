@@ -51,7 +51,12 @@ def test_optima_are_those_of_the_matrix(family: Any, asked: Any) -> None:
     for attribute in asked.domain.names:
         rule = f"replace within {attribute}"
         blocks, dense = (family(asked, neighbours=rule, geometry=each) for each in ("blocks", "dense"))
-        answers = [layer.solve(each, tol=1e-4) for layer, each in ((fast, blocks), (fast, dense), (reference, blocks))]
+        pairs = (
+            (fast, blocks),
+            (fast, dense),
+            *(() if asked is CLASSES else ((reference, blocks),)),
+        )
+        answers = [layer.solve(each, tol=1e-4) for layer, each in pairs]
         intervals = [each.certificate.interval for each in answers]
         assert max(low for low, _ in intervals) <= min(high for _, high in intervals)
         mechanism = answers[0].mechanism
