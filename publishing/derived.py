@@ -22,13 +22,29 @@ from dualmech.workloads.unions import Queries, Table, UnionWorkload
 Publication: TypeAlias = Any  # `dualmech.publishing.publication.Publication`, which knows this module
 
 SHARE, MEAN, MEDIAN = KINDS = ("share", "mean", "median")
+QUANTILE = "quantile "  # before the share of records that are no further, as in "quantile 0.9"
 
 NEEDED = {
     SHARE: "the values or the total of the attribute that it names last",
     MEAN: "of one attribute its sum and its total, or a range of all its values where some are missing",
-    MEDIAN: "the prefixes of one attribute",
 }
-"""What a table must ask for a derived column."""
+"""What a table must ask for a quotient; quantiles need the prefixes of one attribute."""
+
+
+def quantile_share(**named: object) -> float | None:
+    """Return the share of records up to a quantile, None for a kind of quotient; refuse other kinds.
+
+    Examples
+    --------
+    >>> quantile_share(kind="median"), quantile_share(kind="quantile 0.9"), quantile_share(kind="mean")
+    (0.5, 0.9, None)
+    """
+    ((name, given),) = named.items()
+    kind = validate.text(**{name: given})
+    if kind.startswith(QUANTILE):
+        told = f"{name} {kind!r}"
+        return validate.probability(**{told: float(validate.exact_number(**{told: kind.removeprefix(QUANTILE)}))})
+    return 0.5 if validate.choice((*KINDS, f"{QUANTILE}0.9"), **{name: kind}) == MEDIAN else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,10 +61,11 @@ class Ratios:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """Running sums along one attribute of a table, less half of the last one."""
+    """Running sums along one attribute of a table, less a share of the last one."""
 
     axis: int
-    less_half: Array  # (n, n) the queries on the attribute
+    share: float
+    less_share: Array  # (n, n) the queries on the attribute
 
 
 def needed(kind: str, domain: Domain, queries: Mapping[int, Queries], last: int) -> Ratios | Sums:
@@ -56,10 +73,15 @@ def needed(kind: str, domain: Domain, queries: Mapping[int, Queries], last: int)
 
     Raises `InvalidInputError` for a table that does not ask that.
     """
-    found = _sums(domain, queries) if kind == MEDIAN else _ratios(kind, domain, queries, last)
+    share = quantile_share(derive=kind)
+    found = _ratios(kind, domain, queries, last) if share is None else _sums(domain, queries, share)
     if found is None:
-        raise InvalidInputError(f"derive: the {kind} needs a table that asks {NEEDED[kind]}")
+        raise InvalidInputError(f"derive: the {kind} needs a table that asks {_needs(kind)}")
     return found
+
+
+def _needs(kind: str) -> str:
+    return NEEDED.get(kind, "the prefixes of one attribute")
 
 
 def require_derivable(planned: Publication) -> None:
@@ -71,12 +93,33 @@ def require_derivable(planned: Publication) -> None:
 
 def derived(released: Publication, table: str, kind: str, level: float | None = None) -> tuple[list[str], list[Any]]:
     """Return the heading and rows of a derived column; see `dualmech.publishing.publication.Publication.derived`."""
-    validate.choice(KINDS, kind=kind)
+    quantile_share(kind=kind)
     found = _needed(released, table, kind)
     quantile = released.quantile if level is None else normal_quantile(validate.probability(level=level))
     if isinstance(found, Sums):
-        return _medians(released, table, found, quantile)
+        return _quantiles(released, table, kind, found, quantile)
     return _quotients(released, table, kind, found, quantile)
+
+
+def farthest(planned: Publication, table: str, kind: str, count: float, level: float | None = None) -> float:
+    """Return how far the interval of a share or a mean goes from it, at most, where its denominator is `count`.
+
+    Fieller's interval has the θ with ``|over - θ under| ≤ z √v(θ)``, v the variance of the difference. Of all values
+    that the quotient can have, from a to b, v is largest at one of both ends, so that no such θ of the interval is
+    further from it than ``z max(√v(a), √v(b)) / count``; nor where the denominator comes out larger.
+    Raises `InvalidInputError` for a quantile, and a table that does not ask what this needs.
+    """
+    found = _needed(planned, table, kind)
+    if isinstance(found, Sums):
+        raise InvalidInputError(f"expected is for shares and means, got {kind!r} of {table!r}")
+    quantile = planned.quantile if level is None else normal_quantile(validate.probability(level=level))
+    one, two, both = np.split(_variances(planned, table, found), 3)
+    counted = found.dividing > 0
+    values = np.where(counted, found.divided / np.where(counted, found.dividing, 1.0), np.nan)
+    ends = (np.nanmin(values, axis=1), np.nanmax(values, axis=1))
+    shape = (-1,) + (1,) * (one.ndim - 1)
+    spread = [one - (both - one - two) * end.reshape(shape) + end.reshape(shape) ** 2 * two for end in ends]
+    return float(quantile * np.sqrt(max(float(each.max()) for each in spread)) / validate.positive_number(count=count))
 
 
 def _needed(released: Publication, table: str, kind: str) -> Ratios | Sums:
@@ -84,7 +127,7 @@ def _needed(released: Publication, table: str, kind: str) -> Ratios | Sums:
     sides = released.ordered_sides(table)
     if not sides:
         raise InvalidInputError(
-            f"derive: the {kind} needs a table that asks {NEEDED[kind]}, {table!r} has no attribute"
+            f"derive: the {kind} needs a table that asks {_needs(kind)}, {table!r} has no attribute"
         )
     (last,) = domain.axes([sides[-1]])
     return needed(kind, domain, queries, last)
@@ -138,23 +181,23 @@ def _mean(attribute: Attribute, axis: int, asked: Workload) -> Ratios | None:
     return Ratios(axis, (), over, under, worth[None], valued[None])
 
 
-def _sums(domain: Domain, queries: Mapping[int, Queries]) -> Sums | None:
+def _sums(domain: Domain, queries: Mapping[int, Queries], share: float) -> Sums | None:
     """Return the running sums of the attribute whose prefixes a table asks, if any."""
     for axis, asked in queries.items():
         attribute = domain.attribute(axis)
         if asked is not None and 1 < asked.shape[0] == attribute.values <= MOST:
             rows = np.tril(np.ones((attribute.values, attribute.size)))
             if np.array_equal(asked.dense(), rows):
-                return Sums(axis, rows - rows[-1] / 2)
+                return Sums(axis, share, rows - share * rows[-1])
     return None
 
 
 def _variances(released: Publication, table: str, wanted: Ratios | Sums) -> Array:
-    """Return the variances of sums less half; of numerators, denominators, both added; an attribute's axis first."""
+    """Return the variances of sums less a share; of numerators, denominators, both added; an attribute's axis first."""
     domain, queries = _asked(released, table)
     axis = wanted.axis
     if isinstance(wanted, Sums):
-        rows = wanted.less_half
+        rows = wanted.less_share
     else:
         rows = np.vstack([wanted.divided, wanted.dividing, wanted.divided + wanted.dividing])
     own = Table("derived", tuple(sorted((queries | {axis: Workload(rows)}).items())))
@@ -233,16 +276,18 @@ def fieller(
     return quotient, np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
 
 
-def _medians(released: Publication, table: str, sums: Sums, quantile: float) -> tuple[list[str], list[Any]]:
-    """Return medians, the first values at which running sums reach half of the last one.
+def _quantiles(
+    released: Publication, table: str, kind: str, sums: Sums, quantile: float
+) -> tuple[list[str], list[Any]]:
+    """Return quantiles, the first values at which running sums reach a share q of the last one.
 
-    With ``D_k = F_k - F_n / 2`` the median is the first k with ``D_k ≥ 0``. Where all D_k are within their band, which
+    With ``D_k = F_k - q F_n`` the quantile is the first k with ``D_k ≥ 0``. Where all D_k are within their band, which
     holds for all at once by Šidák's inequality, it is none before the first that may be, nor after the first that must.
     """
     domain, _ = _asked(released, table)
-    attribute, values = domain.attribute(sums.axis), len(sums.less_half)
+    attribute, values = domain.attribute(sums.axis), len(sums.less_share)
     estimates = _along(released, table, sums.axis)
-    differences = (estimates - estimates[-1] / 2).reshape(values, -1)
+    differences = (estimates - sums.share * estimates[-1]).reshape(values, -1)
     band = normal_quantile(level_of(quantile), values)
     margins = band * np.sqrt(_variances(released, table, sums)).reshape(values, -1)
     names, cells = _others(released, table, sums.axis)
@@ -251,7 +296,7 @@ def _medians(released: Publication, table: str, sums: Sums, quantile: float) -> 
         own, width = differences[:, place], margins[:, place]
         reached = (_first(own >= 0), _first(own + width >= 0), _first(own - width >= 0))
         found.append((*cell, *(attribute.label(code) for code in reached)))
-    return [*names, MEDIAN, "low", "high"], found
+    return [*names, kind, "low", "high"], found
 
 
 def _first(reached: Any) -> int:

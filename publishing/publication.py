@@ -294,8 +294,9 @@ class Publication(ReleasePlan):
 
         `kind` is ``share``, every row over the total of the attribute that the table names last; ``mean``, the sum of
         an attribute over the number of records that have a value; ``median``, where running sums reach half of the
-        last. Each interval holds at the level: of quotients by Fieller's theorem, without an end where the denominator
-        cannot be told from 0; of medians from a band of all running sums.
+        last; ``quantile 0.9``, where they reach nine tenths of it. Each interval holds at the level: of quotients by
+        Fieller's theorem, without an end where the denominator cannot be told from 0; of quantiles from a band of all
+        running sums.
         Raises `InvalidInputError` for a table that does not ask what this needs.
 
         Examples
@@ -363,7 +364,10 @@ class Publication(ReleasePlan):
                 listed.append((name, table, self.published[table].entries, largest))
             for name, table in zip(names, self.tables, strict=True):
                 for kind in self.derivations.get(table, ()):
-                    own, (heading, found) = f"{name.removesuffix('.csv')}_{kind}.csv", self.derived(table, kind, level)
+                    own, (heading, found) = (
+                        f"{name.removesuffix('.csv')}_{kind.replace(' ', '_')}.csv",
+                        self.derived(table, kind, level),
+                    )
                     write_rows(place / own, heading, map(_with_digits, found))
                     listed.append((own, f"{table}: {kind}", len(found), ""))
             write_rows(place / INDEX, ("file", "table", "entries", "largest margin"), listed)

@@ -31,7 +31,7 @@ from dualmech.workloads.unions import UnionWorkload
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that the drawn noise meets them
 KEYS = ("title", "date", "attributes", "never", "tables", "neighbours", "level", "rho")
 BUDGETS = ("epsilon", "delta", "budget", "eps")
-TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive", "total")
+TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive", "expected", "total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +214,12 @@ class Specification:
         return {name: tuple(dict.fromkeys(table["derive"])) for name, table in tables if table.get("derive")}
 
     @property
+    def expected(self) -> dict[str, float]:
+        """How many records a row is expected to count, of tables that say so, by the table's name."""
+        tables = zip(self.workload.table_names, self.given["tables"], strict=True)
+        return {name: float(table["expected"]) for name, table in tables if "expected" in table}
+
+    @property
     def exact(self) -> frozenset[str]:
         """Tables of margin 0: no neighbour changes an answer of theirs."""
         zero = (any(table.get(key) == 0 for key in ("margin", "variance")) for table in self.given["tables"])
@@ -318,7 +324,13 @@ def _check_derived(schema: Schema, table: Mapping[str, Any], queries: Mapping[st
     for kind in validate.sequence(derive=table.get("derive", ())):
         if not by_axis:
             raise InvalidInputError("derive must be of a table that asks attributes, not of the total")
-        derived.needed(validate.choice(derived.KINDS, derive=kind), schema, by_axis, [*by_axis][-1])
+        derived.needed(validate.text(derive=kind), schema, by_axis, [*by_axis][-1])
+    if "expected" in table:
+        validate.positive_number(expected=table["expected"])
+        if not {derived.SHARE, derived.MEAN}.intersection(table.get("derive", ())):
+            raise InvalidInputError(
+                "expected is for tables that derive a share or a mean: the records that a row counts"
+            )
 
 
 def _check_exact(name: str, schema: Schema, queries: Mapping[str, Workload | None], relation: Relation) -> None:

@@ -26,6 +26,7 @@ from dualmech.files.csv import write_lines
 from dualmech.neighbours import Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
+from dualmech.publishing.derived import MEAN, SHARE, farthest
 from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution, gap_words
 from dualmech.storage import codec
@@ -79,6 +80,7 @@ def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> lis
     for name in names:
         rows, most = planned.published[name].entries, _most_words(planned, name, level, simultaneous)
         lines.append(f"  {name}: {most} ({counted(rows, 'row')}{_asked_words(planned, name, ', asked ')})")
+        lines += [f"    {words}" for words in _expected(planned, name, level)]
     left = len(planned.tables) - len(names)
     return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
 
@@ -340,8 +342,23 @@ def _derived(released: Planned) -> list[str]:
     return [
         f"Derived from the tables, at no further privacy: {shown}. Each interval holds at the same level: of shares "
         f"and means by Fieller's theorem, without an end where the number of records cannot be told from 0; of medians "
-        f"from a band that holds for all running sums at once.",
+        f"and other quantiles from a band that holds for all running sums at once.",
         "",
+        *(f"- {printable(name)}: {words}" for name in released.tables for words in _expected(released, name, None)),
+        "",
+    ]
+
+
+def _expected(planned: Planned, name: str, level: float | None) -> list[str]:
+    """Say how far intervals of shares and means go where a row counts as many records as the specification expects."""
+    asked = planned.specification
+    if asked is None or name not in asked.expected:
+        return []
+    count, kinds = asked.expected[name], [kind for kind in planned.derivations[name] if kind in (SHARE, MEAN)]
+    return [
+        f"the {kind} is within {farthest(planned, name, kind, count, level):.4g} where it is of {count:g} records or "
+        f"more, as expected; of fewer its interval is wider"
+        for kind in kinds
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.publishing.derived import fieller
+from dualmech.publishing.derived import farthest, fieller
 
 ATTRIBUTES: dict[str, Any] = {"sex": ["female", "male"], "hours": {"from": 0, "to": 9}}
 TABLES: list[dict[str, Any]] = [
@@ -21,7 +21,12 @@ TABLES: list[dict[str, Any]] = [
         "variance": 900,
         "derive": ["mean", "share"],
     },
-    {"name": "up to", "ask": {"hours": "prefixes", "sex": "values"}, "variance": 100, "derive": ["median"]},
+    {
+        "name": "up to",
+        "ask": {"hours": "prefixes", "sex": "values"},
+        "variance": 100,
+        "derive": ["median", "quantile 0.9"],
+    },
 ]
 COUNTS = np.array([[30, 20, 50, 80, 60, 40, 20, 10, 5, 5], [5, 10, 10, 30, 60, 90, 110, 60, 20, 5]])
 
@@ -36,11 +41,14 @@ def planned(geometry: str = "blocks") -> dm.Solution:
 
 def truths() -> dict[tuple[str, str], list[Any]]:
     hours, people = np.arange(10), COUNTS.sum(axis=1)
-    medians = [str(int(np.argmax(np.cumsum(own) >= own.sum() / 2))) for own in COUNTS]
+    medians, tenths = (
+        [str(int(np.argmax(np.cumsum(own) >= share * own.sum()))) for own in COUNTS] for share in (0.5, 0.9)
+    )
     return {
         ("sexes", "share"): (people / people.sum()).tolist(),
         ("worked", "mean"): (COUNTS @ hours / people).tolist(),
         ("up to", "median"): medians,
+        ("up to", "quantile 0.9"): tenths,
     }
 
 
@@ -57,17 +65,17 @@ def test_intervals_hold_at_their_level(geometry: str, draws: int) -> None:
         released = plan.draw(data(plan.answer))  # type: ignore[arg-type]
         for (table, kind), true in truths().items():
             for row, value in zip(released.derived(table, kind, level=0.9)[1], true, strict=True):
-                if kind == "median":
+                if table == "up to":
                     low, high = int(row[-2]), int(row[-1])
                     inside.setdefault((table, kind), []).append(low <= int(value) <= high)
                 else:
                     inside.setdefault((table, kind), []).append(row[-2] <= value <= row[-1])
-    for (_, kind), held in inside.items():
+    for (table, _), held in inside.items():
         share, count = float(np.mean(held)), len(held)
         # Rows of one draw are dependent; six deviations of draws that count once.
         allowed = 6 * math.sqrt(0.9 * 0.1 / draws)
         assert share >= 0.9 - allowed and count == 2 * draws
-        assert share <= 0.9 + allowed or kind == "median"  # whose band is wider than needed
+        assert share <= 0.9 + allowed or table == "up to"  # whose band is wider than needed
 
 
 def test_numbers_follow_from_the_tables() -> None:
@@ -216,3 +224,50 @@ def test_noise_that_cannot_tell_them_is_named() -> None:
     plain = dm.release(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0)), np.ones(4, dtype=int))
     with pytest.raises(dm.errors.InvalidInputError, match="'prefixes' has no attributes"):
         plain.derived("prefixes", "share")
+
+
+@pytest.mark.parametrize("geometry", ["blocks", "dense"])
+def test_no_interval_goes_further_than_the_plan_says(geometry: str) -> None:
+    """Of values that a mean or a share can have, where the denominator comes out as expected, or larger."""
+    plan = dm.plan_release(planned(geometry))
+    released, checked = plan.draw(data(plan.answer)), 0  # type: ignore[arg-type]
+    for table, kind, ends in (("worked", "mean", (0, 9)), ("worked", "share", (0, 1)), ("sexes", "share", (0, 1))):
+        for count in (100, 250, 500):
+            most = farthest(plan, table, kind, count, level=0.9)
+            assert most == pytest.approx(farthest(plan, table, kind, 1, level=0.9) / count)
+            under = released.estimates("worked")[:, 1] if kind == "mean" else released.estimates("sexes").sum()
+            for (*_, quotient, low, high), own in zip(
+                released.derived(table, kind, level=0.9)[1], np.broadcast_to(under, 2), strict=False
+            ):
+                if table == "sexes" or kind == "mean":
+                    inside = [min(max(end, ends[0]), ends[1]) for end in (low, high)]
+                    assert own < count or max(abs(end - quotient) for end in inside) <= most * (1 + 1e-9)
+                    checked += own >= count
+    assert checked
+
+
+def test_what_is_expected_is_said_and_marked(tmp_path: Path) -> None:
+    tables = [TABLES[0] | {"expected": 600}, TABLES[1] | {"expected": 300}, TABLES[2]]
+    asked = dm.Specification.of({"attributes": ATTRIBUTES, "tables": tables})
+    answer = asked.planned(fast.solve(asked.problem()))
+    plan = dm.plan_release(answer)
+    (said,) = (line for line in plan.lines() if "the mean is within" in line)
+    most = farthest(plan, "worked", "mean", 300)
+    assert said.strip().startswith(f"the mean is within {most:.4g} where it is of 300 records or more, as expected")
+    plan.draw(data(answer)).write(tmp_path / "tables")
+    text = (tmp_path / "tables" / "STATEMENT.md").read_text()
+    assert f"- worked: {said.strip()}" in text and "- sexes: the share is within" in text
+    assert (tmp_path / "tables" / "3_up_to_quantile_0.9.csv").exists()
+    for wrong, told in (
+        ({"expected": 0}, "expected must be positive"),
+        ({"expected": 9, "derive": []}, "expected is for"),
+    ):
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
+            dm.Specification.of({"attributes": ATTRIBUTES, "tables": [TABLES[0] | wrong]})
+    for kind, told in (
+        ("quantile 1.5", "must lie strictly"),
+        ("quantile x", "must be"),
+        ("quantil 0.9", "derive must be one of"),
+    ):
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
+            dm.Specification.of({"attributes": ATTRIBUTES, "tables": [TABLES[2] | {"derive": [kind]}]})
