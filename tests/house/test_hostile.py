@@ -299,7 +299,7 @@ class World:
             "neighbours.Contributions": {"members": 2, "attribute": "age", "groups": 2},
             "neighbours.contributions": {"groups": [0, 0, 1, 1], "records": 2, "most": 2},
             "LocalRandomiser": {"mechanism": self.local, "users": [0, 1, 1], "user": 1, "reports": [0, 2]},
-            "neighbours.participation": {"n": 4, "signs": [[1.0, -1.0]]},
+            "neighbours.sign_patterns": {"n": 4, "signs": [[1.0, -1.0]]},
             "strategies.banded": {"bands": [[1.0, 1.0], [0.5, 0.0]]},
             "strategies.buffered": {"scales": [0.5], "decays": [0.5]},
             "strategies.toeplitz": {"coefficients": [1.0, 0.5]},
