@@ -317,16 +317,70 @@ def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
         return forms, np.zeros(len(forms))  # sums of whole squares are exact
     if (proven := inverse_root(own, factor)) is None:
         return forms, np.full(len(forms), np.inf)
-    root, reach = proven
-    solved = scipy.linalg.solve_triangular(factor, half, check_finite=False)
-    left, sizes = moved - own @ solved, np.abs(solved)
-    rounding = sum_rounding(len(own) + 1) * (np.abs(own) @ sizes + np.abs(moved))
+    solved, left, rounding = _solution(own, factor, moved, half)
+    sizes = np.abs(solved)
     once, again = np.einsum("ki,ki->i", moved, solved), np.einsum("ki,ki->i", solved, left)
     off = np.abs(once + again - forms) + 4 * EPS * forms + np.einsum("ki,ki->i", sizes, rounding)
     off += sum_rounding(len(own)) * np.einsum("ki,ki->i", sizes, np.abs(moved) + np.abs(left))
     rest = np.abs(left) + rounding
-    off += np.einsum("ki,ki->i", rest, rest) * reach * spectral_norm(np.abs(root)) ** 2
+    off += np.einsum("ki,ki->i", rest, rest) * _inverse_norm(*proven)
     return forms, np.where(exact & (forms <= 2**53), 0.0, off * UPWARDS)
+
+
+def _solution(own: Array, factor: Array, moved: Array, half: Array) -> tuple[Array, Array, Array]:
+    """Return y with ``Σ y = b`` for the columns b, the residual ``b - Σ y``, and its rounding, entry by entry."""
+    solved = scipy.linalg.solve_triangular(factor, half, check_finite=False)
+    left = moved - own @ solved
+    return solved, left, sum_rounding(len(own) + 1) * (np.abs(own) @ np.abs(solved) + np.abs(moved))
+
+
+def _inverse_norm(root: Array, reach: float) -> float:
+    """Return a bound of ``‖Σ⁻¹‖`` from what `inverse_root` proves."""
+    return reach * spectral_norm(np.abs(root)) ** 2
+
+
+def inverse_blocks(
+    covariance: Array, vectors: Array, groups: npt.NDArray[np.intp], rounding: Array | None = None
+) -> tuple[Array, Array, Array] | None:
+    """Return the regularised covariance Σ, ``B_p' Σ⁻¹ B_p`` for groups of columns of `vectors`, and its allowance.
+
+    `groups` (p, k) holds the numbers of columns, -1 for none. The blocks and the allowances of their entries are
+    (p, k, k), with 0 for none, and infinite where a column leaves the range of Σ or nothing is proven.
+
+    For any Y, with ``R = B - Σ Y``: ``B' Σ⁻¹ B = B'Y + Y'R + R' Σ⁻¹ R``, the last no larger than ``‖R_i‖ ‖R_j‖ ‖Σ⁻¹‖``.
+    """
+    judged = inverse_forms(covariance, vectors, rounding)
+    if judged is None:
+        return None
+    regular, forms, allowance = judged
+    apart = np.append(~np.isfinite(forms + allowance), False)[groups]
+    empty = groups < 0
+    nowhere = empty[:, :, None] | empty[:, None, :]
+    noisy = np.diagonal(regular) > 0
+    own, units = in_powers_of_two(regular[np.ix_(noisy, noisy)])
+    factor = cholesky(own)
+    proven = None if factor is None else inverse_root(own, factor)
+    if factor is None or proven is None:
+        unknown = np.where(nowhere, 0.0, np.inf)
+        return regular, unknown, np.zeros_like(unknown)
+    moved = np.append(vectors[noisy] * units[:, None], np.zeros((len(own), 1)), axis=1)
+    half = scipy.linalg.solve_triangular(factor, moved, trans="T", check_finite=False)
+    parts = (*_solution(own, factor, moved, half), moved)
+    solved, left, off, moved = (np.moveaxis(part[:, groups], 0, 1) for part in parts)  # (p, coordinates, k)
+    across, sizes = np.swapaxes(moved, 1, 2) @ solved + np.swapaxes(solved, 1, 2) @ left, np.abs(solved)
+    error = np.swapaxes(sizes, 1, 2) @ off + sum_rounding(len(own) + 2) * (
+        np.swapaxes(np.abs(moved), 1, 2) @ sizes + np.swapaxes(sizes, 1, 2) @ np.abs(left)
+    )
+    lengths = np.linalg.norm(np.abs(left) + off, axis=1)
+    error += lengths[:, :, None] * lengths[:, None, :] * _inverse_norm(*proven)
+    if rounding is not None:
+        shifts = np.append(np.linalg.norm(_whitener(covariance, regular) @ rounding, axis=0), 0.0)[groups]
+        roots = np.append(np.sqrt(forms + allowance), 0.0)[groups]
+        error += shifts[:, :, None] * roots[:, None] + (roots + shifts)[:, :, None] * shifts[:, None]
+    blocks = (across + np.swapaxes(across, 1, 2)) / 2
+    error = (np.maximum(error, np.swapaxes(error, 1, 2)) + 2 * EPS * np.abs(blocks)) * UPWARDS
+    outside = (apart[:, :, None] | apart[:, None, :]) & ~nowhere
+    return regular, np.where(outside, np.inf, blocks), np.where(outside, 0.0, error)
 
 
 def in_powers_of_two(covariance: Array) -> tuple[Array, Array]:
