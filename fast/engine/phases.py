@@ -31,10 +31,12 @@ MOST_UNKNOWNS = 2**14
 SINGLE = 1024  # unknowns from which the Hessian is formed and factored in single precision
 FIRST_BARRIER = 0.1  # τ at the start, times the number of steps; with weights on queries ten times that
 BARRIER_SHARE = 0.1  # share of the gap that is left to the barrier at the end
-SHRUNK, LEAST_SHRUNK = 0.1, 1e-3  # largest and least factor on τ after a full step
-NEAR = 0.5  # Newton decrement, squared, up to which τ shrinks
+SHRUNK, LEAST_SHRUNK = 0.1, 1e-3  # largest and least factor on τ after a full step, where the maximum is inside
+NEAR = 0.5  # Newton decrement, squared, up to which τ shrinks there
+SHRUNK_OUTSIDE, NEAR_OUTSIDE = 0.05, 50.0  # the factor where weights go to 0, and the decrement over τ
 ARMIJO, SHORTEST = 0.1, 1e-9  # share of the predicted gain of a step that is asked, and the least step
-NULL = 1e-9  # eigenvalues of this share of the largest count as this
+FROM_GRAM = 1e-6  # least n, of the largest, up to which the eigenvalues of the Gram matrix tell them
+NULL = 1e-11  # eigenvalues of this share of the largest count as this
 SPACING = 1.0  # of the nodes of the exponential sum, in log t
 
 
@@ -88,6 +90,14 @@ class PhaseProgram:
         return int(self.queries.shape[1])
 
     @cached_property
+    def inside(self) -> bool:
+        """Whether the maximum is surely at positive definite weights: the queries are fixed and determine all steps."""
+        if not self.fixed or len(self.queries) < self.steps:
+            return False
+        values = scipy.linalg.svdvals(self.queries, check_finite=False)
+        return bool(values[-1] > FROM_GRAM * values[0])
+
+    @cached_property
     def places(self) -> npt.NDArray[np.intp]:
         """The place of each step among those of all phases."""
         return np.flatnonzero(self.present.ravel())
@@ -129,7 +139,18 @@ class PhaseProgram:
         product = self.on_steps(product)
         values, vectors = scipy.linalg.eigh((product + product.T) / 2, driver="evd", check_finite=False)
         values = np.sqrt(np.maximum(values, 0.0))
+        if values[0] < FROM_GRAM * values[-1]:
+            values, vectors = self._singular(weights, roots)
         return PhasePoint(self, weights, roots, values, vectors)
+
+    def _singular(self, weights: PhaseWeights, roots: Array) -> tuple[Array, Array]:
+        """Return n and V from the singular values, small ones with their digits, which the Gram matrix loses."""
+        rows = self.queries if self.fixed else np.sqrt(weights.queries)[:, None] * self.queries
+        phases, times = self.present.shape
+        whole = self.rows_on_places(rows.T).reshape(phases, times, -1)
+        scaled = (np.swapaxes(roots, 1, 2) @ whole).reshape(phases * times, -1)[self.places].T
+        _, values, right = scipy.linalg.svd(scaled, check_finite=False)
+        return np.append(values, np.zeros(self.steps - len(values))), np.ascontiguousarray(right.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,9 +411,11 @@ def step(state: PhaseState, tol: float) -> PhaseState:
             covariance, objective = found, value
             break
     following, length = _search(point, point.direction(unknowns), gain, barrier)
-    if length == 1.0 and gain < NEAR:
-        least = BARRIER_SHARE * tol / (program.steps + len(point.weights.queries))
+    least = BARRIER_SHARE * tol / (program.steps + len(point.weights.queries))
+    if length == 1.0 and program.inside and gain < NEAR:
         barrier = max(barrier * min(SHRUNK, max(gain, LEAST_SHRUNK)), least)
+    elif length == 1.0 and not program.inside and gain < NEAR_OUTSIDE * barrier:
+        barrier = max(barrier * SHRUNK_OUTSIDE, least)
     return replace(
         state,
         point=following,
