@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -349,38 +350,49 @@ def inverse_blocks(
 
     For any Y, with ``R = B - Σ Y``: ``B' Σ⁻¹ B = B'Y + Y'R + R' Σ⁻¹ R``, the last no larger than ``‖R_i‖ ‖R_j‖ ‖Σ⁻¹‖``.
     """
-    judged = inverse_forms(covariance, vectors, rounding)
-    if judged is None:
+    regular = regularised_covariance(covariance)
+    if regular is None:
         return None
-    regular, forms, allowance = judged
-    apart = np.append(~np.isfinite(forms + allowance), False)[groups]
-    empty = groups < 0
-    nowhere = empty[:, :, None] | empty[:, None, :]
-    noisy = np.diagonal(regular) > 0
-    own, units = in_powers_of_two(regular[np.ix_(noisy, noisy)])
+    blocks, error, lengths = _blocks(regular, vectors, groups)
+    if rounding is not None:
+        shifts = _gathered(np.linalg.norm(_whitener(covariance, regular) @ rounding, axis=0), groups)
+        error += shifts[:, :, None] * lengths[:, None] + (lengths + shifts)[:, :, None] * shifts[:, None]
+    error = np.maximum(error, np.swapaxes(error, 1, 2)) * UPWARDS
+    if regular is not covariance or not np.all(np.diagonal(covariance)):
+        outside = _gathered(leaves_range(covariance, vectors, rounding), groups)
+        blocks = np.where(outside[:, :, None] | outside[:, None, :], np.inf, blocks)
+    there = groups >= 0
+    both = there[:, :, None] & there[:, None, :]
+    return regular, np.where(both, blocks, 0.0), np.where(both & np.isfinite(blocks), error, 0.0)
+
+
+def _gathered(values: npt.NDArray[Any], groups: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """Return values by group, 0 for none."""
+    return np.append(values, np.zeros(1, dtype=values.dtype))[groups]
+
+
+def _blocks(covariance: Array, vectors: Array, groups: npt.NDArray[np.intp]) -> tuple[Array, Array, Array]:
+    """Return the blocks of groups, the allowances of their entries, and the roots of their diagonals, rounded up."""
+    noisy = np.diagonal(covariance) > 0
+    own, units = in_powers_of_two(covariance[np.ix_(noisy, noisy)])
     factor = cholesky(own)
     proven = None if factor is None else inverse_root(own, factor)
     if factor is None or proven is None:
-        unknown = np.where(nowhere, 0.0, np.inf)
-        return regular, unknown, np.zeros_like(unknown)
+        unknown = np.full((*groups.shape, groups.shape[1]), np.inf)
+        return unknown, np.zeros_like(unknown), np.full(groups.shape, np.inf)
     moved = np.append(vectors[noisy] * units[:, None], np.zeros((len(own), 1)), axis=1)
     half = scipy.linalg.solve_triangular(factor, moved, trans="T", check_finite=False)
     parts = (*_solution(own, factor, moved, half), moved)
-    solved, left, off, moved = (np.moveaxis(part[:, groups], 0, 1) for part in parts)  # (p, coordinates, k)
+    solved, left, off, moved = (np.moveaxis(part[:, groups], 0, 1) for part in parts)  # (groups, coordinates, k)
     across, sizes = np.swapaxes(moved, 1, 2) @ solved + np.swapaxes(solved, 1, 2) @ left, np.abs(solved)
     error = np.swapaxes(sizes, 1, 2) @ off + sum_rounding(len(own) + 2) * (
         np.swapaxes(np.abs(moved), 1, 2) @ sizes + np.swapaxes(sizes, 1, 2) @ np.abs(left)
     )
-    lengths = np.linalg.norm(np.abs(left) + off, axis=1)
-    error += lengths[:, :, None] * lengths[:, None, :] * _inverse_norm(*proven)
-    if rounding is not None:
-        shifts = np.append(np.linalg.norm(_whitener(covariance, regular) @ rounding, axis=0), 0.0)[groups]
-        roots = np.append(np.sqrt(forms + allowance), 0.0)[groups]
-        error += shifts[:, :, None] * roots[:, None] + (roots + shifts)[:, :, None] * shifts[:, None]
-    blocks = (across + np.swapaxes(across, 1, 2)) / 2
-    error = (np.maximum(error, np.swapaxes(error, 1, 2)) + 2 * EPS * np.abs(blocks)) * UPWARDS
-    outside = (apart[:, :, None] | apart[:, None, :]) & ~nowhere
-    return regular, np.where(outside, np.inf, blocks), np.where(outside, 0.0, error)
+    rest = np.linalg.norm(np.abs(left) + off, axis=1)
+    error += rest[:, :, None] * rest[:, None, :] * _inverse_norm(*proven) + 2 * EPS * np.abs(across)
+    found = (across + np.swapaxes(across, 1, 2)) / 2
+    diagonals = np.einsum("pii->pi", found) + np.einsum("pii->pi", error)
+    return found, error, np.sqrt(np.maximum(diagonals, 0.0)) * UPWARDS
 
 
 def in_powers_of_two(covariance: Array) -> tuple[Array, Array]:

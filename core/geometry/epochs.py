@@ -248,7 +248,7 @@ MOST_ENUMERATED = 10
 SWEEPS, CHECKED = 400, 20
 """Sweeps over a correlation matrix, and after how many it is compared with the bound."""
 
-CLOSE = 1e-11  # relative distance from the optimum at which a cost is close enough
+CLOSE = 1e-9  # relative distance from the least bound at which a bound of a cost is close enough
 
 
 def phase_costs(

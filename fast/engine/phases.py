@@ -28,7 +28,7 @@ from dualmech.validate import Array
 MOST_UNKNOWNS = 2**14
 """Masses, correlations and weights of queries up to which the Hessian is formed: 1 GB in single precision."""
 
-SINGLE = 1024  # unknowns from which the Hessian is formed and factored in single precision
+SINGLE = 400  # unknowns from which the Hessian is formed and factored in single precision
 FIRST_BARRIER = 0.1  # τ at the start, times the number of steps; with weights on queries ten times that
 BARRIER_SHARE = 0.1  # share of the gap that is left to the barrier at the end
 SHRUNK, LEAST_SHRUNK = 0.1, 1e-3  # largest and least factor on τ after a full step, where the maximum is inside
@@ -37,6 +37,8 @@ SHRUNK_OUTSIDE, NEAR_OUTSIDE = 0.05, 50.0  # the factor where weights go to 0, a
 ARMIJO, SHORTEST = 0.1, 1e-9  # share of the predicted gain of a step that is asked, and the least step
 FROM_GRAM = 1e-6  # least n, of the largest, up to which the eigenvalues of the Gram matrix tell them
 NULL = 1e-11  # eigenvalues of this share of the largest count as this
+FAINT = 1e-9  # factors of this share of the largest are left out
+CHUNK = 2**23  # products of two entries that are formed at a time
 SPACING = 1.0  # of the nodes of the exponential sum, in log t
 
 
@@ -292,13 +294,12 @@ def hessian(point: PhasePoint, barrier: float) -> Array:
     kind: Any = np.float32 if single else np.float64
     nodes, weights = exponential_sum(float(values.min()), float(values.max()))
     scaled = point.scaled.astype(kind)
-    parts = []
-    for node, weight in zip(nodes, weights, strict=True):
-        factors = values * np.exp(-node * values) * (weight / point.dual_value) ** 0.25
-        parts.append(_gram(scaled, factors * (weight / point.dual_value) ** 0.25, kind))
-    if barrier > 0:
-        parts.append(_gram(scaled, np.full(len(values), np.sqrt(barrier)), kind))
-    found = _of_correlations(np.stack(parts, axis=-1), program, kind)
+    parts = np.empty((len(scaled), len(scaled), len(nodes) + 1), dtype=kind)
+    for place, (node, weight) in enumerate(zip(nodes, weights, strict=True)):
+        factors = values * np.exp(-node * values) * np.sqrt(weight / point.dual_value)
+        parts[:, :, place] = _gram(scaled, factors, kind)
+    parts[:, :, -1] = _gram(scaled, np.full(len(values), np.sqrt(barrier)), kind)
+    found = _of_correlations(parts, program, kind)
     if program.free is not None:
         found = found[np.ix_(program.free, program.free)]
     return found if program.fixed else _with_queries(point, found, (nodes, weights), barrier)
@@ -306,8 +307,9 @@ def hessian(point: PhasePoint, barrier: float) -> Array:
 
 def _gram(scaled: Array, factors: Array, kind: Any) -> Array:
     """Return ``Q diag(f) Q'``, columns of no size left out."""
-    kept = factors > 1e-9 * factors.max()
-    return np.asarray((scaled[:, kept] * factors[kept].astype(kind)) @ scaled[:, kept].T)
+    kept = factors > FAINT * factors.max()
+    half = scaled[:, kept] * np.sqrt(factors[kept]).astype(kind)
+    return np.asarray(half @ half.T)
 
 
 def _of_correlations(parts: Array, program: PhaseProgram, kind: Any) -> Array:
@@ -318,15 +320,23 @@ def _of_correlations(parts: Array, program: PhaseProgram, kind: Any) -> Array:
     parts = parts.reshape(phases, times, phases, times, -1)
     found = np.zeros((phases, width, phases, width), dtype=kind)
     for phase in range(phases):
-        rows = parts[phase, :, phase:].transpose(1, 0, 2, 3).reshape(phases - phase, times**2, -1)
-        # (phases, i, k, j, l): Σ_r Y_r[i, k] Y_r[j, l], with i, j steps of one phase and k, l of another
-        products = (rows @ rows.transpose(0, 2, 1)).reshape(-1, times, times, times, times)
-        own = products[:, first, :, second, :]
-        found[phase, 1:, phase:, 1:] = 2 * (own[:, :, first, second] + own[:, :, second, first])
-        traces = np.einsum("qikil->qkl", products)
+        rows = parts[phase, :, phase:].transpose(1, 0, 2, 3)  # (phases, i, k, r): steps i of this phase, k of others
+        theirs = rows.transpose(0, 2, 1, 3).reshape(len(rows), times, -1)
+        traces = theirs @ theirs.transpose(0, 2, 1)
+        mine = rows.reshape(len(rows), times, -1)
         found[phase, 0, phase:, 1:] = 2 * traces[:, first, second]
         found[phase, 0, phase:, 0] = np.einsum("qkk->q", traces)
-        found[phase, 1:, phase:, 0] = 2 * np.einsum("qikjk->qij", products)[:, first, second].T
+        found[phase, 1:, phase:, 0] = 2 * (mine @ mine.transpose(0, 2, 1))[:, first, second].T
+        whole = rows.reshape(len(rows), times**2, -1).transpose(0, 2, 1)
+        some = max(1, CHUNK // (len(rows) * times**3))
+        for start in range(0, times, some):
+            chosen = np.flatnonzero((first >= start) & (first < start + some))
+            own = rows[:, start : start + some].reshape(len(rows), -1, rows.shape[-1])
+            # (phases, i, k, j, l): Σ_r Y_r[i, k] Y_r[j, l], with i, j steps of one phase and k, l of another
+            products = (own @ whole).reshape(len(rows), -1, times, times, times)
+            pairs = products[:, first[chosen] - start, :, second[chosen], :]
+            both = pairs[:, :, first, second] + pairs[:, :, second, first]
+            found[phase, 1 + chosen, phase:, 1:] = 2 * both
     return found.reshape(phases * width, phases * width)
 
 
