@@ -87,11 +87,11 @@ class Relation:
             if attribute and len(counts) == 2 and all(counts):
                 return Contributions(counts[0], attribute=attribute, groups=counts[1])
         elif name == "participation":
-            times, _, after = rest.partition(":")
-            separation, _, parts = after.partition(":")
-            counts = [validate.whole(number) or 0 for number in (times, separation)]
-            if all(counts) and parts in ("", *PARTS):
-                return Relation() if counts[0] == 1 else Participation(*counts, parts or "vectors")
+            first, _, after = rest.partition(":")
+            second, _, parts = after.partition(":")
+            times, separation = (validate.whole(number) or 0 for number in (first, second))
+            if times and separation and parts in ("", *PARTS):
+                return Relation() if times == 1 else Participation(times, separation, parts or "vectors")
         elif name in NAMES:
             if members := validate.whole(rest) if colon else 1:
                 return Relation(name == "replace", members)
@@ -313,8 +313,8 @@ class Participation(Relation):
     The n steps fall into phases, p, p + separation, p + 2 separation, …; a person has a part in each step of one phase.
     With the cost matrix C of a mechanism, C_p on the steps of phase p, a phase costs the largest ``⟨C_p, R⟩`` over
 
-    - ``of="vectors"``, parts that are vectors of norm at most 1, as gradients are: all correlation matrices R;
-    - ``of="signs"``, parts that are numbers from -1 to 1: ``R = z z'`` with signs z, at most the cost of vectors.
+    - ``parts="vectors"``, parts that are vectors of norm at most 1, as gradients are: all correlation matrices R;
+    - ``parts="signs"``, parts that are numbers from -1 to 1: ``R = z z'`` with signs z, at most the cost of vectors.
 
     In words ``participation:TIMES:SEPARATION``, for signs ``participation:TIMES:SEPARATION:signs``.
     Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, `times` of 1 (that is
@@ -335,13 +335,13 @@ class Participation(Relation):
     members: int = field(default=1, init=False, repr=False)
     times: int
     separation: int
-    of: str = "vectors"
+    parts: str = "vectors"
 
     def __post_init__(self) -> None:
         if validate.size(times=self.times) < 2:
             raise InvalidInputError("times must be at least 2, got 1: who takes part once is one record, add-remove")
         validate.size(separation=self.separation)
-        validate.choice(PARTS, of=self.of)
+        validate.choice(PARTS, parts=self.parts)
 
     def phases(self, n: int) -> npt.NDArray[np.intp]:
         """Return the steps of each phase, (phases, times), with -1 where the last epoch has no step for it.
@@ -365,7 +365,7 @@ class Participation(Relation):
 
     @property
     def geometries(self) -> tuple[str, ...]:
-        return ("epochs",) if self.of == "vectors" else ("epochs", "dense")
+        return ("epochs",) if self.parts == "vectors" else ("epochs", "dense")
 
     @property
     def several_cells(self) -> bool:
@@ -385,13 +385,13 @@ class Participation(Relation):
             isinstance(other, Participation)
             and self.separation == other.separation
             and self.times >= other.times
-            and self.of in ("vectors", other.of)
+            and self.parts in ("vectors", other.parts)
         )
 
     @property
     def words(self) -> str:
-        parts = "vectors" if self.of == "vectors" else "numbers"
-        return f"one person's {parts} in up to {self.times} steps, {self.separation} apart, are added or removed"
+        added = "vectors" if self.parts == "vectors" else "numbers"
+        return f"one person's {added} in up to {self.times} steps, {self.separation} apart, are added or removed"
 
     def pairs(self, workload: Workload) -> int:
         """Return how many sign patterns there are, or fewer where they are too many to count."""
@@ -399,12 +399,12 @@ class Participation(Relation):
         return int(min(2.0 ** min(self.times - 1, MOST_SIGNS) * self.separation, MANY * steps))
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
-        if self.of == "vectors":
+        if self.parts == "vectors":
             raise InvalidInputError(f"neighbours ({self}) must be signs where a matrix of differences is asked for")
         return sign_patterns(d, self.times, self.separation)
 
     def __str__(self) -> str:
-        return f"participation:{self.times}:{self.separation}{'' if self.of == 'vectors' else ':signs'}"
+        return f"participation:{self.times}:{self.separation}{'' if self.parts == 'vectors' else ':signs'}"
 
 
 def participation(n: int, times: int, separation: int, of: str = "vectors") -> Relation:
@@ -427,7 +427,7 @@ def participation(n: int, times: int, separation: int, of: str = "vectors") -> R
     --------
     >>> import dualmech as dm
     >>> dm.neighbours.participation(64, times=4, separation=16)
-    Participation(times=4, separation=16, of='vectors')
+    Participation(times=4, separation=16, parts='vectors')
     """
     steps, apart = validate.size(n=n), validate.size(separation=separation)
     validate.choice(PARTS, of=of)

@@ -197,7 +197,7 @@ FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE},
 
 
 def _refuse_signs(problem: AnyProblem) -> None:
-    if problem.geometry.neighbours.of == "signs":
+    if problem.geometry.neighbours.parts == "signs":
         raise InvalidInputError(
             "geometry 'epochs' has a program for vectors; for signs, geometry 'dense' has one where they are few"
         )

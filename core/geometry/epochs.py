@@ -114,7 +114,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return self.steps.divide(point, divisor)
 
     def forms(self, point: Array) -> EvaluatedForms | None:
-        costs = phase_costs(point, self.steps.moves, self.phases, self.neighbours.of, self.steps.moves_rounding)
+        costs = phase_costs(point, self.steps.moves, self.phases, self.neighbours.parts, self.steps.moves_rounding)
         if costs is None or not np.all(np.isfinite(costs[1])):
             return None
         with np.errstate(over="ignore", invalid="ignore"):
@@ -181,7 +181,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
     def _scaled(self, neighbour_weights: Array, factors: Array) -> tuple[Array, float] | None:
         """Return ``diag(factors) W Λ^½`` for weights of total mass 1, and what it may be off by; None of no weights."""
-        found = roots_of(neighbour_weights, self.phases, self.neighbours.of)
+        found = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
         if found is None:
             return None
         roots = found[0] / np.sqrt(found[1])

@@ -49,7 +49,7 @@ class EpochsMechanism(GaussianPrivacy):
         if noise.neighbours is not None or noise.releases_exactly:
             raise InvalidInputError("steps must have the default neighbours and release nothing exactly")
         phases = self.neighbours.phases(noise.query_matrix.shape[1])
-        found = phase_costs(noise._independent_noise, noise.independent_rows, phases, self.neighbours.of)
+        found = phase_costs(noise._independent_noise, noise.independent_rows, phases, self.neighbours.parts)
         if found is None or not np.all(np.isfinite(found[1])):
             raise InvalidInputError("steps must have noise whose covariance is proven to be positive definite")
         self.steps, self._profile = noise, freeze(found[1])

@@ -28,7 +28,9 @@ from dualmech.validate import Array
 MOST_UNKNOWNS = 2**14
 """Masses, correlations and weights of queries up to which the Hessian is formed: 1 GB in single precision."""
 
-SINGLE = 400  # unknowns from which the Hessian is formed and factored in single precision
+SINGLE, SINGLE_OUTSIDE = 400, 2**13
+"""Unknowns from which the Hessian is formed and factored in single precision; where weights go to 0, more of them."""
+
 FIRST_BARRIER = 0.1  # τ at the start, times the number of steps; with weights on queries ten times that
 BARRIER_SHARE = 0.1  # share of the gap that is left to the barrier at the end
 SHRUNK, LEAST_SHRUNK = 0.1, 1e-3  # largest and least factor on τ after a full step, where the maximum is inside
@@ -129,18 +131,17 @@ class PhaseProgram:
         if not np.all(weights.queries > 0):
             return None
         try:
-            roots = np.linalg.cholesky(weights.blocks)
+            roots = np.asarray(np.linalg.cholesky(weights.blocks), dtype=np.float64)
         except np.linalg.LinAlgError:
             return None
         gram = self.gram
         if not self.fixed:
             gram = self.on_places(self.queries.T @ (weights.queries[:, None] * self.queries))
         phases, times = self.present.shape
-        product = (np.swapaxes(roots, 1, 2) @ gram.reshape(phases, times, -1)).reshape(-1, phases, times)
-        product = (np.swapaxes(product, 0, 1) @ roots).swapaxes(0, 1).reshape(gram.shape)
-        product = self.on_steps(product)
-        values, vectors = scipy.linalg.eigh((product + product.T) / 2, driver="evd", check_finite=False)
-        values = np.sqrt(np.maximum(values, 0.0))
+        left = (np.swapaxes(roots, 1, 2) @ gram.reshape(phases, times, -1)).reshape(-1, phases, times)
+        product = self.on_steps((np.swapaxes(left, 0, 1) @ roots).swapaxes(0, 1).reshape(gram.shape))
+        squares, vectors = scipy.linalg.eigh((product + product.T) / 2, driver="evd", check_finite=False)
+        values: Array = np.sqrt(np.maximum(squares, 0.0))
         if values[0] < FROM_GRAM * values[-1]:
             values, vectors = self._singular(weights, roots)
         return PhasePoint(self, weights, roots, values, vectors)
@@ -290,7 +291,7 @@ def hessian(point: PhasePoint, barrier: float) -> Array:
     program, values = point.program, point.raised
     phases, pairs = len(program.present), len(program.pairs[0])
     known = phases * (pairs + 1) if program.free is None else len(program.free)
-    single = known + len(point.weights.queries) >= SINGLE
+    single = known + len(point.weights.queries) >= (SINGLE if program.inside else SINGLE_OUTSIDE)
     kind: Any = np.float32 if single else np.float64
     nodes, weights = exponential_sum(float(values.min()), float(values.max()))
     scaled = point.scaled.astype(kind)

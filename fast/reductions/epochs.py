@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,7 +40,8 @@ def ascend_epochs(
     check_size(geometry, 0 if fixed else geometry.workload.shape[0])
     order, kept = _order(geometry), np.flatnonzero(geometry.workload.row_norms() > 0)
     with np.errstate(all="ignore"):
-        program = _program(problem, order, kept)
+        program, unit = _program(problem, order, kept)
+        limits = replace(limits, unit=limits.unit * unit)
         outcome = loop.run(
             phases.start(program, None if start is None else _earlier(start, problem, program, kept)),
             partial(phases.step, tol=loop.MARGIN * limits.tol),
@@ -71,17 +73,20 @@ def _order(geometry: Epochs) -> Any:
     return geometry.phases[geometry.phases >= 0]
 
 
-def _program(problem: FitnessForUse | TotalVariance, order: Any, kept: Any) -> PhaseProgram:
-    """Return rows of unit target, or with the roots of their weights, no more of these than steps."""
-    present = problem.geometry.phases >= 0
-    rows = problem.geometry.workload.dense()[:, order]
-    if isinstance(problem, FitnessForUse):
-        return PhaseProgram(rows[kept] / np.sqrt(problem.targets[kept])[:, None], present, False)
-    rows = rows * np.sqrt(problem.asked_weights)[:, None]
-    rows = rows / np.abs(rows).max()
-    if len(rows) > rows.shape[1]:
+def _program(problem: FitnessForUse | TotalVariance, order: Any, kept: Any) -> tuple[PhaseProgram, float]:
+    """Return rows of equal targets, or with the roots of their weights, no more of these than steps, and their unit.
+
+    The unit is the problem's objective that is 1 in the program.
+    """
+    fixed = isinstance(problem, TotalVariance)
+    squares = problem.asked_weights if isinstance(problem, TotalVariance) else 1 / problem.targets
+    factors = np.sqrt(squares[kept])
+    rows = problem.geometry.workload.dense()[np.ix_(kept, order)] * factors[:, None]
+    largest = float(np.abs(rows).max())
+    rows = rows / largest
+    if fixed and len(rows) > rows.shape[1]:
         rows = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
-    return PhaseProgram(rows, present, True)
+    return PhaseProgram(rows, problem.geometry.phases >= 0, fixed), largest**2
 
 
 def _dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: Any) -> FitnessDual | VarianceDual:
@@ -89,7 +94,7 @@ def _dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: A
     geometry: Epochs = problem.geometry
     present = geometry.phases >= 0
     blocks = weights.blocks / weights.masses().sum() * (present[:, :, None] & present[:, None, :])
-    if geometry.neighbours.of == "signs":
+    if geometry.neighbours.parts == "signs":
         blocks = as_signs(blocks)
     if isinstance(problem, TotalVariance):
         return VarianceDual(blocks)
@@ -116,22 +121,22 @@ def as_signs(blocks: Array) -> Array:
 def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, kept: Any) -> PhaseWeights:
     """Return an earlier solution's weights, a little of the first weights mixed in; refuse those of other phases."""
     first = program.first_weights()
-    dual = getattr(start, "dual", None)
-    blocks = getattr(dual, "neighbour_weights", None)
-    queries = getattr(dual, "query_weights", None)
+    dual: Any = getattr(start, "dual", None)
+    blocks: Any = getattr(dual, "neighbour_weights", None)
+    queries: Any = getattr(dual, "query_weights", None)
     asked = problem.geometry.workload.shape[0]
     if np.shape(blocks) != first.blocks.shape or (not program.fixed and np.shape(queries) != (asked,)):
         raise InvalidInputError(
             f"start must be a solution over {first.blocks.shape[0]} phases of {first.blocks.shape[1]} steps"
         )
     given = np.array(blocks)
-    if problem.geometry.neighbours.of == "signs":
+    if problem.geometry.neighbours.parts == "signs":
         masses = np.einsum("pii->pi", given).max(axis=1)[:, None, None]
         given = masses * 2 / np.pi * np.arcsin(np.clip(given / np.where(masses > 0, masses, 1.0), -1.0, 1.0))
     diagonal = np.arange(given.shape[1])
     given[:, diagonal, diagonal] = given[:, diagonal, diagonal].max(axis=1, keepdims=True)
     mixed = (1 - RAISED) * given / given[:, 0, 0].sum() + RAISED * first.blocks
-    if program.fixed:
+    if isinstance(problem, TotalVariance):
         return PhaseWeights(mixed, first.queries)
     own = queries[kept] * problem.targets[kept]
     return PhaseWeights(mixed, (1 - RAISED) * own / own.sum() + RAISED * first.queries)

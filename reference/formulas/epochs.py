@@ -61,7 +61,7 @@ def _notes(problem: AnyProblem) -> tuple[str, ...]:
         r"$\sum_i d_i$ with $\operatorname{diag}(d) \succeq C$ is at least $\langle C, R \rangle$ for every "
         r"correlation matrix $R$, and equal to the largest where it is least.",
     ]
-    if problem.geometry.neighbours.of == "signs":
+    if problem.geometry.neighbours.parts == "signs":
         said.append("Parts are numbers from -1 to 1: weights are means over signs, and the interval may not be tight.")
     return tuple(said)
 
