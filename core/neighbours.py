@@ -399,9 +399,10 @@ class Participation(Relation):
         return int(min(2.0 ** min(self.times - 1, MOST_SIGNS) * self.separation, MANY * steps))
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
+        """Return the sign patterns over d steps; of vectors there is no matrix."""
         if self.parts == "vectors":
             raise InvalidInputError(f"neighbours ({self}) must be signs where a matrix of differences is asked for")
-        return sign_patterns(d, self.times, self.separation)
+        return sign_patterns(validate.size(d=d), self.times, self.separation)
 
     def __str__(self) -> str:
         return f"participation:{self.times}:{self.separation}{'' if self.parts == 'vectors' else ':signs'}"

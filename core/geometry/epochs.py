@@ -30,6 +30,9 @@ from dualmech.workloads.base import Workload
 
 Index = npt.NDArray[np.intp]
 
+SIGNS = 1e13
+"""Operations up to which a matrix of all sign patterns is preferred to weights that may leave an interval."""
+
 NO_PROOF = "no proof in whole numbers is known of several epochs; the certificate in floating point stands alone"
 
 
@@ -72,6 +75,8 @@ class Epochs(Geometry[Array, Array, Array, Array]):
             assert isinstance(dense, Dense)
             return cls(dense, rule, phases), per_query
 
+        if rule.parts == "signs":  # proves an interval only
+            return Offer(SIGNS, take)
         unknowns = len(phases) * (1 + rule.times * (rule.times - 1) / 2)
         rank = min(queries, steps)
         return Offer(SET_UP + decompositions(rank, queries + steps - rank) + 10 * unknowns**3 / 3, take)
