@@ -96,10 +96,15 @@ class PhaseProgram:
     @cached_property
     def inside(self) -> bool:
         """Whether the maximum is surely at positive definite weights: the queries are fixed and determine all steps."""
-        if not self.fixed or len(self.queries) < self.steps:
-            return False
-        values = scipy.linalg.svdvals(self.queries, check_finite=False)
-        return bool(values[-1] > FROM_GRAM * values[0])
+        values = self.first.values
+        return self.fixed and bool(values.min() > FROM_GRAM * values.max())
+
+    @cached_property
+    def first(self) -> PhasePoint:
+        """The dual function at equal masses without correlations, and equal weights on queries."""
+        point = self.at(self.first_weights())
+        assert point is not None
+        return point
 
     @cached_property
     def places(self) -> npt.NDArray[np.intp]:
@@ -210,13 +215,14 @@ class PhasePoint:
 
         The gradient of F is `slope` of it and S.
         """
-        scaled = self.scaled
-        inverse = (scaled * self.raised) @ scaled.T / self.dual_value
+        half = self.scaled * np.sqrt(self.raised / self.dual_value + barrier)
+        inverse = half @ half.T
+        triangles = np.linalg.inv(self.roots)
+        barriers = self._of_blocks(np.swapaxes(triangles, 1, 2) @ triangles)
         variances = np.zeros(0)
         if not self.program.fixed:
             variances = self.coordinates**2 @ (1 / self.raised) / self.dual_value
-        own = np.append(self.unknowns(inverse), variances)
-        return inverse + barrier * (scaled @ scaled.T), own, variances
+        return inverse, np.append(self.unknowns(inverse) - barrier * barriers, variances), variances
 
     def slope(self, inverse: Array, variances: Array, barrier: float) -> Array:
         """Return the gradient of F in all unknowns, from S."""
@@ -235,9 +241,12 @@ class PhasePoint:
     def unknowns(self, matrix: Array) -> Array:
         """Return ``⟨M, ∂Λ⟩`` for every mass and correlation, M on all places."""
         phases, times = self.program.present.shape
-        first, second = self.program.pairs
         numbers = np.arange(phases)
-        blocks = matrix.reshape(phases, times, phases, times)[numbers, :, numbers]
+        return self._of_blocks(matrix.reshape(phases, times, phases, times)[numbers, :, numbers])
+
+    def _of_blocks(self, blocks: Array) -> Array:
+        first, second = self.program.pairs
+        blocks = blocks * (self.program.present[:, :, None] & self.program.present[:, None, :])
         found = np.append(np.einsum("pii->p", blocks)[:, None], 2 * blocks[:, first, second], axis=1).ravel()
         return found if self.program.free is None else found[self.program.free]
 
@@ -266,8 +275,8 @@ class PhasePoint:
             change += self.coordinates.T @ (direction.queries[:, None] * self.coordinates)
         change = change / np.add.outer(values, values) / self.dual_value - barrier * moved
         of_g = float(gradient @ unknowns) / 2
-        own = (scaled * (values * of_g / self.dual_value)) @ scaled.T
-        return np.asarray(inverse + scaled @ change @ scaled.T - own)
+        change[np.diag_indices_from(change)] -= values * of_g / self.dual_value
+        return np.asarray(inverse + scaled @ change @ scaled.T)
 
 
 # The Hessian.
@@ -295,11 +304,11 @@ def hessian(point: PhasePoint, barrier: float) -> Array:
     kind: Any = np.float32 if single else np.float64
     nodes, weights = exponential_sum(float(values.min()), float(values.max()))
     scaled = point.scaled.astype(kind)
-    parts = np.empty((len(scaled), len(scaled), len(nodes) + 1), dtype=kind)
+    parts = np.empty((len(nodes) + 1, len(scaled), len(scaled)), dtype=kind)
     for place, (node, weight) in enumerate(zip(nodes, weights, strict=True)):
         factors = values * np.exp(-node * values) * np.sqrt(weight / point.dual_value)
-        parts[:, :, place] = _gram(scaled, factors, kind)
-    parts[:, :, -1] = _gram(scaled, np.full(len(values), np.sqrt(barrier)), kind)
+        parts[place] = _gram(scaled, factors, kind)
+    parts[-1] = _gram(scaled, np.full(len(values), np.sqrt(barrier)), kind)
     found = _of_correlations(parts, program, kind)
     if program.free is not None:
         found = found[np.ix_(program.free, program.free)]
@@ -314,14 +323,15 @@ def _gram(scaled: Array, factors: Array, kind: Any) -> Array:
 
 
 def _of_correlations(parts: Array, program: PhaseProgram, kind: Any) -> Array:
-    """Return ``Σ_r tr(∂Λ Y_r ∂Λ' Y_r)`` for all masses and correlations, Y_r the last axis of `parts`, upper blocks."""
+    """Return ``Σ_r tr(∂Λ Y_r ∂Λ' Y_r)`` for all masses and correlations, upper blocks; `parts` holds Y_r (r, …)."""
     phases, times = program.present.shape
     first, second = program.pairs
     width = len(first) + 1
-    parts = parts.reshape(phases, times, phases, times, -1)
+    parts = parts.reshape(-1, phases, times, phases, times)
     found = np.zeros((phases, width, phases, width), dtype=kind)
     for phase in range(phases):
-        rows = parts[phase, :, phase:].transpose(1, 0, 2, 3)  # (phases, i, k, r): steps i of this phase, k of others
+        # (phases, i, k, r): steps i of this phase, k of others
+        rows = np.ascontiguousarray(parts[:, phase, :, phase:].transpose(2, 1, 3, 0))
         theirs = rows.transpose(0, 2, 1, 3).reshape(len(rows), times, -1)
         traces = theirs @ theirs.transpose(0, 2, 1)
         mine = rows.reshape(len(rows), times, -1)
@@ -383,7 +393,7 @@ class PhaseState:
 
 def start(program: PhaseProgram, weights: PhaseWeights | None = None) -> PhaseState:
     """Return the state at the first weights."""
-    point = program.at(program.first_weights() if weights is None else weights)
+    point = program.first if weights is None else program.at(weights)
     if point is None:
         raise np.linalg.LinAlgError("the first weights are not positive definite")
     barrier = (FIRST_BARRIER if program.fixed else 10 * FIRST_BARRIER) / program.steps
