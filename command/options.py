@@ -191,8 +191,9 @@ Delta = Annotated[float | None, typer.Option(help="δ at which ε is spent or re
 Neighbours = Annotated[
     str | None,
     typer.Option(
-        help="add-remove, replace, either with :RECORDS a person, contributions:ATTRIBUTE:RECORDS:GROUPS, or a file of "
-        "differences. [default: add-remove; of an answer in a file, its own]"
+        help="add-remove, replace, either with :RECORDS a person, contributions:ATTRIBUTE:RECORDS:GROUPS, "
+        "participation:TIMES:SEPARATION, or a file of differences. "
+        "[default: add-remove; of an answer in a file, its own]"
     ),
 ]
 Geometry = Annotated[
