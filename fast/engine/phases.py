@@ -422,7 +422,7 @@ def step(state: PhaseState, tol: float) -> PhaseState:
     point, barrier, program = state.point, state.barrier, state.point.program
     inverse, gradient, variances = point.gradient(barrier)
     slope = point.slope(inverse, variances, barrier)
-    unknowns = _solve(hessian(point, barrier), gradient, slope)
+    unknowns = _solve(point, gradient, slope, barrier)
     gain = float(slope @ unknowns)
     covariance, objective = state.covariance, state.objective
     trials = (point.inverse_after(inverse, gradient, unknowns, barrier), inverse)
@@ -447,25 +447,25 @@ def step(state: PhaseState, tol: float) -> PhaseState:
     )
 
 
-def _solve(whole: Array, gradient: Array, slope: Array) -> Array:
+def _solve(point: PhasePoint, gradient: Array, slope: Array, barrier: float) -> Array:
     """Return Newton's step.
 
-    The Hessian of ``2 log g`` has half the square of its gradient besides the curvature of g. It is factored with a
-    diagonal of 1, raised a little where rounding leaves it indefinite.
+    The Hessian of ``2 log g`` has half the square of its gradient besides the curvature of g. It is factored where it
+    stands, with a diagonal of 1, and formed anew, raised a little, where rounding leaves it indefinite.
     """
-    kind = whole.dtype.type
-    diagonal = np.diagonal(whole) + gradient**2 / 2
-    units = (1 / np.sqrt(diagonal)).astype(kind)
-    update = scipy.linalg.blas.ssyr if kind is np.float32 else scipy.linalg.blas.dsyr
-    # In column order the upper triangle of a matrix is the lower one of its transpose.
-    whole *= units[:, None]
-    whole *= units
-    whole = update(kind(0.5), gradient.astype(kind) * units, a=whole.T, lower=1, overwrite_a=1)
     raised = 0.0
     while raised < 1.0:
+        whole = hessian(point, barrier)
+        kind = whole.dtype.type
+        units = (1 / np.sqrt(np.diagonal(whole) + gradient**2 / 2)).astype(kind)
+        whole *= units[:, None]
+        whole *= units
+        update = scipy.linalg.blas.ssyr if kind is np.float32 else scipy.linalg.blas.dsyr
+        # In column order the upper triangle of a matrix is the lower one of its transpose.
+        whole = update(kind(0.5), gradient.astype(kind) * units, a=whole.T, lower=1, overwrite_a=1)
+        whole[np.diag_indices_from(whole)] += kind(raised)
         try:
-            trial = whole if raised == 0 else whole + kind(raised) * np.eye(len(whole), dtype=kind)
-            factor = scipy.linalg.cho_factor(trial, lower=True, check_finite=False)
+            factor = scipy.linalg.cho_factor(whole, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError:
             raised = max(10 * raised, 16 * float(np.finfo(kind).eps))
             continue
