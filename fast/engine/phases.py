@@ -469,7 +469,8 @@ def _solve(point: PhasePoint, gradient: Array, slope: Array, barrier: float) -> 
         except np.linalg.LinAlgError:
             raised = max(10 * raised, 16 * float(np.finfo(kind).eps))
             continue
-        return np.asarray(scipy.linalg.cho_solve(factor, slope * units, check_finite=False) * units, dtype=np.float64)
+        solved = scipy.linalg.cho_solve(factor, slope.astype(kind) * units, check_finite=False)
+        return np.asarray(solved * units, dtype=np.float64)
     raise np.linalg.LinAlgError("the Hessian is not definite")
 
 
