@@ -100,6 +100,11 @@ class Epochs(Geometry[Array, Array, Array, Array]):
     def rank(self) -> int:
         return self.steps.rank
 
+    @property
+    def free_queries(self) -> Index:
+        """Indices of the queries that no step changes: all-zero ones."""
+        return self.steps.free_queries
+
     def numbers(self, workload: Workload, values: object, name: str) -> Array:
         return self.steps.numbers(workload, values, name)
 

@@ -299,6 +299,8 @@ class TestOptima:
         again = dm.load(tmp_path / "noise.npz")
         assert again == mechanism and again.rho == mechanism.rho
         assert crosscheck.judge(problem, again, tol=1e-6).feasible
-        root = dm.strategies.sqrt_toeplitz(8).matrix
-        verdict = crosscheck.judge(problem, crosscheck.covariance_of_strategy(problem, root))
-        assert verdict.scaled.gap > 0.01
+        root = dm.strategies.sqrt_toeplitz(8)
+        verdicts = [
+            crosscheck.judge(problem, each) for each in (root, crosscheck.covariance_of_strategy(problem, root.matrix))
+        ]
+        assert verdicts[0].scaled.gap == pytest.approx(verdicts[1].scaled.gap, rel=1e-6) and verdicts[0].gap > 0.01
