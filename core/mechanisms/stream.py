@@ -347,7 +347,7 @@ class CausalMechanism(SteppedMechanism):
 
     def point_on(self, geometry: object) -> Any:
         """Return the noise on a geometry of the same number of cells, `stream`, `dense` or `epochs`."""
-        if isinstance(geometry, Dense):
+        if isinstance(geometry, Dense | Epochs):
             return self.dense().point_on(geometry)
         if not isinstance(geometry, Stream) or not self._asks_sums(geometry.workload):
             raise InvalidInputError(
