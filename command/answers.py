@@ -40,6 +40,7 @@ from dualmech.display import decimal_above, decimal_below
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.product import Product
 from dualmech.geometry.stream import RangeStream, Stream
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -459,7 +460,7 @@ def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms:
         out.print(f"  {escape(remark)}")
     loose, binding = verdict.loose, verdict.binding
     if isinstance(problem, FitnessForUse | PrivacyFirst):
-        dense = isinstance(problem.geometry, Dense | Stream)
+        dense = isinstance(problem.geometry, Dense | Epochs | Stream)
         shown = f" ({names(problem.workload, loose)})" if len(loose) and dense else ""
         items = problem.workload.shape[0] if dense else len(problem.targets)
         out.print(f"  loose targets: {len(loose)} of {items}{shown}")

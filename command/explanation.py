@@ -66,7 +66,7 @@ def refuse_large(workload: Workload, by_table: bool) -> None:
 def refuse_large_problem(problem: object) -> None:
     workload = getattr(problem, "workload", None)
     if isinstance(workload, Workload):
-        by_table = getattr(getattr(problem, "geometry", None), "name", "dense") not in ("dense", "stream")
+        by_table = getattr(getattr(problem, "geometry", None), "name", "dense") not in ("dense", "epochs", "stream")
         refuse_large(workload, by_table)
 
 

@@ -192,7 +192,7 @@ Neighbours = Annotated[
     str | None,
     typer.Option(
         help="add-remove, replace, either with :RECORDS a person, replace within ATTRIBUTE, "
-        "contributions:ATTRIBUTE:RECORDS:GROUPS, or a file of differences. "
+        "contributions:ATTRIBUTE:RECORDS:GROUPS, participation:TIMES:SEPARATION, or a file of differences. "
         "[default: add-remove; of an answer in a file, its own]"
     ),
 ]

@@ -29,6 +29,7 @@ from .mechanisms import records as records
 from .mechanisms.block import BlockMechanism as BlockMechanism
 from .mechanisms.decomposition import decomposition as decomposition
 from .mechanisms.decomposition import residual as residual
+from .mechanisms.epochs import EpochsMechanism as EpochsMechanism
 from .mechanisms.gaussian import LinearGaussianMechanism as LinearGaussianMechanism
 from .mechanisms.local import LocalMechanism as LocalMechanism
 from .mechanisms.product import ProductMechanism as ProductMechanism

@@ -265,14 +265,15 @@ def contributions(d: int, groups: npt.ArrayLike, records: int, most: int) -> sp.
     return sp.csc_array((np.full(len(rows), float(count)), (rows, owners)), shape=(cells, len(chosen)))
 
 
-def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | None = None) -> sp.csc_array:
-    """Neighbours differ by a person who takes part in at most `times` steps, each `separation` after the last; (n, s).
+def sign_patterns(n: int, times: int, separation: int, signs: npt.ArrayLike | None = None) -> sp.csc_array:
+    """Neighbours differ by a person with a part in at most `times` steps, `separation` apart: every sign; (n, s).
 
     A person adds between -1 and 1 to a step, as in training over several epochs in one order (C. Choquette-Choo,
     McMahan, Rush and Thakurta, ICML 2023). The cost is greatest where every part is -1 or 1, and all signs count: for
     plus alone the total variance of 64 prefixes in four epochs would seem to be 752, and it is 1,243, since noise may
     cancel along the signs that were left out. Columns are the signs of every start, the first of them plus:
-    ``2^(times - 1)``. `LinearGaussianMechanism.participation_cost` bounds the cost under every sign without them.
+    ``2^(times - 1)``. `participation` states the same persons, and such as add vectors, without columns, for many
+    epochs. `LinearGaussianMechanism.participation_cost` bounds the cost under every sign without them.
     Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, more columns than can
     be written out, signs that are not -1 or 1.
 
@@ -286,7 +287,7 @@ def participation(n: int, times: int, separation: int, signs: npt.ArrayLike | No
     Examples
     --------
     >>> import dualmech as dm
-    >>> dm.neighbours.participation(4, times=2, separation=2).toarray()
+    >>> dm.neighbours.sign_patterns(4, times=2, separation=2).toarray()
     array([[ 1.,  1.,  0.,  0.],
            [ 0.,  0.,  1.,  1.],
            [ 1., -1.,  0.,  0.],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -317,16 +318,81 @@ def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
         return forms, np.zeros(len(forms))  # sums of whole squares are exact
     if (proven := inverse_root(own, factor)) is None:
         return forms, np.full(len(forms), np.inf)
-    root, reach = proven
-    solved = scipy.linalg.solve_triangular(factor, half, check_finite=False)
-    left, sizes = moved - own @ solved, np.abs(solved)
-    rounding = sum_rounding(len(own) + 1) * (np.abs(own) @ sizes + np.abs(moved))
+    solved, left, rounding = _solution(own, factor, moved, half)
+    sizes = np.abs(solved)
     once, again = np.einsum("ki,ki->i", moved, solved), np.einsum("ki,ki->i", solved, left)
     off = np.abs(once + again - forms) + 4 * EPS * forms + np.einsum("ki,ki->i", sizes, rounding)
     off += sum_rounding(len(own)) * np.einsum("ki,ki->i", sizes, np.abs(moved) + np.abs(left))
     rest = np.abs(left) + rounding
-    off += np.einsum("ki,ki->i", rest, rest) * reach * spectral_norm(np.abs(root)) ** 2
+    off += np.einsum("ki,ki->i", rest, rest) * _inverse_norm(*proven)
     return forms, np.where(exact & (forms <= 2**53), 0.0, off * UPWARDS)
+
+
+def _solution(own: Array, factor: Array, moved: Array, half: Array) -> tuple[Array, Array, Array]:
+    """Return y with ``Σ y = b`` for the columns b, the residual ``b - Σ y``, and its rounding, entry by entry."""
+    solved = scipy.linalg.solve_triangular(factor, half, check_finite=False)
+    left = moved - own @ solved
+    return solved, left, sum_rounding(len(own) + 1) * (np.abs(own) @ np.abs(solved) + np.abs(moved))
+
+
+def _inverse_norm(root: Array, reach: float) -> float:
+    """Return a bound of ``‖Σ⁻¹‖`` from what `inverse_root` proves."""
+    return reach * spectral_norm(np.abs(root)) ** 2
+
+
+def inverse_blocks(
+    covariance: Array, vectors: Array, groups: npt.NDArray[np.intp], rounding: Array | None = None
+) -> tuple[Array, Array, Array] | None:
+    """Return the regularised covariance Σ, ``B_p' Σ⁻¹ B_p`` for groups of columns of `vectors`, and its allowance.
+
+    `groups` (p, k) holds the numbers of columns, -1 for none. The blocks and the allowances of their entries are
+    (p, k, k), with 0 for none, and infinite where a column leaves the range of Σ or nothing is proven.
+
+    For any Y, with ``R = B - Σ Y``: ``B' Σ⁻¹ B = B'Y + Y'R + R' Σ⁻¹ R``, the last no larger than ``‖R_i‖ ‖R_j‖ ‖Σ⁻¹‖``.
+    """
+    regular = regularised_covariance(covariance)
+    if regular is None:
+        return None
+    blocks, error, lengths = _blocks(regular, vectors, groups)
+    if rounding is not None:
+        shifts = _gathered(np.linalg.norm(_whitener(covariance, regular) @ rounding, axis=0), groups)
+        error += shifts[:, :, None] * lengths[:, None] + (lengths + shifts)[:, :, None] * shifts[:, None]
+    error = np.maximum(error, np.swapaxes(error, 1, 2)) * UPWARDS
+    if regular is not covariance or not np.all(np.diagonal(covariance)):
+        outside = _gathered(leaves_range(covariance, vectors, rounding), groups)
+        blocks = np.where(outside[:, :, None] | outside[:, None, :], np.inf, blocks)
+    there = groups >= 0
+    both = there[:, :, None] & there[:, None, :]
+    return regular, np.where(both, blocks, 0.0), np.where(both & np.isfinite(blocks), error, 0.0)
+
+
+def _gathered(values: npt.NDArray[Any], groups: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """Return values by group, 0 for none."""
+    return np.append(values, np.zeros(1, dtype=values.dtype))[groups]
+
+
+def _blocks(covariance: Array, vectors: Array, groups: npt.NDArray[np.intp]) -> tuple[Array, Array, Array]:
+    """Return the blocks of groups, the allowances of their entries, and the roots of their diagonals, rounded up."""
+    noisy = np.diagonal(covariance) > 0
+    own, units = in_powers_of_two(covariance[np.ix_(noisy, noisy)])
+    factor = cholesky(own)
+    proven = None if factor is None else inverse_root(own, factor)
+    if factor is None or proven is None:
+        unknown = np.full((*groups.shape, groups.shape[1]), np.inf)
+        return unknown, np.zeros_like(unknown), np.full(groups.shape, np.inf)
+    moved = np.append(vectors[noisy] * units[:, None], np.zeros((len(own), 1)), axis=1)
+    half = scipy.linalg.solve_triangular(factor, moved, trans="T", check_finite=False)
+    parts = (*_solution(own, factor, moved, half), moved)
+    solved, left, off, moved = (np.moveaxis(part[:, groups], 0, 1) for part in parts)  # (groups, coordinates, k)
+    across, sizes = np.swapaxes(moved, 1, 2) @ solved + np.swapaxes(solved, 1, 2) @ left, np.abs(solved)
+    error = np.swapaxes(sizes, 1, 2) @ off + sum_rounding(len(own) + 2) * (
+        np.swapaxes(np.abs(moved), 1, 2) @ sizes + np.swapaxes(sizes, 1, 2) @ np.abs(left)
+    )
+    rest = np.linalg.norm(np.abs(left) + off, axis=1)
+    error += rest[:, :, None] * rest[:, None, :] * _inverse_norm(*proven) + 2 * EPS * np.abs(across)
+    found = (across + np.swapaxes(across, 1, 2)) / 2
+    diagonals = np.einsum("pii->pi", found) + np.einsum("pii->pi", error)
+    return found, error, np.sqrt(np.maximum(diagonals, 0.0)) * UPWARDS
 
 
 def in_powers_of_two(covariance: Array) -> tuple[Array, Array]:

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.differences import (
     MAX_MEMBERS,
+    MOST_SIGNS,
     add_or_remove,
     as_members,
     cells_of_groups,
@@ -26,8 +27,8 @@ from dualmech.differences import (
     compositions,
     contributions,
     household,
-    participation,
     replace_one,
+    sign_patterns,
     swaps_within,
     ways_to_contribute,
 )
@@ -39,7 +40,7 @@ from dualmech.workloads.domain import Domain, count_text
 MANY = 2**32  # more differences than are written out
 MOST_LISTED = 2**24  # cells up to which those that records may have are counted
 
-NAMES = ("add-remove", "replace", "contributions")
+NAMES = ("add-remove", "replace", "contributions", "participation")
 
 DIFFERENCES = "differences:"  # the beginning of a matrix's canonical text
 
@@ -85,6 +86,12 @@ class Relation:
             counts = [validate.whole(number) or 0 for number in numbers]
             if attribute and len(counts) == 2 and all(counts):
                 return Contributions(counts[0], attribute=attribute, groups=counts[1])
+        elif name == "participation":
+            first, _, after = rest.partition(":")
+            second, _, parts = after.partition(":")
+            times, separation = (validate.whole(number) or 0 for number in (first, second))
+            if times and separation and parts in ("", *PARTS):
+                return Relation() if times == 1 else Participation(times, separation, parts or "vectors")
         elif name in NAMES:
             if members := validate.whole(rest) if colon else 1:
                 return (
@@ -127,6 +134,11 @@ class Relation:
     def several_cells(self) -> bool:
         """Whether neighbours differ in several cells at once, so that there are kinds of pairs of cells."""
         return self.replace
+
+    @property
+    def geometries(self) -> tuple[str, ...]:
+        """Names of the geometries that alone take the rule; none where every geometry that takes rules does."""
+        return ()
 
     @property
     def fixed(self) -> tuple[str, ...] | None:
@@ -392,6 +404,142 @@ class ReplaceWithin(Relation):
         return f"{Relation.__str__(self)} within {self.attribute}"
 
 
+PARTS = ("vectors", "signs")
+
+
+@dataclass(frozen=True, slots=True)
+class Participation(Relation):
+    """A person takes part in up to `times` steps of a stream, each `separation` after the last, and joins or leaves.
+
+    The n steps fall into phases, p, p + separation, p + 2 separation, …; a person has a part in each step of one phase.
+    With the cost matrix C of a mechanism, C_p on the steps of phase p, a phase costs the largest ``⟨C_p, R⟩`` over
+
+    - ``parts="vectors"``, parts that are vectors of norm at most 1, as gradients are: all correlation matrices R;
+    - ``parts="signs"``, parts that are numbers from -1 to 1: ``R = z z'`` with signs z, at most the cost of vectors.
+
+    In words ``participation:TIMES:SEPARATION``, for signs ``participation:TIMES:SEPARATION:signs``.
+    Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, `times` of 1 (that is
+    one record, which `participation` returns), and other parts.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> rule = dm.neighbours.Participation(4, 16)
+    >>> print(rule, rule.words, sep=": ")
+    participation:4:16: one person's vectors in up to 4 steps, 16 apart, are added or removed
+    >>> rule.phases(62)[[0, 15]]
+    array([[ 0, 16, 32, 48],
+           [15, 31, 47, -1]])
+    """
+
+    replace: bool = field(default=False, init=False, repr=False)
+    members: int = field(default=1, init=False, repr=False)
+    times: int
+    separation: int
+    parts: str = "vectors"
+
+    def __post_init__(self) -> None:
+        if validate.size(times=self.times) < 2:
+            raise InvalidInputError("times must be at least 2, got 1: who takes part once is one record, add-remove")
+        validate.size(separation=self.separation)
+        validate.choice(PARTS, parts=self.parts)
+
+    def phases(self, n: int) -> npt.NDArray[np.intp]:
+        """Return the steps of each phase, (phases, times), with -1 where the last epoch has no step for it.
+
+        Raises `InvalidInputError` for fewer steps than a person takes part in, and for more than the phases hold.
+        """
+        steps, most = validate.size(n=n), self.times * self.separation
+        if steps <= (self.times - 1) * self.separation:
+            fitting = -(-steps // self.separation)
+            raise InvalidInputError(
+                f"neighbours ({self}) must fit {steps} steps: {self.separation} apart are at most {fitting} of them"
+            )
+        if steps > most:
+            raise InvalidInputError(
+                f"neighbours ({self}) must hold all {steps} steps, they hold {most}: phases that share steps are given "
+                "as a matrix, sign_patterns, where they are few"
+            )
+        check_entries(most)
+        found = np.arange(self.separation)[:, None] + self.separation * np.arange(self.times)
+        return np.where(found < steps, found, -1)
+
+    @property
+    def geometries(self) -> tuple[str, ...]:
+        return ("epochs",) if self.parts == "vectors" else ("epochs", "dense")
+
+    @property
+    def several_cells(self) -> bool:
+        return True
+
+    @property
+    def reach(self) -> int:
+        return self.times
+
+    @property
+    def farthest(self) -> float:
+        return float(self.times)
+
+    def contains(self, other: Relation) -> bool:
+        validate.instance(Relation, other=other)
+        return other == Relation() or (
+            isinstance(other, Participation)
+            and self.separation == other.separation
+            and self.times >= other.times
+            and self.parts in ("vectors", other.parts)
+        )
+
+    @property
+    def words(self) -> str:
+        added = "vectors" if self.parts == "vectors" else "numbers"
+        return f"one person's {added} in up to {self.times} steps, {self.separation} apart, are added or removed"
+
+    def columns(self, d: int, domain: Domain | None = None) -> int:
+        """Return how many sign patterns there are, or fewer where they are too many to count."""
+        steps = validate.size(d=d)
+        return int(min(2.0 ** min(self.times - 1, MOST_SIGNS) * self.separation, MANY * steps))
+
+    def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
+        """Return the sign patterns over d steps; of vectors there is no matrix."""
+        if self.parts == "vectors":
+            raise InvalidInputError(f"neighbours ({self}) must be signs where a matrix of differences is asked for")
+        return sign_patterns(validate.size(d=d), self.times, self.separation)
+
+    def __str__(self) -> str:
+        return f"participation:{self.times}:{self.separation}{'' if self.parts == 'vectors' else ':signs'}"
+
+
+def participation(n: int, times: int, separation: int, of: str = "vectors") -> Relation:
+    """Neighbours differ by a person who takes part in `times` of n steps, each `separation` after the last.
+
+    Returns the rule, a `Participation` (of once, ``add-remove``), for any number of epochs; `sign_patterns` writes
+    small ones out. Every step must be in a phase of its own: ``n ≤ times · separation``.
+    Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, parts other than
+    vectors and signs, more parts than fit into n steps, steps that no phase holds.
+    Source: C. Choquette-Choo, McMahan, Rush and Thakurta, ICML 2023, (k, b)-participation.
+
+    Parameters
+    ----------
+    n, times, separation : int
+        Steps, the most in which one person takes part, and how far apart.
+    of : {"vectors", "signs"}
+        Whether a part is a vector of norm at most 1, or a number from -1 to 1.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.neighbours.participation(64, times=4, separation=16)
+    Participation(times=4, separation=16, parts='vectors')
+    """
+    steps, apart = validate.size(n=n), validate.size(separation=separation)
+    validate.choice(PARTS, of=of)
+    if validate.size(times=times) == 1:
+        return Relation()
+    rule = Participation(times, apart, of)
+    rule.phases(steps)
+    return rule
+
+
 def _rules(members: int, cells: int, domain: Domain | None) -> Iterator[Relation]:
     """Yield the rules of so many records whose differences may be in so many cells, at most."""
     yield from (Relation(False, members), Relation(True, members))
@@ -443,6 +591,7 @@ __all__ = [
     "Contributions",
     "NeighboursLike",
     "Relation",
+    "Participation",
     "ReplaceWithin",
     "add_or_remove",
     "compositions",
@@ -450,4 +599,5 @@ __all__ = [
     "household",
     "participation",
     "replace_one",
+    "sign_patterns",
 ]

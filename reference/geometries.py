@@ -20,7 +20,7 @@ from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.splitting import LOOSE, best_split
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Deadline, Status
-from dualmech.reference import attempts, backends, blocks, dense, weighting
+from dualmech.reference import attempts, backends, blocks, dense, epochs, weighting
 from dualmech.reference.attempts import Formulations
 from dualmech.reference.backends import SHORTEST
 from dualmech.reference.scaling import shares
@@ -163,4 +163,6 @@ def formulations(problem: AnyProblem, streams: bool = False) -> Formulations | N
         return None
     if problem.geometry.name == "blocks":
         return blocks.FORMULATIONS
+    if problem.geometry.name == "epochs":
+        return epochs.FORMULATIONS
     return dense.VARIANCE_FORMULATIONS if isinstance(problem, TotalVariance) else dense.FORMULATIONS

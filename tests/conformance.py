@@ -376,6 +376,7 @@ BY_MATRIX = {
 
 REFUSED: dict[str, set[str]] = {
     "dense": set(),
+    "epochs": set(),
     "stream": set(),  # by the matrix, up to some thousand steps
     "blocks": BY_MATRIX | {"a weight of 0"},
     "product": BY_MATRIX | {"what is answerable", "what is common", "the residual", "composition", "a start"},

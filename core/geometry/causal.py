@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import EvaluatedForms
 from dualmech.linalg import EPS
-from dualmech.neighbours import participation
+from dualmech.neighbours import sign_patterns
 from dualmech.validate import Array
 from dualmech.workloads.streams import running_sums
 
@@ -85,7 +85,7 @@ class Tree:
 
     def participation(self, times: int, apart: int) -> float:
         """Return the largest squared norm of a sum of columns, so many steps apart: of counts by block."""
-        together = participation(self.steps, times, apart, np.ones((1, times)))
+        together = sign_patterns(self.steps, times, apart, np.ones((1, times)))
         cells, persons = together.tocoo().coords
         found = np.zeros(together.shape[1])
         for height in range(self.steps.bit_length()):
@@ -203,7 +203,7 @@ class Banded:
         """Return the largest squared norm of a sum of columns of ``|C|``, so many steps apart."""
         offsets = -np.arange(len(self.bands))
         sizes = sp.dia_array((np.abs(self.bands), offsets), shape=(self.steps, self.steps))
-        sums = sp.csc_array(sizes @ participation(self.steps, times, apart, np.ones((1, times))))
+        sums = sp.csc_array(sizes @ sign_patterns(self.steps, times, apart, np.ones((1, times))))
         return float((sums**2).sum(axis=0).max())
 
     def noise(self, generator: np.random.Generator, decay: float) -> Array:

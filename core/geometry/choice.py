@@ -10,6 +10,7 @@ from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import DenseBuilder, Geometry, Offer, Request
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.moves import bound_words, on_matrix
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split
@@ -18,7 +19,7 @@ from dualmech.neighbours import Relation, relation_of
 from dualmech.workloads import numbers
 from dualmech.workloads.base import check_workload
 
-GEOMETRIES: dict[str, type[Geometry]] = {each.name: each for each in (Product, Stream, Split, Dense, Blocks)}
+GEOMETRIES: dict[str, type[Geometry]] = {each.name: each for each in (Product, Stream, Split, Epochs, Dense, Blocks)}
 """Every geometry by name, in the order in which ``auto`` asks them; at equal numbers the later one is taken."""
 
 KINDS = ("auto", *sorted(GEOMETRIES))
@@ -128,7 +129,13 @@ def _offered(request: Request, geometry: type[Geometry]) -> Offer | None:
             f"{request.name} by factor are for geometry 'product' and one record added or removed; "
             f"geometry 'product' takes {Product.takes}"
         )
-    found, relation = geometry.offer(request), request.neighbours
+    relation = request.neighbours
+    if isinstance(relation, Relation) and relation.geometries and geometry.name not in relation.geometries:
+        raise GeometryError(
+            f"geometry {geometry.name!r} does not take neighbours {relation}"
+            f"{bound_words(relation.reach, geometry.name)}"
+        )
+    found = geometry.offer(request)
     if found is not None and isinstance(relation, Relation) and not geometry.takes_relations:
         raise GeometryError(
             f"geometry {geometry.name!r} takes neighbours that differ by one record added or removed, got {relation}"

@@ -17,7 +17,7 @@ from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import moves_between
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
-from dualmech.neighbours import participation
+from dualmech.neighbours import sign_patterns
 from dualmech.validate import Array, Matrix
 from dualmech.verified import UPWARDS, gram_defect, spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
@@ -272,7 +272,7 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         most, apart = validate.size(times=times), validate.size(separation=separation)
         cells = self.query_matrix.shape[1]
         most = min(most, -(-cells // apart))
-        together = participation(cells, most, apart, np.ones((1, most)))
+        together = sign_patterns(cells, most, apart, np.ones((1, most)))
         pairs = sp.coo_array(sp.triu(together @ together.T, k=1))
         first, second = (sp.eye_array(cells, format="csc")[:, each] for each in pairs.coords)
         own, off = self._judged_forms(sp.eye_array(cells, format="csc"))

@@ -14,6 +14,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import EvaluatedForms
 from dualmech.geometry.causal import Causal, summing, unit_forms
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import (
     ACCURACY,
@@ -345,8 +346,8 @@ class CausalMechanism(SteppedMechanism):
         return self.variances(check_workload(workload))
 
     def point_on(self, geometry: object) -> Any:
-        """Return the noise on a geometry of the same number of cells, `stream` or `dense`."""
-        if isinstance(geometry, Dense):
+        """Return the noise on a geometry of the same number of cells, `stream`, `dense` or `epochs`."""
+        if isinstance(geometry, Dense | Epochs):
             return self.dense().point_on(geometry)
         if not isinstance(geometry, Stream) or not self._asks_sums(geometry.workload):
             raise InvalidInputError(

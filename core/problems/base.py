@@ -17,11 +17,13 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.choice import KINDS
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split, SplitPoint
 from dualmech.geometry.stream import AnyNoise, CausalPoint, Stream
 from dualmech.mechanisms.block import BlockMechanism
+from dualmech.mechanisms.epochs import EpochsMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import in_few_digits
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -149,7 +151,7 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
     @property
     def basis(self) -> Array:
         """B (k, d), on whose answers a dense geometry puts the noise."""
-        basis: Array = self.dense.basis
+        basis: Array = (self.geometry if isinstance(self.geometry, Epochs) else self.dense).basis
         return basis
 
     @property
@@ -303,7 +305,7 @@ def _moves(problem: OnGeometry) -> object:
     """Return the neighbours of a problem as a matrix where there is one, else by their rule."""
     given = problem.neighbours
     small = problem.workload.shape[1] <= LARGEST_DENSE
-    if not (isinstance(given, Relation) and small):
+    if not (isinstance(given, Relation) and small) or given.geometries:
         return given
     return given.matrix(problem.workload.shape[1], problem.workload.domain)
 
@@ -356,6 +358,10 @@ def _dense(geometry: Dense, point: Array) -> LinearGaussianMechanism:
     return LinearGaussianMechanism(rows, point if judged is None else judged, geometry.neighbours)
 
 
+def _epochs(geometry: Epochs, point: Array) -> EpochsMechanism:
+    return EpochsMechanism(_dense(geometry.steps, point), geometry.neighbours)
+
+
 def _product(geometry: Product, point: tuple[Any, ...]) -> ProductMechanism:
     pairs = zip(geometry.factors, point, strict=True)
     return ProductMechanism([mechanism_of(factor, own) for factor, own in pairs])
@@ -375,6 +381,7 @@ def _stream(geometry: Stream, point: AnyNoise) -> GaussianPrivacy:
 
 MECHANISMS: dict[str, Callable[..., GaussianPrivacy]] = {
     "dense": _dense,
+    "epochs": _epochs,
     "blocks": BlockMechanism,
     "product": _product,
     "split": _split,
@@ -433,7 +440,7 @@ def price_sentences(
 def _names(problem: Any, count: int) -> list[str]:
     """Return what items are called: tables, groups of queries where there are several, or else queries."""
     workload, geometry = problem.workload, problem.geometry
-    if geometry.name in ("dense", "stream") and count == workload.shape[0]:
+    if geometry.name in ("dense", "epochs", "stream") and count == workload.shape[0]:
         return [*map(repr, workload.groups if len({*workload.groups}) > 1 else workload.names)]
     return [geometry.item_words(index).removeprefix("table ").removeprefix("query ") for index in range(count)]
 

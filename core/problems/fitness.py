@@ -62,14 +62,15 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         the same, and noise only approaches it: in directions without queries unlimited noise costs nothing. Dense
         alone.
     neighbours : str, Relation, (d, s) array or sparse matrix, optional
-        By a rule, ``add-remove`` or ``replace``, either with ``:RECORDS`` a person, which blocks take as well; or U,
-        the differences of neighbouring data sets up to sign (`dualmech.neighbours`), dense alone. By default one record
+        By a rule: ``add-remove`` or ``replace``, either with ``:RECORDS`` a person, which blocks take as well;
+        ``participation:TIMES:SEPARATION`` for persons with parts in several steps, on geometry ``epochs``. Or U, the
+        differences of neighbouring data sets up to sign (`dualmech.neighbours`), dense alone. By default one record
         added or removed.
-    geometry : {"auto", "dense", "blocks", "product", "split", "stream"} or Geometry
+    geometry : {"auto", "dense", "epochs", "blocks", "product", "split", "stream"} or Geometry
         How noise is evaluated: on a matrix; on the few small blocks that the symmetry of tables leaves, at any number
-        of cells; factor by factor; split by attribute, which proves an interval and is not always tight; or running
-        sums by tridiagonal matrices. ``auto`` takes the cheapest that is exact, and says which in
-        ``problem.geometry.name``.
+        of cells; factor by factor; split by attribute, which proves an interval and is not always tight; phase by
+        phase where persons take part in several steps; or running sums by tridiagonal matrices. ``auto`` takes the
+        cheapest that is exact, and says which in ``problem.geometry.name``.
 
     Notes
     -----

@@ -56,7 +56,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
         the identity if these have full column rank, else orthonormal rows. Dense alone.
     neighbours : str, Relation, (d, s) array or sparse matrix, optional
         As for `FitnessForUse`.
-    geometry : {"auto", "dense", "blocks", "product", "split", "stream"} or Geometry
+    geometry : {"auto", "dense", "epochs", "blocks", "product", "split", "stream"} or Geometry
         As for `FitnessForUse`.
 
     Notes

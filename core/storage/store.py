@@ -22,6 +22,7 @@ from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.geometry.stream import StreamPoint
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.mechanisms.block import BlockMechanism
+from dualmech.mechanisms.epochs import EpochsMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -295,7 +296,8 @@ KINDS: dict[str, Callable[..., Any]] = {
     **{
         kind.__name__: kind
         for kind in (
-            *(CircularWorkload, RangeWorkload, SineWorkload, LinearGaussianMechanism, ProductMechanism, SplitMechanism),
+            *(CircularWorkload, RangeWorkload, SineWorkload),
+            *(LinearGaussianMechanism, EpochsMechanism, ProductMechanism, SplitMechanism),
             *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
             *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights),
             *(BasedPoint, StreamPoint, PlanTerms, HardLimits),

@@ -12,7 +12,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import interior_point, loop
-from dualmech.fast.reductions import blocks, dense, stream
+from dualmech.fast.reductions import blocks, dense, epochs, stream
 from dualmech.geometry.orbits import check_orbits
 from dualmech.problems.base import share_of
 from dualmech.problems.fitness import FitnessForUse
@@ -105,6 +105,7 @@ def _product(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **opti
 
 SOLVERS = {
     "dense": dense.ascend_dense,
+    "epochs": epochs.ascend_epochs,
     "blocks": blocks.ascend_blocks,
     "product": _product,
     "split": solve_split,

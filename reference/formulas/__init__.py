@@ -16,7 +16,7 @@ from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.reference.formulas import local, mechanisms, noise
+from dualmech.reference.formulas import epochs, local, mechanisms, noise
 from dualmech.reference.formulas.writing import Formula
 
 FORMULAS: dict[type, Callable[[AnyProblem], Formula]] = {
@@ -32,7 +32,10 @@ FORMULAS: dict[type, Callable[[AnyProblem], Formula]] = {
     LocalProjection: local.projection,
     NonnegativeEstimate: local.estimate,
 }
-"""For each problem, the function that states it in formulas; on blocks, `mechanisms.on_blocks` does."""
+"""For each problem, the function that states it in formulas."""
+
+ON_GEOMETRY: dict[str, Callable[[AnyProblem], Formula]] = {"blocks": mechanisms.on_blocks, "epochs": epochs.stated}
+"""For geometries with formulas of their own, the function that states a problem."""
 
 
 def formula(problem: object) -> Formula:
@@ -44,6 +47,5 @@ def formula(problem: object) -> Formula:
     if stated is None:
         known = ", ".join(kind.__name__ for kind in FORMULAS)
         raise InputTypeError(f"problem must be one that has formulas ({known}), got {type(problem).__name__}")
-    if getattr(getattr(problem, "geometry", None), "name", "") == "blocks":
-        stated = mechanisms.on_blocks
+    stated = ON_GEOMETRY.get(getattr(getattr(problem, "geometry", None), "name", ""), stated)
     return stated(problem)

@@ -48,8 +48,8 @@ def stated(problem: object, formula: Formula, found: Formulations | None, formul
 def _kind(problem: AnyProblem) -> str:
     """Return the key of a problem's formulations: its class, with the geometry or criterion that matters."""
     name = type(problem).__name__
-    if getattr(getattr(problem, "geometry", None), "name", "") == "blocks":
-        return "blocks"
+    if (geometry := getattr(getattr(problem, "geometry", None), "name", "")) in formulas.ON_GEOMETRY:
+        return geometry
     return f"{name} {problem.criterion}" if name == "LocalStrategy" else name
 
 

@@ -53,6 +53,12 @@ def _variance(workload: Callable[[], Workload]) -> Problem:
     return lambda: TotalVariance(workload())
 
 
+def _epochs(steps: int, times: int) -> Problem:
+    """Return total variance of sums in several epochs, each part of a person a vector."""
+    rule = f"participation:{times}:{steps // times}"
+    return lambda: TotalVariance(workloads.prefix(steps), neighbours=rule)
+
+
 def _program1(gram: Callable[[], Array]) -> Problem:
     """Return Program 1 on the eigen-queries of a workload that is known by its Gram matrix."""
 
@@ -118,6 +124,9 @@ BENCHMARKS = (
     _once("variance: 2048 ranges", _variance(_ranges(1024, 2048)), 1e-6, 40),
     _once("variance: 1024 predicates", _variance(_predicates), 1e-6, 40),
     _once("variance: CDF", _variance(lambda: workloads.cdf(1024)), 1e-6, 40),
+    *(Benchmark(f"epochs: {n} sums, {k}", _epochs(n, k), 1e-6, 20) for n, k in ((256, 4), (256, 8), (256, 16))),
+    *(_once(f"epochs: {n} sums, {k}", _epochs(n, k), 1e-6, 20) for n, k in ((512, 8), (512, 16), (1024, 4))),
+    *(_once(f"epochs: {n} sums, {k}", _epochs(n, k), 1e-6, 20) for n, k in ((1024, 16), (2048, 16))),
     _large("weighting: all ranges of 2048", _program1(partial(workloads.all_range_gram, 2048)), 1e-9, 20),
     Benchmark("weighting: all ranges of 8192, sines", _sines(8192), 1e-6, 60),
     Benchmark("weighting: all ranges of 65536, sines", _sines(65536), 1e-6, 60),

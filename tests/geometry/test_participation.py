@@ -34,7 +34,7 @@ class TestNeighbours:
     def test_they_cost_as_much_as_any_person(self, sizes: tuple[int, int, int], seed: int) -> None:
         n, times, separation = sizes
         root = np.random.default_rng(seed).standard_normal((n, n))
-        columns = dm.neighbours.participation(n, times, separation).toarray()
+        columns = dm.neighbours.sign_patterns(n, times, separation).toarray()
         largest = max(float(np.sum((root @ each) ** 2)) for each in persons(n, times, separation))
         assert np.sum((root @ columns) ** 2, axis=0).max() == pytest.approx(largest, rel=1e-9)
         assert np.unique(columns, axis=1).shape == columns.shape
@@ -43,13 +43,13 @@ class TestNeighbours:
 
     def test_once_is_add_or_remove(self) -> None:
         for separation in (1, 4, 9):
-            assert np.array_equal(dm.neighbours.participation(5, 1, separation).toarray(), np.eye(5))
+            assert np.array_equal(dm.neighbours.sign_patterns(5, 1, separation).toarray(), np.eye(5))
 
     def test_with_plus_alone_too_little_is_promised(self) -> None:
         """64 prefixes in four epochs: 752.36 where the truth is 1,243.47."""
         asked, plus = dm.workloads.prefix(64), np.ones((1, 4))
-        seeming = fast.solve(dm.TotalVariance(asked, neighbours=dm.neighbours.participation(64, 4, 16, plus)), tol=1e-6)
-        true = fast.solve(dm.TotalVariance(asked, neighbours=dm.neighbours.participation(64, 4, 16)), tol=1e-8)
+        seeming = fast.solve(dm.TotalVariance(asked, neighbours=dm.neighbours.sign_patterns(64, 4, 16, plus)), tol=1e-6)
+        true = fast.solve(dm.TotalVariance(asked, neighbours=dm.neighbours.sign_patterns(64, 4, 16)), tol=1e-8)
         assert seeming.objective == pytest.approx(752.363, rel=1e-5)
         assert true.objective == pytest.approx(1243.467, rel=1e-6)
         cost, _ = true.mechanism.participation_cost(4, 16)
@@ -72,7 +72,7 @@ class TestNeighbours:
     )
     def test_bad_input_is_refused_by_name(self, arguments: Any, words: str) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match=words):
-            dm.neighbours.participation(*arguments)
+            dm.neighbours.sign_patterns(*arguments)
 
 
 class TestCost:
@@ -81,7 +81,7 @@ class TestCost:
         n, times, separation = sizes
         rows = np.random.default_rng(seed).uniform(0 if positive else -1, 1, (n + 2, n))
         mechanism = dm.LinearGaussianMechanism(rows, np.eye(n + 2))
-        columns = dm.neighbours.participation(n, times, separation).toarray()
+        columns = dm.neighbours.sign_patterns(n, times, separation).toarray()
         true = np.sum((rows @ columns) ** 2, axis=0).max()
         cost, exact = mechanism.participation_cost(times, separation)
         assert true <= cost * (1 + 1e-12)  # the matrix product is rounded as well
@@ -95,7 +95,7 @@ class TestCost:
         rng = np.random.default_rng(seed)
         bands = rng.uniform(-0.2, 1, (min(3, n), n))
         bands[0] = 1
-        columns = dm.neighbours.participation(n, times, separation).toarray()
+        columns = dm.neighbours.sign_patterns(n, times, separation).toarray()
         for mechanism in (S.sqrt_toeplitz(n), S.toeplitz(bands[:, 0], n), S.banded(bands)):
             true = np.sum((mechanism.matrix @ columns) ** 2, axis=0).max()
             cost, exact = mechanism.participation_cost(times, separation)
@@ -123,7 +123,7 @@ class TestCost:
 def test_a_strategy_of_jax_privacy() -> None:
     """Two epochs of 16 steps each: its strategy is as good as what is proven."""
     dense = pytest.importorskip("jax_privacy.matrix_factorization.dense")
-    problem = dm.TotalVariance(dm.workloads.prefix(32), neighbours=dm.neighbours.participation(32, 2, 16))
+    problem = dm.TotalVariance(dm.workloads.prefix(32), neighbours=dm.neighbours.sign_patterns(32, 2, 16))
     strategy = np.asarray(dense.optimize(32, epochs=2), dtype=np.float64)
     verdict = crosscheck.judge(problem, crosscheck.covariance_of_strategy(problem, strategy))
     assert verdict.scaled.gap < 1e-3

@@ -30,6 +30,8 @@ STANDING = {
     "product": (PRODUCT, "product", None, 1e-4),
     "stream": (dm.workloads.decayed_sums(5, 0.9), "stream", None, 1e-4),
     "split": (QUERIES, "split", None, 0.1),
+    "epochs": (dm.workloads.prefix(5), "epochs", "participation:2:3", 1e-4),
+    "epochs, deficient": (dm.workloads.related(6, 5, rank=3, rng=2), "epochs", "participation:3:2", 1e-4),
     "ranges": (dm.workloads.all_range(4), "stream", None, 1e-4),
 }
 """Workload, geometry, neighbours and gap of each structure."""

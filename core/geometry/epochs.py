@@ -1,0 +1,340 @@
+"""Several epochs: a matrix whose neighbours are persons with a part in every step of a phase, and how these are judged.
+
+With the cost matrix ``C = B' Σ⁻¹ B`` a phase p costs the largest ``⟨C_p, R⟩`` over correlation matrices R of its steps,
+where parts are vectors, and over ``z z'`` for signs z where they are numbers. By duality that is the least ``1'd`` with
+``diag(d) ⪰ C_p``, for vectors; any such d is an upper bound for both.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import linalg, validate
+from dualmech.errors import GeometryError, InvalidInputError
+from dualmech.geometry import words
+from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Judged, Offer, Request, decompositions
+from dualmech.geometry.dense import Dense
+from dualmech.geometry.moves import LARGEST_DENSE
+from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
+from dualmech.immutable import freeze
+from dualmech.neighbours import Participation
+from dualmech.validate import Array
+from dualmech.verified import UPWARDS, spectral_norm, sum_rounding
+from dualmech.workloads import numbers as given_numbers
+from dualmech.workloads.base import Workload
+
+Index = npt.NDArray[np.intp]
+
+SIGNS = 1e13
+"""Operations up to which a matrix of all sign patterns is preferred to weights that may leave an interval."""
+
+NO_PROOF = "no proof in whole numbers is known of several epochs; the certificate in floating point stands alone"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Epochs(Geometry[Array, Array, Array, Array]):
+    """A matrix ``W = L B`` on the steps of a stream, and persons who take part in all steps of a phase.
+
+    A point is the covariance of the noise on B x (k, k), as on a dense geometry. Dual weights on neighbours are a
+    symmetric matrix for each phase, (phases, times, times), ``m_p R_p`` with a mass and a correlation matrix, 0 for
+    steps that are not there; only their positive semidefinite part counts, so that any numbers prove a bound.
+    """
+
+    steps: Dense  # the workload on a basis, each step a move
+    neighbours: Participation
+    phases: Index  # (phases, times) steps of each phase, -1 for none
+
+    name: ClassVar[str] = "epochs"
+    takes: ClassVar[str] = "persons who take part in several steps, participation:TIMES:SEPARATION"
+    takes_relations: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    @classmethod
+    def offer(cls, request: Request) -> Offer | None:
+        workload, rule = request.workload, request.neighbours
+        if not isinstance(rule, Participation):
+            return None
+        queries, steps = workload.shape
+        phases = rule.phases(steps)
+        if not workload.has_matrix or min(queries, steps) > LARGEST_DENSE:
+            raise GeometryError(
+                f"geometry 'epochs' needs the matrix of the workload and noise of rank up to {LARGEST_DENSE}, "
+                f"got {queries} x {steps}"
+            )
+
+        def take() -> tuple[Geometry, Array]:
+            per_query = given_numbers.by_query_or_table(workload, request.values, request.name)
+            dense = request.dense(workload, per_query, None)
+            assert isinstance(dense, Dense)
+            return cls(dense, rule, phases), per_query
+
+        if rule.parts == "signs":  # proves an interval only
+            return Offer(SIGNS, take)
+        unknowns = len(phases) * (1 + rule.times * (rule.times - 1) / 2)
+        rank = min(queries, steps)
+        return Offer(SET_UP + decompositions(rank, queries + steps - rank) + 10 * unknowns**3 / 3, take)
+
+    @property
+    def workload(self) -> Workload:  # type: ignore[override]
+        """The workload, of the queries that count."""
+        return self.steps.workload
+
+    @property
+    def basis(self) -> Array:
+        """B (k, n), on whose answers the noise is put."""
+        return self.steps.basis
+
+    @property
+    def written(self) -> Dense:
+        """The same noise and queries on a matrix, with one step's part as a move."""
+        return self.steps
+
+    @property
+    def rank(self) -> int:
+        return self.steps.rank
+
+    @property
+    def free_queries(self) -> Index:
+        """Indices of the queries that no step changes: all-zero ones."""
+        return self.steps.free_queries
+
+    def numbers(self, workload: Workload, values: object, name: str) -> Array:
+        return self.steps.numbers(workload, values, name)
+
+    def argument_values(self) -> dict[str, object]:
+        return {"neighbours": str(self.neighbours)}
+
+    def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
+        raise InvalidInputError(NO_PROOF)
+
+    def point(self, primal: object) -> Array:
+        return self.steps.point(primal)
+
+    def checked(self, answer: object) -> Array:
+        return self.steps.checked(answer)
+
+    def divide(self, point: Array, divisor: float) -> Array:
+        return self.steps.divide(point, divisor)
+
+    def forms(self, point: Array) -> EvaluatedForms | None:
+        costs = phase_costs(point, self.steps.moves, self.phases, self.neighbours.parts, self.steps.moves_rounding)
+        if costs is None or not np.all(np.isfinite(costs[1])):
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            variances, rounding = self.steps.variances(costs[0])
+        return EvaluatedForms(costs[1], variances, np.zeros(len(self.phases)), rounding)
+
+    def largest_ratio(self, point: Array, targets: Array) -> float:
+        return self.steps.largest_ratio(point, targets)
+
+    def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
+        first, last = given_weights(dual, queries)
+        checked = validate.numeric(3, **{ON_NEIGHBOURS[0]: first})
+        wanted = (*self.phases.shape, self.phases.shape[1])
+        if checked.shape != wanted:
+            raise InvalidInputError(
+                f"{ON_NEIGHBOURS[0]} must have shape {wanted}, a matrix per phase, got {checked.shape}"
+            )
+        on_queries = read_weights(self.workload.shape[0], last, *ON_QUERIES) if queries else np.zeros(0)
+        return checked, on_queries
+
+    def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
+        """Return ``‖diag(√μ) W Λ^½‖_*² / (Σ m_p Σ μ_j c_j)`` and its rounding, relative, for Λ of the phases' weights.
+
+        ``⟨C, Λ⟩ ≤ α Σ m_p``, and the rest is the proof of `Dense.bound`. What proves nothing is 0.
+        """
+        if not valid_weights(query_weights):
+            return 0.0, 0.0
+        spread = query_weights / query_weights.max()
+        return self._trace_norm_bound(neighbour_weights, np.sqrt(spread / (spread @ targets)))
+
+    def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
+        """Return ``‖diag(√w) W Λ^½‖_*² / Σ m_p`` and its rounding, relative."""
+        return self._trace_norm_bound(neighbour_weights, np.sqrt(weights))
+
+    def prices(self, query_weights: Array, targets: Array) -> Array:
+        return shares(query_weights * targets)
+
+    def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
+        """Return the diagonal of ``X s X' / Σ s`` (m,), with the s and X of ``diag(√w) W Λ^½``."""
+        scaled = self._scaled(neighbour_weights, np.sqrt(weights))
+        if scaled is None:
+            return np.zeros(len(weights))
+        left, values, _ = linalg.svd(scaled[0])
+        return shares(left**2 @ values)
+
+    def per_query(self, workload: Workload, numbers: Array) -> Array:
+        return numbers
+
+    def item_words(self, index: int) -> str:
+        return words.query_words(self.workload, index)
+
+    def neighbour_words(self, index: int) -> str:
+        first, second = (words.cell_words(self.workload, int(step)) for step in self.phases[index, :2])
+        more = int(np.count_nonzero(self.phases[index, 2:] >= 0))
+        return f"the person in {first}, {second}{f' and {more} more' if more else ''}"
+
+    def _trace_norm_bound(self, neighbour_weights: Array, factors: Array) -> Judged:
+        scaled = self._scaled(neighbour_weights, factors)
+        if scaled is None:
+            return 0.0, 0.0
+        norm, rounding = linalg.trace_norm(*scaled)
+        sums = (len(factors) + self.phases.size + 4 * self.phases.shape[1]) * linalg.EPS
+        return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
+
+    def _scaled(self, neighbour_weights: Array, factors: Array) -> tuple[Array, float] | None:
+        """Return ``diag(factors) W Λ^½`` for weights of total mass 1, and what it may be off by; None of no weights."""
+        found = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
+        if found is None:
+            return None
+        roots = found[0] / np.sqrt(found[1])
+        rows = np.append(self.workload.dense(), np.zeros((len(factors), 1)), axis=1)[:, self.phases].swapaxes(0, 1)
+        image, size = rows @ roots, np.abs(rows) @ np.abs(roots)  # (phases, m, times)
+        off = sum_rounding(self.phases.shape[1]) + 4 * linalg.EPS
+        missed = off * np.linalg.norm(size * factors[:, None])
+        missed += np.linalg.norm(factors * self.steps.mismatch) * np.linalg.norm(np.abs(roots).sum(axis=1))
+        flat = image.swapaxes(0, 1).reshape(len(factors), -1) * factors[:, None]
+        return flat, float(missed) * UPWARDS
+
+
+def roots_of(weights: Array, phases: Index, of: str) -> tuple[Array, float] | None:
+    """Return roots F_p with ``F_p F_p' ⪯ m_p R_p`` (phases, times, times), and ``Σ m_p``; None of weights for nothing.
+
+    Of vectors, m_p is the largest diagonal entry of the positive semidefinite part of the weights. Of signs that part,
+    with a diagonal of 1, is a correlation matrix G, and ``R = (2/π) arcsin(G)`` is the mean of ``z z'`` over the signs
+    z of normal numbers of covariance G (Grothendieck).
+    """
+    if not (np.all(np.isfinite(weights)) and np.any(weights)):
+        return None
+    present = phases >= 0
+    scaled = weights / np.abs(weights).max() * (present[:, :, None] & present[:, None, :])
+    values, vectors = np.linalg.eigh((scaled + np.swapaxes(scaled, 1, 2)) / 2)
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+    lengths = np.einsum("pia,pia->pi", roots, roots)
+    masses = lengths.max(axis=1)
+    if not masses.max() > 0:
+        return None
+    if of == "signs":
+        roots = np.sqrt(masses)[:, None, None] * _roots_of_signs(roots, lengths)
+    return roots, float(masses.sum())
+
+
+def _roots_of_signs(roots: Array, lengths: Array) -> Array:
+    """Return roots H with ``H H'`` at most a mean of ``z z'`` over signs z, for correlation matrices by their roots.
+
+    The mean R is known up to a rounding δ. ``(1 - t) R + t I`` is a mean as well, and no smaller than ``H H'`` close to
+    ``(1 - t) R`` where t is at least δ and the distance of the two together, in the spectral norm.
+    """
+    count = roots.shape[1]
+    units = roots / np.sqrt(np.where(lengths > 0, lengths, 1.0))[:, :, None]
+    cosines = np.clip(units @ np.swapaxes(units, 1, 2), -1.0, 1.0)
+    diagonal = np.arange(count)
+    known = np.abs(cosines)
+    off = np.arcsin(np.minimum(known + 4 * sum_rounding(count + 4), 1.0)) - np.arcsin(known) + 8 * linalg.EPS
+    means = 2 / np.pi * np.arcsin(cosines)
+    means[:, diagonal, diagonal] = 1.0
+    off[:, diagonal, diagonal] = 0.0
+    values, vectors = np.linalg.eigh(means)
+    found = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+    left = np.abs(found @ np.swapaxes(found, 1, 2) - means) + off + 4 * sum_rounding(count + 2)
+    # A row sum is no smaller than the spectral norm of a symmetric matrix.
+    mixed = np.minimum(left.sum(axis=2).max(axis=1) * UPWARDS, 1.0)
+    return np.asarray(found * np.sqrt(1 - mixed)[:, None, None])
+
+
+# What a phase costs.
+
+
+MOST_ENUMERATED = 10
+"""Parts up to which the signs of a person are tried one by one."""
+
+SWEEPS, CHECKED = 400, 20
+"""Sweeps over a correlation matrix, and after how many it is compared with the bound."""
+
+CLOSE = 1e-9  # relative distance from the least bound at which a bound of a cost is close enough
+
+
+def phase_costs(
+    covariance: Array, moves: Array, phases: Index, of: str, rounding: Array | None = None
+) -> tuple[Array, Array] | None:
+    """Return the regularised covariance, and what each phase costs at most; None of a matrix that is no covariance."""
+    if not np.all(np.isfinite(covariance)):
+        return None
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        asymmetry = np.abs(covariance - covariance.T).max()
+        if not asymmetry <= validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
+            return None
+        judged = linalg.inverse_blocks((covariance + covariance.T) / 2, moves, phases, rounding)
+        if judged is None:
+            return None
+        return judged[0], largest_costs(judged[1], judged[2], of)
+
+
+def largest_costs(blocks: Array, rounding: Array, of: str) -> Array:
+    """Return upper bounds of ``max ⟨C_p, R⟩`` for blocks C_p (phases, times, times), known up to their rounding."""
+    steps = blocks.shape[1]
+    costs = (np.abs(blocks) + rounding).sum(axis=(1, 2)) * (1 + 2 * sum_rounding(steps**2))
+    traces = np.einsum("pii->p", blocks)
+    open_phases = np.flatnonzero(np.isfinite(costs) & (costs > traces * (1 + CLOSE)))
+    if not len(open_phases):
+        return np.asarray(costs)
+    some, off = blocks[open_phases], rounding[open_phases]
+    better = _of_signs(some, off) if of == "signs" and steps <= MOST_ENUMERATED else _of_vectors(some, off)
+    costs[open_phases] = np.minimum(costs[open_phases], better)
+    return np.asarray(costs)
+
+
+def _of_signs(blocks: Array, rounding: Array) -> Array:
+    """Return the largest ``z' C z`` over signs z, one by one."""
+    steps = blocks.shape[1]
+    signs = np.array([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=steps - 1)])
+    forms = np.einsum("zi,pij,zj->pz", signs, blocks, signs, optimize=True)
+    off = rounding.sum(axis=(1, 2)) + 2 * sum_rounding(steps**2) * np.abs(blocks).sum(axis=(1, 2))
+    return np.asarray(forms.max(axis=1) + off * UPWARDS)
+
+
+def _of_vectors(blocks: Array, rounding: Array) -> Array:
+    """Return ``1'd`` for d with ``diag(d) ⪰ C_p``, which is proven, close to the least.
+
+    Unit vectors v_i, each in turn set to the direction of ``Σ_j≠i C_ij v_j``, raise ``⟨C, R⟩`` for ``R_ij = v_i'v_j``,
+    and ``d_i = C_ii + ‖Σ_j≠i C_ij v_j‖`` at the end.
+    """
+    count, steps = blocks.shape[:2]
+    diagonal = np.arange(steps)
+    apart = blocks.copy()
+    apart[:, diagonal, diagonal] = 0.0
+    vectors = np.random.default_rng(0).standard_normal((count, steps, steps))
+    vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
+    costs = np.full(count, np.inf)
+    for sweep in range(SWEEPS):
+        for step in range(steps):
+            pull = np.einsum("pj,pja->pa", apart[:, step], vectors)
+            length = np.linalg.norm(pull, axis=1, keepdims=True)
+            vectors[:, step] = np.where(length > 0, pull / np.where(length > 0, length, 1.0), vectors[:, step])
+        if (sweep + 1) % CHECKED:
+            continue
+        pulls = np.linalg.norm(apart @ vectors, axis=2)
+        reached = np.einsum("pii->p", blocks) + pulls.sum(axis=1)
+        costs = np.minimum(costs, _proven(blocks, rounding, blocks[:, diagonal, diagonal] + pulls))
+        if np.all(costs <= reached * (1 + CLOSE)):
+            break
+    return costs
+
+
+def _proven(blocks: Array, rounding: Array, diagonals: Array) -> Array:
+    """Return ``1'd``, each d raised so far that ``diag(d) - C`` is proven positive semidefinite."""
+    steps, totals = blocks.shape[1], diagonals.sum(axis=1)
+    found = np.empty(len(blocks))
+    for place, (block, off, diagonal) in enumerate(zip(blocks, rounding, diagonals, strict=True)):
+        least, _ = linalg.extreme_eigenvalues(
+            np.diag(diagonal) - block, spectral_norm(off + linalg.EPS * np.abs(block))
+        )
+        found[place] = totals[place] * (1 + sum_rounding(steps)) + steps * max(0.0, -least)
+    return found * (1 + 4 * linalg.EPS)

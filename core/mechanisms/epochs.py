@@ -1,0 +1,116 @@
+"""Gaussian mechanisms whose neighbours are persons with a part in several steps: what a phase costs, proven."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.display import decimal_above
+from dualmech.errors import InvalidInputError
+from dualmech.geometry.epochs import phase_costs
+from dualmech.immutable import freeze
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
+from dualmech.neighbours import Participation, Relation
+from dualmech.validate import Array
+from dualmech.workloads.base import Workload
+
+
+class EpochsMechanism(GaussianPrivacy):
+    """The mechanism ``x ↦ B x + N(0, Σ)`` for persons who take part in every step of a phase.
+
+    `profile` has what each phase costs at most, (phases,): ``max ⟨C_p, R⟩`` over correlation matrices R for vectors,
+    over signs for numbers, with ``C = B' Σ⁻¹ B``; it errs on the safe side.
+    Raises `InvalidInputError` or `InputTypeError` for no matrix mechanism of one record, neighbours that are no
+    participation or do not fit its steps, a mechanism that releases something exactly.
+
+    Parameters
+    ----------
+    steps : LinearGaussianMechanism
+        The noise, stated for one record added or removed.
+    neighbours : Participation or str
+        Who takes part in which steps, such as ``participation:4:16``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> noise = dm.LinearGaussianMechanism(np.eye(4), np.eye(4))
+    >>> dm.EpochsMechanism(noise, "participation:2:2").profile.round(6)
+    array([2., 2.])
+    """
+
+    __slots__ = ("_profile", "neighbours", "steps")
+
+    def __init__(self, steps: LinearGaussianMechanism, neighbours: Participation | str) -> None:
+        noise = validate.instance(LinearGaussianMechanism, steps=steps)
+        rule = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
+        self.neighbours = validate.instance(Participation, neighbours=rule)
+        if noise.neighbours is not None or noise.releases_exactly:
+            raise InvalidInputError("steps must have the default neighbours and release nothing exactly")
+        phases = self.neighbours.phases(noise.query_matrix.shape[1])
+        found = phase_costs(noise._independent_noise, noise.independent_rows, phases, self.neighbours.parts)
+        if found is None or not np.all(np.isfinite(found[1])):
+            raise InvalidInputError("steps must have noise whose covariance is proven to be positive definite")
+        self.steps, self._profile = noise, freeze(found[1])
+
+    @property
+    def profile(self) -> Array:
+        return self._profile
+
+    @property
+    def query_matrix(self) -> Array:
+        """B (k, n), the rows that get noise."""
+        return self.steps.query_matrix
+
+    def covariance(self, workload: Workload | None = None) -> Array:
+        """Return the covariance of the answers to a workload, as `LinearGaussianMechanism.covariance`."""
+        return self.steps.covariance(workload)
+
+    def variances(self, workload: Workload) -> Array:
+        """Return the variance of each answer to a workload (m,), as `LinearGaussianMechanism.variances`."""
+        return self.steps.variances(workload)
+
+    def simulate(
+        self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None, workload: Workload | None = None
+    ) -> Array:
+        """Draw noisy answers, for study, as `LinearGaussianMechanism.simulate`. NOT a private release."""
+        return self.steps.simulate(x, rng, workload)
+
+    def participation_cost(self, times: int, separation: int) -> ParticipationCost:
+        return self.steps.participation_cost(times, separation)
+
+    def as_targets(self, workload: Workload) -> Array:
+        found: Array = self.steps.as_targets(workload)
+        return found
+
+    def point_on(self, geometry: object) -> Array:
+        """Return the covariance of the estimates of the geometry's basis, as `LinearGaussianMechanism.point_on`."""
+        return self.steps.point_on(geometry)
+
+    def scaled(self, factor: float) -> EpochsMechanism:
+        """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
+        return EpochsMechanism(self.steps.scaled(factor), self.neighbours)
+
+    def same_as(self, other: object) -> bool:
+        """Whether another mechanism has the same noise and the same persons."""
+        return (
+            isinstance(other, EpochsMechanism)
+            and self.neighbours == other.neighbours
+            and self.steps.same_as(other.steps)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another mechanism is the same, as `same_as` says it."""
+        return self.same_as(other) if isinstance(other, EpochsMechanism) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.steps, self.neighbours))
+
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name."""
+        return {"steps": self.steps, "neighbours": str(self.neighbours)}
+
+    def __repr__(self) -> str:
+        rows, steps = self.query_matrix.shape
+        return f"EpochsMechanism({rows} queries x {steps} steps, {self.neighbours}, rho={decimal_above(self.rho)})"

@@ -1,0 +1,142 @@
+"""Several epochs: from a problem on its phases to the bare arrays of `fast.engine.phases`, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from dualmech import validate
+from dualmech.errors import InvalidInputError
+from dualmech.fast.engine import loop, phases
+from dualmech.fast.engine.phases import PhaseProgram, PhaseWeights
+from dualmech.geometry.epochs import Epochs
+from dualmech.geometry.weights import FitnessDual, VarianceDual
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.variance import TotalVariance
+from dualmech.solution import Solution, retold
+from dualmech.validate import Array
+
+METHODS = ("auto", "newton")
+
+RAISED = 1e-3  # share of the first weights in those of an earlier solution
+
+
+def ascend_epochs(
+    problem: FitnessForUse | TotalVariance,
+    limits: loop.Limits,
+    *,
+    method: str = "auto",
+    start: Solution | None = None,
+    orbits: object = None,
+) -> Solution:
+    """Ascend the dual of a problem whose persons take part in several steps, by Newton's method."""
+    validate.choice(METHODS, method=method)
+    geometry: Epochs = problem.geometry
+    fixed = isinstance(problem, TotalVariance)
+    check_size(geometry, 0 if fixed else geometry.workload.shape[0])
+    order, kept = _order(geometry), np.flatnonzero(geometry.workload.row_norms() > 0)
+    with np.errstate(all="ignore"):
+        program, unit = _program(problem, order, kept)
+        limits = replace(limits, unit=limits.unit * unit)
+        outcome = loop.run(
+            phases.start(program, None if start is None else _earlier(start, problem, program, kept)),
+            partial(phases.step, tol=loop.MARGIN * limits.tol),
+            limits,
+        )
+        best, weights = outcome.best_primal, outcome.best_dual.point.weights
+        covariance = np.empty_like(best.covariance)
+        covariance[np.ix_(order, order)] = best.covariance
+        basis = geometry.basis
+        primal = problem.feasible(basis @ covariance @ basis.T)
+        answer = outcome.solution(problem, primal, _dual(problem, weights, kept), limits)
+    return retold(answer, solver=f"fast:{method}")
+
+
+def check_size(geometry: Epochs, queries: int) -> None:
+    """Refuse a problem with more unknowns than the Hessian may have; say how many steps fit."""
+    count, times = geometry.phases.shape
+    each = 1 + times * (times - 1) // 2
+    if (unknowns := count * each + queries) > phases.MOST_UNKNOWNS:
+        fitting = max(phases.MOST_UNKNOWNS - queries, 0) // each * times
+        raise InvalidInputError(
+            f"problem has {unknowns} masses, correlations and weights of queries (limit {phases.MOST_UNKNOWNS}): in "
+            f"{times} epochs at most {fitting} steps with so many queries"
+        )
+
+
+def _order(geometry: Epochs) -> Any:
+    """Return the steps, phase by phase."""
+    return geometry.phases[geometry.phases >= 0]
+
+
+def _program(problem: FitnessForUse | TotalVariance, order: Any, kept: Any) -> tuple[PhaseProgram, float]:
+    """Return rows of equal targets, or with the roots of their weights, no more of these than steps, and their unit.
+
+    The unit is the problem's objective that is 1 in the program.
+    """
+    fixed = isinstance(problem, TotalVariance)
+    squares = problem.asked_weights if isinstance(problem, TotalVariance) else 1 / problem.targets
+    factors = np.sqrt(squares[kept])
+    rows = problem.geometry.workload.dense()[np.ix_(kept, order)] * factors[:, None]
+    largest = float(np.abs(rows).max())
+    rows = rows / largest
+    if fixed and len(rows) > rows.shape[1]:
+        rows = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
+    return PhaseProgram(rows, problem.geometry.phases >= 0, fixed), largest**2
+
+
+def _dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: Any) -> FitnessDual | VarianceDual:
+    """Return dual weights of the problem: of signs the matrices G with ``R = (2/π) arcsin(G)``."""
+    geometry: Epochs = problem.geometry
+    present = geometry.phases >= 0
+    blocks = weights.blocks / weights.masses().sum() * (present[:, :, None] & present[:, None, :])
+    if geometry.neighbours.parts == "signs":
+        blocks = as_signs(blocks)
+    if isinstance(problem, TotalVariance):
+        return VarianceDual(blocks)
+    queries = np.zeros(geometry.workload.shape[0])
+    queries[kept] = weights.queries / weights.queries.sum() / problem.targets[kept]
+    return FitnessDual(blocks, queries)
+
+
+def as_signs(blocks: Array) -> Array:
+    """Return ``m_p G_p`` for ``m_p R_p``, ``G = sin(π R / 2)``, R mixed with the identity until G is semidefinite."""
+    masses = np.einsum("pii->pi", blocks).max(axis=1)
+    found = np.empty_like(blocks)
+    for place, (block, mass) in enumerate(zip(blocks, masses, strict=True)):
+        correlations = block / mass
+        diagonal = np.diag(np.diagonal(correlations))
+        for share in (0.0, *np.geomspace(1e-6, 1.0, 25)):
+            cosines = np.sin(np.pi / 2 * ((1 - share) * correlations + share * diagonal))
+            if np.linalg.eigvalsh(cosines)[0] >= 0:
+                break
+        found[place] = mass * cosines
+    return found
+
+
+def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, kept: Any) -> PhaseWeights:
+    """Return an earlier solution's weights, a little of the first weights mixed in; refuse those of other phases."""
+    first = program.first_weights()
+    dual: Any = getattr(start, "dual", None)
+    blocks: Any = getattr(dual, "neighbour_weights", None)
+    queries: Any = getattr(dual, "query_weights", None)
+    asked = problem.geometry.workload.shape[0]
+    if np.shape(blocks) != first.blocks.shape or (not program.fixed and np.shape(queries) != (asked,)):
+        raise InvalidInputError(
+            f"start must be a solution over {first.blocks.shape[0]} phases of {first.blocks.shape[1]} steps"
+        )
+    given = np.array(blocks)
+    if problem.geometry.neighbours.parts == "signs":
+        masses = np.einsum("pii->pi", given).max(axis=1)[:, None, None]
+        given = masses * 2 / np.pi * np.arcsin(np.clip(given / np.where(masses > 0, masses, 1.0), -1.0, 1.0))
+    diagonal = np.arange(given.shape[1])
+    given[:, diagonal, diagonal] = given[:, diagonal, diagonal].max(axis=1, keepdims=True)
+    mixed = (1 - RAISED) * given / given[:, 0, 0].sum() + RAISED * first.blocks
+    if isinstance(problem, TotalVariance):
+        return PhaseWeights(mixed, first.queries)
+    own = queries[kept] * problem.targets[kept]
+    return PhaseWeights(mixed, (1 - RAISED) * own / own.sum() + RAISED * first.queries)

@@ -1,0 +1,212 @@
+"""Several epochs through CVXPY: fitness for use and total variance where persons take part in every step of a phase.
+
+Throughout, Σ (k, k) is the covariance of the noise on B x, X its inverse, ``B`` (k, n) the basis with a column for each
+step, ``V`` (m, k) the queries on B x in its rows, ``√w_j v_j`` for total variance. A phase p costs the largest
+``⟨C_p, R⟩`` over correlation matrices R, with ``C = B' Σ⁻¹ B``. That is, by duality, the least ``1'd_p`` subject to
+``diag(d_p) ⪰ C_p``: the multiplier of that inequality is ``m_p R_p``, the dual weights of the phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.errors import BackendError, InvalidInputError
+from dualmech.geometry.epochs import Epochs
+from dualmech.geometry.weights import FitnessDual, VarianceDual
+from dualmech.linalg import cholesky
+from dualmech.problems.base import AnyProblem
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance
+from dualmech.reference import attempts, backends, fitness
+from dualmech.reference.attempts import label
+from dualmech.reference.fitness import symmetric, variances
+from dualmech.reference.scaling import Scaled, make_definite, returned_array, shares
+from dualmech.validate import Array
+
+Index = npt.NDArray[np.intp]
+
+
+def least(aim: fitness.Aim, basis: Array, queries: Array, phases: list[Index]) -> cp.Problem:
+    """State fitness for use, or privacy first: Z stands for C, and no phase costs more than the aim allows.
+
+        minimise α over Σ, Z, d subject to ``[[Σ, B], [B', Z]] ⪰ 0``, ``diag(d_p) ⪰ Z_p``, ``1'd_p ≤ α``,
+        ``v_j Σ v_j' ≤ c_j``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> problem = dm.FitnessForUse(dm.workloads.prefix(4), neighbours="participation:2:2")
+    >>> dense = problem.geometry.steps
+    >>> program = least(fitness.accuracy_first(problem.targets), dense.basis, dense.representation, steps_of(problem))
+    >>> _, Sigma = program.solve(solver="CLARABEL"), program.var_dict["Sigma"].value
+    >>> weights = np.array([each.dual_value for each in program.constraints if each.label.startswith("phases")])
+    >>> problem.certify(problem.feasible(Sigma), (weights, program.constraints[-1].dual_value)).gap < 1e-6
+    True
+    """
+    B, L = cp.Constant(basis, name="B"), cp.Constant(queries, name="L")
+    Sigma, Z = symmetric("Sigma", basis.shape[0]), symmetric("Z", basis.shape[1])
+    return cp.Problem(
+        cp.Minimize(aim.minimise),
+        [
+            label("schur", cp.bmat([[Sigma, B], [B.T, Z]]) >> 0),
+            *_paid(Z, phases, aim.cost_limit),
+            label("accuracy", variances(L, Sigma) <= aim.variance_limits),
+        ],
+    )
+
+
+def least_total(basis: Array, queries: Array, phases: list[Index]) -> cp.Problem:
+    """State total variance: minimise ``tr Y`` over X, Y, d subject to ``[[X, V'], [V, Y]] ⪰ 0`` and the phases' costs.
+
+    They are ``diag(d_p) ⪰ (B' X B)_p``, ``1'd_p ≤ 1``.
+    """
+    B, V = cp.Constant(basis, name="B"), cp.Constant(queries, name="V")
+    X, Y = symmetric("X", len(basis)), symmetric("Y", len(queries))
+    return cp.Problem(
+        cp.Minimize(cp.trace(Y)),
+        [label("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0), *_paid(B.T @ X @ B, phases, 1)],
+    )
+
+
+def _paid(costs: cp.Expression, phases: list[Index], limit: Any) -> list[cp.Constraint]:
+    """Return the inequalities by which no phase costs more than a limit."""
+    bounds = []
+    for number, steps in enumerate(phases):
+        d = cp.Variable(len(steps), name=f"d[{number}]")
+        own = costs[np.ix_(steps, steps)]
+        bounds.append(label(f"phases[{number}]", cp.diag(d) - (own + own.T) / 2 >> 0))
+        bounds.append(label(f"privacy[{number}]", cp.sum(d) <= limit))
+    return bounds
+
+
+def steps_of(problem: AnyProblem) -> list[Index]:
+    """Return the steps of each phase."""
+    return [steps[steps >= 0] for steps in problem.geometry.phases]
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseUnits:
+    """The problem in units of order one: those of one record, whose noise is on the same basis."""
+
+    problem: AnyProblem
+
+    @cached_property
+    def scaled(self) -> Scaled:
+        """The units for one record."""
+        dense, numbers = self.problem.geometry.steps, getattr(self.problem, self.problem.numbers)
+        if isinstance(self.problem, TotalVariance):
+            return Scaled.of_sum(TotalVariance(self.problem.workload, numbers, geometry=dense))
+        return Scaled.of(FitnessForUse(self.problem.workload, numbers, geometry=dense))
+
+    @property
+    def moves(self) -> Array:
+        """The basis in these units, a column for each step (r, n)."""
+        whole = np.zeros((len(self.scaled.moves), self.problem.geometry.steps.moves.shape[1]))
+        whole[:, self.scaled.kept_moves] = self.scaled.moves
+        return whole
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of multipliers of phases and of queries, and the rank."""
+        counts = sum(len(steps) ** 2 for steps in steps_of(self.problem))
+        return counts, len(self.scaled.queries), len(self.scaled.moves)
+
+    @property
+    def objective_unit(self) -> float:
+        """The problem's objective that is 1 in these units."""
+        return self.scaled.unit
+
+    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
+        """Return a backend's Σ on the problem's basis, feasible; `spare` adds as much cost, in these units."""
+        noise = make_definite(returned_array(inner))
+        if spare > 0:
+            share = self.scaled.moves @ self.scaled.moves.T / spare
+            noise = noise @ np.linalg.solve(noise + share, share)
+        lifted = self.scaled.lift @ noise @ self.scaled.lift.T
+        return np.asarray(self.problem.feasible((lifted + lifted.T) / 2))
+
+    def blocks(self, multipliers: Array) -> Array:
+        """Return multipliers of phases as dual weights (phases, times, times)."""
+        geometry: Epochs = self.problem.geometry
+        times = geometry.phases.shape[1]
+        found = np.zeros((len(geometry.phases), times, times))
+        begin = 0
+        for number, steps in enumerate(steps_of(self.problem)):
+            count = len(steps)
+            found[number, :count, :count] = multipliers[begin : begin + count**2].reshape(count, count)
+            begin += count**2
+        masses = np.einsum("pii->pi", found).max(axis=1).sum()
+        if not (np.all(np.isfinite(found)) and masses > 0):
+            raise BackendError("the backend returned no multipliers to judge")
+        return found / masses
+
+    def fitness_dual(self, phases: Array, accuracy: Array) -> FitnessDual:
+        """Return multipliers as dual weights."""
+        queries = np.zeros(len(self.problem.targets))
+        kept = self.scaled.kept_queries
+        queries[kept] = shares(accuracy) / self.problem.targets[kept]
+        return FitnessDual(self.blocks(phases), queries)
+
+
+def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: str) -> cp.Problem:
+    _refuse_signs(problem)
+    dense = problem.geometry.steps
+    if isinstance(problem, TotalVariance):
+        rows = dense.representation * np.sqrt(problem.asked_weights)[:, None]
+        return least_total(dense.basis, rows, steps_of(problem))
+    if isinstance(problem, PrivacyFirst):
+        aim = fitness.privacy_first(problem.targets, problem.cost)
+    else:
+        aim = fitness.accuracy_first(problem.targets)
+    return least(aim, dense.basis, dense.representation, steps_of(problem))
+
+
+def _scaled_program(
+    problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.BackendRequest
+) -> attempts.ScaledProgram:
+    _refuse_signs(problem)
+    units = PhaseUnits(problem)
+    if isinstance(problem, TotalVariance):
+        program = least_total(units.moves, units.scaled.queries, steps_of(problem))
+        return attempts.ScaledProgram(
+            program,
+            units,
+            covariance=lambda: _inverse(program.var_dict["X"].value),
+            dual=lambda phases: VarianceDual(units.blocks(phases)),
+            constraints=("phases",),
+        )
+    aim = fitness.accuracy_first(np.ones(len(units.scaled.queries)))
+    program = least(aim, units.moves, units.scaled.queries, steps_of(problem))
+    return attempts.ScaledProgram(
+        program,
+        units,
+        covariance=lambda: program.var_dict["Sigma"].value,
+        dual=units.fitness_dual,
+        constraints=("phases", "accuracy"),
+        optimum=lambda _: aim.optimum,
+    )
+
+
+FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _scaled_program)
+
+
+def _refuse_signs(problem: AnyProblem) -> None:
+    if problem.geometry.neighbours.parts == "signs":
+        raise InvalidInputError(
+            "geometry 'epochs' has a program for vectors; for signs, geometry 'dense' has one where they are few"
+        )
+
+
+def _inverse(cost: Array | None) -> Array:
+    """Return ``Σ = X⁻¹``, X moved towards the identity where a backend left it indefinite."""
+    factor = cholesky(make_definite(returned_array(cost)))
+    if factor is None:
+        raise BackendError("the backend returned no covariance to judge")
+    half = np.linalg.inv(factor)
+    return np.asarray(half @ half.T)

@@ -1,0 +1,157 @@
+"""Several epochs, in formulas: fitness for use, privacy first and total variance for persons with several parts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dualmech.problems.base import AnyProblem
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance
+from dualmech.reference.formulas.noise import HOLDER, NORM, VARIANCE, covariance, query_weights, targets
+from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
+
+PHASES = Line(r"\operatorname{diag}(d_p) \succeq S_p Z S_p^{\top}", "for all phases $p$", "phases")
+COMPLEMENT = Line(
+    r"\begin{bmatrix} \Sigma & B \\ B^{\top} & Z \end{bmatrix} \succeq 0",
+    r"so that $Z \succeq B^{\top} \Sigma^{-1} B$",
+    "schur",
+)
+LAMBDA = r"\Lambda = \sum_p S_p^{\top} \Lambda_p S_p"
+MASSES = Line(r"\sum_p m_p \le 1", r"$m_p$ the largest diagonal entry of $\Lambda_p$")
+
+
+def stated(problem: AnyProblem) -> Formula:
+    """State a problem whose persons take part in every step of a phase."""
+    return _variance(problem) if isinstance(problem, TotalVariance) else _fitness(problem)
+
+
+def _matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
+    geometry = problem.geometry
+    queries, steps = geometry.workload.shape
+    rule = geometry.neighbours
+    return (
+        Symbol("W", "the queries, a row each, over the steps", (queries, steps), geometry.workload.dense),
+        Symbol("B", "rows that get noise; they span those of W", geometry.basis.shape, lambda: geometry.basis),
+        Symbol("L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, geometry.rank)),
+        Symbol("S_p", f"selects the steps of phase $p$, up to {rule.times}, {rule.separation} apart"),
+    )
+
+
+def _more(problem: AnyProblem) -> tuple[Symbol, ...]:
+    steps = problem.geometry.workload.shape[1]
+    return (
+        Symbol("Z", r"the costs of pairs of steps, $B^{\top} \Sigma^{-1} B$", (steps, steps)),
+        Symbol("d_p", "numbers whose sum bounds what phase $p$ costs"),
+    )
+
+
+def _weights(problem: AnyProblem) -> Symbol:
+    shape = problem.geometry.phases.shape
+    return Symbol(
+        r"\Lambda_p",
+        "a mass $m_p$ times a correlation matrix, of each phase",
+        (*shape, shape[1]),
+        part="neighbour_weights",
+    )
+
+
+def _notes(problem: AnyProblem) -> tuple[str, ...]:
+    said = [
+        NORM,
+        r"$\sum_i d_i$ with $\operatorname{diag}(d) \succeq C$ is at least $\langle C, R \rangle$ for every "
+        r"correlation matrix $R$, and equal to the largest where it is least.",
+    ]
+    if problem.geometry.neighbours.parts == "signs":
+        said.append("Parts are numbers from -1 to 1: weights are means over signs, and the interval may not be tight.")
+    return tuple(said)
+
+
+def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
+    square = r"\lVert \operatorname{diag}(\sqrt{\mu}) L \Sigma^{1/2} \rVert_F^2"
+    return (
+        Line(
+            rf"{cost} \ge \langle B^{{\top}} \Sigma^{{-1}} B, \Lambda \rangle = "
+            r"\lVert \Sigma^{-1/2} B \Lambda^{1/2} \rVert_F^2",
+            r"since $\sum_p m_p \le 1$",
+        ),
+        Line(rf"{limit} \ge \sum_j \mu_j {VARIANCE} = {square}", spent),
+        HOLDER,
+    )
+
+
+def _fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
+    given: tuple[Symbol, ...] = ()
+    objective, cost, limit, factor = r"\alpha", r"\alpha", "1", ""
+    sought = Symbol(r"\alpha", "the squared privacy cost")
+    if isinstance(problem, PrivacyFirst):
+        allowed = problem.cost
+        given = (Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(allowed)),)
+        objective, cost, limit, factor = r"\kappa", r"\gamma", r"\kappa", r"\kappa "
+        sought = Symbol(r"\kappa", "the factor on the targets")
+    norm = r"\lVert \operatorname{diag}(\sqrt{\mu}) W \Lambda^{1/2} \rVert_*^2"
+    return Formula(
+        (*_matrices(problem), targets(problem), *given),
+        (covariance(problem), sought, *_more(problem)),
+        Program(
+            "minimise",
+            objective,
+            r"$\Sigma \succ 0$, Z and d",
+            (
+                COMPLEMENT,
+                PHASES,
+                Line(rf"1^{{\top}} d_p \le {cost}", "for all phases $p$", "privacy"),
+                Line(rf"{VARIANCE} \le {factor}c_j", "for all queries $j$", "accuracy"),
+            ),
+        ),
+        (_weights(problem), query_weights(problem.geometry.workload.shape[0])),
+        Program(
+            "maximise",
+            norm if not given else rf"\frac{{1}}{{\gamma}} {norm}",
+            rf"${LAMBDA}$, $\mu \ge 0$",
+            (MASSES, Line(r"\sum_j \mu_j c_j \le 1")),
+        ),
+        _proof(cost, limit, r"since $\sum_j \mu_j c_j \le 1$"),
+        _notes(problem),
+    )
+
+
+def _variance(problem: TotalVariance) -> Formula:
+    count = problem.geometry.workload.shape[0]
+    weights = Symbol("w", "what the variance of each query counts", (count,), lambda: np.asarray(problem.asked_weights))
+    total = rf"\sum_j w_j {VARIANCE}"
+    square = r"\lVert \operatorname{diag}(\sqrt{w}) L \Sigma^{1/2} \rVert_F^2"
+    first, *_, last = _proof("1", "1", "")
+    inequality = Line(
+        r"\begin{bmatrix} X & V^{\top} \\ V & Y \end{bmatrix} \succeq 0",
+        r"so that $Y \succeq V X^{-1} V^{\top}$",
+        "schur",
+    )
+    return Formula(
+        (*_matrices(problem), weights),
+        (
+            covariance(problem),
+            Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
+            Symbol("V", r"$\operatorname{diag}(\sqrt{w}) L$"),
+            Symbol("Y", "the total variance is its trace"),
+            *_more(problem),
+        ),
+        Program(
+            "minimise",
+            r"\operatorname{tr} Y",
+            "symmetric X and Y, and d",
+            (
+                inequality,
+                Line(r"\operatorname{diag}(d_p) \succeq S_p B^{\top} X B S_p^{\top}", "for all phases $p$", "phases"),
+                Line(r"1^{\top} d_p \le 1", "for all phases $p$", "privacy"),
+            ),
+        ),
+        (_weights(problem),),
+        Program(
+            "maximise",
+            r"\lVert \operatorname{diag}(\sqrt{w}) W \Lambda^{1/2} \rVert_*^2",
+            rf"${LAMBDA}$",
+            (MASSES,),
+        ),
+        (first, Line(rf"{total} = {square}", "the objective"), last),
+        _notes(problem),
+    )
