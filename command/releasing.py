@@ -11,8 +11,7 @@ from dualmech.command.options import UsageError
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
-    from dualmech.publishing.ledger import Ledger
-    from dualmech.publishing.publication import Publication, ReleasePlan
+    from dualmech.publishing.publication import Publication
 
 
 DRY = "Dry run: no record was read, nothing was drawn."
@@ -65,6 +64,7 @@ def release(
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
     from dualmech.publishing.fitting.released import require_fit
+    from dualmech.publishing.ledger import Ledger
     from dualmech.publishing.publication import check_columns
     from dualmech.publishing.statement import digest, uncertified
 
@@ -82,9 +82,11 @@ def release(
         if fitted:
             require_fit(planned.drawn, planned.workload)
         check_columns(data, planned.workload)
-        kept = _allowing(ledger, planned)
+        kept = None if ledger is None else Ledger.read(ledger)
+        if kept is not None and not dry_run:
+            kept.check(planned)  # before any record is read
         if dry_run:
-            shown = [DRY, *planned.lines(level, simultaneous)]
+            shown = [DRY, *planned.lines(level, simultaneous), *([] if kept is None else kept.outlook(planned))]
         else:
             line.say("drawing")
             released = planned.draw(data, allow_empty=allow_empty)
@@ -100,17 +102,8 @@ def release(
     out = printing.console()
     for text in shown:
         out.print(text, markup=False, soft_wrap=True)
-
-
-def _allowing(ledger: str | None, planned: ReleasePlan) -> Ledger | None:
-    """Return the ledger, which allows the plan, before any record is read."""
-    from dualmech.publishing.ledger import Ledger
-
-    if ledger is None:
-        return None
-    kept = Ledger.read(ledger)
-    kept.check(planned)
-    return kept
+    if kept is not None and dry_run:
+        kept.check(planned)
 
 
 def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
