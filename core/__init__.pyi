@@ -53,6 +53,7 @@ from .problems.weighting import QueryWeighting as QueryWeighting
 from .progress import Progress as Progress
 from .progress import Status as Status
 from .publishing.adaptive import release_chain as release_chain
+from .publishing.combining import combine as combine
 from .publishing.local import LocalRandomiser as LocalRandomiser
 from .publishing.publication import Publication as Publication
 from .publishing.publication import ReleasePlan as ReleasePlan
