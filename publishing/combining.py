@@ -74,7 +74,7 @@ def combine(first: Publication, second: Publication, *others: Publication) -> Pu
     Parameters
     ----------
     first, second, *others : Publication
-        Released independently: what `dualmech.release` returned, `Publication.load` read, or a combination.
+        Released independently: what `dualmech.release` returned, `load_publication` read, or a combination.
 
     Examples
     --------
@@ -120,10 +120,7 @@ def _check(every: Sequence[Publication], names: Sequence[str]) -> None:
     for name, each in zip(names, every, strict=True):
         if not isinstance(each, Publication):
             raise InputTypeError(f"{name} must be a Publication, got {type(each).__name__}")
-        if not isinstance(each.drawn, AnsweredRows | AnsweredTables):
-            kind = "an adaptive release" if getattr(each.drawn, "adaptive", False) else "one of a "
-            structure = "" if getattr(each.drawn, "adaptive", False) else type(each.drawn.mechanism).__name__
-            raise InvalidInputError(f"{name} must be a release on a matrix or of tables, got {kind}{structure}")
+        require_kept(name, each)
         if each.drawn.by_table != first.drawn.by_table:
             raise InvalidInputError(f"{name} must be of the kind of first: one is on a matrix, one of tables by blocks")
         if each.workload.domain != first.workload.domain or _cells(each) != _cells(first):
@@ -139,6 +136,16 @@ def _check(every: Sequence[Publication], names: Sequence[str]) -> None:
                     f"{name} must have noise of its own: it holds a release that {seen[part.digest]} holds too"
                 )
             seen[part.digest] = name
+
+
+def require_kept(name: str, published: Publication) -> None:
+    """Refuse a release whose answers are neither on a matrix nor on the blocks of tables."""
+    drawn = published.drawn
+    if isinstance(drawn, AnsweredRows | AnsweredTables):
+        return
+    adaptive = getattr(drawn, "adaptive", False)
+    kind = "an adaptive release" if adaptive else f"one by a {type(drawn.mechanism).__name__}"
+    raise InvalidInputError(f"{name} must be a release on a matrix or of tables by blocks, got {kind}")
 
 
 def _cells(published: Publication) -> object:
@@ -269,9 +276,9 @@ def _of_rows(every: Sequence[Publication], names: Sequence[str], cost: Fraction)
 
 def _of_tables(every: Sequence[Publication], names: Sequence[str]) -> tuple[BlockMechanism, dict[Axes, Array]]:
     """Return the joint mechanism on the blocks that all tables leave together, and what it would have measured."""
-    frame = TableBlocks([_own(each) for each in every], names)
-    refined = [frame.refined(_own(each)) for each in every]
-    told = [refined_parts(_own(each), fine, each.measured) for each, fine in zip(every, refined, strict=True)]
+    frame = TableBlocks([mechanism_of(each) for each in every], names)
+    refined = [frame.refined(mechanism_of(each)) for each in every]
+    told = [refined_parts(mechanism_of(each), fine, each.measured) for each, fine in zip(every, refined, strict=True)]
     blank, pieces, measured = refined[0], dict[Key, Piece](), dict[Axes, Array]()
     for key in frame.keys:
         axes, where = axes_of(key), np.ix_(*blank.places(key))
@@ -285,9 +292,9 @@ def _of_tables(every: Sequence[Publication], names: Sequence[str]) -> tuple[Bloc
     return blank.with_pieces(pieces), measured
 
 
-def _own(published: Publication) -> BlockMechanism:
-    found: BlockMechanism = getattr(published.drawn, "kept", published.drawn.mechanism)
-    return found
+def mechanism_of(published: Publication) -> Any:
+    """Return the mechanism of a release; of tables with all tables from which its symmetry follows."""
+    return getattr(published.drawn, "kept", published.drawn.mechanism)
 
 
 def _block(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,122 @@ def test_blocks_combine_as_dense_least_squares_does(names: list[str], relation: 
     order = np.concatenate([both.published[name].rows for name in both.tables])
     fitted = np.linalg.lstsq(queries[order], together, rcond=None)[0]
     assert np.allclose(queries[order] @ fitted, together, atol=1e-6 * scale)  # of one data vector
+
+
+MATRICES = {
+    "prefixes": lambda: dm.workloads.prefix(6),
+    "cells": lambda: dm.workloads.identity(6),
+    "sums": lambda: dm.Workload([[1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]], ["a", "b"], ["sums"] * 2),
+    "all": lambda: dm.Workload([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]], ["a", "b"], ["all"] * 2),
+}
+
+
+def on_matrix(name: str, relation: str, x: Any, generator: np.random.Generator) -> Publication:
+    asked = MATRICES[name]()
+    asked = dm.Workload(asked.dense(), asked.names, [name] * asked.shape[0])
+    mechanism = best_on_matrix(name, relation).scaled(float(generator.uniform(1, 30)))
+    return drawn(mechanism, x, generator, asked)
+
+
+@functools.cache
+def best_on_matrix(name: str, relation: str) -> Any:
+    return fast.solve(dm.FitnessForUse(MATRICES[name](), 1.0, neighbours=relation, geometry="dense")).mechanism
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.sampled_from([*MATRICES]), min_size=2, max_size=3, unique=True),
+    st.sampled_from(RELATIONS[:2]),
+    st.integers(0, 2**32 - 1),
+)
+def test_matrices_combine_as_dense_least_squares_does(names: list[str], relation: str, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    x = generator.integers(20, 200, 6)
+    every = [on_matrix(name, relation, x, generator) for name in names]
+    both, queries = dm.combine(*every), np.vstack([MATRICES[name]().dense() for name in names])
+    parts = [
+        (each.drawn.mechanism.query_matrix, each.measured, each.drawn.mechanism.covariance()) for each in every
+    ]
+    estimates, variances = least_squares(parts, queries)
+    rows = both.workload.dense()
+    assert np.array_equal(rows, queries)
+    scale, told = np.sqrt(variances.max()) + 1, np.concatenate([both.estimates(name).ravel() for name in both.tables])
+    assert np.abs(told - estimates).max() <= 1e-3 * scale
+    noisy = ~np.concatenate([both.unmoved(name).ravel() for name in both.tables])
+    spread = np.concatenate([both.variances(name).ravel() for name in both.tables])
+    assert np.allclose(spread[noisy], variances[noisy], rtol=1e-4)
+    for each in every:
+        for name in each.tables:
+            assert np.all(both.margins(name) <= each.margins(name) * (1 + 1e-9))
+            still = each.unmoved(name)
+            assert np.array_equal(both.estimates(name)[still], each.estimates(name)[still])
+    assert both.rho == sum(each.rho for each in every)
+
+
+def test_combined_estimates_are_unbiased_and_margins_cover() -> None:
+    generator, x = np.random.default_rng(1), np.full(PEOPLE.shape, 50)
+    truth, missed, inside = np.cumsum(np.full(5, 300.0)), [], []
+    for _ in range(300):
+        both = dm.combine(*(released(name, "replace", x, generator) for name in ("prefixes", "cells")))
+        off, margins = both.estimates("ages") - truth, both.margins("ages", 0.9)
+        missed.append(off[:4] / np.sqrt(both.variances("ages"))[:4])
+        inside.append(np.abs(off[:4]) <= margins[:4])
+    assert np.abs(np.mean(missed, axis=0)).max() < 4 / np.sqrt(300)
+    assert abs(np.mean(inside) - 0.9) < 4 * np.sqrt(0.09 / 300)
+
+
+class TestFiles:
+    """A file keeps a publication to the last bit, a combination too, which combines further."""
+
+    @pytest.mark.parametrize("relation", RELATIONS)
+    def test_of_tables(self, relation: str, tmp_path: Path) -> None:
+        generator, x = np.random.default_rng(2), np.full(PEOPLE.shape, 20)
+        first, second, third = (released(name, relation, x, generator) for name in ("mixed", "marginals", "classes"))
+        both = dm.combine(first, second)
+        for name, each in (("first", first), ("second", second), ("both", both)):
+            dm.save_publication(each, tmp_path / f"{name}.npz")
+            self.same(dm.load_publication(tmp_path / f"{name}.npz"), each)
+        again = dm.combine(dm.load_publication(tmp_path / "first.npz"), dm.load_publication(tmp_path / "second.npz"))
+        self.same(again, both)
+        further = dm.combine(dm.load_publication(tmp_path / "both.npz"), third)
+        at_once = dm.combine(first, second, third)
+        for name in at_once.tables:
+            assert np.allclose(further.estimates(name), at_once.estimates(name), rtol=1e-6)
+            assert np.allclose(further.margins(name), at_once.margins(name), rtol=1e-6)
+        assert further.rho == at_once.rho and further.parts == at_once.parts
+
+    @pytest.mark.parametrize("relation", RELATIONS[:2])
+    def test_on_matrices(self, relation: str, tmp_path: Path) -> None:
+        generator, x = np.random.default_rng(3), np.arange(6)
+        first, second = (on_matrix(name, relation, x, generator) for name in ("cells", "all"))
+        for each in (first, second, dm.combine(first, second)):
+            dm.save_publication(each, tmp_path / "kept.npz")
+            self.same(dm.load_publication(tmp_path / "kept.npz"), each)
+
+    def same(self, found: Publication, kept: Publication) -> None:
+        assert found.rho == kept.rho and found.tables == kept.tables and found.relation == kept.relation
+        assert [part.digest for part in found.parts] == [part.digest for part in kept.parts]
+        for name in kept.tables:
+            assert np.array_equal(found.estimates(name), kept.estimates(name))
+            assert np.allclose(found.margins(name), kept.margins(name), rtol=1e-9)
+            assert np.array_equal(found.unmoved(name), kept.unmoved(name))
+        assert found.statement() == kept.statement()
+
+    def test_with_a_plan(self, tmp_path: Path) -> None:
+        asked = dm.Specification.of(
+            {
+                "title": "Hours",
+                "attributes": {"sex": ["f", "m"], "hours": {"from": 0, "to": 3}},
+                "tables": [{"name": "up to", "ask": {"hours": "prefixes"}, "margin": 20, "derive": ["median"]}],
+            }
+        )
+        plan_of = asked.planned(fast.solve(asked.problem()))
+        data = {(0, 1): np.full((2, 4), 500)}
+        first, second = (drawn(plan_of, data, np.random.default_rng(seed)) for seed in (4, 5))
+        dm.save_publication(first, tmp_path / "first.npz")
+        found = dm.load_publication(tmp_path / "first.npz")
+        assert found.answer == first.answer and found.derived("up to", "median") == first.derived("up to", "median")
+        both = dm.combine(found, second)
+        assert both.quantile == first.quantile and both.derivations == {"up to": ("median",)}
+        assert np.allclose(both.variances("up to"), first.variances("up to") / 2, rtol=1e-6)
+        assert "combine 2 releases" in both.statement() and "release 1, Hours" in both.statement()
