@@ -1,4 +1,4 @@
-"""The command ``release``: records in, exact noise, tables with a statement out; or what that would cost."""
+"""Commands that publish: ``release``, from records to tables with a statement, and ``combine``, of several of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from dualmech.watching import passing
 if TYPE_CHECKING:
     from dualmech.publishing.publication import Publication
 
+
+KEEP = typer.Option(
+    metavar="FILE", help="Also write the publication to this .npz file, with all digits: what combine takes."
+)
 
 DRY = "Dry run: no record was read, nothing was drawn."
 
@@ -42,6 +46,7 @@ def release(
     fitted: Annotated[
         bool, typer.Option("--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside.")
     ] = False,
+    keep: Annotated[str | None, KEEP] = None,
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -63,6 +68,7 @@ def release(
     from dualmech import files, validate
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
+    from dualmech.publishing.combining import require_kept
     from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.ledger import Ledger
     from dualmech.publishing.publication import check_columns
@@ -75,12 +81,16 @@ def release(
             validate.probability(level=level)
         if output is not None:
             files.check_new_folder(output)
+        if keep is not None:
+            files.check_writable(keep, ".npz")
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
         planned = dm.plan_release(answer, rho=rho)
         if fitted:
             require_fit(planned.drawn, planned.workload)
+        if keep is not None:
+            require_kept("a release with --keep", planned)
         check_columns(data, planned.workload)
         kept = None if ledger is None else Ledger.read(ledger)
         if kept is not None and not dry_run:
@@ -93,6 +103,8 @@ def release(
             if kept is not None:  # before anything of it can be seen
                 kept.record(released, digest(released.workload), str(output))
             line.say("writing")
+            if keep is not None:
+                dm.save_publication(released, keep)
             shown = _written(released, str(output), level, simultaneous)
             if fitted:
                 line.say("fitting")
@@ -104,6 +116,47 @@ def release(
         out.print(text, markup=False, soft_wrap=True)
     if kept is not None and dry_run:
         kept.check(planned)
+
+
+def combine(
+    first: Annotated[str, typer.Argument(metavar="FIRST", help="File that release --keep wrote.")],
+    others: Annotated[
+        list[str], typer.Argument(metavar="SECOND...", help="Files of other releases of the same records.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement.")
+    ],
+    level: Annotated[
+        float | None,
+        typer.Option(help="Probability that truth lies within a margin of error. [default: the plans' own, else 0.95]"),
+    ] = None,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
+    ] = False,
+    keep: Annotated[str | None, KEEP] = None,
+) -> None:
+    """Combine releases of the same records by least squares: more accurate tables, at no further privacy."""
+    import dualmech as dm
+    from dualmech import files, validate
+    from dualmech.crosscheck import printing
+    from dualmech.publishing.combining import combined
+
+    with passing("reading") as line:
+        if level is not None:
+            validate.probability(level=level)
+        files.check_new_folder(output)
+        if keep is not None:
+            files.check_writable(keep, ".npz")
+        every = [dm.load_publication(path) for path in (first, *others)]
+        line.say("combining")
+        both = combined(every, [first, *others])
+        line.say("writing")
+        if keep is not None:
+            dm.save_publication(both, keep)
+        shown = _written(both, output, level, simultaneous)
+    out = printing.console()
+    for text in shown:
+        out.print(text, markup=False, soft_wrap=True)
 
 
 def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:

@@ -22,7 +22,7 @@ from dualmech.mechanisms.block_noise import Piece, axes_of, same_symmetry
 from dualmech.mechanisms.frames import TableBlocks
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing.dense import AnsweredRows
-from dualmech.publishing.publication import Publication
+from dualmech.publishing.publication import Publication, ReleasePlan
 from dualmech.publishing.tables import AnsweredTables, still_rows
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
@@ -95,9 +95,14 @@ def combine(first: Publication, second: Publication, *others: Publication) -> Pu
     >>> bool(both.margins("ages").max() < ages.margins("ages").max())
     True
     """
-    every = (first, second, *others)
     names = ["first", "second", *(f"others[{index}]" for index in range(len(others)))]
+    return combined((first, second, *others), names)
+
+
+def combined(every: Sequence[Publication], names: Sequence[str]) -> Publication:
+    """Return what `combine` does of releases that messages call by `names`, such as the files that hold them."""
     _check(every, names)
+    first = every[0]
     workload, parts = _together(every, names), tuple(part for each in every for part in each.parts)
     cost = sum((2 * part.rho for part in parts), Fraction(0))
     drawn: CombinedRows | CombinedTables
@@ -122,12 +127,14 @@ def _check(every: Sequence[Publication], names: Sequence[str]) -> None:
             raise InputTypeError(f"{name} must be a Publication, got {type(each).__name__}")
         require_kept(name, each)
         if each.drawn.by_table != first.drawn.by_table:
-            raise InvalidInputError(f"{name} must be of the kind of first: one is on a matrix, one of tables by blocks")
+            raise InvalidInputError(
+                f"{name} must be of the kind of {names[0]}: one is on a matrix, one of tables by blocks"
+            )
         if each.workload.domain != first.workload.domain or _cells(each) != _cells(first):
-            raise InvalidInputError(f"{name} must be of the same attributes, values and cells as first")
+            raise InvalidInputError(f"{name} must be of the same attributes, values and cells as {names[0]}")
         if each.relation != first.relation:
             raise InvalidInputError(
-                f"{name} must protect the neighbours of first, for their rho to add up: {first.relation}; got "
+                f"{name} must protect the neighbours of {names[0]}, for their rho to add up: {first.relation}; got "
                 f"{each.relation}"
             )
         for part in each.parts:
@@ -138,7 +145,7 @@ def _check(every: Sequence[Publication], names: Sequence[str]) -> None:
             seen[part.digest] = name
 
 
-def require_kept(name: str, published: Publication) -> None:
+def require_kept(name: str, published: ReleasePlan) -> None:
     """Refuse a release whose answers are neither on a matrix nor on the blocks of tables."""
     drawn = published.drawn
     if isinstance(drawn, AnsweredRows | AnsweredTables):

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.command.main import app
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.release import plan
 
@@ -30,7 +32,8 @@ def seeded(generator: np.random.Generator) -> Any:
 
 def drawn(mechanism: object, data: Any, generator: np.random.Generator, workload: Any = None) -> Publication:
     on_grid, asked = plan(mechanism, workload)
-    return Publication(on_grid, on_grid.draw(data, seeded(generator)), asked)
+    answer = mechanism if isinstance(mechanism, dm.Solution) else None
+    return Publication(on_grid, on_grid.draw(data, seeded(generator)), asked, answer)
 
 
 def union(**tables: Any) -> dm.Workload:
@@ -233,8 +236,115 @@ class TestFiles:
         first, second = (drawn(plan_of, data, np.random.default_rng(seed)) for seed in (4, 5))
         dm.save_publication(first, tmp_path / "first.npz")
         found = dm.load_publication(tmp_path / "first.npz")
-        assert found.answer == first.answer and found.derived("up to", "median") == first.derived("up to", "median")
+        assert found.answer == first.answer is not None
+        assert found.derived("up to", "median") == first.derived("up to", "median")
         both = dm.combine(found, second)
         assert both.quantile == first.quantile and both.derivations == {"up to": ("median",)}
         assert np.allclose(both.variances("up to"), first.variances("up to") / 2, rtol=1e-6)
         assert "combine 2 releases" in both.statement() and "release 1, Hours" in both.statement()
+
+
+class TestRefused:
+    """Everything by the argument's name, before any work."""
+
+    def refuse(self, told: str, *every: Any) -> None:
+        with pytest.raises(dm.errors.DualmechError, match=told):
+            dm.combine(*every)
+
+    def test_by_name(self) -> None:
+        generator, x = np.random.default_rng(6), np.full(PEOPLE.shape, 20)
+        first, second = (released(name, "add-remove", x, generator) for name in ("cells", "prefixes"))
+        self.refuse("second must be a Publication, got int", first, 3)
+        self.refuse("second must have noise of its own: it holds a release that first holds", first, first)
+        self.refuse(r"others\[0\] must have noise of its own", first, second, dm.combine(first, second))
+        self.refuse("second must protect the neighbours of first", first, released("cells", "replace", x, generator))
+        matrix = on_matrix("cells", "add-remove", np.ones(6), generator)
+        self.refuse("second must be of the kind of first", first, matrix)
+        asked = dm.workloads.union({"age": 5}, {"ages": ["age"]})
+        elsewhere = drawn(dm.BlockMechanism.of_tables(asked, 9.0), {(0,): np.ones(5)}, generator)
+        self.refuse("second must be of the same attributes", first, elsewhere)
+        other = union(cells=["age", "hours"])
+        others = drawn(dm.BlockMechanism.of_tables(other, 9.0), {(0, 1, 2): x}, generator)
+        self.refuse("second has a table 'cells' that asks other queries than that of first", first, others)
+
+    def test_groups_of_other_queries(self) -> None:
+        generator = np.random.default_rng(7)
+        one, two = (
+            drawn(dm.LinearGaussianMechanism(np.eye(2), 9 * np.eye(2)), np.ones(2), generator, dm.Workload(rows))
+            for rows in ([[1.0, 0.0]], [[1.0, 1.0]])
+        )
+        self.refuse("second has a table 'queries' that asks other queries", one, two)
+
+    def test_other_structures(self) -> None:
+        generator = np.random.default_rng(8)
+        stream = drawn(fast.solve(dm.FitnessForUse(dm.workloads.prefix(32), 1.0, geometry="stream")), np.ones(32), generator)
+        self.refuse("first must be a release on a matrix or of tables by blocks, got one by a StreamMechanism", stream, stream)
+        with pytest.raises(dm.errors.InvalidInputError, match="released must be a release on a matrix"):
+            dm.save_publication(stream, "stream.npz")
+
+    @pytest.mark.parametrize("relation", RELATIONS[1:])
+    def test_of_other_records(self, relation: str) -> None:
+        generator, x = np.random.default_rng(9), np.full(PEOPLE.shape, 20)
+        more = x + (np.arange(2) == 0)[None, :, None]
+        one, two = released("marginals", relation, x, generator), released("cells", relation, more, generator)
+        self.refuse("first and second must be of the same records", one, two)
+        rows = (on_matrix(name, "replace", np.full(6, n), generator) for name, n in (("cells", 3), ("all", 4)))
+        self.refuse("first and second must be of the same records", *rows)
+
+    @pytest.mark.parametrize("change", ["squared_privacy_cost", "exact", "measured", "combined"])
+    def test_files_that_say_what_cannot_be(self, change: str, tmp_path: Path) -> None:
+        kept = on_matrix("cells", "add-remove", np.ones(6), np.random.default_rng(10))
+        dm.save_publication(kept, tmp_path / "kept.npz")
+        arrays = dict(np.load(tmp_path / "kept.npz"))
+        del arrays["digest"]
+        wrong = {"squared_privacy_cost": "1/1000000", "exact": 9, "measured": np.ones(5), "combined": "[3]"}
+        np.savez(tmp_path / "wrong.npz", **(arrays | {change: np.array(wrong[change])}))
+        with pytest.raises(dm.errors.FileFormatError, match=change):
+            dm.load_publication(tmp_path / "wrong.npz")
+
+
+class TestCommand:
+    def run(self, *arguments: object) -> Result:
+        return CliRunner().invoke(app, [str(each) for each in arguments])
+
+    def test_from_records_to_combined_tables(self, tmp_path: Path) -> None:
+        pytest.importorskip("opendp")
+        people = dm.Schema({"age": range(17, 21), "sex": ["f", "m"]})
+        (tmp_path / "r.csv").write_text("age,sex\n" + "17,f\n18,m\n20,m\n" * 50)
+        for name, asked in (
+            ("first", dm.workloads.union(people, {"ages": {"age": dm.workloads.prefix(4)}})),
+            ("second", dm.workloads.union(people, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]})),
+        ):
+            fast.solve(dm.FitnessForUse(asked, 9.0)).save(tmp_path / "plan.npz")
+            kept = tmp_path / f"{name}.npz"
+            found = self.run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / name, "--keep", kept)
+            assert found.exit_code == 0, found.exception
+        first, second = (tmp_path / f"{name}.npz" for name in ("first", "second"))
+        found = self.run("combine", first, second, "-o", tmp_path / "both", "--keep", tmp_path / "both.npz")
+        assert found.exit_code == 0, found.exception
+        assert sorted(path.name for path in (tmp_path / "both").iterdir()) == [
+            *("1_ages.csv", "2_cells.csv", "STATEMENT.md", "tables.csv")
+        ]
+        one, two, both = (dm.load_publication(tmp_path / f"{name}.npz") for name in ("first", "second", "both"))
+        assert both.rho == one.rho + two.rho and both.margins("ages").max() < one.margins("ages").max()
+        told = (tmp_path / "both" / "STATEMENT.md").read_text()
+        assert told == both.statement()
+        assert all(part.digest in told and f"{part.rho.numerator}/" in told for part in (*one.parts, *two.parts))
+        refused = self.run("combine", first, tmp_path / "both.npz", "-o", tmp_path / "twice")
+        assert refused.exit_code != 0 and f"{tmp_path / 'both.npz'} must have noise of its own" in str(refused.exception)
+        assert not (tmp_path / "twice").exists()
+
+    def test_what_is_no_publication(self, tmp_path: Path) -> None:
+        answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 9.0))
+        answer.save(tmp_path / "plan.npz")
+        refused = self.run("combine", tmp_path / "plan.npz", tmp_path / "none.npz", "-o", tmp_path / "both")
+        assert refused.exit_code != 0 and "dualmech.publication" in str(refused.exception)
+        assert self.run("combine", tmp_path / "plan.npz", "-o", tmp_path / "both").exit_code == 2
+
+    def test_a_stream_is_refused_before_it_is_drawn(self, tmp_path: Path) -> None:
+        fast.solve(dm.FitnessForUse(dm.workloads.prefix(32), 1.0, geometry="stream")).save(tmp_path / "plan.npz")
+        refused = self.run(
+            *("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out"),
+            *("--keep", tmp_path / "kept.npz", "--rho", "1000"),
+        )
+        assert "a release with --keep must be a release on a matrix" in str(refused.exception)
