@@ -175,7 +175,9 @@ def _together(every: Sequence[Publication], names: Sequence[str]) -> Workload:
         for called, table in zip(each.tables, own.product_tables, strict=True):
             known = tables.setdefault(called, (Table(called, table.queries), name))
             if not known[0].asks_the_same(table):
-                raise InvalidInputError(f"{name} has a table {called!r} that asks other queries than that of {known[1]}")
+                raise InvalidInputError(
+                    f"{name} has a table {called!r} that asks other queries than that of {known[1]}"
+                )
     domain = every[0].workload.domain
     assert domain is not None
     return UnionWorkload(domain, [table for table, _ in tables.values()])
@@ -238,7 +240,7 @@ class LeastSquares:
             noise = np.diag(sizes[:rank] ** -2.0)
             if rank == rows.shape[1]:  # the cells themselves
                 fit, noise, rows = rows.T @ fit, rows.T @ noise @ rows, np.eye(rank)
-        from_exact = np.linalg.pinv(known @ shares) if size else np.zeros((0, len(known)))
+        from_exact = np.asarray(np.linalg.pinv(known @ shares) if size else np.zeros((0, len(known))))
         return cls(chosen, rows, (noise + noise.T) / 2, from_exact, fit, queries @ shares)
 
     def solve(self, known: Array, noisy: Array) -> tuple[Array, Array]:

@@ -48,7 +48,9 @@ def save_publication(released: Publication, path: str | PathLike[str]) -> None:
         if not isinstance(known, UnionWorkload) or not same_symmetry(symmetries_of(known)[0], mechanism.symmetries):
             raise InvalidInputError("released must be of a mechanism with the symmetry of its own tables")
     arrays = codec.pack("workload", released.workload) | codec.pack("mechanism", mechanism)
-    arrays |= {} if released.answer is None else {f"{ANSWER}{key}": own for key, own in released.answer.arrays().items()}
+    arrays |= (
+        {} if released.answer is None else {f"{ANSWER}{key}": own for key, own in released.answer.arrays().items()}
+    )
     if drawn.by_table:
         arrays |= {f"measured.{_name(axes)}": np.asarray(own) for axes, own in released.measured.items()}
     else:
@@ -118,4 +120,6 @@ def _part(told: Mapping[str, Any]) -> Part:
         terms = None if told["terms"] is None else PlanTerms(**told["terms"])
         return Part(Fraction(told["rho"]), tuple(map(str, told["tables"])), str(told["digest"]), terms)
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(f"combined must list releases, each with rho, tables, digest and terms: {error}") from error
+        raise InvalidInputError(
+            f"combined must list releases, each with rho, tables, digest and terms: {error}"
+        ) from error

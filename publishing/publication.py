@@ -283,7 +283,7 @@ class Publication(ReleasePlan):
 
     def __init__(self, drawn: Measured, measured: object, workload: Workload, answer: Solution | None = None) -> None:
         super().__init__(drawn, workload, answer)
-        self.measured = measured
+        self.measured: Any = measured
         self.combined: tuple[Part, ...] = ()  # of several releases, each of them
 
     @property

@@ -45,7 +45,8 @@ BLOCKS = {
     "prefixes": lambda: union(ages={"age": dm.workloads.prefix(5)}),
     "classes": lambda: union(old={"age": dm.Workload([[0, 0, 0, 1, 1]], names=["old"])}, sexes=["sex", "hours"]),
     "mixed": lambda: union(
-        upto={"hours": dm.workloads.prefix(3), "sex": None}, groups={"age": dm.Workload([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]])}
+        upto={"hours": dm.workloads.prefix(3), "sex": None},
+        groups={"age": dm.Workload([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]])},
     ),
     "marginals": lambda: dm.workloads.marginals(PEOPLE, ways=(1, 2)),
 }
@@ -155,9 +156,7 @@ def test_matrices_combine_as_dense_least_squares_does(names: list[str], relation
     x = generator.integers(20, 200, 6)
     every = [on_matrix(name, relation, x, generator) for name in names]
     both, queries = dm.combine(*every), np.vstack([MATRICES[name]().dense() for name in names])
-    parts = [
-        (each.drawn.mechanism.query_matrix, each.measured, each.drawn.mechanism.covariance()) for each in every
-    ]
+    parts = [(each.drawn.mechanism.query_matrix, each.measured, each.drawn.mechanism.covariance()) for each in every]
     estimates, variances = least_squares(parts, queries)
     rows = both.workload.dense()
     assert np.array_equal(rows, queries)
@@ -277,8 +276,12 @@ class TestRefused:
 
     def test_other_structures(self) -> None:
         generator = np.random.default_rng(8)
-        stream = drawn(fast.solve(dm.FitnessForUse(dm.workloads.prefix(32), 1.0, geometry="stream")), np.ones(32), generator)
-        self.refuse("first must be a release on a matrix or of tables by blocks, got one by a StreamMechanism", stream, stream)
+        stream = drawn(
+            fast.solve(dm.FitnessForUse(dm.workloads.prefix(32), 1.0, geometry="stream")), np.ones(32), generator
+        )
+        self.refuse(
+            "first must be a release on a matrix or of tables by blocks, got one by a StreamMechanism", stream, stream
+        )
         with pytest.raises(dm.errors.InvalidInputError, match="released must be a release on a matrix"):
             dm.save_publication(stream, "stream.npz")
 
@@ -317,7 +320,9 @@ class TestCommand:
         ):
             fast.solve(dm.FitnessForUse(asked, 9.0)).save(tmp_path / "plan.npz")
             kept = tmp_path / f"{name}.npz"
-            found = self.run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / name, "--keep", kept)
+            found = self.run(
+                "release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / name, "--keep", kept
+            )
             assert found.exit_code == 0, found.exception
         first, second = (tmp_path / f"{name}.npz" for name in ("first", "second"))
         found = self.run("combine", first, second, "-o", tmp_path / "both", "--keep", tmp_path / "both.npz")
@@ -331,7 +336,9 @@ class TestCommand:
         assert told == both.statement()
         assert all(part.digest in told and f"{part.rho.numerator}/" in told for part in (*one.parts, *two.parts))
         refused = self.run("combine", first, tmp_path / "both.npz", "-o", tmp_path / "twice")
-        assert refused.exit_code != 0 and f"{tmp_path / 'both.npz'} must have noise of its own" in str(refused.exception)
+        assert refused.exit_code != 0 and f"{tmp_path / 'both.npz'} must have noise of its own" in str(
+            refused.exception
+        )
         assert not (tmp_path / "twice").exists()
 
     def test_what_is_no_publication(self, tmp_path: Path) -> None:

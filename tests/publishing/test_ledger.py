@@ -213,7 +213,9 @@ class TestCommand:
         kept = path.read_text()
         refused = self.run(*asked)
         assert refused.exit_code != 0 and "that are left" in str(refused.exception)
-        assert f"does not fit: it costs {decimal_above(rho / 2)} more than the {decimal_below(rho / 2)}" in refused.output
+        assert (
+            f"does not fit: it costs {decimal_above(rho / 2)} more than the {decimal_below(rho / 2)}" in refused.output
+        )
         assert path.read_text() == kept
 
     def test_a_limit_is_kept_before_records_are_read(self, path: Path) -> None:
