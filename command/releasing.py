@@ -65,7 +65,6 @@ def release(
 ) -> None:
     """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
     import dualmech as dm
-    from dualmech import files, validate
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
     from dualmech.publishing.combining import require_kept
@@ -77,12 +76,7 @@ def release(
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
     with passing("reading") as line:
-        if level is not None:
-            validate.probability(level=level)
-        if output is not None:
-            files.check_new_folder(output)
-        if keep is not None:
-            files.check_writable(keep, ".npz")
+        _check_options(level, output, keep)
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
@@ -103,9 +97,7 @@ def release(
             if kept is not None:  # before anything of it can be seen
                 kept.record(released, digest(released.workload), str(output))
             line.say("writing")
-            if keep is not None:
-                dm.save_publication(released, keep)
-            shown = _written(released, str(output), level, simultaneous)
+            shown = _written(released, str(output), level, simultaneous, keep)
             if fitted:
                 line.say("fitting")
                 shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
@@ -137,34 +129,46 @@ def combine(
 ) -> None:
     """Combine releases of the same records by least squares: more accurate tables, at no further privacy."""
     import dualmech as dm
-    from dualmech import files, validate
     from dualmech.crosscheck import printing
     from dualmech.publishing.combining import combined
 
     with passing("reading") as line:
-        if level is not None:
-            validate.probability(level=level)
-        files.check_new_folder(output)
-        if keep is not None:
-            files.check_writable(keep, ".npz")
+        _check_options(level, output, keep)
         every = [dm.load_publication(path) for path in (first, *others)]
         line.say("combining")
         both = combined(every, [first, *others])
         line.say("writing")
-        if keep is not None:
-            dm.save_publication(both, keep)
-        shown = _written(both, output, level, simultaneous)
+        shown = _written(both, output, level, simultaneous, keep)
     out = printing.console()
     for text in shown:
         out.print(text, markup=False, soft_wrap=True)
 
 
-def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
-    from dualmech.display import counted
+def _check_options(level: float | None, output: str | None, keep: str | None) -> None:
+    """Refuse a level that is no probability, a folder that exists, a file that cannot be written: before any work."""
+    from dualmech import files, validate
 
+    if level is not None:
+        validate.probability(level=level)
+    if output is not None:
+        files.check_new_folder(output)
+    if keep is not None:
+        files.check_writable(keep, ".npz")
+
+
+def _written(
+    released: Publication, output: str, level: float | None, simultaneous: bool, keep: str | None
+) -> list[str]:
+    """Write the publication to its file, where one is given, then its tables; say what there is."""
+    from dualmech.display import counted
+    from dualmech.publishing.keeping import save_publication
+
+    if keep is not None:
+        save_publication(released, keep)
     names = released.write(output, level, simultaneous)
     return [
         f"written: {counted(len(released.tables), 'table')}, {names[-2]} and {names[-1]} in {output}",
+        *([] if keep is None else [f"kept: with all digits in {keep}"]),
         *released.lines(level, simultaneous),
         *([] if released.ledger is None else released.ledger.lines()),
     ]
