@@ -285,6 +285,17 @@ class TestRefused:
         with pytest.raises(dm.errors.InvalidInputError, match="released must be a release on a matrix"):
             dm.save_publication(stream, "stream.npz")
 
+    def test_adaptive_releases(self) -> None:
+        pytest.importorskip("opendp")
+        rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], 100 * np.eye(2))
+        chain = fast.chain([rows, dm.LinearGaussianMechanism(np.eye(4), 100 * np.eye(4))])
+        staged = dm.release_chain(chain, [50, 3, 40, 2], rho="1/200")
+        staged.advance()
+        so_far = staged.publication(dm.Workload(rows.query_matrix))
+        self.refuse(
+            "first must be a release on a matrix or of tables by blocks, got an adaptive release", so_far, so_far
+        )
+
     @pytest.mark.parametrize("relation", RELATIONS[1:])
     def test_of_other_records(self, relation: str) -> None:
         generator, x = np.random.default_rng(9), np.full(PEOPLE.shape, 20)
