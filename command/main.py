@@ -18,7 +18,7 @@ import typer
 from dualmech.command import commands, sweep
 from dualmech.command.commands import explain, leaderboard, library, plot, verify
 from dualmech.command.options import STUDIES, Checked, Grouped, UsageError
-from dualmech.command.releasing import release
+from dualmech.command.releasing import combine, release
 from dualmech.errors import DualmechError, printable
 from dualmech.studies.papers import sheets
 from dualmech.watching import passing
@@ -54,7 +54,7 @@ def command(
     """Optimal mechanisms for private linear queries, with a certificate for every number."""
 
 
-for posed in (commands.solve, commands.judge, commands.waste, verify, explain, release, plot):
+for posed in (commands.solve, commands.judge, commands.waste, verify, explain, release, combine, plot):
     app.command(cls=Checked)(posed)
 
 

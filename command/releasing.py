@@ -1,4 +1,4 @@
-"""The command ``release``: records in, exact noise, tables with a statement out; or what that would cost."""
+"""Commands that publish: ``release``, from records to tables with a statement, and ``combine``, of several of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from dualmech.command.options import UsageError
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
-    from dualmech.publishing.ledger import Ledger
-    from dualmech.publishing.publication import Publication, ReleasePlan
+    from dualmech.publishing.publication import Publication
 
+
+KEEP = typer.Option(
+    metavar="FILE", help="Also write the publication to this .npz file, with all digits: what combine takes."
+)
 
 DRY = "Dry run: no record was read, nothing was drawn."
 
@@ -43,6 +46,7 @@ def release(
     fitted: Annotated[
         bool, typer.Option("--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside.")
     ] = False,
+    keep: Annotated[str | None, KEEP] = None,
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -61,37 +65,39 @@ def release(
 ) -> None:
     """Count records, add exact noise, and write tables with margins of error and a statement for auditors."""
     import dualmech as dm
-    from dualmech import files, validate
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
+    from dualmech.publishing.combining import require_kept
     from dualmech.publishing.fitting.released import require_fit
+    from dualmech.publishing.ledger import Ledger
     from dualmech.publishing.publication import check_columns
     from dualmech.publishing.statement import digest, uncertified
 
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
     with passing("reading") as line:
-        if level is not None:
-            validate.probability(level=level)
-        if output is not None:
-            files.check_new_folder(output)
+        _check_options(level, output, keep)
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
         planned = dm.plan_release(answer, rho=rho)
         if fitted:
             require_fit(planned.drawn, planned.workload)
+        if keep is not None:
+            require_kept("a release with --keep", planned)
         check_columns(data, planned.workload)
-        kept = _allowing(ledger, planned)
+        kept = None if ledger is None else Ledger.read(ledger)
+        if kept is not None and not dry_run:
+            kept.check(planned)  # before any record is read
         if dry_run:
-            shown = [DRY, *planned.lines(level, simultaneous)]
+            shown = [DRY, *planned.lines(level, simultaneous), *([] if kept is None else kept.outlook(planned))]
         else:
             line.say("drawing")
             released = planned.draw(data, allow_empty=allow_empty)
             if kept is not None:  # before anything of it can be seen
                 kept.record(released, digest(released.workload), str(output))
             line.say("writing")
-            shown = _written(released, str(output), level, simultaneous)
+            shown = _written(released, str(output), level, simultaneous, keep)
             if fitted:
                 line.say("fitting")
                 shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
@@ -100,25 +106,69 @@ def release(
     out = printing.console()
     for text in shown:
         out.print(text, markup=False, soft_wrap=True)
+    if kept is not None and dry_run:
+        kept.check(planned)
 
 
-def _allowing(ledger: str | None, planned: ReleasePlan) -> Ledger | None:
-    """Return the ledger, which allows the plan, before any record is read."""
-    from dualmech.publishing.ledger import Ledger
+def combine(
+    first: Annotated[str, typer.Argument(metavar="FIRST", help="File that release --keep wrote.")],
+    others: Annotated[
+        list[str], typer.Argument(metavar="SECOND...", help="Files of other releases of the same records.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement.")
+    ],
+    level: Annotated[
+        float | None,
+        typer.Option(help="Probability that truth lies within a margin of error. [default: the plans' own, else 0.95]"),
+    ] = None,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
+    ] = False,
+    keep: Annotated[str | None, KEEP] = None,
+) -> None:
+    """Combine releases of the same records by least squares: more accurate tables, at no further privacy."""
+    import dualmech as dm
+    from dualmech.crosscheck import printing
+    from dualmech.publishing.combining import combined
 
-    if ledger is None:
-        return None
-    kept = Ledger.read(ledger)
-    kept.check(planned)
-    return kept
+    with passing("reading") as line:
+        _check_options(level, output, keep)
+        every = [dm.load_publication(path) for path in (first, *others)]
+        line.say("combining")
+        both = combined(every, [first, *others])
+        line.say("writing")
+        shown = _written(both, output, level, simultaneous, keep)
+    out = printing.console()
+    for text in shown:
+        out.print(text, markup=False, soft_wrap=True)
 
 
-def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
+def _check_options(level: float | None, output: str | None, keep: str | None) -> None:
+    """Refuse a level that is no probability, a folder that exists, a file that cannot be written: before any work."""
+    from dualmech import files, validate
+
+    if level is not None:
+        validate.probability(level=level)
+    if output is not None:
+        files.check_new_folder(output)
+    if keep is not None:
+        files.check_writable(keep, ".npz")
+
+
+def _written(
+    released: Publication, output: str, level: float | None, simultaneous: bool, keep: str | None
+) -> list[str]:
+    """Write the publication to its file, where one is given, then its tables; say what there is."""
     from dualmech.display import counted
+    from dualmech.publishing.keeping import save_publication
 
+    if keep is not None:
+        save_publication(released, keep)
     names = released.write(output, level, simultaneous)
     return [
         f"written: {counted(len(released.tables), 'table')}, {names[-2]} and {names[-1]} in {output}",
+        *([] if keep is None else [f"kept: with all digits in {keep}"]),
         *released.lines(level, simultaneous),
         *([] if released.ledger is None else released.ledger.lines()),
     ]

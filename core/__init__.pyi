@@ -54,6 +54,9 @@ from .problems.weighting import QueryWeighting as QueryWeighting
 from .progress import Progress as Progress
 from .progress import Status as Status
 from .publishing.adaptive import release_chain as release_chain
+from .publishing.combining import combine as combine
+from .publishing.keeping import load_publication as load_publication
+from .publishing.keeping import save_publication as save_publication
 from .publishing.local import LocalRandomiser as LocalRandomiser
 from .publishing.publication import Publication as Publication
 from .publishing.publication import ReleasePlan as ReleasePlan

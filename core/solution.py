@@ -174,14 +174,17 @@ class Solution(Displayed, Generic[Dual, Made]):
         >>> again == answer, again.status.name
         (True, 'CERTIFIED')
         """
+        files.write_npz(path, SCHEMA, VERSION, **self.arrays())
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays of its file by name, as `save` writes them; `InputTypeError` as there."""
         if "arguments" not in vars(type(self.problem)):
             raise InputTypeError(
                 f"problem must declare its own `arguments` to have a file, got a {type(self.problem).__name__}"
             )
-        arrays = codec.pack_answer(self.problem, self.primal, self.dual)
+        arrays = codec.pack_answer(self.problem, self.primal, self.dual) | codec.pack("asked", self.terms)
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
-        arrays |= codec.pack("asked", self.terms)
-        files.write_npz(path, SCHEMA, VERSION, **arrays, status=self.status.name, **kept)
+        return {**arrays, "status": self.status.name, **kept}
 
     def __eq__(self, other: object) -> bool:
         """Whether another answer has the same problem, point and dual weights, however it was found."""

@@ -39,7 +39,30 @@ def require_small(rows: int) -> None:
         )
 
 
-class DrawnRows:
+class AnsweredRows:
+    """Noisy answers to independent rows, the first `exact` of them without noise: what estimates are made of."""
+
+    __slots__ = ("exact", "mechanism")
+
+    exact: int  # number of rows, the first ones, that are released without noise and cost nothing
+    mechanism: LinearGaussianMechanism  # on independent rows, with the covariance of the noise that was drawn
+
+    by_table = False
+
+    def unmoved(self, workload: Workload) -> npt.NDArray[np.bool_]:
+        """Return which queries (m,) are released as they are: those that the rows without noise make up."""
+        shares = abs(sp.csr_array(self.mechanism.represent(workload)))
+        if self.exact == shares.shape[1]:
+            return np.ones(shares.shape[0], dtype=bool)
+        noisy, largest = (part.max(axis=1).toarray().ravel() for part in (shares[:, self.exact :], shares))
+        return np.asarray(noisy <= AGREEMENT * largest)
+
+    def estimate(self, measured: Array, workload: Workload) -> Array:
+        """Return the unbiased estimates (m,) of a workload from what was drawn."""
+        return np.asarray(self.mechanism.represent(workload) @ measured)
+
+
+class DrawnRows(AnsweredRows):
     """A `LinearGaussianMechanism` as it is drawn: ``N x + z``, whole numbers with discrete Gaussian noise.
 
     With a whole basis B of what the mechanism answers, Σ its noise on B and ``F'F = Σ⁻¹``, N is ``diag(2^b) F`` on a
@@ -51,15 +74,13 @@ class DrawnRows:
     that is too small or too large.
     """
 
-    __slots__ = ("basis", "costs", "exact", "exponents", "factor", "mechanism", "whole")
+    __slots__ = ("basis", "costs", "exponents", "factor", "whole")
 
-    exact: int  # number of rows of B, the first ones, that are released without noise and cost nothing
     basis: Integers  # (k, d) B
     factor: Integers  # lower triangular, diag(2^b) F on the grid, of the other rows
     exponents: Integers  # b of each of those
     whole: Integers  # N
     costs: Exact  # (s,) squared privacy cost of each pair of neighbours
-    mechanism: LinearGaussianMechanism  # on B, with the covariance of the noise that is drawn
 
     def __init__(self, mechanism: LinearGaussianMechanism) -> None:
         require_small(len(mechanism.query_matrix))
@@ -86,8 +107,6 @@ class DrawnRows:
         """The largest of the neighbours' costs, exactly."""
         return Fraction(max(self.costs))
 
-    by_table = False
-
     def read(self, source: object, domain: Domain | None, allow_empty: bool) -> object:
         """Return the data vector (d,) of records, or of the counts that were given."""
         return counted_vector(source, domain, allow_empty)
@@ -99,18 +118,6 @@ class DrawnRows:
         answers = np.ldexp(noisy.astype(np.float64), -self.exponents)
         known = drawing.product(self.basis[: self.exact], counts).astype(np.float64)
         return np.concatenate([known, solved(self.factor, self.exponents, answers)])
-
-    def unmoved(self, workload: Workload) -> npt.NDArray[np.bool_]:
-        """Return which queries (m,) are released as they are: those that the rows without noise make up."""
-        shares = abs(sp.csr_array(self.mechanism.represent(workload)))
-        if self.exact == shares.shape[1]:
-            return np.ones(shares.shape[0], dtype=bool)
-        noisy, largest = (part.max(axis=1).toarray().ravel() for part in (shares[:, self.exact :], shares))
-        return np.asarray(noisy <= AGREEMENT * largest)
-
-    def estimate(self, measured: Array, workload: Workload) -> Array:
-        """Return the unbiased estimates (m,) of a workload from what was drawn."""
-        return np.asarray(self.mechanism.represent(workload) @ measured)
 
 
 def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:

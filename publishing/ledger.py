@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from dualmech import files, validate
-from dualmech.display import decimal_above, decimal_below
+from dualmech.display import counted, decimal_above, decimal_below
 from dualmech.errors import FileFormatError, InvalidInputError, printable
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import DIFFERENCES, Relation
@@ -94,6 +94,20 @@ class Ledger:
                 f"{self.path}: the releases of a ledger must protect the same neighbours, or more, for their rho to "
                 f"add up: {self.neighbours}; got {planned.relation}"
             )
+
+    def outlook(self, planned: ReleasePlan) -> list[str]:
+        """Say in lines what is recorded, what a plan costs, and what it would leave of the limit; record nothing."""
+        left, count = self.limit - self.spent, len(self.releases)
+        after = left - planned.rho
+        would = (
+            f"would leave {decimal_below(after)}"
+            if after >= 0
+            else f"does not fit: it costs {decimal_above(-after)} more than the {decimal_below(left)} that are left"
+        )
+        return [
+            f"Ledger: {counted(count, 'release')} recorded, rho = {self.spent}, {decimal_above(self.spent)}, of the "
+            f"limit {self.limit}; this one, rho = {decimal_above(planned.rho)}, {would}. Nothing was recorded."
+        ]
 
     def record(self, planned: ReleasePlan, workload: str, what: str = "") -> Ledger:
         """Add a release, on the disk when this returns, and return the ledger with it; its statement will tell of it.

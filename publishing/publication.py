@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
@@ -19,6 +21,7 @@ from dualmech.display import Displayed, counted, decimal_above, decimal_below, r
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.mechanisms import records
 from dualmech.neighbours import canonical
+from dualmech.plans import PlanTerms
 from dualmech.publishing.derived import derived
 from dualmech.publishing.drawing import Measured, discrete_gaussian, is_records, require_domain, require_sampler
 from dualmech.publishing.fitting.records import FittedTables
@@ -74,16 +77,20 @@ class ReleasePlan(Displayed):
         found._known = self._known
         return found
 
+    @property
+    def terms(self) -> PlanTerms | None:
+        """What the plan keeps of what was asked."""
+        return None if self.answer is None else self.answer.terms
+
     @cached_property
     def specification(self) -> Specification | None:
         """What was asked, where the plan keeps it."""
-        text = None if self.answer is None or self.answer.terms is None else self.answer.terms.specification
-        return None if text is None else Specification.of_json(text)
+        return specification_of(self.terms)
 
     @property
     def quantile(self) -> float:
         """Standard deviations in a margin of error where no level is named: as asked, else for 19 in 20."""
-        own = None if self.answer is None or self.answer.terms is None else self.answer.terms.quantile
+        own = None if self.terms is None else self.terms.quantile
         return normal_quantile(LEVEL) if own is None else own
 
     @cached_property
@@ -93,7 +100,7 @@ class ReleasePlan(Displayed):
         A plan's is not below the grid's, which differs by some 1e-9 from machine to machine: both are compared here.
         """
         drawn: Fraction = self.drawn.squared_privacy_cost / 2
-        kept = None if self.answer is None or self.answer.terms is None else self.answer.terms.rho
+        kept = None if self.terms is None else self.terms.rho
         return drawn if kept is None else max(drawn, Fraction(kept))
 
     @property
@@ -115,12 +122,12 @@ class ReleasePlan(Displayed):
     @cached_property
     def derivations(self) -> Mapping[str, tuple[str, ...]]:
         """The derived columns of each table of which the plan asks some; see `Publication.derived`."""
-        kept = {} if self.specification is None else self.specification.derivations
+        kept = {table: kinds for asked in self._specifications for table, kinds in asked.derivations.items()}
         return {table: kinds for table, kinds in kept.items() if table in self.published}
 
     def ordered_sides(self, table: str) -> list[str]:
         """Return the sides of a table in the order in which a specification asks for them, or of the attributes."""
-        sides, asked = [*self._table(table).sides], self._asks.get(table, {})
+        sides, asked = [*self._table(table).sides], self.asks.get(table, {})
         return [*asked] if {*asked} == {*sides} else sides
 
     @cached_property
@@ -188,8 +195,13 @@ class ReleasePlan(Displayed):
         check_columns(source, self.workload)
 
     @cached_property
-    def _asks(self) -> Mapping[str, Mapping[str, Any]]:
-        return {} if self.specification is None else self.specification.asks
+    def asks(self) -> Mapping[str, Mapping[str, Any]]:
+        """What a specification asks of each table's attributes, where the plan keeps one."""
+        return {table: own for asked in self._specifications for table, own in asked.asks.items()}
+
+    @property
+    def _specifications(self) -> tuple[Specification, ...]:
+        return () if self.specification is None else (self.specification,)
 
     @cached_property
     def _unmoved(self) -> npt.NDArray[np.bool_]:
@@ -223,6 +235,33 @@ class ReleasePlan(Displayed):
         return f"{type(self).__name__}({counted(len(self.tables), 'table')}, rho={decimal_above(self.rho)})"
 
 
+def specification_of(terms: PlanTerms | None) -> Specification | None:
+    """Return the specification that terms keep, if any."""
+    return None if terms is None or terms.specification is None else Specification.of_json(terms.specification)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A release as a combination of several tells of it.
+
+    Attributes
+    ----------
+    rho : Fraction
+        What it costs.
+    tables : tuple of str
+        What it publishes.
+    digest : str
+        SHA-256 of its noisy answers, which no other release has.
+    terms : PlanTerms or None
+        What its plan keeps of what was asked.
+    """
+
+    rho: Fraction
+    tables: tuple[str, ...]
+    digest: str
+    terms: PlanTerms | None = None
+
+
 MEASURES = ("estimate", "margin", "low", "high")
 INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
 
@@ -244,7 +283,27 @@ class Publication(ReleasePlan):
 
     def __init__(self, drawn: Measured, measured: object, workload: Workload, answer: Solution | None = None) -> None:
         super().__init__(drawn, workload, answer)
-        self.measured = measured
+        self.measured: Any = measured
+        self.combined: tuple[Part, ...] = ()  # of several releases, each of them
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The releases that it is made of: itself, or those that were combined."""
+        return self.combined or (Part(self.rho, self.tables, measured_digest(self.measured), self.terms),)
+
+    @property
+    def terms(self) -> PlanTerms | None:
+        """What its plan keeps of what was asked; of a combination the level and the δ that all its plans share."""
+        if not self.combined:
+            return super().terms
+        told = [(None, None) if each.terms is None else (each.terms.quantile, each.terms.delta) for each in self.parts]
+        quantiles, deltas = ({*each} for each in zip(*told, strict=True))
+        return PlanTerms(*(each.pop() if len(each) == 1 else None for each in (quantiles, deltas)))
+
+    @property
+    def _specifications(self) -> tuple[Specification, ...]:
+        kept = (specification_of(each.terms) for each in self.combined)
+        return tuple(each for each in kept if each is not None) if self.combined else super()._specifications
 
     def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Refuse to draw again: that is another release, which costs as much once more, and has a plan of its own."""
@@ -382,6 +441,16 @@ class Publication(ReleasePlan):
     @cached_property
     def _answers(self) -> Array:
         return np.asarray(self.drawn.estimate(self.measured, self.workload)).ravel()
+
+
+def measured_digest(measured: Any) -> str:
+    """Return the SHA-256 of noisy answers, which tells a release from every other."""
+    found = hashlib.sha256()
+    arrays = measured if isinstance(measured, Mapping) else {(): measured}
+    for axes in sorted(arrays):
+        array = np.ascontiguousarray(arrays[axes], dtype="<f8")
+        found.update(f"{axes}:{array.shape}:".encode() + array.tobytes())
+    return found.hexdigest()
 
 
 def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple[float, ...]:

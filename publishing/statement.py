@@ -111,7 +111,7 @@ def _proven_words(found: Certificate) -> str:
 
 def _deltas(planned: Planned) -> tuple[float, ...]:
     """Return the δ at which ε is told: the one that was asked, or the usual ones."""
-    asked = None if planned.answer is None else planned.answer.terms
+    asked = planned.terms
     return DELTAS if asked is None or asked.delta is None else (asked.delta,)
 
 
@@ -158,6 +158,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         *(f"- ε = {decimal_above(released.epsilon(delta))} at δ = {delta}" for delta in _deltas(released)),
         f"- ε is {CONVERSION.replace('rho', 'ρ')}",
         "",
+        *_combined(released),
         *([line for said in released.ledger.lines() for line in (said, "")] if released.ledger is not None else []),
         "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "
         "else was computed from the sums.",
@@ -202,6 +203,28 @@ def _asked_neighbours(planned: Planned) -> str:
     if asked is None or not isinstance(used, Relation) or used == asked.neighbours:
         return ""
     return f", which protects all who were asked for: {asked.neighbours} came to {used} on these tables"
+
+
+def _combined(released: Planned) -> list[str]:
+    """Say of which releases a combination is, and what each costs."""
+    if not released.combined:
+        return []
+    lines = [
+        f"These tables combine {counted(len(released.parts), 'release')} of the same records by generalised least "
+        f"squares; their noise is independent, their ρ add up, and nothing further was drawn:",
+        "",
+    ]
+    for number, part in enumerate(released.parts, start=1):
+        asked = None if part.terms is None or part.terms.specification is None else part.terms.specification
+        title = "" if asked is None else printable(Specification.of_json(asked).title)
+        names = ", ".join(map(printable, part.tables[:FIRST]))
+        left = len(part.tables) - FIRST
+        lines.append(
+            f"- release {number}{title and f', {title}'}: ρ = {_fraction(part.rho)}, which is at most "
+            f"{decimal_above(part.rho, 10)}; {names}{f' and {left} more' if left > 0 else ''}; SHA-256 of its noisy "
+            f"answers `{part.digest}`"
+        )
+    return [*lines, ""]
 
 
 def digest(workload: object) -> str:
@@ -295,9 +318,9 @@ ASKED = {
 
 def _definition(released: Planned, name: str) -> str:
     """Say what a table counts: by attribute its values, cumulative or not, or the queries on it."""
-    asked, table = released.specification, released.published[name]
-    if asked is not None and name in asked.asks:
-        return " x ".join(_question(attribute, own) for attribute, own in asked.asks[name].items()) or "all records"
+    asks, table = released.asks, released.published[name]
+    if name in asks:
+        return " x ".join(_question(attribute, own) for attribute, own in asks[name].items()) or "all records"
     sides = [
         side if len(entries) == 1 else f"{side}: {entries[0]}, …, {entries[-1]}"
         for side, entries in table.sides.items()

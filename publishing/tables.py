@@ -105,12 +105,22 @@ def _with_still_first(basis: Integers, moves: Array, moved: Moved) -> tuple[Inte
     """
     if not np.any(moved(basis)):
         return basis, len(basis)
-    directions, values, _ = linalg.svd(moved(moves))
-    rank = linalg.numerical_rank(values, moves.shape)
-    still = drawing.whole_basis(directions[:, rank:].T @ moves)
+    still = drawing.whole_basis(_still(moves, moved) @ moves)
     if np.any(moved(still)):
         raise InvalidInputError("mechanism must answer what no neighbour changes by whole rows, and none were found")
     return np.vstack([still, drawing.rows_beyond(basis, still)]), len(still)
+
+
+def _still(rows: Array, moved: Moved) -> Array:
+    """Return the combinations of rows (e, r) that neighbours do not change, orthonormal, by singular values."""
+    directions, values, _ = linalg.svd(moved(rows))
+    return np.asarray(directions[:, linalg.numerical_rank(values, rows.shape) :].T)
+
+
+def still_rows(mechanism: BlockMechanism, key: Key) -> Array:
+    """Return the combinations (e, r) of a block's rows that no neighbour changes, which are released as they are."""
+    piece, moved = mechanism.pieces[key], _moved_part(mechanism, key)
+    return np.zeros((0, len(piece.moves))) if moved is None else _still(mechanism.class_basis(key, piece), moved)
 
 
 # What neighbours cost in blocks of whole numbers, exactly: records added or removed, or replaced.
@@ -201,7 +211,30 @@ def _moved_part(mechanism: BlockMechanism, key: Key) -> Moved | None:
     return moved
 
 
-class DrawnTables:
+class AnsweredTables:
+    """Noisy parts of the blocks of tables: what estimates are made of."""
+
+    __slots__ = ("mechanism",)
+
+    mechanism: BlockMechanism  # with the noise that was drawn
+
+    by_table = True
+
+    def unmoved(self, table: str | Iterable[str]) -> npt.NDArray[np.bool_]:
+        """Return which queries of a table, an axis per attribute, are released as they are, unchanged by neighbours."""
+        domain, relation = self.mechanism.domain, self.mechanism.neighbours or Relation()
+        left = (
+            relation.leaves(domain.names[axis], asked, domain.shape[axis])
+            for axis, asked in self.mechanism._table(table).queries
+        )
+        return np.asarray(functools.reduce(np.logical_and.outer, left, np.array(relation.fixed is not None)))
+
+    def estimate(self, measured: records.Tables, table: str | Iterable[str]) -> Array:
+        """Return the unbiased estimate of a table, an axis per attribute, from what was drawn."""
+        return self.mechanism.recombine(measured, table)
+
+
+class DrawnTables(AnsweredTables):
     """A `BlockMechanism` as it is drawn, from marginal tables of counts alone, on a domain of any size.
 
     Every block is drawn as `DrawnBlock`; the mechanism that this amounts to, `mechanism`, differs from what was given
@@ -210,11 +243,10 @@ class DrawnTables:
     Raises `InvalidInputError` for blocks of waves, on attributes that queries turn: they have no whole rows.
     """
 
-    __slots__ = ("blocks", "costs", "mechanism")
+    __slots__ = ("blocks", "costs")
 
     blocks: dict[Key, DrawnBlock]
     costs: Exact  # (s,) squared privacy cost of each orbit of neighbours
-    mechanism: BlockMechanism
 
     def __init__(self, mechanism: BlockMechanism) -> None:
         for axis, symmetry in enumerate(mechanism.symmetries):
@@ -241,17 +273,6 @@ class DrawnTables:
         """The largest of the neighbours' costs, exactly."""
         return Fraction(max(self.costs))
 
-    by_table = True
-
-    def unmoved(self, table: str | Iterable[str]) -> npt.NDArray[np.bool_]:
-        """Return which queries of a table, an axis per attribute, are released as they are, unchanged by neighbours."""
-        domain, relation = self.mechanism.domain, self.mechanism.neighbours or Relation()
-        left = (
-            relation.leaves(domain.names[axis], asked, domain.shape[axis])
-            for axis, asked in self.mechanism._table(table).queries
-        )
-        return np.asarray(functools.reduce(np.logical_and.outer, left, np.array(relation.fixed is not None)))
-
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
         """Return the tables of counts that are needed of records, or those that were given."""
         if isinstance(source, Mapping):
@@ -275,7 +296,3 @@ class DrawnTables:
                 extents = (*noisy.shape[:-1], *found.shape[len(key) :])
                 found[np.ix_(*where)] = (noisy @ mechanism.pieces[key].moves).reshape(extents)
         return measured
-
-    def estimate(self, measured: records.Tables, table: str | Iterable[str]) -> Array:
-        """Return the unbiased estimate of a table, an axis per attribute, from what was drawn."""
-        return self.mechanism.recombine(measured, table)

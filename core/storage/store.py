@@ -365,22 +365,30 @@ def load_solution(path: FilePath) -> Solution:
     """
     arrays = files.read_npz(path, SCHEMA, (VERSION,))
     try:
-        problem, primal, dual = unpack_answer(arrays)
-        solution = judged_solution(
-            problem,
-            primal,
-            dual,
-            tol=validate.positive_number(tol=float(arrays.get("tol", np.array(1e-6)))),
-            otherwise=_reason(arrays),
-            iterations=int(arrays.get("iterations", np.array(0))),
-            seconds=float(arrays.get("seconds", np.array(0.0))),
-            message=str(arrays.get("message", "")),
-            solver=str(arrays.get("solver", "")),
-            terms=_plan_terms(arrays),
-        )
+        solution = solution_of(arrays)
     except (DualmechError, ValueError, TypeError, OverflowError) as error:
         raise FileFormatError(f"{path}: {error}") from error
     return warn_if_uncertified(solution)
+
+
+def solution_of(arrays: Arrays) -> Solution:
+    """Return the solution that a file's arrays hold, judged anew.
+
+    Raises `InvalidInputError` or `InputTypeError` as `unpack_answer`.
+    """
+    problem, primal, dual = unpack_answer(arrays)
+    return judged_solution(
+        problem,
+        primal,
+        dual,
+        tol=validate.positive_number(tol=float(arrays.get("tol", np.array(1e-6)))),
+        otherwise=_reason(arrays),
+        iterations=int(arrays.get("iterations", np.array(0))),
+        seconds=float(arrays.get("seconds", np.array(0.0))),
+        message=str(arrays.get("message", "")),
+        solver=str(arrays.get("solver", "")),
+        terms=_plan_terms(arrays),
+    )
 
 
 def _plan_terms(arrays: Arrays) -> PlanTerms | None:

@@ -158,7 +158,7 @@ class TestLessToLookAt:
     def test_the_help_lists_what_an_office_uses_first(self) -> None:
         office, studies = run("--help").output.split("Commands:")[1].split("For studies:")
         first = [line.split()[0] for line in office.splitlines() if line[:3] != "   " and line.strip()]
-        assert first == ["solve", "judge", "waste", "verify", "explain", "release", "plot"]
+        assert first == ["solve", "judge", "waste", "verify", "explain", "release", "combine", "plot"]
         for name in ("crosscheck", "library", "leaderboard", "sweep", "report", "simulate", "info"):
             assert f"\n  {name} " in studies
 

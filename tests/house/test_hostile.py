@@ -107,6 +107,7 @@ class World:
         self.causal = dm.strategies.toeplitz([1.0, 0.5], 4)
         self.folder = folder
         dm.save(self.cells, folder / "good.npz")
+        dm.save_publication(self.publication(), folder / "publication.npz")
         dm.save(self.blocks, folder / "blocks.npz")
         dm.save(self.local, folder / "local.npz")
         dm.save(prefix, folder / "prefix.csv")
@@ -165,11 +166,13 @@ class World:
             "Workload": dm.workloads.identity(4),
         }
 
-    def publication(self, tables: bool = False) -> dm.Publication:
-        """Return what a release would publish, without any noise."""
+    def publication(self, tables: bool = False, noise: int = 0) -> dm.Publication:
+        """Return what a release would publish, without any noise, or with the same number for it everywhere."""
         drawn, asked = plan(self.blocks, self.tables) if tables else plan(self.cells, self.prefix)
         data: Any = self.counted if tables else np.ones(4)
-        return dm.Publication(drawn, drawn.draw(data, lambda deviation, count: np.zeros(count, dtype=object)), asked)
+        return dm.Publication(
+            drawn, drawn.draw(data, lambda deviation, count: np.full(count, noise, dtype=object)), asked
+        )
 
     def by_name(self) -> dict[str, Any]:
         """Return arguments that most functions with a parameter of a name take."""
@@ -263,6 +266,12 @@ class World:
             "Publication.__init__": {"drawn": plan(self.cells, self.prefix)[0], "measured": np.ones(4)},
             "release": {"records": np.ones(4), "workload": self.prefix},
             "plan_release": {"workload": self.prefix},
+            "combine": {
+                **{"first": self.publication(), "second": self.publication(noise=1)},
+                **{"others": (self.publication(noise=2),)},
+            },
+            "save_publication": {"released": self.publication(), "path": written},
+            "load_publication": {"path": self.folder / "publication.npz"},
             "release_chain": {"records": np.ones(4)},
             "Schema": {"axis": 0, "attributes": {"age": 4, "sex": ["f", "m"]}, "domains": [union.domain]},
             "Schema.of_json": {"text": '{"age": {"size": 4}}'},

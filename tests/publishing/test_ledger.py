@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 import dualmech as dm
 from dualmech import fast
 from dualmech.command.main import app
+from dualmech.display import decimal_above, decimal_below
 from dualmech.publishing.ledger import Ledger
 
 PEOPLE = dm.Schema({"age": range(17, 21), "sex": ["f", "m"]})
@@ -197,6 +198,25 @@ class TestCommand:
         monkeypatch.setattr(dm.Publication, "write", full)
         assert self.run(*asked, "-o", folder / "lost").exit_code != 0 and not (folder / "lost").exists()
         assert Ledger.read(path).spent == 2 * spent
+
+    def test_a_dry_run_says_what_would_be_left_and_records_nothing(self, path: Path) -> None:
+        fast.solve(dm.FitnessForUse(ASKED, 50.0)).save(path.parent / "plan.npz")
+        (path.parent / "r.csv").write_text("age,sex\n17,f\n")
+        rho = planned().rho
+        asked = (path.parent / "r.csv", path.parent / "plan.npz", "--dry-run", "--ledger", path)
+        path.write_text(f'limit = "{rho * 5 / 2}"\n')
+        Ledger.read(path).record(planned(), "w")
+        found = self.run(*asked)
+        assert found.exit_code == 0 and f"Ledger: 1 release recorded, rho = {rho}," in found.output
+        assert f"would leave {decimal_below(rho / 2)}. Nothing was recorded" in found.output
+        Ledger.read(path).record(planned(), "w")
+        kept = path.read_text()
+        refused = self.run(*asked)
+        assert refused.exit_code != 0 and "that are left" in str(refused.exception)
+        assert (
+            f"does not fit: it costs {decimal_above(rho / 2)} more than the {decimal_below(rho / 2)}" in refused.output
+        )
+        assert path.read_text() == kept
 
     def test_a_limit_is_kept_before_records_are_read(self, path: Path) -> None:
         fast.solve(dm.FitnessForUse(ASKED, 50.0)).save(path.parent / "plan.npz")
