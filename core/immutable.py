@@ -71,6 +71,9 @@ def _frozen(array: Any, small: bool) -> Any:
     if is_frozen(array) or not array.size or array.dtype.hasobject:
         array.flags.writeable = False
         return array
+    if 0 in array.strides and array.size > 1:  # numbers that are held once for many places: they may be 10⁹
+        held = array[tuple(slice(0, 1) if not stride else slice(None) for stride in array.strides)]
+        return np.broadcast_to(_frozen(held.copy(), small), array.shape)
     if small or not (array.flags.c_contiguous or array.flags.f_contiguous):
         order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
         return np.frombuffer(array.tobytes(order=order), dtype=array.dtype).reshape(array.shape, order=order)
