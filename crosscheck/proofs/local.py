@@ -12,7 +12,7 @@ from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.proofs.checker.exact import Matrix
 from dualmech.crosscheck.proofs.checker.local import product
 from dualmech.crosscheck.proofs.noise import mixed, summing_to_one
-from dualmech.crosscheck.proofs.texts import Parts, Sides, exactly
+from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, exactly
 from dualmech.errors import CertificateError, InvalidInputError
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
@@ -41,7 +41,7 @@ def refuse_large(problem: Problem, stated: Parts) -> None:
     noise.limited(queries * types**3, f"{queries} queries on {types} user types")
 
 
-def witness(problem: LocalStrategy, primal: Array, dual: LocalDual, stated: Parts) -> Sides:
+def witness(problem: LocalStrategy, primal: Array, dual: LocalDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     point = problem.feasible(primal)
     chosen = _telling_all_apart(point.strategy[np.any(point.strategy > 0, axis=1)], stated["epsilon"])
@@ -101,7 +101,7 @@ def refuse_large_estimate(problem: Problem, stated: Parts) -> None:
     noise.limited(50 * queries * cells, f"{queries} queries on {cells} cells")
 
 
-def estimate_witness(problem: NonnegativeEstimate, primal: Array, dual: EstimateDual, stated: Parts) -> Sides:
+def estimate_witness(problem: NonnegativeEstimate, primal: Array, dual: EstimateDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     estimate = np.asarray(problem.feasible(primal))
     if not estimate.any():
@@ -175,7 +175,7 @@ def refuse_large_projection(problem: Problem, stated: Parts) -> None:
     noise.limited(500 * outputs * types, f"{outputs} outputs and {types} user types")
 
 
-def projection_witness(problem: LocalProjection, primal: Array, dual: ProjectionDual, stated: Parts) -> Sides:
+def projection_witness(problem: LocalProjection, primal: Array, dual: ProjectionDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     strategy, floor = problem.feasible(primal), stated["floor"]
     inside = strategy.mean(axis=1) if floor is None else floor / floor.sum()

@@ -11,7 +11,7 @@ import scipy.linalg
 from dualmech import linalg
 from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.proofs.checker.exact import Matrix
-from dualmech.crosscheck.proofs.texts import Parts, Sides, exactly, root_below
+from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, exactly, root_below
 from dualmech.errors import CertificateError, InvalidInputError
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.linalg import EPS
@@ -55,7 +55,7 @@ def limited(work: float, words: str) -> None:
         )
 
 
-def witness(problem: OnGeometry, primal: Array, dual: ItemDual, stated: Parts) -> Sides:
+def witness(problem: OnGeometry, primal: Array, dual: ItemDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     if isinstance(dual, FitnessDual):
         roots = np.sqrt(np.asarray(dual.query_weights))
@@ -153,7 +153,7 @@ def refuse_large_common(problem: Problem, stated: Parts) -> None:
     limited(2 * len(mechanisms) * size**3, f"{len(mechanisms)} mechanisms and {size} common queries")
 
 
-def common_witness(problem: CommonMechanism, primal: Array, dual: CommonDual, stated: Parts) -> Sides:
+def common_witness(problem: CommonMechanism, primal: Array, dual: CommonDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     covariance = (primal + primal.T) / 2
     above = [{"root": root(covariance - each["covariance"])} for each in stated["mechanisms"]]
@@ -176,7 +176,7 @@ def refuse_large_reuse(problem: Problem, stated: Parts) -> None:
     refuse_large(problem, stated | {"workload": np.vstack(rows)})
 
 
-def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated: Parts) -> Sides:
+def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     upper, roots, queries = sides(problem, primal), np.sqrt(dual.query_weights), stated["workload"]
     extra: Parts = {}
@@ -193,7 +193,7 @@ def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated:
 # Soft maxima: noise and weights as `noise` has them, with shares of queries.
 
 
-def softmax_witness(problem: SoftmaxFitness, primal: Array, dual: SoftmaxDual, stated: Parts) -> Sides:
+def softmax_witness(problem: SoftmaxFitness, primal: Array, dual: SoftmaxDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     mu = [Fraction(each) for each in dual.query_weights.tolist()]
     total, weight = sum(mu) or Fraction(1), Fraction(stated["total_weight"])
@@ -219,7 +219,7 @@ def refuse_large_weighting(problem: Problem, stated: Parts) -> None:
     limited(work, f"{queries} queries on {rows} design queries over {cells} cells")
 
 
-def weighting_witness(problem: QueryWeighting, primal: Array, dual: WeightingDual, stated: Parts) -> Sides:
+def weighting_witness(problem: QueryWeighting, primal: Array, dual: WeightingDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     design = stated["design"]
     kept = np.any(design, axis=1)

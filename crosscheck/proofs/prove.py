@@ -18,7 +18,7 @@ from dualmech import files, linalg
 from dualmech.crosscheck.proofs import local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Refused, above, below
-from dualmech.crosscheck.proofs.texts import Parts, Sides, float_above, float_below, written
+from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, float_above, float_below, written
 from dualmech.display import Displayed
 from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
 from dualmech.problems.base import AnyProblem, Problem
@@ -29,7 +29,7 @@ from dualmech.threads import blas_threads
 class Witness(NamedTuple):
     refuse_large: Callable[[Any, Parts], None]
     """Refuse a problem of too many multiplications of whole numbers, before any of them."""
-    find: Callable[[Any, Any, Any, Parts], Sides]
+    find: Callable[[Any, Any, Any, Parts], PrimalAndDual]
     """Return the numbers that show the upper and those that show the lower bound."""
 
 

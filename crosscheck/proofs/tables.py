@@ -16,7 +16,7 @@ from dualmech import linalg
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker.tables import AskedTables, Classes, Part, by_block, shared_weights
 from dualmech.crosscheck.proofs.noise import ItemDual, inverse, limited, polar_factor, square_strategy
-from dualmech.crosscheck.proofs.texts import Parts, Sides, as_read
+from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, as_read
 from dualmech.errors import CertificateError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.block_rows import Key
@@ -61,7 +61,7 @@ def refuse_large_blocks(problem: OnGeometry) -> None:
     limited(work, f"{len(blocks.workload.tables)} tables on {blocks.cells} kinds of records")
 
 
-def blocks_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
+def blocks_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     form = Form.of(problem.geometry, stated)
     return _blocks_noise(form, primal), _blocks_weights(form, dual)
@@ -252,7 +252,7 @@ def refuse_large_split(problem: OnGeometry) -> None:
     limited(float(work), f"{count_text(workload.shape[0])} queries split by attribute")
 
 
-def split_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
+def split_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     return _split_noise(problem.geometry, primal), _split_weights(problem, dual, stated)
 
@@ -315,7 +315,7 @@ def _work(queries: int, size: int) -> float:
     return float(size**3 + queries * size**2 + queries * size * min(queries, size))
 
 
-FORMS: dict[str, tuple[Callable[[OnGeometry], None], Callable[[OnGeometry, Any, ItemDual, Parts], Sides]]] = {
+FORMS: dict[str, tuple[Callable[[OnGeometry], None], Callable[[OnGeometry, Any, ItemDual, Parts], PrimalAndDual]]] = {
     "blocks": (refuse_large_blocks, blocks_witness),
     "split": (refuse_large_split, split_witness),
 }
@@ -327,7 +327,7 @@ def refuse_large(problem: OnGeometry, stated: Parts) -> None:
     refuse(problem)
 
 
-def witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
+def witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     _, found = FORMS[problem.geometry.name]
     upper, lower = found(problem, primal, dual, stated)
@@ -345,7 +345,7 @@ def refuse_large_product(problem: OnGeometry, stated: Parts) -> None:
         refuse(factor, own)
 
 
-def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> Sides:
+def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     found = []
     for index, (factor, own) in enumerate(zip(problem.factors, stated["factors"], strict=True)):

@@ -15,7 +15,7 @@ from dualmech.validate import Array
 Parts: TypeAlias = dict[str, Any]
 """The parts that show a bound, by name: numbers, arrays, exact matrices, words, or parts of their own."""
 
-Sides: TypeAlias = tuple[Parts, Parts]
+PrimalAndDual: TypeAlias = tuple[Parts, Parts]
 """The parts that show the upper and the lower bound."""
 
 
