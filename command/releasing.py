@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from dualmech.publishing.publication import Publication
 
 
-KEEP = typer.Option(
-    metavar="FILE", help="Also write the publication to this .npz file, with all digits: what combine takes."
-)
-
 DRY = "Dry run: no record was read, nothing was drawn."
 
 
@@ -46,7 +42,6 @@ def release(
     fitted: Annotated[
         bool, typer.Option("--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside.")
     ] = False,
-    keep: Annotated[str | None, KEEP] = None,
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -67,7 +62,6 @@ def release(
     import dualmech as dm
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
-    from dualmech.publishing.combining import require_kept
     from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.ledger import Ledger
     from dualmech.publishing.publication import check_columns
@@ -76,15 +70,13 @@ def release(
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
     with passing("reading") as line:
-        _check_options(level, output, keep)
+        _check_options(level, output)
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
         planned = dm.plan_release(answer, rho=rho)
         if fitted:
             require_fit(planned.drawn, planned.workload)
-        if keep is not None:
-            require_kept("a release with --keep", planned)
         check_columns(data, planned.workload)
         kept = None if ledger is None else Ledger.read(ledger)
         if kept is not None and not dry_run:
@@ -97,7 +89,7 @@ def release(
             if kept is not None:  # before anything of it can be seen
                 kept.record(released, digest(released.workload), str(output))
             line.say("writing")
-            shown = _written(released, str(output), level, simultaneous, keep)
+            shown = _written(released, str(output), level, simultaneous)
             if fitted:
                 line.say("fitting")
                 shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
@@ -111,9 +103,9 @@ def release(
 
 
 def combine(
-    first: Annotated[str, typer.Argument(metavar="FIRST", help="File that release --keep wrote.")],
+    first: Annotated[str, typer.Argument(metavar="FIRST", help="Folder of a release.")],
     others: Annotated[
-        list[str], typer.Argument(metavar="SECOND...", help="Files of other releases of the same records.")
+        list[str], typer.Argument(metavar="SECOND...", help="Folders of other releases of the same records.")
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement.")
@@ -125,7 +117,6 @@ def combine(
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
-    keep: Annotated[str | None, KEEP] = None,
 ) -> None:
     """Combine releases of the same records by least squares: more accurate tables, at no further privacy."""
     import dualmech as dm
@@ -133,42 +124,37 @@ def combine(
     from dualmech.publishing.combining import combined
 
     with passing("reading") as line:
-        _check_options(level, output, keep)
+        _check_options(level, output)
         every = [dm.load_publication(path) for path in (first, *others)]
         line.say("combining")
         both = combined(every, [first, *others])
         line.say("writing")
-        shown = _written(both, output, level, simultaneous, keep)
+        shown = _written(both, output, level, simultaneous)
     out = printing.console()
     for text in shown:
         out.print(text, markup=False, soft_wrap=True)
 
 
-def _check_options(level: float | None, output: str | None, keep: str | None) -> None:
-    """Refuse a level that is no probability, a folder that exists, a file that cannot be written: before any work."""
+def _check_options(level: float | None, output: str | None) -> None:
+    """Refuse a level that is no probability, and a folder that exists: before any work."""
     from dualmech import files, validate
 
     if level is not None:
         validate.probability(level=level)
     if output is not None:
         files.check_new_folder(output)
-    if keep is not None:
-        files.check_writable(keep, ".npz")
 
 
-def _written(
-    released: Publication, output: str, level: float | None, simultaneous: bool, keep: str | None
-) -> list[str]:
-    """Write the publication to its file, where one is given, then its tables; say what there is."""
+def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
+    """Write the tables and the publication's file; say what there is."""
     from dualmech.display import counted
-    from dualmech.publishing.keeping import save_publication
+    from dualmech.publishing.keeping import KEPT, write_with_file
+    from dualmech.publishing.publication import INDEX, STATEMENT
 
-    if keep is not None:
-        save_publication(released, keep)
-    names = released.write(output, level, simultaneous)
+    names = write_with_file(released, output, level, simultaneous)
+    kept = f", and {KEPT}, which combine reads," if KEPT in names else ""
     return [
-        f"written: {counted(len(released.tables), 'table')}, {names[-2]} and {names[-1]} in {output}",
-        *([] if keep is None else [f"kept: with all digits in {keep}"]),
+        f"written: {counted(len(released.tables), 'table')}, {INDEX} and {STATEMENT}{kept} in {output}",
         *released.lines(level, simultaneous),
         *([] if released.ledger is None else released.ledger.lines()),
     ]

@@ -145,10 +145,15 @@ def _check(every: Sequence[Publication], names: Sequence[str]) -> None:
             seen[part.digest] = name
 
 
+def is_kept(published: ReleasePlan) -> bool:
+    """Whether a release has a file: its answers are on a matrix, or on the blocks of tables."""
+    return isinstance(published.drawn, AnsweredRows | AnsweredTables)
+
+
 def require_kept(name: str, published: ReleasePlan) -> None:
     """Refuse a release whose answers are neither on a matrix nor on the blocks of tables."""
     drawn = published.drawn
-    if isinstance(drawn, AnsweredRows | AnsweredTables):
+    if is_kept(published):
         return
     adaptive = getattr(drawn, "adaptive", False)
     kind = "an adaptive release" if adaptive else f"one by a {type(drawn.mechanism).__name__}"

@@ -6,19 +6,20 @@ import json
 from collections.abc import Mapping
 from fractions import Fraction
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dualmech import files, validate
-from dualmech.errors import InvalidInputError
+from dualmech.errors import FileFormatError, InvalidInputError
 from dualmech.geometry.block_rows import symmetries_of
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import axes_of, same_symmetry
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.plans import PlanTerms
-from dualmech.publishing.combining import CombinedRows, CombinedTables, mechanism_of, require_kept
-from dualmech.publishing.publication import Part, Publication
+from dualmech.publishing.combining import CombinedRows, CombinedTables, is_kept, mechanism_of, require_kept
+from dualmech.publishing.publication import Part, Publication, write_into
 from dualmech.solution import Solution
 from dualmech.storage import codec, store
 from dualmech.validate import Array
@@ -28,6 +29,7 @@ from dualmech.workloads.domain import Axes
 from dualmech.workloads.unions import UnionWorkload
 
 SCHEMA, VERSION = "dualmech.publication", 1
+KEPT = "release.npz"  # the file of a publication in the folder of its tables
 ANSWER = "answer."  # before the arrays of the plan's solution
 ROUNDING = 1e-6  # by how much what noise costs in doubles may exceed what it costs exactly, relative
 
@@ -59,12 +61,33 @@ def save_publication(released: Publication, path: str | PathLike[str]) -> None:
     files.write_npz(path, SCHEMA, VERSION, **arrays, squared_privacy_cost=cost, combined=parts)
 
 
+def write_with_file(
+    released: Publication, folder: str | PathLike[str], level: float | None = None, simultaneous: bool = False
+) -> list[str]:
+    """Write what `Publication.write` does, and beside it the publication's file, where it has one; return the names.
+
+    The command writes so: what it released can be combined with what comes next.
+    """
+    with files.atomic_folder(folder) as place:
+        names = write_into(released, place, level, simultaneous)
+        if not is_kept(released):
+            return names
+        save_publication(released, place / KEPT)
+        return [*names, KEPT]
+
+
 def load_publication(path: str | PathLike[str]) -> Publication:
-    """Read a publication that `save_publication` wrote; its plan is judged anew.
+    """Read a publication from its file, or from the folder that the command left; its plan is judged anew.
 
     Raises `FileFormatError` where the file cannot be read, follows another schema, was changed, lacks an array, or
     says that its noise costs less than it does.
     """
+    if isinstance(path, str | PathLike) and Path(path).is_dir():
+        path = Path(path) / KEPT
+        if not path.exists():
+            raise FileFormatError(
+                f"{path.parent}: holds no {KEPT}, which releases on a matrix and of tables by blocks have"
+            )
     arrays = files.read_npz(path, SCHEMA, (VERSION,))
     with files.errors_naming(path):
         workload = validate.instance(Workload, workload=store.unpack(arrays, "workload"))

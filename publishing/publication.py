@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -412,27 +413,8 @@ class Publication(ReleasePlan):
         The folder must not exist; it is there whole or not at all. Numbers have the digits that noise leaves: four of
         the margin. Where labels are no values, two columns have the first and the last value of each, to sort and join.
         """
-        names = [file_name(number, name, len(self.tables)) for number, name in enumerate(self.tables, start=1)]
         with files.atomic_folder(folder) as place:
-            listed: list[tuple[str, str, int, object]] = []
-            for name, table in zip(names, self.tables, strict=True):
-                (heading, labels), margins = self._with_keys(table), self.margins(table, level, simultaneous)
-                numbers = zip(labels, self._measures(table, margins), strict=True)
-                write_rows(place / name, (*heading, *MEASURES), ((*entry, *to_digits(*own)) for entry, own in numbers))
-                largest = to_digits(margin=float(margins.max()))[1]
-                listed.append((name, table, self.published[table].entries, largest))
-            for name, table in zip(names, self.tables, strict=True):
-                for kind in self.derivations.get(table, ()):
-                    own, (heading, found) = (
-                        f"{name.removesuffix('.csv')}_{kind.replace(' ', '_')}.csv",
-                        self.derived(table, kind, level),
-                    )
-                    write_rows(place / own, heading, map(_with_digits, found))
-                    listed.append((own, f"{table}: {kind}", len(found), ""))
-            write_rows(place / INDEX, ("file", "table", "entries", "largest margin"), listed)
-            with files.atomic_write(place / STATEMENT) as handle:
-                handle.write(self.statement(level, simultaneous).encode())
-        return [*(name for name, *_ in listed), INDEX, STATEMENT]
+            return write_into(self, place, level, simultaneous)
 
     def statement(self, level: float | None = None, simultaneous: bool = False) -> str:
         """Return a page in Markdown that says what was asked, protected and promised, and what is not covered."""
@@ -441,6 +423,28 @@ class Publication(ReleasePlan):
     @cached_property
     def _answers(self) -> Array:
         return np.asarray(self.drawn.estimate(self.measured, self.workload)).ravel()
+
+
+def write_into(released: Publication, folder: Path, level: float | None, simultaneous: bool) -> list[str]:
+    """Write what `Publication.write` does into a folder that exists."""
+    names = [file_name(number, name, len(released.tables)) for number, name in enumerate(released.tables, start=1)]
+    listed: list[tuple[str, str, int, object]] = []
+    for name, table in zip(names, released.tables, strict=True):
+        (heading, labels), margins = released._with_keys(table), released.margins(table, level, simultaneous)
+        numbers = zip(labels, released._measures(table, margins), strict=True)
+        write_rows(folder / name, (*heading, *MEASURES), ((*entry, *to_digits(*own)) for entry, own in numbers))
+        largest = to_digits(margin=float(margins.max()))[1]
+        listed.append((name, table, released.published[table].entries, largest))
+    for name, table in zip(names, released.tables, strict=True):
+        for kind in released.derivations.get(table, ()):
+            own = f"{name.removesuffix('.csv')}_{kind.replace(' ', '_')}.csv"
+            heading, found = released.derived(table, kind, level)
+            write_rows(folder / own, heading, map(_with_digits, found))
+            listed.append((own, f"{table}: {kind}", len(found), ""))
+    write_rows(folder / INDEX, ("file", "table", "entries", "largest margin"), listed)
+    with files.atomic_write(folder / STATEMENT) as handle:
+        handle.write(released.statement(level, simultaneous).encode())
+    return [*(name for name, *_ in listed), INDEX, STATEMENT]
 
 
 def measured_digest(measured: Any) -> str:

@@ -55,7 +55,7 @@ def test_commands_of_the_readme_run_as_printed(tmp_path: Path, monkeypatch: pyte
 def test_files_that_commands_name_are_among_the_examples() -> None:
     for page in PAGES:
         for command in COMMAND.findall(page.read_text(encoding="utf-8")):
-            made = re.findall(r"(?:-o|--output|--keep) (\S+)", page.read_text(encoding="utf-8"))
+            made = re.findall(r"(?:-o|--output) (\S+)", page.read_text(encoding="utf-8"))
             for name in re.findall(r"\S+\.(?:csv|npy|npz|mtx)\b", command):
                 assert name in made or (ROOT / name).exists(), f"{page.name}: {command}"
 

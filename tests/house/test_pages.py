@@ -62,7 +62,7 @@ def test_formulas_of_families_are_mathematics(family: str) -> None:
 ROOT = DOCS.parent
 ROOMS = ("core", "reference", "fast", "crosscheck", "studies", "publishing", "command", "tests", "docs", "examples")
 PROSE = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(path for room in ROOMS[:7] for path in (ROOT / room).rglob("*.py"))]
-SCHEMAS = ("workload", "solution", "proof", "mechanism")
+SCHEMAS = ("workload", "solution", "proof", "mechanism", "publication")
 """What files say of themselves, which is no name of Python's."""
 
 

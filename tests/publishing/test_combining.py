@@ -330,26 +330,21 @@ class TestCommand:
             ("second", dm.workloads.union(people, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]})),
         ):
             fast.solve(dm.FitnessForUse(asked, 9.0)).save(tmp_path / "plan.npz")
-            kept = tmp_path / f"{name}.npz"
-            found = self.run(
-                "release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / name, "--keep", kept
-            )
+            found = self.run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / name)
             assert found.exit_code == 0, found.exception
-        first, second = (tmp_path / f"{name}.npz" for name in ("first", "second"))
-        found = self.run("combine", first, second, "-o", tmp_path / "both", "--keep", tmp_path / "both.npz")
+        first, second = tmp_path / "first", tmp_path / "second"
+        found = self.run("combine", first, second, "-o", tmp_path / "both")
         assert found.exit_code == 0, found.exception
         assert sorted(path.name for path in (tmp_path / "both").iterdir()) == [
-            *("1_ages.csv", "2_cells.csv", "STATEMENT.md", "tables.csv")
+            *("1_ages.csv", "2_cells.csv", "STATEMENT.md", "release.npz", "tables.csv")
         ]
-        one, two, both = (dm.load_publication(tmp_path / f"{name}.npz") for name in ("first", "second", "both"))
+        one, two, both = (dm.load_publication(tmp_path / name) for name in ("first", "second", "both"))
         assert both.rho == one.rho + two.rho and both.margins("ages").max() < one.margins("ages").max()
         told = (tmp_path / "both" / "STATEMENT.md").read_text()
         assert told == both.statement()
         assert all(part.digest in told and f"{part.rho.numerator}/" in told for part in (*one.parts, *two.parts))
-        refused = self.run("combine", first, tmp_path / "both.npz", "-o", tmp_path / "twice")
-        assert refused.exit_code != 0 and f"{tmp_path / 'both.npz'} must have noise of its own" in str(
-            refused.exception
-        )
+        refused = self.run("combine", first, tmp_path / "both", "-o", tmp_path / "twice")
+        assert refused.exit_code != 0 and f"{tmp_path / 'both'} must have noise of its own" in str(refused.exception)
         assert not (tmp_path / "twice").exists()
 
     def test_what_is_no_publication(self, tmp_path: Path) -> None:
@@ -359,10 +354,14 @@ class TestCommand:
         assert refused.exit_code != 0 and "dualmech.publication" in str(refused.exception)
         assert self.run("combine", tmp_path / "plan.npz", "-o", tmp_path / "both").exit_code == 2
 
-    def test_a_stream_is_refused_before_it_is_drawn(self, tmp_path: Path) -> None:
-        fast.solve(dm.FitnessForUse(dm.workloads.prefix(32), 1.0, geometry="stream")).save(tmp_path / "plan.npz")
-        refused = self.run(
-            *("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out"),
-            *("--keep", tmp_path / "kept.npz", "--rho", "1000"),
-        )
-        assert "a release with --keep must be a release on a matrix" in str(refused.exception)
+    def test_a_stream_has_no_file(self, tmp_path: Path) -> None:
+        pytest.importorskip("opendp")
+        (tmp_path / "r.csv").write_text("day\n" + "3\n5\n" * 20)
+        table = {"name": "up to", "ask": {"day": "prefixes"}, "variance": 9}
+        asked = dm.Specification.of({"attributes": {"day": {"from": 1, "to": 600}}, "tables": [table]})
+        asked.planned(fast.solve(asked.problem())).save(tmp_path / "plan.npz")
+        found = self.run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out")
+        assert found.exit_code == 0, found.exception
+        assert not (tmp_path / "out" / "release.npz").exists()
+        refused = self.run("combine", tmp_path / "out", tmp_path / "out", "-o", tmp_path / "both")
+        assert "out: holds no release.npz" in str(refused.exception)

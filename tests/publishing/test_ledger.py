@@ -195,7 +195,7 @@ class TestCommand:
         def full(*_: object, **__: object) -> Any:
             raise dm.errors.FileFormatError("no space left on device")
 
-        monkeypatch.setattr(dm.Publication, "write", full)
+        monkeypatch.setattr(dm.Publication, "statement", full)
         assert self.run(*asked, "-o", folder / "lost").exit_code != 0 and not (folder / "lost").exists()
         assert Ledger.read(path).spent == 2 * spent
 
