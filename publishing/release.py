@@ -152,7 +152,15 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
 
 
 def _as_spent(answer: Solution) -> object:
-    """Return the mechanism of an answer; of a problem that is solved at a cost of 1, at the ρ that was asked."""
+    """Return the mechanism of an answer; of a problem that is solved at a cost of 1, at the ρ that was asked.
+
+    What an earlier release is part of is refused.
+    """
+    if hasattr(answer.problem, "new_mechanism"):
+        raise InvalidInputError(
+            "mechanism must be what is run now, problem.new_mechanism(answer.primal), and dualmech.combine puts it "
+            "together with the earlier release: the answer's own has that in it, which would be paid for again"
+        )
     mechanism, rho = answer.mechanism, None if answer.terms is None else answer.terms.rho
     if rho is None or not isinstance(answer.problem, TotalVariance | QueryWeighting):
         return mechanism

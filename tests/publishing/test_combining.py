@@ -365,3 +365,22 @@ class TestCommand:
         assert not (tmp_path / "out" / "release.npz").exists()
         refused = self.run("combine", tmp_path / "out", tmp_path / "out", "-o", tmp_path / "both")
         assert "out: holds no release.npz" in str(refused.exception)
+
+
+def test_what_an_earlier_release_is_part_of_is_not_drawn_again() -> None:
+    """The mechanism to run now is, and both together keep the targets at the privacy of the answer."""
+    wish, counts = dm.workloads.identity(2), [30, 10]
+    earlier = dm.LinearGaussianMechanism(np.ones((1, 2)), [[16.0]])
+    problem = dm.ReuseFitness(wish, 16.0, earlier)
+    answer = fast.solve(problem)
+    with pytest.raises(dm.errors.InvalidInputError, match=r"what is run now, problem\.new_mechanism"):
+        dm.plan_release(answer)
+    pytest.importorskip("opendp")
+    now = problem.new_mechanism(answer.primal)
+    first, second = (
+        dm.release(each, counts, workload=dm.Workload(each.query_matrix, groups=[name] * len(each.query_matrix)))
+        for name, each in (("total", earlier), ("beyond", now))
+    )
+    both = dm.combine(first, second)
+    assert np.all(both.drawn.mechanism.variances(wish) <= 16.0 * (1 + 1e-4))
+    assert float(2 * both.rho) <= answer.objective * (1 + 1e-6)
