@@ -90,8 +90,8 @@ def rows_beyond(basis: Integers, part: Integers) -> Integers:
     Examples
     --------
     >>> import numpy as np
-    >>> rows_beyond(np.array([[1, 0, 0], [0, 1, 1]]), np.array([[1, 1, 1]]))
-    array([[0, 1, 1]])
+    >>> rows_beyond(np.eye(3, dtype=int), np.array([[1, 0, 0], [0, 1, 0]]))
+    array([[0, 0, 1]])
     """
     if not len(part):
         return basis
