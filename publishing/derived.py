@@ -119,7 +119,8 @@ def farthest(planned: Publication, table: str, kind: str, count: float, level: f
     ends = (np.nanmin(values, axis=1), np.nanmax(values, axis=1))
     shape = (-1,) + (1,) * (one.ndim - 1)
     spread = [one - (both - one - two) * end.reshape(shape) + end.reshape(shape) ** 2 * two for end in ends]
-    return float(quantile * np.sqrt(max(float(each.max()) for each in spread)) / validate.positive_number(count=count))
+    largest = max(0.0, *(float(each.max()) for each in spread))  # 0 but for rounding where a row is divided by itself
+    return float(quantile * np.sqrt(largest)) / validate.positive_number(count=count)
 
 
 def _needed(released: Publication, table: str, kind: str) -> Ratios | Sums:
