@@ -319,7 +319,7 @@ USES = (
         ("judge",),
     ),
     Use(
-        ("output", "allow_empty", "keep"),
+        ("output", "allow_empty"),
         lambda given: not given["dry_run"],
         "is not for --dry-run, which reads no record and writes nothing",
         ("release",),
@@ -342,7 +342,7 @@ OTHERS = "For other problems"
 PANELS: dict[str, tuple[str, ...]] = {
     "What is asked": ("targets", "moe", "cap", "z", "neighbours", "level", "simultaneous", "problem"),
     "Privacy": ("rho", "epsilon", "delta", "ledger"),
-    "What is written": ("output", "prove", "latex", "fitted", "keep", "dry_run"),
+    "What is written": ("output", "prove", "latex", "fitted", "dry_run"),
     OTHERS: (
         *("weights", "design", "privacy", "query_weights", "criterion", "prior", "released", "answers", "total"),
         *("t1", "t2", "total_weight"),

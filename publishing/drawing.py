@@ -369,12 +369,15 @@ def is_records(source: object) -> bool:
     return isinstance(source, str | PathLike) or hasattr(source, "columns")
 
 
+NOBODY = "must count none in cells that no record has, as the schema says (never)"
+
+
 def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any:
     """Return the data vector (d,) of records over all cells of a domain; anything else as it is."""
     if not is_records(source):
         counts, possible = whole_counts(records=source), None if domain is None else domain.possible()
         if possible is not None and counts.shape == possible.shape and np.any(counts[~possible]):
-            raise InvalidInputError("records must count none in cells that no record has, as the schema says (never)")
+            raise InvalidInputError(f"records {NOBODY}")
         return validate.finite(records=source)
     known = require_domain(domain)
     whole = tuple(range(len(known.names)))
@@ -411,9 +414,7 @@ def given_tables(source: object, domain: Domain) -> Any:
             if {*together} <= {*axes} and np.any(
                 counts[axes][np.ix_(*(together.get(axis, range(domain.shape[axis])) for axis in axes))]
             ):
-                raise InvalidInputError(
-                    f"records[{axes}] must count none in cells that no record has, as the schema says (never)"
-                )
+                raise InvalidInputError(f"records[{axes}] {NOBODY}")
     _require_agreement(counts, domain)
     return source
 

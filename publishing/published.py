@@ -100,14 +100,24 @@ def counts_nobody(domain: Domain, queries: Mapping[int, Workload | None]) -> npt
     """
     found: npt.NDArray[np.bool_] | bool = False
     for together in domain.impossible:
+        if any(len(chosen) < domain.shape[axis] for axis, chosen in together.items() if axis not in queries):
+            continue  # the table sums over values that records may have
         inside = np.ones((), dtype=bool)
         for axis, asked in queries.items():
-            rows = np.eye(domain.shape[axis]) if asked is None else asked.dense()
-            others = np.setdiff1d(np.arange(domain.shape[axis]), together.get(axis, range(domain.shape[axis])))
-            inside = np.logical_and.outer(inside, ~np.any(rows[:, others], axis=1))
-        whole = all(len(chosen) == domain.shape[axis] for axis, chosen in together.items() if axis not in queries)
-        found = found | (inside & whole)
+            inside = np.logical_and.outer(inside, _within(asked, together.get(axis), domain.shape[axis]))
+        found = found | inside
     return found
+
+
+def _within(asked: Workload | None, chosen: Sequence[int] | None, size: int) -> npt.NDArray[np.bool_]:
+    """Return which queries on an attribute count no value but the chosen ones; None of these are all of them."""
+    if chosen is None:
+        return np.ones(size if asked is None else asked.shape[0], dtype=bool)
+    if asked is None:
+        return np.isin(np.arange(size), chosen)
+    if math.prod(asked.shape) > LARGEST_SEARCH:
+        return np.zeros(asked.shape[0], dtype=bool)
+    return np.asarray(~np.any(np.delete(asked.dense(), chosen, axis=1), axis=1))
 
 
 def _rows_by_table(workload: Workload, tables: int) -> list[npt.NDArray[np.intp]]:
@@ -170,7 +180,7 @@ def _groups(workload: Workload) -> tuple[PublishedTable, ...]:
         if domain is not None and len(domain.names) == 1
         else [*workload.names]
     )
-    possible = None if domain is None else domain.possible()
+    possible = None if domain is None or math.prod(workload.shape) > LARGEST_SEARCH else domain.possible()
     empty = np.zeros(len(names), dtype=bool) if possible is None else ~np.any(workload.dense()[:, possible], axis=1)
     groups: dict[str, list[int]] = {}
     for index, group in enumerate(workload.groups):

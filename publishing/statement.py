@@ -169,7 +169,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         "",
         *_accuracy(released, level, simultaneous),
         "",
-        *_derived(released),
+        *_derived(released, level),
         *_proven(released.answer),
         "## What is not covered",
         "",
@@ -265,7 +265,7 @@ def _attributes(domain: Domain) -> list[str]:
     found += [f"- and {left} more"] if left > 0 else []
     for together in [*getattr(domain, "never", ())][:MOST_LISTED]:
         values = " with ".join(f"{printable(name)} = {' or '.join(map(printable, texts))}" for name, texts in together)
-        found.append(f"- no record has {values}: what counts such records alone is 0")
+        found.append(f"- no record has {values}: what counts such records alone is 0, and noise need not protect them")
     return [*found, ""]
 
 
@@ -356,7 +356,7 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> lis
     return [f"| {' | '.join(printable(cell).replace('|', '/') for cell in row)} |" for row in rows]
 
 
-def _derived(released: Planned) -> list[str]:
+def _derived(released: Planned, level: float | None) -> list[str]:
     """Say which derived columns there are, and how their intervals hold."""
     kinds = [(name, kind) for name, own in released.derivations.items() for kind in own]
     if not kinds:
@@ -367,7 +367,7 @@ def _derived(released: Planned) -> list[str]:
         f"and means by Fieller's theorem, without an end where the number of records cannot be told from 0; of medians "
         f"and other quantiles from a band that holds for all running sums at once.",
         "",
-        *(f"- {printable(name)}: {words}" for name in released.tables for words in _expected(released, name, None)),
+        *(f"- {printable(name)}: {words}" for name in released.tables for words in _expected(released, name, level)),
         "",
     ]
 

@@ -12,13 +12,13 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from dualmech import linalg, validate
-from dualmech.errors import BackendError, InvalidInputError
+from dualmech import validate
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.orbits import Orbits, averages
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance, VarianceDual
 from dualmech.reference import attempts, backends, fitness, variance
-from dualmech.reference.scaling import Scaled, make_definite, returned_array
+from dualmech.reference.scaling import Scaled, inverse
 from dualmech.validate import Array
 
 CONES_BY_FORMULATION = {
@@ -138,7 +138,7 @@ def _scaled_variance_program(
     return attempts.ScaledProgram(
         program,
         scaled,
-        covariance=lambda: _inverse(program.var_dict["X"].value),
+        covariance=lambda: inverse(program.var_dict["X"].value),
         dual=lambda privacy: VarianceDual(scaled.neighbour_weights(privacy)),
         constraints=("privacy",),
     )
@@ -147,12 +147,3 @@ def _scaled_variance_program(
 VARIANCE_FORMULATIONS = attempts.Formulations(
     lambda _: dict.fromkeys(variance.PROGRAMS, backends.SEMIDEFINITE), _variance_write, _scaled_variance_program
 )
-
-
-def _inverse(cost: Array | None) -> Array:
-    """Return ``Σ = X⁻¹``, X moved towards the identity where a backend left it indefinite."""
-    factor = linalg.cholesky(make_definite(returned_array(cost)))
-    if factor is None:
-        raise BackendError("the backend returned no covariance to judge")
-    half = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False)
-    return np.asarray(half @ half.T)

@@ -19,14 +19,13 @@ import numpy.typing as npt
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.weights import FitnessDual, VarianceDual
-from dualmech.linalg import cholesky
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import attempts, backends, fitness
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric, variances
-from dualmech.reference.scaling import Scaled, make_definite, returned_array, shares
+from dualmech.reference.scaling import Scaled, inverse, make_definite, returned_array, shares
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
@@ -177,7 +176,7 @@ def _scaled_program(
         return attempts.ScaledProgram(
             program,
             units,
-            covariance=lambda: _inverse(program.var_dict["X"].value),
+            covariance=lambda: inverse(program.var_dict["X"].value),
             dual=lambda phases: VarianceDual(units.blocks(phases)),
             constraints=("phases",),
         )
@@ -201,12 +200,3 @@ def _refuse_signs(problem: AnyProblem) -> None:
         raise InvalidInputError(
             "geometry 'epochs' has a program for vectors; for signs, geometry 'dense' has one where they are few"
         )
-
-
-def _inverse(cost: Array | None) -> Array:
-    """Return ``Σ = X⁻¹``, X moved towards the identity where a backend left it indefinite."""
-    factor = cholesky(make_definite(returned_array(cost)))
-    if factor is None:
-        raise BackendError("the backend returned no covariance to judge")
-    half = np.linalg.inv(factor)
-    return np.asarray(half @ half.T)

@@ -164,6 +164,15 @@ def make_definite(inner: Array) -> Array:
     return inner if values[0] >= floor else inner + (floor - values[0]) * np.eye(len(inner))
 
 
+def inverse(cost: Array | None) -> Array:
+    """Return ``Σ = X⁻¹``, X moved towards the identity where a backend left it indefinite."""
+    factor = linalg.cholesky(make_definite(returned_array(cost)))
+    if factor is None:
+        raise BackendError("the backend returned no covariance to judge")
+    half = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False)
+    return np.asarray(half @ half.T)
+
+
 def _solve(lift: Array, moves: Array) -> Array:
     """Return the coordinates of the moves on the columns of `lift`, whatever the units of these."""
     norms = np.linalg.norm(lift, axis=0)

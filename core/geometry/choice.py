@@ -108,7 +108,8 @@ def _cheapest(request: Request) -> Offer:
     domain, least = request.workload.domain, min(request.workload.shape)
     if domain is not None and domain.impossible and least <= SMALL_MATRIX:
         with contextlib.suppress(GeometryError):
-            return Dense.offer(request)
+            if (found := _offered(request, Dense)) is not None:
+                return found
     for geometry in GEOMETRIES.values():
         try:
             found = _offered(request, geometry)

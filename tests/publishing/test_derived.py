@@ -256,6 +256,8 @@ def test_what_is_expected_is_said_and_marked(tmp_path: Path) -> None:
     assert said.strip().startswith(f"the mean is within {most:.4g} where it is of 300 records or more, as expected")
     plan.draw(data(answer)).write(tmp_path / "tables")
     text = (tmp_path / "tables" / "STATEMENT.md").read_text()
+    narrow = plan.draw(data(answer)).statement(level=0.5)
+    assert f"the mean is within {farthest(plan, 'worked', 'mean', 300, 0.5):.4g} where" in narrow and most > 0
     assert f"- worked: {said.strip()}" in text and "- sexes: the share is within" in text
     assert (tmp_path / "tables" / "3_up_to_quantile_0.9.csv").exists()
     for wrong, told in (

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
+from dualmech.publishing.published import published_tables
 
 pd: Any = pytest.importorskip("pandas")
 
@@ -168,3 +169,22 @@ class TestRecordsThatCannotBe:
 def test_refusals(never: Any, told: str) -> None:
     with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=told):
         specified(never=never)
+
+
+def test_large_attributes_are_not_written_out() -> None:
+    """A table of a million values asks no matrix of their values, nor do its other attributes."""
+    schema = dm.Schema(
+        {"place": 10**6, "sex": ["m", "f"], "pregnant": ["no", "yes"]}, [{"sex": "m", "pregnant": "yes"}]
+    )
+    asked = dm.workloads.marginals(schema, sets=[["place"], ["sex", "pregnant"]])
+    places, both = published_tables(asked)
+    assert not np.any(places.empty) and np.argwhere(both.empty).tolist() == [[0, 1]]
+    codes = dm.Schema({"place": 10**6, "sex": ["m", "f"]}, [{"place": "5", "sex": "m"}])
+    (table,) = published_tables(dm.workloads.marginals(codes, sets=[["place", "sex"]]))
+    assert np.argwhere(table.empty).tolist() == [[5, 0]]
+
+
+def test_a_small_matrix_is_no_way_around_what_a_rule_takes() -> None:
+    schema = dm.Schema({"step": range(8)}, [{"step": "7"}])
+    asked = dm.Workload(np.tril(np.ones((8, 8))), domain=schema)
+    assert dm.TotalVariance(asked, neighbours="participation:2:4").geometry.name == "epochs"
