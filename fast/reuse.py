@@ -381,7 +381,7 @@ def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = 
         return judged_solution(
             problem, *known, tol=limits.tol, otherwise=Status.ROUNDING, message=NOTHING_FURTHER, solver="fast:released"
         )
-    reduction = Reduction.of(problem.geometry, problem.row_by_row.targets)
+    reduction = Reduction.of(problem.geometry, problem.rows.together.targets)
     released = reduction.queries >= len(problem.targets)
     if released.sum() > 1:
         with np.errstate(all="ignore"):
@@ -441,7 +441,7 @@ def _row_by_row(reduction: Reduction, problem: ReuseFitness) -> ascent.ReducedPr
     """Return the problem as fitness for use: each row of the release is a query with a target of 1."""
 
     def dual(weights: Array) -> ReuseDual:
-        first, last = reduction.spread(weights, problem.row_by_row.targets)
+        first, last = reduction.spread(weights, problem.rows.together.targets)
         count = len(problem.targets)
         return ReuseDual(first, last[:count], np.diag(last[count:]))
 

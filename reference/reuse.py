@@ -64,7 +64,7 @@ def _scaled_program(
     known = problem.release_alone()
     if known is not None:
         return judged_solution(problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released")
-    scaled = replace(Scaled.of(problem.row_by_row), problem=problem)
+    scaled = replace(Scaled.of(problem.rows.together), problem=problem)
     asked = scaled.kept_queries < len(problem.targets)
     aim = fitness.accuracy_first(np.ones(int(asked.sum())))
     program = schur(aim, scaled.moves, scaled.queries[asked], scaled.queries[~asked])

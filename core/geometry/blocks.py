@@ -99,12 +99,12 @@ class BlockForms(EvaluatedForms):
         return np.asarray(largest / targets)
 
 
-def as_block_point(blocks: Blocks, primal: object) -> BlockPoint:
+def as_block_point(blocks: Blocks, primal: object, name: str = "primal") -> BlockPoint:
     """Return a primal point of the right shapes, its entries unseen; levels alone where no block has a covariance."""
     if not isinstance(primal, BlockPoint):
         if blocks.matrix_blocks or isinstance(primal, str):
             raise InputTypeError(
-                f"primal must be noise on blocks, a dualmech.duals.BlockPoint, got {type(primal).__name__}"
+                f"{name} must be noise on blocks, a dualmech.duals.BlockPoint, got {type(primal).__name__}"
             )
         primal = BlockPoint(cast(Array, primal))
     if not isinstance(primal.covariances, Sequence):
@@ -326,6 +326,25 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
             seen = numbers[block.orbits] >= 0
             blocks.append(replace(block, steps=block.steps[:, seen], orbits=numbers[block.orbits[seen]]))
         return replace(self, reach=sp.csr_array(self.reach[neighbours]), matrix_blocks=tuple(blocks))
+
+    def of_first_tables(self, workload: MarginalWorkload | UnionWorkload) -> Blocks:
+        """Return the same blocks with the rows of the first tables alone, those of a workload."""
+        tables = len(workload.table_names)
+        count = int(np.searchsorted(self.tables, tables))
+        blocks = []
+        for block in self.matrix_blocks:
+            own = block.rows < count
+            blocks.append(replace(block, rows=block.rows[own], queries=block.queries[own]))
+        return replace(
+            self,
+            workload=workload,
+            parts=self.parts[:tables],
+            tables=self.tables[:count],
+            magnitudes=self.magnitudes[:count],
+            counts=self.counts[:count],
+            scalar_blocks=self.scalar_blocks[:count],
+            matrix_blocks=tuple(blocks),
+        )
 
     def numbers(self, workload: Workload, given: object, name: str) -> Array:
         tables, own = workload.tabular(), self.workload

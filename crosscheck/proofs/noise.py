@@ -181,7 +181,7 @@ def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated:
     upper, roots, queries = sides(problem, primal), np.sqrt(dual.query_weights), stated["workload"]
     extra: Parts = {}
     if stated["release"] is not None:
-        coordinates = problem.release_coordinates
+        coordinates = problem.rows.coordinates
         upper["frame"] = np.linalg.eigh(coordinates @ primal @ coordinates.T)[1]
         extra = {"release_rows": root(dual.release_weights).T}
         queries = np.vstack([queries, extra["release_rows"] @ stated["release"]])

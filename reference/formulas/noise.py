@@ -276,7 +276,7 @@ def softmax(problem: SoftmaxFitness) -> Formula:
 
 def reuse(problem: ReuseFitness) -> Formula:
     """State fitness for use given an earlier release."""
-    plain, count = fitness(problem.row_by_row), len(problem.targets)
+    plain, count = fitness(problem.rows.together), len(problem.targets)
     geometry, (size, cells) = problem.geometry, problem.release.shape
     release = (
         Symbol("F", "what is released, rows with unit noise", (size, cells), lambda: problem.release),

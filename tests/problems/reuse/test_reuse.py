@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.problems import reuse
+from dualmech.problems import released
 from dualmech.studies.papers.common.examples import compare_reuse
 from dualmech.validate import Array
 
@@ -198,7 +198,7 @@ class TestLaws:
         answer = fast.solve(problem, tol=1e-9)
         first, last, matrix = answer.dual
         moves, rows = problem.geometry.moves, problem.geometry.representation[: len(last)]
-        known = problem.release_coordinates
+        known = problem.rows.coordinates
         spent = (moves * first) @ moves.T
         paid = answer.primal @ known.T @ matrix @ known @ answer.primal
         share = paid * answer.objective  # Σ (Q + K'Ω K) Σ is P over α
@@ -261,7 +261,7 @@ class TestLies:
         assert not judged.feasible and judged.gap == np.inf
 
     def test_a_false_bound_is_an_error(self, honest: dm.Solution, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reuse, "dual_bound", lambda *given: (1e6, 1e-15))
+        monkeypatch.setattr(released.ReleasedRows, "bound", lambda *given: (1e6, 1e-15))
         with pytest.raises(dm.errors.CertificateError, match="below the proven bound"):
             honest.problem.certify(honest.primal, honest.dual)
 

@@ -1,0 +1,580 @@
+"""An earlier release as reuse sees it: rows with unit noise on a matrix, or a matrix for each block of tables.
+
+On either geometry the release holds ``K'K`` of the information ``Σ⁻¹`` that is known in the end, so that
+``K Σ K' ⪯ I``; on blocks one K for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
+
+from dualmech import linalg, validate
+from dualmech.certificate import FEASIBLE
+from dualmech.errors import GeometryError, InvalidInputError
+from dualmech.geometry.base import Judged
+from dualmech.geometry.blocks import BlockPoint, Blocks, as_block_point, trace_norm
+from dualmech.geometry.dense import Dense, Sides, as_dual_weights, evaluate
+from dualmech.geometry.moves import moves_between
+from dualmech.geometry.weights import valid_weights
+from dualmech.immutable import freeze
+from dualmech.mechanisms.block import BlockMechanism
+from dualmech.mechanisms.block_noise import Piece
+from dualmech.mechanisms.frames import TableBlocks, orthonormal
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.noise import NoisyQueries, in_few_digits
+from dualmech.problems.fitness import FitnessForUse
+from dualmech.validate import Array, Matrix
+from dualmech.workloads.base import Workload
+from dualmech.workloads.domain import Domain
+from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.unions import Table, UnionWorkload
+
+AnyPoint: TypeAlias = Any
+"""A covariance on B x, or a `BlockPoint`."""
+
+
+class Released(Protocol):
+    """A wish and an earlier release on one geometry."""
+
+    wish: FitnessForUse  # the wish alone
+    geometry: Any  # both: the rows of the wish before those of the release
+
+    def weights(self, neighbours: object, queries: object, release: object) -> tuple[Array, Array, AnyPoint]:
+        """Return given weights λ, μ and Ω, their entries unseen; other shapes are refused."""
+
+    @property
+    def no_queries(self) -> Array:
+        """Weights μ of 0."""
+
+    def total(self, weights: AnyPoint) -> float:
+        """Return tr Ω."""
+
+    def bills(self, query_weights: Array) -> Array:
+        """Return ``μ_j c_j`` of each query, or of each table."""
+
+    def sides(self, point: AnyPoint) -> Sides:
+        """Evaluate all constraints; a last ratio is the largest eigenvalue of ``K Σ K'``, where anything is known."""
+
+    def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: AnyPoint) -> Judged:
+        """Return what dual weights prove, and its rounding, relative."""
+
+    def feasible(self, point: AnyPoint) -> AnyPoint:
+        """Return noise scaled so that the queries meet their targets, or nearly so."""
+
+    def lean(self, point: AnyPoint) -> AnyPoint:
+        """Return noise of cost ``K'K + t (Σ⁻¹ - K'K)`` with the least t at which the targets are met."""
+
+    def alone(self) -> tuple[AnyPoint, Array, AnyPoint] | None:
+        """Return the release's own noise, and weights λ and Ω that prove it best; None where it has some directions."""
+
+    def mechanism(self, point: AnyPoint) -> Any:
+        """Return all that is known in the end as one mechanism."""
+
+    def new_mechanism(self, point: AnyPoint) -> Any:
+        """Return the mechanism of cost ``Σ⁻¹ - K'K``."""
+
+
+def released_on(wish: Callable[[str], FitnessForUse], released: Any) -> Released:
+    """Return an earlier release together with a wish, which is made on the geometry of the release."""
+    if isinstance(released, BlockMechanism):
+        return ReleasedBlocks.of(wish("blocks"), released)
+    return ReleasedRows.of(wish("dense"), released)
+
+
+# On a matrix.
+
+
+def unit_noise_rows(released: NoisyQueries, neighbours: Matrix | None) -> Array:
+    """Return F (q, d), independent rows whose answers with unit noise are worth as much as the release.
+
+    What it says exactly is left aside where no neighbour changes it, and refused elsewhere: it has no finite cost.
+    """
+    queries, covariance = released.query_matrix, released.covariance()
+    if released.independent and len(queries):
+        _, inverse, silent = _split_singular(covariance)
+        exact = silent @ queries
+        if len(exact) and not np.any(moves_between(exact, neighbours)[0]):
+            return np.asarray(inverse @ queries)
+        if linalg.cholesky(covariance) is None:
+            raise InvalidInputError("released must not be exact in any query that differs between neighbours")
+    return np.array(released.standard_form.queries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedRows:
+    """A release on a matrix; see `Released`."""
+
+    wish: FitnessForUse
+    together: FitnessForUse  # the relaxation in which rows of the release keep their variance of 1, one by one
+    rows: Array  # F (q, d)
+
+    @classmethod
+    def of(cls, wish: FitnessForUse, released: NoisyQueries) -> ReleasedRows:
+        cells = wish.workload.shape[1]
+        if cells != released.query_matrix.shape[1]:
+            raise InvalidInputError(
+                f"released must have {cells} cells, as the workload, got {released.query_matrix.shape[1]}"
+            )
+        rows, together = unit_noise_rows(released, wish.neighbours), wish
+        if len(rows):
+            validate.moderate(released=rows)
+            together = FitnessForUse(
+                Workload(np.vstack([wish.workload.dense(), rows])),
+                np.concatenate([wish.targets, np.ones(len(rows))]),
+                neighbours=wish.neighbours,
+                geometry="dense",
+            )
+        return cls(wish, together, freeze(rows))
+
+    @property
+    def geometry(self) -> Dense:
+        return self.together.geometry
+
+    @property
+    def coordinates(self) -> Array:
+        """K (q, k), with ``F = K B``."""
+        return self.geometry.representation[len(self.wish.targets) :]
+
+    def weights(self, neighbours: object, queries: object, release: object) -> tuple[Array, Array, Array]:
+        size = len(self.rows)
+        if size or not validate.is_empty(release):
+            release = validate.numeric(2, **{"dual weights on the release": release})
+        if np.shape(release) != (size, size):
+            raise InvalidInputError(
+                f"dual weights on the release must have shape ({size}, {size}), got {np.shape(release)}"
+            )
+        first, second = as_dual_weights(
+            (neighbours, queries), self.geometry.moves.shape[1], len(self.wish.targets)
+        )
+        return first, second, np.asarray(release, dtype=np.float64)
+
+    @property
+    def no_queries(self) -> Array:
+        return np.zeros(len(self.wish.targets))
+
+    def total(self, weights: Array) -> float:
+        return float(np.trace(weights))
+
+    def bills(self, query_weights: Array) -> Array:
+        return query_weights * self.wish.targets
+
+    def sides(self, point: Array) -> Sides:
+        count, coordinates = len(self.wish.targets), self.coordinates
+        found = evaluate(self.geometry, self.together.targets, point)
+        if not (len(coordinates) and np.isfinite(found.excess)):
+            return Sides(found.profile, found.ratios[:count], found.rounding)
+        largest, rounding = largest_eigenvalue(coordinates, point)
+        return Sides(found.profile, np.append(found.ratios[:count], largest), found.rounding + rounding)
+
+    def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: Array) -> Judged:
+        """Return ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*² / (Σ λ_i (Σ μ_j c_j + tr Ω))`` and its rounding, relative.
+
+        Proof that it bounds α: the release is so many more queries, ``a F`` for every unit vector a, each with a target
+        of 1. So ``Σ_j μ_j v_j Σ v_j' + tr(Ω K Σ K')``, which is ``‖[diag(√μ) L ; Ω^½ K] Σ^½‖_F²``, is at most
+        ``Σ μ_j c_j + tr Ω``, and ``‖Σ^-½ B U diag(√λ)‖_F²`` is at most ``α Σ λ_i``; multiply, and use
+        ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Any root of any Ω ⪰ 0 will do: the trace belongs to the root that is used. Where
+        weights prove nothing, the bound is 0.
+        """
+        if not _prove(neighbour_weights, query_weights, release_weights.ravel()):
+            return 0.0, 0.0
+        # Brought to a largest entry of 1 before anything else, so that no scale of theirs under- or overflows.
+        largest = max(np.abs(query_weights).max(initial=0.0), np.abs(release_weights).max(initial=0.0)) or 1.0
+        spread, root = query_weights / largest, _root(release_weights / largest)
+        total, geometry, count = float(self.bills(spread).sum() + np.sum(root**2)), self.geometry, len(spread)
+        if not total > 0:
+            return 0.0, 0.0
+        shares = neighbour_weights / neighbour_weights.max()
+        moves, queries = np.flatnonzero(shares), np.flatnonzero(spread)
+        shares = np.sqrt(shares[moves] / shares.sum())
+        asked, missed = geometry.differences(queries, moves, np.sqrt(spread[queries]), shares)
+        held = np.arange(count, count + len(root))
+        known, hidden = geometry.differences(held, moves, np.ones(len(held)), shares)
+        hidden += len(held) * linalg.EPS * float(np.linalg.norm(known))
+        norm, allowance = linalg.trace_norm(
+            np.vstack([asked, root @ known]), missed + float(np.linalg.norm(root)) * hidden
+        )
+        sums = (len(queries) + len(moves) + root.size) * linalg.EPS
+        return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
+
+    def feasible(self, point: Array) -> Array:
+        return np.asarray(self.together.feasible(point))
+
+    def lean(self, point: Array) -> Array:
+        rows = self.geometry.representation[: len(self.wish.targets)]
+        known = KnownDirections.of(point, self.coordinates)
+        squares = known.squares(rows) / self.wish.targets[:, None]
+        share = least_share(lambda share: float(known.mixed(squares, share).max()))
+        return point if share is None else known.noise(share)
+
+    def alone(self) -> tuple[Array, Array, Array] | None:
+        """Return the noise of the release with λ on its dearest pair u alone, ``Ω = (F u)(F u)' / α`` (see `bound`).
+
+        There ``‖Ω^½ F u‖² = ‖F u‖² = α``, with ``tr Ω = 1``.
+        """
+        coordinates = self.coordinates
+        if len(coordinates) < self.geometry.rank:
+            return None
+        inverse = np.linalg.inv(coordinates)
+        covariance = inverse @ inverse.T
+        profile = self.sides(covariance).profile
+        dearest = int(np.argmax(profile))
+        move = coordinates @ self.geometry.moves[:, dearest]
+        return covariance, _only(dearest, len(profile)), np.outer(move, move) / (move @ move)
+
+    def mechanism(self, point: Array) -> LinearGaussianMechanism:
+        found: LinearGaussianMechanism = self.together.mechanism(point)
+        return found
+
+    def new_mechanism(self, point: Array) -> LinearGaussianMechanism:
+        rows, silent = KnownDirections.of(point, self.coordinates).new_information
+        noise = np.diag(np.repeat([1.0, 0.0], [len(rows), len(silent)]))
+        basis = self.geometry.basis
+        return LinearGaussianMechanism(
+            np.vstack([rows @ basis, in_few_digits(silent @ basis)]), noise, self.wish.neighbours
+        )
+
+
+# On blocks.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedBlocks:
+    """A release of tables, block by block; see `Released`.
+
+    K is the symmetric root of the information that the release holds of what neighbours change in a block. Weights Ω
+    are a number and a matrix for each block, as noise is, and the trace is that of all blocks together.
+    """
+
+    wish: FitnessForUse
+    whole: Blocks  # the blocks of all tables, those of the wish first
+    geometry: Blocks  # the same blocks with the rows of the wish alone
+    known: BlockPoint  # K: a number for each block of one coordinate, a matrix for each other
+
+    @classmethod
+    def of(cls, wish: FitnessForUse, released: BlockMechanism) -> ReleasedBlocks:
+        workload = wish.workload.tabular()
+        if workload is None or workload.domain != released.domain:
+            raise InvalidInputError("released must be on the attributes of the workload, which must be of tables")
+        if wish.geometry.neighbours != released.neighbours:
+            raise InvalidInputError(
+                "neighbours must be those of the release of tables, so that both costs add up; got others"
+            )
+        whole = _all_blocks(workload, released)
+        frame = TableBlocks([BlockMechanism(whole, _equal_noise(whole)), released], ("workload", "released"))
+        return cls(wish, whole, whole.of_first_tables(workload), _known(whole, frame.refined(released).pieces))
+
+    def weights(self, neighbours: object, queries: object, release: object) -> tuple[Array, Array, BlockPoint]:
+        held = as_block_point(self.geometry, release, "dual weights on the release")
+        return *self.geometry.weights((neighbours, queries)), held
+
+    @property
+    def no_queries(self) -> Array:
+        return np.zeros(len(self.geometry.tables))
+
+    def total(self, weights: BlockPoint) -> float:
+        return float(weights.levels.sum() + sum(np.trace(each) for each in weights.covariances))
+
+    def bills(self, query_weights: Array) -> Array:
+        tables, targets = self.geometry.tables, self.wish.targets
+        return np.bincount(tables, query_weights * targets[tables], len(targets))
+
+    def sides(self, point: BlockPoint) -> Sides:
+        forms = self.geometry.forms(point)
+        if forms is None:
+            return Sides(np.full(self.geometry.reach.shape[0], np.inf), np.full(len(self.wish.targets), np.inf))
+        ratios, rounding = forms.ratios(self.wish.targets), forms.cost_rounding + forms.excess(self.wish.targets)[1]
+        largest = float((self.known.levels**2 * point.levels).max(initial=0.0))
+        rounding += 4 * linalg.EPS * largest
+        for known, covariance in zip(self.known.covariances, point.covariances, strict=True):
+            found, off = largest_eigenvalue(known, covariance)
+            largest, rounding = max(largest, found), rounding + off
+        return Sides(forms.profile, np.append(ratios, largest), rounding)
+
+    def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: BlockPoint) -> Judged:
+        """Return ``(Σ_b ‖[diag(√μ) V_b ; Ω_b^½ K_b] D_b diag(√λ)‖_*)² / (Σ λ_o (Σ μ_j c_j + Σ_b tr Ω_b))``.
+
+        With its rounding, relative. Proof as on a matrix (`ReleasedRows.bound`): noise on all blocks together has a
+        covariance with a block for each, and the trace norms of its blocks add up.
+        """
+        levels, matrices = release_weights.levels, release_weights.covariances
+        if not _prove(neighbour_weights, query_weights, np.concatenate([levels, *(each.ravel() for each in matrices)])):
+            return 0.0, 0.0
+        largest = max(float(np.abs(each).max(initial=0.0)) for each in (query_weights, levels, *matrices)) or 1.0
+        spread, roots = query_weights / largest, [_root(each / largest) for each in matrices]
+        singles = np.maximum(levels / largest, 0.0)
+        total = float(self.bills(spread).sum() + singles.sum() + sum(np.sum(root**2) for root in roots))
+        if not total > 0:
+            return 0.0, 0.0
+        held = [root @ known for root, known in zip(roots, self.known.covariances, strict=True)]
+        blocks = with_rows(self.geometry, np.sqrt(singles) * self.known.levels, held)
+        shares = neighbour_weights / neighbour_weights.max()
+        shares = shares / shares.sum()
+        ones = np.ones(len(blocks.tables) - len(spread))
+        norm, allowance = trace_norm(blocks, shares, np.concatenate([spread, ones]))
+        for block, root, known in zip(blocks.matrix_blocks, roots, self.known.covariances, strict=True):
+            moved = float(np.linalg.norm(block.steps * np.sqrt(shares[block.orbits])))
+            size = len(root)
+            missed = (size + 2) * linalg.EPS * float(np.linalg.norm(root) * np.linalg.norm(known)) * moved
+            allowance += np.sqrt(size) * missed
+        sums = (len(spread) + len(shares) + sum(root.size for root in roots)) * linalg.EPS
+        return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
+
+    def feasible(self, point: BlockPoint) -> BlockPoint:
+        excess = self.geometry.largest_ratio(point, self.wish.targets)
+        return self.geometry.divide(point, max(excess, self.sides(point).ratios[-1]))
+
+    def lean(self, point: BlockPoint) -> BlockPoint:
+        geometry, targets = self.geometry, self.wish.targets[self.geometry.tables]
+        held = np.minimum(self.known.levels**2 * point.levels, 1.0)
+        pairs = zip(point.covariances, self.known.covariances, strict=True)
+        several = [KnownDirections.of(covariance, known) for covariance, known in pairs]
+        squares = [own.squares(block.queries) for own, block in zip(several, geometry.matrix_blocks, strict=True)]
+
+        def excess(share: float) -> float:
+            found = geometry.scalar_blocks @ (point.levels / (held + share * (1 - held)))
+            for own, block, values in zip(several, geometry.matrix_blocks, squares, strict=True):
+                np.add.at(found, block.rows, own.mixed(values, share))
+            return float((found / targets).max())
+
+        share = least_share(excess)
+        if share is None:
+            return point
+        return BlockPoint(point.levels / (held + share * (1 - held)), tuple(own.noise(share) for own in several))
+
+    def alone(self) -> tuple[BlockPoint, Array, BlockPoint] | None:
+        """Return the noise of the release with λ on its dearest neighbours alone; see `ReleasedRows.alone`."""
+        known = self.known
+        full = all(linalg.numerical_rank(np.linalg.svd(own)[1], own.shape) == len(own) for own in known.covariances)
+        if not (full and np.all(known.levels > 0)):
+            return None
+        inverses = [np.linalg.inv(each) for each in known.covariances]
+        point = BlockPoint(known.levels**-2.0, tuple(each @ each.T for each in inverses))
+        profile = self.sides(point).profile
+        if not np.all(np.isfinite(profile)):
+            return None
+        dearest = int(np.argmax(profile))
+        reach = np.asarray(self.geometry.reach[[dearest]].todense()).ravel()
+        weights = []
+        for own, block in zip(known.covariances, self.geometry.matrix_blocks, strict=True):
+            moves = own @ block.steps[:, block.orbits == dearest]
+            weights.append(moves @ moves.T / profile[dearest])
+        levels = known.levels**2 * reach / profile[dearest]
+        return point, _only(dearest, len(profile)), BlockPoint(levels, tuple(weights))
+
+    def mechanism(self, point: BlockPoint) -> BlockMechanism:
+        return BlockMechanism(self.whole, point)
+
+    def new_mechanism(self, point: BlockPoint) -> BlockMechanism:
+        known = self.known
+        made = BlockMechanism(self.whole, _equal_noise(self.whole))
+        pieces = {}
+        left = 1 - known.levels**2 * point.levels
+        for key, level, share, copies in zip(self.whole.keys, point.levels, left, self.whole.copies, strict=True):
+            if share > FEASIBLE:
+                noise = np.full((1, 1), level / share * copies)
+                pieces[key] = Piece.of(made.symmetries, made.moved, key, np.ones((1, 1)), noise)
+        for block, covariance, own in zip(self.whole.matrix_blocks, point.covariances, known.covariances, strict=True):
+            rows, _ = KnownDirections.of(covariance, own).new_information
+            if len(rows):
+                moves, triangle = orthonormal(rows @ block.moves)
+                inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
+                noise = block.copies * inverse @ inverse.T
+                pieces[block.key] = Piece.of(made.symmetries, made.moved, block.key, moves, (noise + noise.T) / 2)
+        return made.with_pieces(pieces)
+
+
+def with_rows(blocks: Blocks, levels: Array, matrices: list[Array]) -> Blocks:
+    """Return blocks with further rows after theirs, each its own orbit: a number or a matrix (n, r) for each block."""
+    first = len(blocks.tables)
+    singles = sp.diags_array(levels**2)
+    counts = [len(each) for each in matrices]
+    after = np.cumsum([first + len(levels), *counts])
+    several = tuple(
+        replace(
+            block,
+            rows=np.concatenate([block.rows, np.arange(start, start + len(own))]),
+            queries=np.vstack([block.queries, own]),
+        )
+        for block, own, start in zip(blocks.matrix_blocks, matrices, after, strict=False)
+    )
+    count = len(levels) + sum(counts)
+    blank = sp.csr_array((sum(counts), len(levels)))
+    return replace(
+        blocks,
+        tables=np.concatenate([blocks.tables, int(blocks.tables.max(initial=-1)) + 1 + np.arange(count)]),
+        magnitudes=np.concatenate([blocks.magnitudes, np.zeros(count)]),
+        counts=np.concatenate([blocks.counts, np.ones(count)]),
+        scalar_blocks=sp.csr_array(sp.vstack([blocks.scalar_blocks, singles, blank], format="csr")),
+        matrix_blocks=several,
+    )
+
+
+def _all_blocks(workload: MarginalWorkload | UnionWorkload, released: BlockMechanism) -> Blocks:
+    """Return the blocks of the tables of a wish and, after them, of what was released."""
+    earlier = released.workload or released.needed_tables
+    domain: Domain = released.domain
+    marginal = isinstance(workload, MarginalWorkload) and isinstance(earlier, MarginalWorkload)
+    if marginal and released.neighbours is None:
+        axes = (*workload.axes, *(each for each in earlier.axes if each not in workload.axes))  # type: ignore[union-attr]
+        return Blocks.of_marginals(MarginalWorkload(domain, axes))
+    tables = {table.name: table for table in workload.product_tables}
+    for table in earlier.product_tables:
+        name, number = table.name, 2
+        while name in tables and not tables[name].asks_the_same(table):
+            name, number = f"{table.name} ({number})", number + 1
+        tables.setdefault(name, Table(name, table.queries))
+    try:
+        return Blocks.of(UnionWorkload(domain, [*tables.values()]), neighbours=released.neighbours)
+    except GeometryError as error:
+        raise InvalidInputError(f"released and the workload leave too little symmetry together: {error}") from None
+
+
+def _equal_noise(blocks: Blocks) -> BlockPoint:
+    return BlockPoint(np.ones(len(blocks.keys)), tuple(np.eye(len(each.moves)) for each in blocks.matrix_blocks))
+
+
+def _known(whole: Blocks, pieces: dict[Any, Piece]) -> BlockPoint:
+    """Return K of each block from the noise that was released, nothing where no neighbour changes it."""
+    levels = np.zeros(len(whole.keys))
+    moved = np.diff(sp.csc_array(whole.reach).indptr) > 0
+    for index, key in enumerate(whole.keys):
+        if moved[index] and (piece := pieces.get(key)) is not None:
+            levels[index] = abs(piece.moves[0, 0]) * np.sqrt(piece.copies / piece.covariance[0, 0])
+    matrices = []
+    for block in whole.matrix_blocks:
+        size, piece = len(block.moves), pieces.get(block.key)
+        if piece is None:
+            matrices.append(np.zeros((size, size)))
+            continue
+        factor = linalg.cholesky(piece.covariance / piece.copies)
+        if factor is None:
+            raise InvalidInputError("released must have noise in all that it measures")
+        rows = scipy.linalg.solve_triangular(factor, piece.moves @ block.moves.T, trans="T", check_finite=False)
+        directions = block.moved()
+        if directions is not None:
+            rows = rows @ directions @ directions.T
+        _, values, right = linalg.svd(rows)
+        rank = linalg.numerical_rank(values, rows.shape)
+        matrices.append((right[:rank].T * values[:rank]) @ right[:rank])
+    return BlockPoint(levels, tuple((each + each.T) / 2 for each in matrices))
+
+
+# On either.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownDirections:
+    """Directions of a covariance, and the share of the information in each that the release holds.
+
+    With ``Σ = C C'``, they are the right singular vectors of ``K C`` and its squared singular values, at most 1: the
+    difference of ``Σ⁻¹`` and ``K'K`` is never formed.
+    """
+
+    root: Array  # C with the directions for its columns
+    inverse: Array  # a left inverse of it
+    shares: Array
+    silent: Array  # rows N without any noise, ``N Σ N' = 0``
+
+    @classmethod
+    def of(cls, covariance: Array, coordinates: Array) -> KnownDirections:
+        root, inverse, silent = _split(covariance)
+        _, values, directions = linalg.svd(coordinates @ root, full_matrices=True)
+        shares = np.zeros(len(directions))
+        shares[: len(values)] = np.minimum(values**2, 1.0)
+        return cls(root @ directions.T, directions @ inverse, shares, silent)
+
+    @property
+    def new_information(self) -> tuple[Array, Array]:
+        """Return rows R with ``R'R = Σ⁻¹ - K'K``, and the rows without noise, both on B x.
+
+        Directions of which the release leaves less than 1e-9 unknown count as known.
+        """
+        new = 1 - self.shares > FEASIBLE
+        return np.sqrt(1 - self.shares[new])[:, None] * self.inverse[new], self.silent
+
+    def squares(self, rows: Array) -> Array:
+        return np.asarray((rows @ self.root) ** 2)
+
+    def mixed(self, squares: Array, share: float) -> Array:
+        """Return variances of rows with these `squares` where only a share of the new information is had."""
+        return np.asarray((squares / (self.shares + share * (1 - self.shares))).sum(axis=1))
+
+    def noise(self, share: float) -> Array:
+        """Return the covariance of cost ``K'K + t (Σ⁻¹ - K'K)``, t being the share."""
+        half = self.root / np.sqrt(self.shares + share * (1 - self.shares))
+        return np.asarray(half @ half.T)
+
+
+def least_share(excess: Callable[[float], float]) -> float | None:
+    """Return the upper end of the least share of new information at which nothing is exceeded; None if all is."""
+    low, high = 0.0, 1.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if not excess(high) < 1:
+            return None
+        while low < (middle := (low + high) / 2) < high:
+            low, high = (low, middle) if excess(middle) <= 1 else (middle, high)
+    return high
+
+
+def largest_eigenvalue(coordinates: Array, covariance: Array) -> Judged:
+    """Return the largest eigenvalue of ``K Σ K'``, and its rounding, absolute; infinity for no covariance."""
+    fixed = linalg.regularised_covariance((covariance + covariance.T) / 2)
+    if fixed is None:
+        return np.inf, 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = coordinates @ fixed @ coordinates.T
+        magnitude = np.linalg.norm(np.abs(coordinates) @ np.abs(fixed) @ np.abs(coordinates).T)
+    if not np.isfinite(magnitude):
+        return np.inf, 0.0
+    largest = float(np.linalg.eigvalsh((product + product.T) / 2)[-1])
+    return largest, 4 * len(fixed) * linalg.EPS * float(magnitude)
+
+
+def _prove(neighbour_weights: Array, query_weights: Array, release_weights: Array) -> bool:
+    """Whether weights may prove a bound: finite, none on neighbours or queries negative, and some on neighbours."""
+    entries = np.append(query_weights, release_weights)
+    return bool(valid_weights(neighbour_weights) and np.all(np.isfinite(entries)) and np.all(query_weights >= 0))
+
+
+def _only(index: int, count: int) -> Array:
+    found = np.zeros(count)
+    found[index] = 1.0
+    return found
+
+
+def _root(weights: Array) -> Array:
+    """Return R with R'R the positive semidefinite part of symmetric weights."""
+    if not weights.size:
+        return weights
+    values, vectors = np.linalg.eigh((weights + weights.T) / 2)
+    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+
+
+def _split(covariance: Array) -> tuple[Array, Array, Array]:
+    """Return C with ``C C' = Σ``, a left inverse of it, and the rows N without any noise, ``N Σ N' = 0``."""
+    factor = None if linalg.is_singular(covariance) else linalg.cholesky(covariance)
+    if factor is not None:
+        inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), trans="T", check_finite=False)
+        return factor.T, inverse, np.zeros((0, len(factor)))
+    return _split_singular(covariance)
+
+
+def _split_singular(covariance: Array) -> tuple[Array, Array, Array]:
+    diagonal = np.diagonal(covariance)
+    units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2 / units / units[:, None])
+    noisy = ~linalg.are_silent(values)
+    roots = np.sqrt(values[noisy])
+    scaled_vectors = vectors / units[:, None]
+    return (
+        vectors[:, noisy] * units[:, None] * roots,
+        (scaled_vectors[:, noisy] / roots).T,
+        scaled_vectors[:, ~noisy].T,
+    )
