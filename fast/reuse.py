@@ -1,38 +1,46 @@
-"""Reuse of a release: the dual of fitness for use with a matrix of weights on the release.
+"""Reuse of a release: the dual of fitness for use with matrices of weights on the release.
 
-Where the release meets every target, nothing is left to do; where it is one row or none, its matrix of weights is a
-single weight or none, and the problem is fitness for use on the rows of both.
+Where the release meets every target, nothing is left to do; where no part of it has more than one row, its weights are
+single ones, and the problem is fitness for use on the rows of both.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import scipy.sparse as sp
 
 from dualmech import linalg
 from dualmech.fast.engine import ascent, loop
-from dualmech.fast.engine.dual_function import DenseDual, decompose
+from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.newton import conjugate_gradients
+from dualmech.fast.engine.orbits import DiagonalProgram, DiagonalSpectrum, OrbitProgram, OrbitSpectrum, Part
 from dualmech.fast.engine.spectrum import DenseRows, Spectrum
 from dualmech.fast.methods import AUTO, Method
+from dualmech.fast.reductions.blocks import BlockReduction
 from dualmech.fast.reductions.dense import Reduction
+from dualmech.geometry.blocks import BlockPoint
+from dualmech.problems.released import ReleasedBlocks, with_rows
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array, Matrix
 
-# Newton's equations for weights on neighbours and queries together with a matrix of weights on a release.
+# Newton's equations for weights on neighbours and queries together with matrices of weights on a release.
 #
-# The unknowns are relative changes: ``y = √(w z) · dw / w`` for a single weight w with slack z, and Y for the matrix,
-# ``dΩ = G D^-½ Y D^-½ G'``, where ``Ω = G G'`` and the slack matrix S satisfy ``G'S G = D²``, D diagonal: the scaling
-# of Nesterov and Todd, in which all unknowns have the same weight. The matrix of the equations is then the identity
-# plus the curvature of the dual function (`dualmech.fast.engine.dual_function`), ``⟨M, K ∘ M⟩ + τ ‖C‖²`` with
+# The problem is in parts, one on a matrix, one a block of tables; each weight has a group, and its unknown is of the
+# group. The unknowns are relative changes: ``y = √(w z) · dw / w`` for a single weight w with slack z, and Y for a
+# matrix, ``dΩ = G D^-½ Y D^-½ G'``, where ``Ω = G G'`` and the slack matrix S satisfy ``G'S G = D²``, D diagonal: the
+# scaling of Nesterov and Todd, in which all unknowns have the same weight. The matrix of the equations is then the
+# identity plus the curvature of the dual function (`dualmech.fast.engine.dual_function`), the sum over the parts of
+# ``⟨M, K ∘ M⟩ + τ ‖C‖²`` with
 #
 #     M = Σ_j δ_j u_j u_j' + Σ_ab Δ_ab r_a r_b' - C,     C = Σ_i δ_i t_i t_i',
 #
@@ -47,34 +55,89 @@ ACCURACY = 1e-3  # residual at which conjugate gradients stop, relative, in the 
 MOST_STEPS = 1000  # steps of conjugate gradients at most
 ENTRIES = 1024  # entries of the symmetric matrices M that are written out at a time
 
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartEquations:
+    """The curvature of one part; rows are divided so that the unknowns themselves make M of them."""
+
+    first: Array  # first, last: (s, k) rows t_i and (m, k) u_j
+    last: Array
+    release: Array  # (q, k) rows r_a
+    groups: tuple[Index, Index]  # of t_i and of u_j
+    kernel: Array  # (k, k) K
+    smoothing: float  # τ
+
+    def curvature(self, single: Array, double: Array) -> tuple[Array, Array]:
+        """Return the curvature times unknowns: for all single weights, and for the matrix (q, q)."""
+        of_neighbours, of_queries = self.groups
+        spent = (self.first.T * single[of_neighbours]) @ self.first
+        change = (self.last.T * single[of_queries]) @ self.last + self.release.T @ double @ self.release - spent
+        weighed = self.kernel * change
+        found = np.bincount(of_neighbours, _forms(self.first, self.smoothing * spent - weighed), len(single))
+        found += np.bincount(of_queries, _forms(self.last, weighed), len(single))
+        return found, self.release @ weighed @ self.release.T
+
+    def diagonal(self) -> Array:
+        """Return the diagonal for pairs of rows of the release (q, q), the identity included."""
+        squares = self.release**2
+        return 1 + 0.5 * (squares @ self.kernel @ squares.T) * (1 + np.eye(len(squares)))
+
+    def block(self, rows: Index, columns: Index, units: Array) -> Array:
+        """Return the curvature of the single weights and of some pairs, in units in which both kinds have one norm."""
+        left = np.vstack([self.first, self.last, self.release[rows]])
+        right = np.vstack([self.first, self.last, self.release[columns]])
+        scale = np.concatenate([-np.ones(len(self.first)), np.ones(len(self.last)), units])
+        upper, other = np.triu_indices(left.shape[1])
+        root = np.sqrt(self.kernel[upper, other] * np.where(upper == other, 1.0, 2.0)) / 2
+        found = np.zeros((len(left), len(left)))
+        # ⟨M_a, K ∘ M_b⟩ of the matrices M_a = scale_a (l_a r_a' + r_a l_a') / 2
+        for start in range(0, len(upper), ENTRIES):
+            a, b = upper[start : start + ENTRIES], other[start : start + ENTRIES]
+            entries = left[:, a] * right[:, b]
+            entries += left[:, b] * right[:, a]
+            entries *= root[start : start + ENTRIES]
+            found += entries @ entries.T
+        found *= scale * scale[:, None]
+        count = len(self.first)
+        found[:count, :count] += self.smoothing * (self.first @ self.first.T) ** 2
+        return found
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReuseEquations:
-    """The equations at one point; unknowns stand in one vector, y (s + m,) and then Y (q, q) row by row."""
+    """The equations at one point; unknowns stand in one vector, y (s + m,) and then each Y (q, q) row by row."""
 
-    factors: Array  # (s + m + q, k) rows t_i, u_j and r_a
-    mean: Array  # (k,) the n of `dualmech.fast.engine.dual_function`, ``K_ab = n_a n_b / (n_a + n_b + τ)``
-    smoothing: float  # τ
-    sides: tuple[int, int]  # (s, m) numbers of weights on neighbours and on queries
+    parts: tuple[PartEquations, ...]
+    diagonal: DiagonalSpectrum | None  # the parts of one coordinate, whose groups are all weights, and then some
     products: Array  # (s + m,) w z
-    spread: Array  # (q,) the diagonal of D
 
-    @property
-    def kernel(self) -> Array:
-        """K (k, k)."""
-        return self.mean[:, None] * self.mean / (self.mean[:, None] + self.mean + self.smoothing)
+    @classmethod
+    def of(cls, program: ReuseProgram, here: OrbitSpectrum, products: Array, spreads: list[Array]) -> ReuseEquations:
+        """Return the equations at a smoothed point; `spreads` are the diagonals of D."""
+        roots, parts = products**0.25, []
+        for part, spectrum, spread in zip(program.parts, here.spectra, spreads, strict=True):
+            rows, neighbours, count = spectrum.rows(np.arange(len(spectrum.weights))), spectrum.neighbours, len(part.groups)
+            rows[:count] /= roots[part.groups][:, None]
+            rows[count:] /= np.sqrt(spread)[:, None]
+            mean, smoothing = spectrum.mean, here.smoothing
+            kernel = mean[:, None] * mean / (mean[:, None] + mean + smoothing)
+            groups = part.groups[:neighbours], part.groups[neighbours:]
+            parts.append(
+                PartEquations(rows[:neighbours], rows[neighbours:count], rows[count:], groups, kernel, smoothing)
+            )
+        return cls(tuple(parts), here.diagonal, products)
 
-    @property
-    def parts(self) -> tuple[Array, Array, Array]:
-        """Return the rows t_i, u_j and r_a, divided so that the unknowns themselves make M of them."""
-        neighbours, queries = self.sides
-        first, last = self.factors[: neighbours + queries], self.factors[neighbours + queries :]
-        single = first / self.products[:, None] ** 0.25
-        return single[:neighbours], single[neighbours:], last / np.sqrt(self.spread)[:, None]
+    def split(self, unknowns: Array) -> tuple[Array, list[Array]]:
+        """Return y and each Y."""
+        sizes = [len(part.release) for part in self.parts]
+        single, *doubles = np.split(unknowns, len(self.products) + np.cumsum([0, *(size**2 for size in sizes[:-1])]))
+        return single, [double.reshape(size, size) for double, size in zip(doubles, sizes, strict=True)]
 
     def solve(self, right_side: Array, normals: Array) -> tuple[Array, Array]:
         """Return the unknowns x, with ``normals @ x = 0``, and the multipliers of these constraints."""
-        apply, invert = self._operator(), self._preconditioner()
+        invert = self._preconditioner()
         bordered = np.stack([invert(normal) for normal in normals])
         corner = normals @ bordered.T
 
@@ -83,87 +146,95 @@ class ReuseEquations:
             return np.asarray(direction - bordered.T @ np.linalg.solve(corner, normals @ direction))
 
         enough = ACCURACY**2 * float(right_side @ project(right_side))
-        unknowns, residual = conjugate_gradients(apply, project, right_side, enough, MOST_STEPS)
+        unknowns, residual = conjugate_gradients(self._times, project, right_side, enough, MOST_STEPS)
         return unknowns, np.asarray(np.linalg.solve(normals @ normals.T, normals @ residual))
 
-    def _operator(self) -> Callable[[Array], Array]:
-        """Return the function that multiplies the unknowns with the matrix of the equations."""
-        (first, last, matrix), kernel, count = self.parts, self.kernel, sum(self.sides)
-        size = len(self.spread)
-
-        def apply(unknowns: Array) -> Array:
-            single, double = unknowns[:count], unknowns[count:].reshape(size, size)
-            spent = (first.T * single[: len(first)]) @ first
-            change = (last.T * single[len(first) :]) @ last + matrix.T @ double @ matrix - spent
-            weighed = kernel * change
-            on_first = self.smoothing * spent - weighed
-            return unknowns + np.concatenate(
-                [
-                    np.einsum("ik,ik->i", first @ on_first, first),
-                    np.einsum("jk,jk->j", last @ weighed, last),
-                    (matrix @ weighed @ matrix.T).ravel(),
-                ]
-            )
-
-        return apply
+    def _times(self, unknowns: Array) -> Array:
+        """Return the matrix of the equations times the unknowns."""
+        single, doubles = self.split(unknowns)
+        found, matrices = single.copy(), []
+        for part, double in zip(self.parts, doubles, strict=True):
+            own, matrix = part.curvature(single, double)
+            found += own
+            matrices.append((double + matrix).ravel())
+        if self.diagonal is not None:
+            roots, change = np.sqrt(self.products), np.zeros(len(self.diagonal.weights))
+            change[: len(single)] = single / roots
+            found += self.diagonal.curvature_product(change)[: len(single)] / roots
+        return np.concatenate([found, *matrices])
 
     def _preconditioner(self) -> Callable[[Array], Array]:
         """Return the division by the diagonal, and by the whole block of the single weights and the stiff pairs."""
-        (first, last, matrix), kernel, count = self.parts, self.kernel, sum(self.sides)
-        size = len(self.spread)
-        squares = matrix**2
-        diagonal = 1 + 0.5 * (squares @ kernel @ squares.T) * (1 + np.eye(size))
-        rows, columns = np.triu_indices(size)
-        order = np.argsort(-diagonal[rows, columns], kind="stable")[:MOST_PAIRS]
-        order = order[diagonal[rows, columns][order] > 1 + STIFF]
-        rows, columns = rows[order], columns[order]
+        diagonals = [part.diagonal() for part in self.parts]
+        chosen = _stiff_pairs(diagonals)
         # In units in which an entry off the diagonal, which stands twice, has the norm of one on it.
-        units = np.where(rows == columns, 1.0, np.sqrt(2.0))
-        block = self._block(
-            np.vstack([first, last, matrix[rows]]),
-            np.vstack([first, last, matrix[columns]]),
-            np.concatenate([-np.ones(len(first)), np.ones(len(last)), units]),
-        )
-        block[: len(first), : len(first)] += self.smoothing * (first @ first.T) ** 2
-        block[np.diag_indices_from(block)] += 1.0
+        units = [np.where(rows == columns, 1.0, np.sqrt(2.0)) for rows, columns in chosen]
+        count = len(self.products)
+        starts = count + np.cumsum([0, *(len(each) for each in units)])
+        block = np.eye(int(starts[-1]))
+        if self.diagonal is not None:
+            roots = np.sqrt(self.products)
+            block[:count, :count] += self.diagonal.hessian()[:count, :count] / roots / roots[:, None]
+        for part, pairs, own, start in zip(self.parts, chosen, units, starts, strict=False):
+            places = np.concatenate([*part.groups, start + np.arange(len(own))])
+            _add_at(block, places, part.block(*pairs, own))
         factor = scipy.linalg.cho_factor(block, lower=True, overwrite_a=True, check_finite=False)
 
         def invert(residual: Array) -> Array:
-            double = residual[count:].reshape(size, size)
-            coupled = np.concatenate([residual[:count], double[rows, columns] * units])
-            solved = scipy.linalg.cho_solve(factor, coupled, check_finite=False)
-            result = double / diagonal
-            result[rows, columns] = result[columns, rows] = solved[count:] / units
-            return np.concatenate([solved[:count], result.ravel()])
+            single, doubles = self.split(residual)
+            stiff = [double[pairs] * own for double, pairs, own in zip(doubles, chosen, units, strict=True)]
+            solved = scipy.linalg.cho_solve(factor, np.concatenate([single, *stiff]), check_finite=False)
+            found = [solved[:count]]
+            for double, scale, (rows, columns), own, start in zip(
+                doubles, diagonals, chosen, units, starts, strict=False
+            ):
+                result = double / scale
+                result[rows, columns] = result[columns, rows] = solved[start : start + len(own)] / own
+                found.append(result.ravel())
+            return np.concatenate(found)
 
         return invert
 
-    def _block(self, left: Array, right: Array, scale: Array) -> Array:
-        """Return ``⟨M_a, K ∘ M_b⟩`` for the matrices ``M_a = scale_a (l_a r_a' + r_a l_a') / 2``."""
-        upper, columns = np.triu_indices(left.shape[1])
-        root = np.sqrt(self.kernel[upper, columns] * np.where(upper == columns, 1.0, 2.0)) / 2
-        block = np.zeros((len(left), len(left)))
-        for start in range(0, len(upper), ENTRIES):
-            a, b = upper[start : start + ENTRIES], columns[start : start + ENTRIES]
-            entries = left[:, a] * right[:, b]
-            entries += left[:, b] * right[:, a]
-            entries *= root[start : start + ENTRIES]
-            block += entries @ entries.T
-        return np.asarray(block * scale * scale[:, None])
+
+def _forms(rows: Array, matrix: Array) -> Array:
+    return np.einsum("ik,ik->i", rows @ matrix, rows)
 
 
-# A primal-dual interior-point method for reuse: weights λ and μ, and a matrix of weights Ω on the release.
+def _stiff_pairs(diagonals: list[Array]) -> list[tuple[Index, Index]]:
+    """Return the stiffest pairs of each part, `MOST_PAIRS` in all at most."""
+    pairs = [np.triu_indices(len(each)) for each in diagonals]
+    values = [each[own] for each, own in zip(diagonals, pairs, strict=True)]
+    everywhere = np.concatenate([np.zeros(0), *values])
+    limit = 1 + STIFF
+    if np.count_nonzero(everywhere > limit) > MOST_PAIRS:
+        limit = float(np.partition(everywhere, -MOST_PAIRS)[-MOST_PAIRS])
+    kept = [np.flatnonzero(each > limit) for each in values]
+    return [(rows[own], columns[own]) for (rows, columns), own in zip(pairs, kept, strict=True)]
+
+
+def _add_at(matrix: Array, places: Index, block: Array) -> None:
+    """Add a block to the rows and columns of a matrix, of which some may be named twice."""
+    distinct, which = np.unique(places, return_inverse=True)
+    if len(distinct) < len(places):
+        sums = sp.csr_array((np.ones(len(places)), (which, np.arange(len(places)))))
+        block = np.asarray((sums @ (sums @ block).T).T)
+    else:
+        distinct = places
+    matrix[np.ix_(distinct, distinct)] += block
+
+
+# A primal-dual interior-point method for reuse: weights λ and μ, and a matrix of weights Ω on each part of the release.
 #
-# Maximise ``2F(λ, μ, Ω)``, with ``F = ‖[diag(√μ) V ; Ω^½ H] D diag(√λ)‖_*``, over ``Σ λ_i = 1``,
-# ``Σ μ_j + tr Ω = 1``, ``λ, μ ≥ 0`` and ``Ω ⪰ 0``: the dual of fitness for use with the release in H as so many more
+# Maximise ``2F(λ, μ, Ω)``, with ``F = Σ ‖[diag(√μ) V ; Ω^½ H] D diag(√λ)‖_*`` over the parts, subject to ``Σ λ_i = 1``,
+# ``Σ μ_j + Σ tr Ω = 1``, ``λ, μ ≥ 0`` and ``Ω ⪰ 0``: the dual of fitness for use with the release in H as so many more
 # queries, ``a H`` for every unit vector a, their weights gathered in Ω. The optimality conditions, at the smoothed dual
 # function G of `dualmech.fast.engine.dual_function` and with a multiplier for each sum, are
 #
 #     gradient + z = a,   w z = τ   for every single weight w with its slack z, and
-#     H Σ H' + S = a₂ I,   Ω S = τ I   for the matrix with its slack S,
+#     H Σ H' + S = a₂ I,   Ω S = τ I   for each matrix with its slack S,
 #
-# and τ falls to zero. Every step is Newton's, with the scaling of Nesterov and Todd (`dualmech.fast.reuse`).
-# Neither S nor an inverse of Ω is ever formed: the state holds a factor L of Ω and, for some factor N of S, ``N'L``.
+# and τ falls to zero. Every step is Newton's, with the scaling of Nesterov and Todd. Neither S nor an inverse of Ω is
+# ever formed: the state holds a factor L of Ω and, for some factor N of S, ``N'L``.
 
 
 TO_THE_BOUNDARY = 0.9  # largest part of the way to the boundary that one step may go
@@ -182,29 +253,54 @@ Where the optimum leaves part of the covariance free, its weights would otherwis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReuseProgram:
-    """The reduced data: queries V (m, k) over √targets, release H (q, k), moves D (k, s) or None for the identity."""
+class ReusePart:
+    """One matrix of a problem: queries V (m, k) over √targets, release H (q, k), moves D (k, s) or None for I."""
 
     queries: Array
     release: Array
     moves: Matrix | None
+    groups: Index  # of the weights on its neighbours, then on its queries
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReuseProgram:
+    """The reduced data: parts, and those of one coordinate, which are written with all weights."""
+
+    parts: tuple[ReusePart, ...]
+    diagonal: DiagonalProgram | None
+    sides: tuple[int, int]  # numbers of weights on neighbours s and on single queries m
 
     @property
-    def sides(self) -> tuple[int, int]:
-        """Numbers of neighbours s and of queries m."""
-        queries, rank = self.queries.shape
-        return (rank if self.moves is None else self.moves.shape[1]), queries
+    def released(self) -> int:
+        """Number of rows of the release that have matrices of weights."""
+        return sum(len(part.release) for part in self.parts)
+
+    def at(self, weights: Array, factors: Sequence[Array]) -> OrbitSpectrum:
+        """Evaluate the dual function, the release as queries L'H of weight 1, which have groups after all others."""
+        neighbours, queries = self.sides
+        start, parts = neighbours + queries, []
+        for part, factor in zip(self.parts, factors, strict=True):
+            rows = np.vstack([part.queries, factor.T @ part.release])
+            groups = np.concatenate([part.groups, start + np.arange(len(factor))])
+            parts.append(Part(DenseDual(rows, part.moves), groups, np.ones(len(groups))))
+            start += len(factor)
+        diagonal = self.diagonal
+        if diagonal is not None:
+            blank = sp.csr_array((self.released, diagonal.squares.shape[1]))
+            diagonal = replace(diagonal, squares=sp.csr_array(sp.vstack([diagonal.squares, blank], format="csr")))
+        program = OrbitProgram(tuple(parts), diagonal, neighbours, start - neighbours)
+        return program.at(np.concatenate([weights, np.ones(self.released)]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReuseState:
     """The state of the solver."""
 
-    point: Spectrum  # the decomposition at these weights, its factors ending in rows r_a for the columns of L
+    point: OrbitSpectrum  # the decompositions at these weights, their factors ending in rows r_a for the columns of L
     weights: Array  # weights, slacks: (s + m,) λ then μ, and their z
     slacks: Array
-    factor: Array  # factor, cross: (q, q) L with ``Ω = L L'``, and ``N'L`` with ``S = N N'``
-    cross: Array
+    factors: tuple[Array, ...]  # factors, crosses: of each part (q, q) L with ``Ω = L L'``, and ``N'L``, ``S = N N'``
+    crosses: tuple[Array, ...]
     multipliers: Array  # (2,) a, of the two sums
     objective: float  # objective, lower_bound: both sides of the gap at this point (the judge recomputes them)
     lower_bound: float
@@ -212,70 +308,82 @@ class ReuseState:
     steps: int  # decompositions so far
 
     @property
-    def release_weights(self) -> Array:
-        """Ω (q, q)."""
-        return self.factor @ self.factor.T
+    def release_weights(self) -> list[Array]:
+        """Ω (q, q) of each part."""
+        return [factor @ factor.T for factor in self.factors]
 
 
 def start(program: ReuseProgram) -> ReuseState:
     """Begin with equal weights, half of those on queries and release on either, and slacks that are not too small."""
-    (neighbours, queries), released = program.sides, len(program.release)
+    (neighbours, queries), released = program.sides, program.released
     weights = np.repeat([1 / neighbours, 0.5 / queries], [neighbours, queries])
-    factor = np.sqrt(0.5 / released) * np.eye(released)
-    point = _decompose(program, weights, factor)
+    factors = tuple(np.sqrt(0.5 / released) * np.eye(len(part.release)) for part in program.parts)
+    point = program.at(weights, factors)
     gradient, dual_value = point.gradient()[: len(weights)], point.dual_value
     multipliers = np.array([weights[:neighbours] @ gradient[:neighbours], dual_value])
     natural = np.repeat(multipliers, program.sides) - gradient
     centre = float(np.mean(weights * np.abs(natural)))
     slacks = np.maximum(natural, np.minimum(0.3 * dual_value, centre / weights))
-    rows = _release_rows(point, len(weights))
-    noise = (rows * point.mean) @ rows.T * 2 * released
-    values, vectors = np.linalg.eigh(dual_value * np.eye(released) - noise)
-    values = np.maximum(values, min(0.3 * dual_value, centre * 2 * released))
-    cross = np.sqrt(values)[:, None] * vectors.T @ factor
-    return _evaluate(program, point, weights, slacks, factor, cross, multipliers, 1.0, 0)
+    crosses = []
+    for spectrum, factor in zip(point.spectra, factors, strict=True):
+        rows = _release_rows(spectrum, len(factor))
+        noise = (rows * spectrum.mean) @ rows.T * 2 * released
+        values, vectors = np.linalg.eigh(dual_value * np.eye(len(factor)) - noise)
+        values = np.maximum(values, min(0.3 * dual_value, centre * 2 * released))
+        crosses.append(np.sqrt(values)[:, None] * vectors.T @ factor)
+    return _evaluate(program, point, weights, slacks, factors, tuple(crosses), multipliers, 1.0, 0)
 
 
 def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     """Take one step along the central path, no further than a gap of `tol` asks."""
-    count, released = len(state.weights), len(state.factor)
+    count, released = len(state.weights), program.released
     # With N'L = U D V', the factor G = L V of Ω has G'S G = D².
-    _, spread, turn = linalg.svd(state.cross)
-    point, factor = _rotate_release(state.point, turn, count), state.factor @ turn.T
-    products = state.weights * state.slacks
-    mean = (products.sum() + spread @ spread) / (count + released)
-    least = ENOUGH * tol * point.dual_value / (count + released + len(point.values))
+    turns = [linalg.svd(cross)[1:] for cross in state.crosses]
+    spreads = [spread for spread, _ in turns]
+    factors = [factor @ turn.T for factor, (_, turn) in zip(state.factors, turns, strict=True)]
+    point = _rotated(state.point, [turn for _, turn in turns])
+    products, both = state.weights * state.slacks, count + released
+    mean = float(products.sum() + sum(spread @ spread for spread in spreads)) / both
     here = point.smoothed(mean)
-    single, double = _residuals(here, state, factor)
-    lag = np.abs(single + products).sum() + np.abs(np.diagonal(double) + spread**2).sum()
+    single, doubles = _residuals(here, state, factors)
+    lag = float(np.abs(single + products).sum())
+    lag += sum(float(np.abs(np.diagonal(own) + spread**2).sum()) for own, spread in zip(doubles, spreads, strict=True))
     quickness = QUICK if state.reach > FAR else STEADY if state.reach > HALF else SLOW
-    target = max(quickness * mean, LAG * float(lag) / (count + released), least)
-    single, double = _residuals(point.smoothed(target), state, factor)
-    double += target * np.eye(released)
-    roots, root_spread = np.sqrt(products), np.sqrt(spread)
-    equations = ReuseEquations(
-        here.rows(np.arange(len(here.weights))), here.mean, mean, program.sides, products, spread
-    )
+    target = max(quickness * mean, LAG * lag / both, ENOUGH * tol * point.dual_value / (both + len(point.values)))
+    single, doubles = _residuals(point.smoothed(target), state, factors)
+    roots, spread_roots = np.sqrt(products), [np.sqrt(spread) for spread in spreads]
+    equations = ReuseEquations.of(program, here, products, spreads)
+    asked = [
+        ((own + target * np.eye(len(root))) / root / root[:, None]).ravel()
+        for own, root in zip(doubles, spread_roots, strict=True)
+    ]
+    scaled = [factor / root for factor, root in zip(factors, spread_roots, strict=True)]
     unknowns, shift = equations.solve(
-        np.concatenate([(single + target) / roots, (double / root_spread / root_spread[:, None]).ravel()]),
-        _normals(program, state.weights / roots, factor / root_spread),
+        np.concatenate([(single + target) / roots, *asked]), _normals(program, state.weights / roots, scaled)
     )
-    change, matrix = unknowns[:count], unknowns[count:].reshape(released, released)
-    matrix = (matrix + matrix.T) / 2
+    change, found = equations.split(unknowns)
+    matrices = [(own + own.T) / 2 for own in found]
     slack_change = (target - products - roots * change) / products
-    slack_matrix = (np.diag(target / spread - spread) - matrix) / root_spread / root_spread[:, None]
-    change, matrix = change / roots, matrix / root_spread / root_spread[:, None]
-    reach, slack_reach = _step_limit(change, matrix), _step_limit(slack_change, slack_matrix)
-    grown = scipy.linalg.cholesky(np.eye(released) + reach * matrix, lower=True)
-    slack_grown = scipy.linalg.cholesky(np.eye(released) + slack_reach * slack_matrix, lower=True)
-    weights, factor = state.weights * (1 + reach * change), factor @ grown
+    slack_matrices = [
+        (np.diag(target / spread - spread) - own) / root / root[:, None]
+        for own, spread, root in zip(matrices, spreads, spread_roots, strict=True)
+    ]
+    change = change / roots
+    matrices = [own / root / root[:, None] for own, root in zip(matrices, spread_roots, strict=True)]
+    reach, slack_reach = _step_limit(change, matrices), _step_limit(slack_change, slack_matrices)
+    grown, slack_grown = _grown(reach, matrices), _grown(slack_reach, slack_matrices)
+    weights = state.weights * (1 + reach * change)
+    factors = [factor @ own for factor, own in zip(factors, grown, strict=True)]
+    crosses = [
+        other.T @ (spread[:, None] * own) for other, spread, own in zip(slack_grown, spreads, grown, strict=True)
+    ]
     return _evaluate(
         program,
-        _decompose(program, weights, factor),
+        program.at(weights, factors),
         weights,
         state.slacks * (1 + slack_reach * slack_change),
-        factor,
-        slack_grown.T @ (spread[:, None] * grown),
+        tuple(factors),
+        tuple(crosses),
         state.multipliers + slack_reach * shift,
         min(reach, slack_reach),
         state.steps,
@@ -283,19 +391,13 @@ def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     )
 
 
-def _decompose(program: ReuseProgram, weights: Array, factor: Array) -> Spectrum:
-    """Evaluate the dual function, the release as queries L'H of weight 1."""
-    function = DenseDual(np.vstack([program.queries, factor.T @ program.release]), program.moves)
-    return decompose(function, np.concatenate([weights, np.ones(len(factor))]))
-
-
 def _evaluate(
     program: ReuseProgram,
-    point: Spectrum,
+    point: OrbitSpectrum,
     weights: Array,
     slacks: Array,
-    factor: Array,
-    cross: Array,
+    factors: tuple[Array, ...],
+    crosses: tuple[Array, ...],
     multipliers: Array,
     reach: float,
     before: int,
@@ -308,13 +410,13 @@ def _evaluate(
         better = _objective(program, smooth)
         point, objective = (smooth, better) if better < objective else (point, objective)
     neighbours, _ = program.sides
-    mass = weights[:neighbours].sum() * (weights[neighbours:].sum() + np.sum(factor**2))
+    mass = weights[:neighbours].sum() * (weights[neighbours:].sum() + sum(np.sum(factor**2) for factor in factors))
     return ReuseState(
         point,
         weights,
         slacks,
-        factor,
-        cross,
+        factors,
+        crosses,
         multipliers,
         objective,
         float(point.dual_value**2 / mass),
@@ -323,55 +425,82 @@ def _evaluate(
     )
 
 
-def _objective(program: ReuseProgram, point: Spectrum) -> float:
+def _objective(program: ReuseProgram, point: OrbitSpectrum) -> float:
     """Return the largest cost times the divisor that makes the covariance meet every constraint."""
     neighbours, queries = program.sides
-    known = (program.release @ point.root) / np.sqrt(point.mean)
-    largest = np.linalg.eigvalsh(known @ known.T)[-1]
+    largest = 0.0
+    for part, spectrum in zip(program.parts, point.spectra, strict=True):
+        known = (part.release @ spectrum.root) / np.sqrt(spectrum.mean)
+        largest = max(largest, float(np.linalg.eigvalsh(known @ known.T)[-1]) if len(known) else 0.0)
     costs, variances = point.gains[:neighbours], point.gains[neighbours : neighbours + queries]
     return float(costs.max() * max(variances.max(initial=0.0), largest))
 
 
-def _release_rows(point: Spectrum, count: int) -> Array:
+def _release_rows(spectrum: Spectrum, released: int) -> Array:
     """Return the rows r_a, which come after the rows of all single weights."""
-    return point.rows(np.arange(count, len(point.weights)))
+    count = len(spectrum.weights)
+    return spectrum.rows(np.arange(count - released, count))
 
 
-def _rotate_release(point: Spectrum, turn: Array, count: int) -> Spectrum:
-    """Return the decomposition with the rows of the release for G = L V instead of L."""
-    queries = point.rows(np.arange(point.neighbours, count))
-    return replace(point, last=DenseRows(np.vstack([queries, turn @ _release_rows(point, count)])))
+def _rotated(point: OrbitSpectrum, turns: list[Array]) -> OrbitSpectrum:
+    """Return the decompositions with the rows of the release for G = L V instead of L."""
+    spectra = []
+    for spectrum, turn in zip(point.spectra, turns, strict=True):
+        queries = spectrum.rows(np.arange(spectrum.neighbours, len(spectrum.weights) - len(turn)))
+        rows = turn @ _release_rows(spectrum, len(turn))
+        spectra.append(replace(spectrum, last=DenseRows(np.vstack([queries, rows]))))
+    return replace(point, spectra=tuple(spectra))
 
 
-def _residuals(point: Spectrum, state: ReuseState, factor: Array) -> tuple[Array, Array]:
-    """Return ``w (gradient - a)`` (s + m,) and ``G'(H Σ H' - a₂) G`` (q, q) at the point's own τ."""
-    count, rows = len(state.weights), _release_rows(point, len(state.weights))
+def _residuals(point: OrbitSpectrum, state: ReuseState, factors: list[Array]) -> tuple[Array, list[Array]]:
+    """Return ``w (gradient - a)`` (s + m,) and ``G'(H Σ H' - a₂) G`` of each part at the point's own τ."""
+    count, doubles = len(state.weights), []
     sides = (point.neighbours, count - point.neighbours)
     single = state.weights * (point.gradient()[:count] - np.repeat(state.multipliers, sides))
-    return single, (rows * point.mean) @ rows.T - state.multipliers[1] * factor.T @ factor
+    for spectrum, factor in zip(point.spectra, factors, strict=True):
+        rows = _release_rows(spectrum, len(factor))
+        doubles.append((rows * spectrum.mean) @ rows.T - state.multipliers[1] * factor.T @ factor)
+    return single, doubles
 
 
-def _normals(program: ReuseProgram, single: Array, factor: Array) -> Array:
-    """Return the coefficients of the unknowns in both sums, ``Σ λ_i`` and ``Σ μ_j + tr Ω``."""
+def _normals(program: ReuseProgram, single: Array, factors: list[Array]) -> Array:
+    """Return the coefficients of the unknowns in both sums, ``Σ λ_i`` and ``Σ μ_j + Σ tr Ω``."""
     neighbours, _ = program.sides
-    normals = np.zeros((2, len(single) + factor.shape[1] ** 2))
-    normals[0, :neighbours] = single[:neighbours]
-    normals[1, neighbours : len(single)] = single[neighbours:]
-    normals[1, len(single) :] = (factor.T @ factor).ravel()
-    return normals
+    matrices = np.concatenate([np.zeros(0), *((factor.T @ factor).ravel() for factor in factors)])
+    first, last = np.zeros(len(single)), single.copy()
+    first[:neighbours], last[:neighbours] = single[:neighbours], 0.0
+    return np.stack([np.concatenate([first, np.zeros(len(matrices))]), np.concatenate([last, matrices])])
 
 
-def _step_limit(change: Array, matrix: Array) -> float:
+def _step_limit(change: Array, matrices: list[Array]) -> float:
     """Return the longest step, 1 at most, that keeps ``1 + step · change`` and ``I + step · matrix`` positive."""
-    worst = -min(float(change.min()), float(np.linalg.eigvalsh(matrix)[0]))
+    least = [float(change.min()), *(float(np.linalg.eigvalsh(each)[0]) for each in matrices if each.size)]
+    worst = -min(least)
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
-"""Both are Newton's method, but where the problem is fitness for use: there they are that solver's."""
+def _grown(reach: float, matrices: list[Array]) -> list[Array]:
+    """Return the factors of ``I + reach · matrix``."""
+    sums = (np.eye(len(each)) + reach * each for each in matrices)
+    return [scipy.linalg.cholesky(each, lower=True) if each.size else each for each in sums]
 
-SPARE = 0.1  # share of the tolerance that may be spent on a covariance that doubles can judge
+
+# The way from a problem to its parts, and back.
+
+
+SPARE = 0.1  # share of the tolerance that may be spent on noise that doubles can judge
 
 NOTHING_FURTHER = "The release meets every target: nothing further is run."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReuseReduction:
+    """A problem's program, and the ways back from its noise and weights to the problem's."""
+
+    program: ReuseProgram
+    covariance: Callable[[tuple[Array, tuple[Array, ...]]], Any]
+    dual: Callable[[Array, list[Array]], ReuseDual]  # takes single weights, and matrices of weights on the release
+    row_by_row: ascent.ReducedProblem  # the relaxation in which each row of the release is a query with a target of 1
 
 
 def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = AUTO) -> Solution:
@@ -381,74 +510,135 @@ def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = 
         return judged_solution(
             problem, *known, tol=limits.tol, otherwise=Status.ROUNDING, message=NOTHING_FURTHER, solver="fast:released"
         )
-    reduction = Reduction.of(problem.geometry, problem.rows.together.targets)
-    released = reduction.queries >= len(problem.targets)
-    if released.sum() > 1:
-        with np.errstate(all="ignore"):
-            return _by_newton(problem, reduction, released, limits)
-    return ascent.ascend(partial(_row_by_row, reduction), problem, limits, method=method.name)
+    on_blocks = isinstance(problem.known, ReleasedBlocks)
+    reduction = _on_blocks(problem, problem.known) if on_blocks else _on_rows(problem)
+    if all(len(part.release) <= 1 for part in reduction.program.parts):
+        return ascent.ascend(lambda _: reduction.row_by_row, problem, limits, method=method.name)
+    with np.errstate(all="ignore"):
+        return _by_newton(problem, reduction, limits)
 
 
-def _by_newton(
-    problem: ReuseFitness, reduction: Reduction, released: npt.NDArray[np.bool_], limits: loop.Limits
-) -> Solution:
-    rows, tol = reduction.program.queries, limits.tol
-    program = ReuseProgram(rows[~released], rows[released], reduction.program.moves)
+def _by_newton(problem: ReuseFitness, reduction: ReuseReduction, limits: loop.Limits) -> Solution:
+    program, tol = reduction.program, limits.tol
     outcome = loop.run(start(program), partial(step, program, loop.MARGIN * tol), limits)
-    count = len(problem.targets)
-    kept = reduction.queries[released] - count
     best = outcome.best_dual
-    neighbours = len(reduction.neighbours)
-    queries, matrix = np.zeros(count), np.zeros((len(problem.release),) * 2)
-    queries[reduction.queries[~released]] = best.weights[neighbours:]
-    matrix[np.ix_(kept, kept)] = best.release_weights
-    dual = _dual(reduction.spread_neighbours(best.weights[:neighbours]), queries, matrix, problem.targets)
-    covariances = map(reduction.covariance, _covariances(program, outcome.best_primal, SPARE * tol))
-    primal = _first_certified(problem, covariances, dual, tol)
+    dual = reduction.dual(best.weights, best.release_weights)
+    points = map(reduction.covariance, _noises(outcome.best_primal.point, SPARE * tol))
+    primal = _first_certified(problem, points, dual, tol)
     return outcome.solution(problem, primal, dual, limits, solver="fast:newton")
 
 
-def _covariances(program: ReuseProgram, state: ReuseState, spare: float) -> Iterator[Array]:
-    """Yield Σ, then others nearly as good with less noise in directions that few queries need.
+def _noises(point: OrbitSpectrum, spare: float) -> Iterator[tuple[Array, tuple[Array, ...]]]:
+    """Yield noise, then others nearly as good with less of it in directions that few queries need.
 
-    Next to such noise, rounding loses the small variances. With ``P = D D'``, ``(Σ⁻¹ + c P⁻¹)⁻¹`` costs at most c more,
-    since ``d_i' P⁻¹ d_i ≤ 1``; here c is a share `spare` of the cost.
+    Next to such noise, rounding loses the small variances. The others cost at most a share `spare` more.
     """
-    yield state.point.covariance()
-    for point in (state.point, state.point.smoothed(0.0)):
-        noise = point.covariance()
-        moves = np.eye(len(noise)) if program.moves is None else linalg.to_dense(program.moves)
-        share = moves @ moves.T / (spare * point.gains[: program.sides[0]].max())
+    yield point.covariance()
+    for each in (point, point.smoothed(0.0)):
         with contextlib.suppress(np.linalg.LinAlgError):  # scales so far apart that both lose a direction
-            yield noise @ np.linalg.solve(noise + share, share)
+            yield each.tightened(spare)
 
 
-def _first_certified(problem: ReuseFitness, covariances: Iterable[Array], dual: ReuseDual, tol: float) -> Array:
-    """Return the first covariance that the judge certifies, made feasible and lean; the best where it does none."""
-    best, least = np.zeros(0), np.inf
-    for covariance in covariances:
-        primal = problem.least_informative(problem.feasible(covariance))
+def _first_certified(problem: ReuseFitness, points: Iterable[Any], dual: ReuseDual, tol: float) -> Any:
+    """Return the first noise that the judge certifies, made feasible and lean; the best where it does none."""
+    best, least = None, np.inf
+    for point in points:
+        primal = problem.least_informative(problem.feasible(point))
         certificate = problem.certify(primal, dual)
         doubt = max(certificate.gap, certificate.resolution)
-        if not best.size or doubt < least:
+        if best is None or doubt < least:
             best, least = primal, doubt
         if certificate.certifies(tol):
             break
     return best
 
 
-def _row_by_row(reduction: Reduction, problem: ReuseFitness) -> ascent.ReducedProblem:
-    """Return the problem as fitness for use: each row of the release is a query with a target of 1."""
+def _on_rows(problem: ReuseFitness) -> ReuseReduction:
+    """Reduce a problem on a matrix to its one part."""
+    together, count, size = problem.rows.together, len(problem.targets), len(problem.release)
+    reduction = Reduction.of(problem.geometry, together.targets)
+    released = reduction.queries >= count
+    rows, moves = reduction.program.queries, reduction.program.moves
+    neighbours, kept = len(reduction.neighbours), reduction.queries[released] - count
+    sides = neighbours, int(np.count_nonzero(~released))
+    part = ReusePart(rows[~released], rows[released], moves, np.arange(sum(sides)))
 
-    def dual(weights: Array) -> ReuseDual:
-        first, last = reduction.spread(weights, problem.rows.together.targets)
-        count = len(problem.targets)
+    def dual(weights: Array, matrices: list[Array]) -> ReuseDual:
+        queries, matrix = np.zeros(count), np.zeros((size, size))
+        queries[reduction.queries[~released]] = weights[neighbours:]
+        matrix[np.ix_(kept, kept)] = matrices[0]
+        total = queries.sum() + np.trace(matrix)
+        first = reduction.spread_neighbours(weights[:neighbours])
+        return ReuseDual(first, queries / total / problem.targets, matrix / total)
+
+    def dual_by_row(weights: Array) -> ReuseDual:
+        first, last = reduction.spread(weights, together.targets)
         return ReuseDual(first, last[:count], np.diag(last[count:]))
 
-    return ascent.ReducedProblem(problem, reduction, dual, lambda known: None)
+    row_by_row = ascent.ReducedProblem(problem, reduction, dual_by_row, lambda known: None)
+    program = ReuseProgram((part,), None, sides)
+    return ReuseReduction(program, lambda noise: reduction.covariance(noise[1][0]), dual, row_by_row)
 
 
-def _dual(neighbours: Array, shares: Array, matrix: Array, targets: Array) -> ReuseDual:
-    """Return weights whose shares, of queries and release together, sum to 1."""
-    total = shares.sum() + np.trace(matrix)
-    return ReuseDual(neighbours, shares / total / targets, matrix / total)
+def _on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> ReuseReduction:
+    """Reduce a problem on blocks to its parts, the release as further rows of each block."""
+    blocks, targets = problem.geometry, problem.targets[problem.geometry.tables]
+    turns = [_independent(each) for each in released.known.covariances]
+    held = [turn.T @ each for turn, each in zip(turns, released.known.covariances, strict=True)]
+    count, levels = len(targets), len(released.known.levels)
+    extended = with_rows(blocks, released.known.levels, held)
+    reduction = BlockReduction.of(extended, np.concatenate([1 / np.sqrt(targets), np.ones(len(extended.tables) - count)]))
+    program, neighbours = reduction.program, len(reduction.cells)
+    rows = [part.groups[part.program.sizes[0] :] - neighbours for part in program.parts]
+    in_matrices = np.zeros(program.queries, dtype=bool)
+    for own in rows:
+        in_matrices[own[reduction.queries[own] >= count]] = True
+    single = np.flatnonzero(~in_matrices)
+    place = np.cumsum(~in_matrices) - 1 + neighbours
+    parts = []
+    for part, own in zip(program.parts, rows, strict=True):
+        matrix, cells = in_matrices[own], part.groups[: part.program.sizes[0]]
+        queries = part.program.queries
+        groups = np.concatenate([cells, place[own[~matrix]]])
+        parts.append(ReusePart(queries[~matrix], queries[matrix], part.program.moves, groups))
+    diagonal = program.diagonal
+    if diagonal is not None:
+        diagonal = replace(diagonal, squares=sp.csr_array(diagonal.squares[single]))
+    starts = count + levels + np.cumsum([0, *(turn.shape[1] for turn in turns)])
+
+    def placed(first: Array, shares: Array, matrices: list[Array]) -> ReuseDual:
+        """Return weights from those of all orbits, `shares` (orbits, extended), and from matrices on all rows."""
+        total = shares.sum() + sum(np.trace(each) for each in matrices)
+        omegas = [turn @ each @ turn.T / total for turn, each in zip(turns, matrices, strict=True)]
+        held = BlockPoint(shares[count : count + levels] / total, tuple((each + each.T) / 2 for each in omegas))
+        return ReuseDual(first / first.sum(), shares[:count] / total / targets, held)
+
+    def dual(weights: Array, found: list[Array]) -> ReuseDual:
+        first, shares = np.zeros(reduction.shape[0]), np.zeros(reduction.shape[1])
+        first[reduction.cells], shares[reduction.queries[single]] = weights[:neighbours], weights[neighbours:]
+        # Blocks of one coordinate after all have a single weight, among the shares.
+        matrices = [np.diag(shares[start : start + turn.shape[1]]) for start, turn in zip(starts, turns, strict=False)]
+        shares[count + levels :] = 0.0
+        for own, matrix in zip(rows, found, strict=True):
+            orbits = reduction.queries[own[in_matrices[own]]]
+            if len(orbits):
+                index = int(np.searchsorted(starts, orbits[0], side="right")) - 1
+                kept = orbits - starts[index]
+                matrices[index][np.ix_(kept, kept)] = matrix
+        return placed(first, shares, matrices)
+
+    def dual_by_row(weights: Array) -> ReuseDual:
+        first, shares = reduction.spread(weights)
+        matrices = [np.diag(shares[start : start + turn.shape[1]]) for start, turn in zip(starts, turns, strict=False)]
+        shares[count + levels :] = 0.0
+        return placed(first, shares, matrices)
+
+    row_by_row = ascent.ReducedProblem(problem, reduction, dual_by_row, lambda known: None)
+    sides = neighbours, len(single)
+    return ReuseReduction(ReuseProgram(tuple(parts), diagonal, sides), reduction.covariance, dual, row_by_row)
+
+
+def _independent(known: Array) -> Array:
+    """Return orthonormal directions (r, n), the eigenvectors of K whose values are not 0."""
+    values, vectors = np.linalg.eigh(known)
+    return np.asarray(vectors[:, values > len(values) * linalg.EPS * max(values.max(initial=0.0), 0.0)])
