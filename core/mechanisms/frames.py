@@ -169,14 +169,14 @@ class TableBlocks:
         """Return the mechanism that releases rows of the blocks with noise, in units of counts."""
         pieces = {}
         for key, (rows, covariance) in noise.items():
-            moves, triangle = orthonormal(rows)
+            moves, triangle = _orthonormal(rows)
             inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
             own = inverse @ covariance @ inverse.T * self._values_of(key)
             pieces[key] = Piece.of(self._blank.symmetries, self._blank.moved, key, moves, (own + own.T) / 2)
         return self._blank.with_pieces(pieces)
 
 
-def orthonormal(rows: Array) -> tuple[Array, Array]:
+def _orthonormal(rows: Array) -> tuple[Array, Array]:
     """Return orthonormal rows Q of the same span, the identity where that is all, and T with ``rows = T Q``."""
     if len(rows) == rows.shape[1]:
         return np.eye(len(rows)), rows

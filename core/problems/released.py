@@ -26,7 +26,7 @@ from dualmech.geometry.weights import valid_weights
 from dualmech.immutable import freeze
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece
-from dualmech.mechanisms.frames import TableBlocks, orthonormal
+from dualmech.mechanisms.frames import TableBlocks
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import NoisyQueries, in_few_digits
 from dualmech.problems.fitness import FitnessForUse
@@ -383,10 +383,11 @@ class ReleasedBlocks:
         for block, covariance, own in zip(self.whole.matrix_blocks, point.covariances, known.covariances, strict=True):
             rows, _ = KnownDirections.of(covariance, own).new_information
             if len(rows):
-                moves, triangle = orthonormal(rows @ block.moves)
-                inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
-                noise = block.copies * inverse @ inverse.T
-                pieces[block.key] = Piece.of(made.symmetries, made.moved, block.key, moves, (noise + noise.T) / 2)
+                # Independent noise on orthonormal rows: however far apart its sizes, it is a covariance.
+                _, sizes, directions = linalg.svd(rows)
+                noise = np.diag(block.copies * sizes**-2.0)
+                moves = directions @ block.moves
+                pieces[block.key] = Piece.of(made.symmetries, made.moved, block.key, moves, noise)
         return made.with_pieces(pieces)
 
 
