@@ -157,12 +157,16 @@ class BlockUnits:
 
     @classmethod
     def of(cls, problem: FitnessForUse | TotalVariance) -> BlockUnits:
-        """Balance every block by its singular values, as `dualmech.reference.scaling.Scaled` does."""
-        blocks, stated = problem.geometry, BlockArrays.of(problem.geometry)
+        """Return a problem's units, its rows over √targets or times √weights."""
+        blocks = problem.geometry
         if isinstance(problem, TotalVariance):
-            rows = np.sqrt(blocks.orbit_weights(problem.weights))
-        else:
-            rows = 1 / np.sqrt(problem.targets[blocks.tables])
+            return cls.balanced(problem, blocks, np.sqrt(blocks.orbit_weights(problem.weights)))
+        return cls.balanced(problem, blocks, 1 / np.sqrt(problem.targets[blocks.tables]))
+
+    @classmethod
+    def balanced(cls, problem: AnyProblem, blocks: Blocks, rows: Array) -> BlockUnits:
+        """Balance every block by its singular values, as `dualmech.reference.scaling.Scaled` does."""
+        stated = BlockArrays.of(blocks)
         levels = 1 / np.sqrt(np.asarray(stated.N.T @ rows**2))
         lifts = [_balance(*own, rows) for own in zip(stated.M, stated.V, stated.Q, strict=True)]
         begun = stated.scaled(1.0, rows, levels, lifts)

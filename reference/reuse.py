@@ -2,7 +2,8 @@
 
 Throughout, Σ (k, k) is the covariance on B x of all that is known in the end, ``BU`` (k, s) holds the moves between
 neighbouring data sets in its columns, ``L`` (m, k) the queries on B x in its rows v_j, ``K`` (q, k) the release, rows
-with unit noise, and ``c`` (m,) the targets.
+with unit noise, and ``c`` (m,) the targets. On blocks of tables the arrays are those of `dualmech.reference.blocks`, with
+a number or a matrix F of the release for each block.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import cvxpy as cp
 import numpy as np
 
 from dualmech.errors import BackendError
+from dualmech.geometry.blocks import BlockPoint
+from dualmech.problems.released import ReleasedBlocks, with_rows
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.progress import Status
-from dualmech.reference import attempts, backends, fitness
+from dualmech.reference import attempts, backends, blocks, fitness
+from dualmech.reference.blocks import BlockArrays, BlockUnits
 from dualmech.reference.scaling import Scaled
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
@@ -48,7 +52,44 @@ def schur(aim: fitness.Aim, moves: Array, queries: Array, release: Array) -> cp.
     return cp.Problem(program.objective, [*program.constraints, released])
 
 
+def schur_on_blocks(aim: fitness.Aim, stated: BlockArrays, levels: Array, matrices: list[Array]) -> cp.Problem:
+    """State the same on blocks: least cost of noise within the targets from which the release can be answered.
+
+    In formulas: the program of `blocks.least`, with ``f_t² τ_t ≤ 1`` for every block of one coordinate, f_t the number of
+    the release there, and ``F_b K_b F_b' ⪯ I`` for every other. Their multipliers are the weights Ω.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> one, two = (dm.workloads.marginals((2, 3), ways=ways) for ways in (1, 2))
+    >>> known = fast.solve(dm.FitnessForUse(one, 2.0, geometry="blocks")).mechanism
+    >>> problem = dm.ReuseFitness(two, 1.0, known)
+    >>> aim = fitness.accuracy_first(problem.targets[problem.geometry.tables])
+    >>> program = schur_on_blocks(aim, BlockArrays.of(problem.geometry), problem.known.known.levels, [])
+    >>> _, tau = program.solve(solver="CLARABEL"), program.var_dict["tau"].value
+    >>> privacy, accuracy, released = [constraint.dual_value for constraint in program.constraints]
+    >>> dual = problem.dual_type(privacy, accuracy, BlockPoint(released))
+    >>> problem.certify(problem.feasible(BlockPoint(tau)), dual).gap < 1e-6
+    True
+    """
+    program = blocks.least(aim, stated, "schur")
+    variables, bounds = program.var_dict, []
+    if len(levels):
+        f = cp.Constant(levels**2, name="f²")
+        bounds.append(attempts.label("released", cp.multiply(f, variables["tau"]) <= 1))
+    for index, matrix in enumerate(matrices):
+        F, K = cp.Constant(matrix, name=f"F[{index}]"), variables[f"K[{index}]"]
+        known = cp.symmetric_wrap(F @ K @ F.T)
+        bounds.append(attempts.label(f"released[{index}]", np.eye(len(matrix)) - known >> 0))
+    return cp.Problem(program.objective, [*program.constraints, *bounds])
+
+
 def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
+    if isinstance(problem.known, ReleasedBlocks):
+        stated = BlockArrays.of(problem.geometry)
+        aim = fitness.accuracy_first(problem.targets[problem.geometry.tables])
+        return schur_on_blocks(aim, stated, *_on_moved(problem.known.known, stated))
     geometry, count = problem.geometry, len(problem.targets)
     return schur(
         fitness.accuracy_first(problem.targets),
@@ -64,6 +105,8 @@ def _scaled_program(
     known = problem.release_alone()
     if known is not None:
         return judged_solution(problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released")
+    if isinstance(problem.known, ReleasedBlocks):
+        return _scaled_on_blocks(problem, problem.known)
     scaled = replace(Scaled.of(problem.rows.together), problem=problem)
     asked = scaled.kept_queries < len(problem.targets)
     aim = fitness.accuracy_first(np.ones(int(asked.sum())))
@@ -74,6 +117,52 @@ def _scaled_program(
         covariance=lambda: program.var_dict["Sigma"].value,
         dual=lambda *multipliers: _dual(scaled, *multipliers),
         constraints=("privacy", "accuracy", "released")[: 2 + (not asked.all())],
+    )
+
+
+def _on_moved(known: BlockPoint, stated: BlockArrays) -> tuple[Array, list[Array]]:
+    """Return the release on the directions that neighbours move, as the arrays have them."""
+    pairs = zip(known.covariances, stated.moved, strict=True)
+    return known.levels[stated.live], [
+        each if own is None else each @ own for each, own in pairs if own is None or own.size
+    ]
+
+
+def _scaled_on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> attempts.ScaledProgram:
+    """Scale as for fitness for use of the rows of both, so that no block is without a scale."""
+    asked, known = problem.geometry, released.known
+    rows = 1 / np.sqrt(problem.targets[asked.tables])
+    both = with_rows(asked, known.levels, list(known.covariances))
+    units = BlockUnits.balanced(problem, both, np.concatenate([rows, np.ones(len(both.tables) - len(rows))]))
+    stated = BlockArrays.of(asked)
+    levels, matrices = _on_moved(known, stated)
+    scaled = stated.scaled(units.cost, rows, units.levels, units.lifts)
+    lifted = [each @ lift for each, lift in zip(matrices, units.lifts, strict=True)]
+    aim = fitness.accuracy_first(np.ones(len(rows)))
+    program = schur_on_blocks(aim, scaled, levels * np.sqrt(units.levels), lifted)
+    live = [index for index, own in enumerate(stated.moved) if own is None or own.size]
+
+    def dual(privacy: Array, accuracy: Array, found: Array) -> ReuseDual:
+        shares, singles = np.maximum(accuracy, 0.0), np.zeros(len(known.levels))
+        several = [np.zeros_like(each) for each in known.covariances]
+        sizes = [len(levels), *(several[index].size for index in live)]
+        first, *rest = np.split(found, np.cumsum(sizes)[:-1])
+        singles[stated.live] = np.maximum(first, 0.0)
+        for index, each in zip(live, rest, strict=True):
+            several[index] = each.reshape(several[index].shape)
+        total = float(shares.sum() + singles.sum() + sum(np.trace(each) for each in several))
+        if not (np.isfinite(total) and total > 0):
+            raise BackendError("the backend returned no multipliers to judge")
+        held = BlockPoint(singles / total, tuple((each + each.T) / 2 / total for each in several))
+        paid = np.maximum(privacy, 0.0)
+        return ReuseDual(paid / paid.sum(), shares / total / problem.targets[asked.tables], held)
+
+    return attempts.ScaledProgram(
+        program,
+        units,
+        covariance=lambda: units.noise_vector(program.var_dict),
+        dual=dual,
+        constraints=("privacy", "accuracy", "released"),
     )
 
 
