@@ -47,6 +47,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.base import AnyProblem, mechanism_of
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -127,6 +128,20 @@ def _on_geometry(
     kinds = "Every record costs the same" if orbits == 1 else several
     count = len(blocks.keys) + len(blocks.matrix_blocks)
     out.print(f"{kinds}; {count} blocks are measured, of rank {blocks.rank} at most.")
+
+
+@describe.register(ReuseFitness)
+def _reuse(problem: ReuseFitness, out: Console, solution: Solution, terms: Terms) -> None:
+    """Print what the queries get, what all that is known in the end costs, and what is to be run for it now."""
+    if isinstance(problem.geometry, Blocks):
+        _by_table(out, problem, solution.prices, problem.geometry.forms(solution.primal), terms)
+    else:
+        out.print(_target_table(problem.known.wish, solution, terms))
+    out.print(privacy_text(solution.mechanism, terms.delta))
+    before, further = problem.released.rho, problem.new_mechanism(solution.primal).rho
+    out.print(
+        f"Released already: rho = {decimal_above(before)}; what is run now costs rho = {decimal_above(further)} alone."
+    )
 
 
 def _all_ranges(problem: AnyProblem, out: Console, solution: Solution, terms: Terms) -> None:
@@ -362,7 +377,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
     if limits is not None:
         out.print(f"  at rho = {limits.cost / 2:.6g}; below, targets that are not hard are times the factor")
     describe_plan(out, solution, terms)
-    if isinstance(problem, FitnessForUse | PrivacyFirst) and not isinstance(problem.geometry, Product):
+    if isinstance(problem, FitnessForUse | PrivacyFirst | ReuseFitness) and not isinstance(problem.geometry, Product):
         for each in solution.prices_in_words()[: None if planned else DEAREST]:
             out.print(each, markup=False, soft_wrap=True)
     return certificate

@@ -424,7 +424,6 @@ def explain(
     delta: options.AnyDelta = None,
     criterion: options.Criterion = None,
     prior: options.Prior = None,
-    released: options.Released = None,
     answers: options.Answers = None,
     total: options.Total = None,
     layer: Annotated[Layer, typer.Option(help="Whose answer, and of the reference layer whose program.")] = Layer.FAST,

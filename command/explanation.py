@@ -35,7 +35,6 @@ from dualmech.publishing.specification import Specification
 from dualmech.reference.formulas import formula
 from dualmech.reference.formulas.writing import Formula, Section, latex_document, terminal_lines
 from dualmech.solution import Solution, require_solution
-from dualmech.storage import store
 from dualmech.watching import passing
 from dualmech.workloads.base import Workload
 
@@ -186,7 +185,6 @@ class AnyRequest(Request):
     others: tuple[str, ...] = ()
     criterion: str | None = None
     prior: str | None = None
-    released: str | None = None
     answers: str | None = None
     total: float | None = None
 
@@ -211,7 +209,7 @@ class AnyRequest(Request):
         """Read everything and state the problem, unless it is too large to be explained."""
         own: dict[str, Callable[[], AnyProblem]] = {
             "common": self._common,
-            "reuse": self._reuse,
+            "reuse": self._small_reuse,
             "local": self._local,
             "projection": self._projection,
             "estimate": self._estimate,
@@ -245,13 +243,11 @@ class AnyRequest(Request):
         return value
 
     def _common(self) -> CommonMechanism:
-        return CommonMechanism([_mechanism(path) for path in (str(self.workload), *self.others)])
+        return CommonMechanism([inputs.mechanism_in(path) for path in (str(self.workload), *self.others)])
 
-    def _reuse(self) -> ReuseFitness:
-        released = _mechanism(self._needed("released"))
-        workload = self._asked()
-        changes = None if self.neighbours is None else self._moves()
-        return ReuseFitness(workload, self._variances(workload), released, neighbours=changes)
+    def _small_reuse(self) -> ReuseFitness:
+        self._asked()
+        return self._reuse()
 
     def _local(self) -> LocalStrategy:
         epsilon = self._needed("epsilon")
@@ -265,9 +261,3 @@ class AnyRequest(Request):
     def _estimate(self) -> NonnegativeEstimate:
         answers = files.read_vector(self._needed("answers"), "answers")
         return NonnegativeEstimate(self._asked(), answers, self.total)
-
-
-def _mechanism(path: str) -> GaussianPrivacy:
-    """Return the mechanism in a file, also of a solution."""
-    found = inputs.read_solution(path)
-    return store.load(path) if found is None else found.mechanism

@@ -134,6 +134,12 @@ def read_solution(text: str) -> Solution | None:
         return store.load_solution(text)
 
 
+def mechanism_in(path: str) -> Any:
+    """Return the mechanism in a file, also of a solution; any other file is refused."""
+    found = read_solution(path)
+    return store.load(path) if found is None else found.mechanism
+
+
 def read_mechanism(path: str) -> Any:
     """Return the mechanism in a file, or of a solution by table or factor; None of any other file."""
     schema = _schema(path)

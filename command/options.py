@@ -114,7 +114,6 @@ Criterion = Annotated[
     str | None, typer.Option(help="local: the average user's variance or the worst one's. [default: average]")
 ]
 Prior = Annotated[str | None, typer.Option(help="local: file with how likely each user type is.")]
-Released = Annotated[str | None, typer.Option(help="reuse: file of the mechanism that is out already.")]
 Answers = Annotated[str | None, typer.Option(help="estimate: file of the noisy answers.")]
 Total = Annotated[float | None, typer.Option(help="estimate: the number of records, where it is known.")]
 ExplainedProblem = Annotated[
@@ -143,6 +142,14 @@ Targets = Annotated[
     ),
 ]
 Margins = Annotated[str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")]
+After = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="File of the plan, or of the mechanism, that is released already: what is the least total cost of both, and "
+        "what to run now? The same as --problem reuse.",
+    ),
+]
 Caps = Annotated[
     list[str] | None,
     typer.Option(
@@ -207,6 +214,7 @@ POSING: dict[str, tuple[Any, object]] = {
     "problem": (Problem, FITNESS),
     "targets": (Targets, None),
     "moe": (Margins, None),
+    "after": (After, None),
     "z": (Quantile, None),
     "weights": (Weights, None),
     "design": (Design, None),
@@ -340,11 +348,11 @@ STUDIES = "For studies"
 OTHERS = "For other problems"
 
 PANELS: dict[str, tuple[str, ...]] = {
-    "What is asked": ("targets", "moe", "cap", "z", "neighbours", "level", "simultaneous", "problem"),
+    "What is asked": ("targets", "moe", "cap", "after", "z", "neighbours", "level", "simultaneous", "problem"),
     "Privacy": ("rho", "epsilon", "delta", "ledger"),
     "What is written": ("output", "prove", "latex", "fitted", "dry_run"),
     OTHERS: (
-        *("weights", "design", "privacy", "query_weights", "criterion", "prior", "released", "answers", "total"),
+        *("weights", "design", "privacy", "query_weights", "criterion", "prior", "answers", "total"),
         *("t1", "t2", "total_weight"),
     ),
     "For experts": (

@@ -19,6 +19,7 @@ from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.plans import PlanTerms
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
@@ -52,6 +53,7 @@ class Request:
     problem: str = "fitness"
     targets: str | Array | None = None
     moe: str | None = None
+    after: str | None = None
     z: float | None = None
     weights: str | None = None
     design: str | None = None
@@ -70,7 +72,11 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cap", self.cap or None)
+        if self.after is not None and self.problem == "fitness":
+            object.__setattr__(self, "problem", "reuse")
         self.refuse_foreign(**{each.name: getattr(self, each.name) for each in fields(self)})
+        if self.problem == "reuse" and self.after is None:
+            raise UsageError("--problem reuse needs --after, the file of what is released already")
         if self.targets is not None and self.moe is not None:
             raise UsageError("give either --targets (variances) or --moe (margins of error), not both")
         if self.rho is not None and self.epsilon is not None:
@@ -93,6 +99,8 @@ class Request:
             found = read
         if not isinstance(found, Specification):
             return self
+        if self.problem == "reuse" and found.rho is not None:
+            raise UsageError("--after finds the least total cost at which every table keeps its margin: leave out rho")
         named = self.rho is not None or self.epsilon is not None or not self.spends
         rho = self.rho if named else found.rho
         request = replace(self, workload=found, rho=rho, z=found.quantile if self.z is None else self.z)
@@ -226,6 +234,8 @@ class Request:
             return stated[self.problem](geometry)
         if self.problem == "softmax":
             return self._softmax()
+        if self.problem == "reuse":
+            return self._reuse()
         return self._fitness(geometry)
 
     def _fitness(self, geometry: str) -> FitnessForUse | PrivacyFirst:
@@ -235,6 +245,13 @@ class Request:
         if cost is None:
             return FitnessForUse(workload, targets, neighbours=changes, geometry=geometry)
         return PrivacyFirst(workload, targets, cost, neighbours=changes, geometry=geometry)
+
+    def _reuse(self) -> ReuseFitness:
+        """State the problem where the earlier mechanism stands, under its neighbours where no others are named."""
+        released, workload = inputs.mechanism_in(str(self.after)), self._read()
+        named = self.neighbours is not None or isinstance(self.workload, Specification)
+        changes = reachable(workload, self._moves()) if named else None
+        return ReuseFitness(workload, self._variances(workload), released, neighbours=changes)
 
     def _total_variance(self, geometry: str) -> TotalVariance:
         self.terms  # noqa: B018 - a budget that cannot be spent is refused before any work

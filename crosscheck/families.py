@@ -110,8 +110,8 @@ FAMILIES = (
         "reuse",
         ("ReuseFitness",),
         lambda problem: "squared privacy cost with the release",
-        ("targets", "moe", "released"),
-        explained="fitness when something is released already",
+        ("targets", "moe", "after"),
+        "fitness with what is released already, in the file of --after",
     ),
     Family(
         "local",

@@ -74,6 +74,14 @@ class Problem(Displayed, Generic[Dual, Made]):
         """Return a primal point from what a file holds."""
         return primal
 
+    def stored_dual(self, dual: Any) -> object:
+        """Return dual weights as a file holds them; `restored_dual` takes them back."""
+        return dual
+
+    def restored_dual(self, dual: Any) -> object:
+        """Return dual weights from what a file holds."""
+        return dual
+
     def as_primal(self, answer: object) -> Any:
         """Return a given answer as a primal point; mechanisms are refused, unless the problem reads them."""
         if hasattr(answer, "squared_privacy_cost"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from dualmech import validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import MOST_PASSES, Index
-from dualmech.geometry.blocks import BlockPoint
+from dualmech.geometry.blocks import BasedPoint, BlockPoint
 from dualmech.geometry.words import ranked, variances_over
 from dualmech.immutable import set_parts
 from dualmech.mechanisms.block import BlockMechanism
@@ -114,6 +114,8 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
 
     dual_type: ClassVar[Callable[..., ReuseDual]] = ReuseDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "released", "neighbours")
+    numbers: ClassVar[str] = "targets"
+    price_words = "Loosening the target{}", "saves about {} of rho"
 
     def __init__(
         self, workload: Workload, targets: object, released: GaussianPrivacy, neighbours: NeighboursLike = None
@@ -216,6 +218,14 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
 
     def restored(self, primal: object) -> object:
         return self.geometry.restored(primal)
+
+    def stored_dual(self, dual: ReuseDual) -> ReuseDual:
+        weights = dual.release_weights
+        return replace(dual, release_weights=self.geometry.stored(weights) if isinstance(weights, BlockPoint) else weights)
+
+    def restored_dual(self, dual: Any) -> Any:
+        held = getattr(dual, "release_weights", None)
+        return replace(dual, release_weights=self.restored(held)) if isinstance(held, BasedPoint) else dual
 
     def mechanism(self, primal: object) -> Any:
         """Return all that is known in the end, release included: noise of this covariance."""

@@ -21,7 +21,7 @@ def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
     arrays: Arrays = {"problem": np.array(type(problem).__name__)}
     for name, part in (problem.argument_values() | {"primal": problem.stored(primal)}).items():
         arrays |= pack(name, part)
-    return arrays | pack("dual", dual)
+    return arrays | pack("dual", problem.stored_dual(dual))
 
 
 MECHANISM, MECHANISM_VERSION = "dualmech.mechanism", 1

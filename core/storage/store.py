@@ -81,7 +81,7 @@ def unpack_answer(given: Given) -> Answer:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
     problem = _rebuild_problem(PROBLEMS[name], given)
     primal, dual = (required_value(unpack(given, name), name) for name in ("primal", "dual"))
-    return problem, problem.restored(primal), dual
+    return problem, problem.restored(primal), problem.restored_dual(dual)
 
 
 def _rebuild_problem(kind: type[Problem], given: Given) -> Any:

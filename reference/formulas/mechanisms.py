@@ -12,6 +12,7 @@ from dualmech.problems.base import AnyProblem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.refinement import RefinementStage
+from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
@@ -165,7 +166,7 @@ def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
     )
 
 
-# Tables on blocks, in formulas: what symmetry leaves of fitness for use, privacy first and total variance.
+# Tables on blocks, in formulas: what symmetry leaves of fitness for use, privacy first, total variance and reuse.
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +175,12 @@ class _Blocks:
 
     levels: bool
     several: bool
+    reuse: bool  # whether something is released already
 
     @classmethod
     def of(cls, problem: AnyProblem) -> _Blocks:
-        return cls(problem.geometry.reach.shape[1] > 0, bool(problem.geometry.matrix_blocks))
+        geometry = problem.geometry
+        return cls(geometry.reach.shape[1] > 0, bool(geometry.matrix_blocks), isinstance(problem, ReuseFitness))
 
     def sum(self, of_levels: str, of_several: str) -> str:
         return " + ".join(each for each, there in ((of_levels, self.levels), (of_several, self.several)) if there)
@@ -196,12 +199,36 @@ class _Blocks:
             each for each, there in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several)) if there
         )
 
+    @property
+    def known(self) -> tuple[Line, ...]:
+        """The constraints that the release can be answered from what is known in the end."""
+        why = "the release can be answered from what is known"
+        levels, several = r"f_t^2 \tau_t \le 1", r"F_b K_b F_b^{\top} \preceq I"
+        return tuple(
+            Line(each, f"for all {letter}: {why}", "released")
+            for each, letter, there in ((levels, "t", self.levels), (several, "b", self.several))
+            if there and self.reuse
+        )
+
+    @property
+    def bill(self) -> str:
+        """The sum of all weights on queries and on the release."""
+        released = self.sum(r"\sum_t \omega_t", r"\sum_b \operatorname{tr} \Omega_b")
+        return r"\sum_j \mu_j c_j" + (f" + {released}" if self.reuse else "")
+
+    def seen(self, letter: str) -> tuple[str, str]:
+        """Return the weight of each level, and of each other block the rows whose squares the weights add up."""
+        left = rf"\operatorname{{diag}}(\sqrt{{Q_b^{{\top}} {letter}}}) V_b"
+        if self.reuse:
+            return rf"((N^{{\top}} {letter})_t + \omega_t f_t^2)", rf"[{left}; \Omega_b^{{1/2}} F_b]"
+        return rf"(N^{{\top}} {letter})_t", left
+
     def norm(self, letter: str) -> str:
         """Return the square of the trace norm, block by block, with weights of a letter on queries."""
-        left = rf"\operatorname{{diag}}(\sqrt{{Q_b^{{\top}} {letter}}})"
+        weight, left = self.seen(letter)
         right = r"\operatorname{diag}(\sqrt{C_b^{\top} \lambda})"
-        levels = rf"\sum_t \sqrt{{(N^{{\top}} {letter})_t (R^{{\top}} \lambda)_t}}"
-        several = rf"\sum_b \lVert {left} V_b M_b {right} \rVert_*"
+        levels = rf"\sum_t \sqrt{{{weight} (R^{{\top}} \lambda)_t}}"
+        several = rf"\sum_b \lVert {left} M_b {right} \rVert_*"
         return f"({self.sum(levels, several)})^2"
 
     def proof(self, letter: str, sides: tuple[str, str]) -> tuple[Line, ...]:
@@ -210,9 +237,9 @@ class _Blocks:
             r"\sum_t (R^{\top} \lambda)_t / \tau_t",
             r"\sum_b \lVert K_b^{-1/2} M_b \operatorname{diag}(\sqrt{C_b^{\top} \lambda}) \rVert_F^2",
         )
-        left = rf"\operatorname{{diag}}(\sqrt{{Q_b^{{\top}} {letter}}}) V_b K_b^{{1/2}}"
-        met = self.sum(rf"\sum_t (N^{{\top}} {letter})_t \tau_t", rf"\sum_b \lVert {left} \rVert_F^2")
-        relation, why = ("=", "the objective") if letter == "w" else (r"\ge", r"since $\sum_j \mu_j c_j \le 1$")
+        weight, left = self.seen(letter)
+        met = self.sum(rf"\sum_t {weight} \tau_t", rf"\sum_b \lVert {left} K_b^{{1/2}} \rVert_F^2")
+        relation, why = ("=", "the objective") if letter == "w" else (r"\ge", rf"since ${self.bill} \le 1$")
         lines = (
             Line(rf"{sides[0]} \ge {paid}", r"since $\sum_i \lambda_i \le 1$"),
             Line(rf"{sides[1]} {relation} {met}", why),
@@ -227,8 +254,10 @@ def on_blocks(problem: object) -> Formula:
     blocks, weights = _Blocks.of(problem), _weights(problem)
     paid = Line(rf"{blocks.cost} \le \alpha", "for all kinds i of neighbours", "privacy")
     met = Line(rf"{blocks.variance} \le c_j", "for all kinds j of queries", "accuracy")
-    spent = (Line(r"\sum_i \lambda_i \le 1"), Line(r"\sum_j \mu_j c_j \le 1"))
+    spent = (Line(r"\sum_i \lambda_i \le 1"), Line(rf"{blocks.bill} \le 1"))
     norm, both = blocks.norm(r"\mu"), r"$\lambda, \mu \ge 0$"
+    if blocks.reuse:
+        both += blocks.sum(r", $\omega \ge 0$", r", $\Omega_b \succeq 0$").replace(" + ", "")
     if isinstance(problem, TotalVariance):
         total = rf"\sum_j w_j ({blocks.variance})"
         weights, letter, sides = weights[:1], "w", ("1", total)
@@ -242,7 +271,7 @@ def on_blocks(problem: object) -> Formula:
         dual = Program("maximise", rf"\frac{{1}}{{\gamma}} {norm}", both, spent)
     else:
         letter, sides = r"\mu", (r"\alpha", "1")
-        program = Program("minimise", r"\alpha", blocks.over, (paid, met))
+        program = Program("minimise", r"\alpha", blocks.over, (paid, met, *blocks.known))
         dual = Program("maximise", norm, both, spent)
     proof = blocks.proof(letter, sides)
     return Formula(_given(problem), _sought(problem), program, weights, dual, proof, _notes(problem))
@@ -275,6 +304,13 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
         weights = blocks.orbit_weights(problem.weights)
         return *found, Symbol("w", "what the variances of each kind of queries count", (queries,), lambda: weights)
     targets = Symbol("c", "the variance targets", (queries,), lambda: np.asarray(problem.targets[blocks.tables]))
+    if isinstance(problem, ReuseFitness):
+        if levels:
+            found.append(
+                Symbol("f", "what is released on each level, with unit noise", (levels,), lambda: problem.known.known.levels)
+            )
+        if blocks.matrix_blocks:
+            found.append(Symbol("F_b", "what is released on block b, rows with unit noise"))
     if isinstance(problem, PrivacyFirst):
         cost = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
         return *found, targets, cost
@@ -305,7 +341,15 @@ def _weights(problem: AnyProblem) -> tuple[Symbol, ...]:
             part="neighbour_weights",
         ),
         Symbol(r"\mu", "weights on kinds of queries, none negative", (len(blocks.tables),), part="query_weights"),
+        *_release_weights(problem),
     )
+
+
+def _release_weights(problem: AnyProblem) -> tuple[Symbol, ...]:
+    blocks = _Blocks.of(problem)
+    levels = Symbol(r"\omega", "weights on what is released on each level, none negative")
+    several = Symbol(r"\Omega_b", "weights on what is released on block b, a matrix")
+    return tuple(each for each, there in ((levels, blocks.levels), (several, blocks.several)) if there and blocks.reuse)
 
 
 def _notes(problem: AnyProblem) -> tuple[str, ...]:
