@@ -71,7 +71,7 @@ LISTED_TABLES = 20  # most tables that are listed one by one
 
 def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
     """Print what an answer gives and costs; of a plan with a specification, as its release will say it."""
-    if not _has_specification(solution):
+    if not _has_specification(solution) or isinstance(solution.problem, ReuseFitness):
         describe(solution.problem, out, solution, terms)
         return
     try:

@@ -135,7 +135,11 @@ def read_solution(text: str) -> Solution | None:
 
 
 def mechanism_in(path: str) -> Any:
-    """Return the mechanism in a file, also of a solution; any other file is refused."""
+    """Return the mechanism in a file, also of a solution, or of a release in a folder; any other file is refused."""
+    if Path(path).is_dir():
+        from dualmech.publishing import combining, keeping  # which most commands do not need
+
+        return combining.mechanism_of(keeping.load_publication(path))
     found = read_solution(path)
     return store.load(path) if found is None else found.mechanism
 

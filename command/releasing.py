@@ -50,6 +50,14 @@ def release(
             "one that would exceed the limit is refused.",
         ),
     ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Folder of the earlier release that the solution reuses: only what is new is drawn, and the tables are "
+            "those of both.",
+        ),
+    ] = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
     dry_run: Annotated[
         bool,
@@ -74,7 +82,8 @@ def release(
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
-        planned = dm.plan_release(answer, rho=rho)
+        earlier = None if after is None else dm.load_publication(after)
+        planned = dm.plan_release(answer, rho=rho, after=earlier)
         if fitted:
             require_fit(planned.drawn, planned.workload)
         check_columns(data, planned.workload)
@@ -87,7 +96,7 @@ def release(
             line.say("drawing")
             released = planned.draw(data, allow_empty=allow_empty)
             if kept is not None:  # before anything of it can be seen
-                kept.record(released, digest(released.workload), str(output))
+                released.ledger = kept.record(planned, digest(released.workload), str(output))
             line.say("writing")
             shown = _written(released, str(output), level, simultaneous)
             if fitted:

@@ -175,7 +175,8 @@ class Request:
     def plan_terms(self) -> PlanTerms:
         """Return what a plan keeps of what was asked besides its problem."""
         rho = None if self._rho is None else str(self._rho)
-        kept = self.workload if isinstance(self.workload, Specification) and self.problem == "fitness" else None
+        by_tables = self.problem in ("fitness", "reuse")
+        kept = self.workload if isinstance(self.workload, Specification) and by_tables else None
         text = None if kept is None else kept.to_json()
         return PlanTerms(self.terms.z, self.delta, rho, self.epsilon if self.pure else None, text)
 

@@ -13,7 +13,8 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from dualmech import linalg
+from dualmech import linalg, validate
+from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms import block_noise
@@ -102,28 +103,47 @@ def combine(first: Publication, second: Publication, *others: Publication) -> Pu
 def combined(every: Sequence[Publication], names: Sequence[str]) -> Publication:
     """Return what `combine` does of releases that messages call by `names`, such as the files that hold them."""
     _check(every, names)
-    first = every[0]
-    workload, parts = _together(every, names), tuple(part for each in every for part in each.parts)
-    cost = sum((2 * part.rho for part in parts), Fraction(0))
-    drawn: CombinedRows | CombinedTables
-    measured: Any
-    if first.drawn.by_table:
-        mechanism, measured = _of_tables(every, names)
-        drawn = CombinedTables(mechanism, workload, cost)
-    else:
-        drawn, measured = _of_rows(every, names, cost)
-    found = Publication(drawn, measured, workload)
+    workload, joint = _together(every, names), joint_of(every, names)
+    parts = tuple(part for each in every for part in each.parts)
+    drawn = joint.drawn(sum((2 * part.rho for part in parts), Fraction(0)), workload)
+    found = Publication(drawn, joint.measured([each.measured for each in every]), workload)
     found.combined = parts
     return found
+
+
+def joint_of(every: Sequence[ReleasePlan], names: Sequence[str]) -> JointRows | JointTables:
+    """Return what releases, or plans of them, tell together."""
+    return JointTables(every, names) if every[0].drawn.by_table else JointRows(every, names)
+
+
+class PlanAfter(ReleasePlan):
+    """A plan of what is released after an earlier publication, together with it: its cost is that of what is new."""
+
+    def __init__(self, after: Publication, further: ReleasePlan) -> None:
+        every, names = (validate.instance(Publication, after=after), further), ("after", "the new release")
+        _check(every, names, ReleasePlan)
+        workload = _together(every, names)
+        drawn = joint_of(every, names).drawn(further.drawn.squared_privacy_cost, workload)
+        super().__init__(drawn, workload, further.answer)
+        self.after, self.further = after, further
+
+    def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
+        """Draw what is new, and return what both releases tell together; see `dualmech.combine`."""
+        found = self.further.draw(records, allow_empty=allow_empty)
+        return combined((self.after, found), ("after", "the new release"))
+
+    def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
+        both = decimal_above(self.rho + self.after.rho)
+        return [*super().lines(level, simultaneous), f"Together with what was released before: rho = {both}."]
 
 
 # What is refused, before any work.
 
 
-def _check(every: Sequence[Publication], names: Sequence[str]) -> None:
+def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] = Publication) -> None:
     first, seen = every[0], dict[str, str]()
     for name, each in zip(names, every, strict=True):
-        if not isinstance(each, Publication):
+        if not isinstance(each, kind):
             raise InputTypeError(f"{name} must be a Publication, got {type(each).__name__}")
         require_kept(name, each)
         if each.drawn.by_table != first.drawn.by_table:
@@ -137,7 +157,7 @@ def _check(every: Sequence[Publication], names: Sequence[str]) -> None:
                 f"{name} must protect the neighbours of {names[0]}, for their rho to add up: {first.relation}; got "
                 f"{each.relation}"
             )
-        for part in each.parts:
+        for part in each.parts if isinstance(each, Publication) else ():
             if part.digest in seen:
                 raise InvalidInputError(
                     f"{name} must have noise of its own: it holds a release that {seen[part.digest]} holds too"
@@ -160,7 +180,7 @@ def require_kept(name: str, published: ReleasePlan) -> None:
     raise InvalidInputError(f"{name} must be a release on a matrix or of tables by blocks, got {kind}")
 
 
-def _cells(published: Publication) -> object:
+def _cells(published: ReleasePlan) -> object:
     mechanism = published.drawn.mechanism
     return mechanism.domain if published.drawn.by_table else mechanism.query_matrix.shape[1]
 
@@ -168,7 +188,7 @@ def _cells(published: Publication) -> object:
 # The tables of all releases, each once.
 
 
-def _together(every: Sequence[Publication], names: Sequence[str]) -> Workload:
+def _together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Workload:
     """Return a workload with the tables of all releases by their names."""
     tabular = [each.workload.tabular() for each in every]
     if all(own is None for own in tabular):
@@ -188,7 +208,7 @@ def _together(every: Sequence[Publication], names: Sequence[str]) -> Workload:
     return UnionWorkload(domain, [table for table, _ in tables.values()])
 
 
-def _groups_together(every: Sequence[Publication], names: Sequence[str]) -> Workload:
+def _groups_together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Workload:
     rows: list[Any] = []
     labels, groups, known = list[str](), list[str](), dict[str, tuple[Workload, str]]()
     for name, each in zip(names, every, strict=True):
@@ -269,78 +289,117 @@ def _require_same_records(off: float, names: Sequence[str]) -> None:
 # On matrices.
 
 
-def _of_rows(every: Sequence[Publication], names: Sequence[str], cost: Fraction) -> tuple[CombinedRows, Array]:
-    """Return the joint mechanism on the cells, and its answers."""
-    split = [(each.drawn.mechanism, each.drawn.exact, np.asarray(each.measured)) for each in every]
-    exact = [mechanism.query_matrix[:count] for mechanism, count, _ in split]
-    noisy = [(own.query_matrix[count:], own.covariance()[count:, count:]) for own, count, _ in split]
-    fit = LeastSquares.of(exact, noisy)
-    known = np.concatenate([answers[:count] for _, count, answers in split])[:, None]
-    values, estimates = fit.solve(known, np.concatenate([answers[count:] for _, count, answers in split])[:, None])
-    _require_same_records(fit.off(known, values, np.vstack(exact)), names)
-    count, size = len(fit.exact), len(fit.exact) + len(fit.rows)
-    covariance = np.zeros((size, size))
-    covariance[count:, count:] = fit.covariance
-    mechanism = LinearGaussianMechanism(np.vstack([fit.exact, fit.rows]), covariance, split[0][0].neighbours)
-    return CombinedRows(mechanism, count, cost), np.concatenate([values, estimates]).ravel()
+class JointRows:
+    """What several releases on matrices tell together, before anything is told; see `LeastSquares`."""
+
+    def __init__(self, every: Sequence[ReleasePlan], names: Sequence[str]) -> None:
+        drawn = [(each.drawn.mechanism, each.drawn.exact) for each in every]
+        self.names, self.counts = names, [count for _, count in drawn]
+        self.exact = [mechanism.query_matrix[:count] for mechanism, count in drawn]
+        noisy = [(own.query_matrix[count:], own.covariance()[count:, count:]) for own, count in drawn]
+        self.fit = fit = LeastSquares.of(self.exact, noisy)
+        size = len(fit.exact) + len(fit.rows)
+        covariance = np.zeros((size, size))
+        covariance[len(fit.exact) :, len(fit.exact) :] = fit.covariance
+        rows = np.vstack([fit.exact, fit.rows])
+        self.mechanism = LinearGaussianMechanism(rows, covariance, drawn[0][0].neighbours)
+
+    def drawn(self, cost: Fraction, _: Workload) -> CombinedRows:
+        """Return the joint mechanism as one that was drawn at a cost."""
+        return CombinedRows(self.mechanism, len(self.fit.exact), cost)
+
+    def measured(self, every: Sequence[Any]) -> Array:
+        """Return the joint answers, from all releases' own."""
+        split = [(count, np.asarray(each)) for count, each in zip(self.counts, every, strict=True)]
+        known = np.concatenate([answers[:count] for count, answers in split])[:, None]
+        values, found = self.fit.solve(known, np.concatenate([answers[count:] for count, answers in split])[:, None])
+        _require_same_records(self.fit.off(known, values, np.vstack(self.exact)), self.names)
+        return np.concatenate([values, found]).ravel()
 
 
 # On blocks of tables.
 
 
-def _of_tables(every: Sequence[Publication], names: Sequence[str]) -> tuple[BlockMechanism, dict[Axes, Array]]:
-    """Return the joint mechanism on the blocks that all tables leave together, and what it would have measured."""
-    frame = TableBlocks([mechanism_of(each) for each in every], names)
-    refined = [frame.refined(mechanism_of(each)) for each in every]
-    told = [refined_parts(mechanism_of(each), fine, each.measured) for each, fine in zip(every, refined, strict=True)]
-    blank, pieces, measured = refined[0], dict[Key, Piece](), dict[Axes, Array]()
-    for key in frame.keys:
-        axes, where = axes_of(key), np.ix_(*blank.places(key))
-        holders = [(fine, own) for fine, own in zip(refined, told, strict=True) if key in fine.pieces]
-        answers = [own[axes][where] for _, own in holders]
-        shape = answers[0].shape
-        flat = [each.reshape(math.prod(shape[: len(axes)]), -1).T for each in answers]
-        piece, found = _block([fine for fine, _ in holders], key, flat, names)
-        pieces[key] = Piece.of(blank.symmetries, blank.moved, key, *piece)
-        measured.setdefault(axes, np.zeros(blank.extents(axes)))[where] = found.T.reshape(shape)
-    return blank.with_pieces(pieces), measured
+class JointTables:
+    """The same of tables, on the blocks that all of them leave together."""
+
+    def __init__(self, every: Sequence[ReleasePlan], names: Sequence[str]) -> None:
+        self.names, self.mechanisms = names, [mechanism_of(each) for each in every]
+        frame = TableBlocks(self.mechanisms, names)
+        self.refined = [frame.refined(each) for each in self.mechanisms]
+        blank, pieces = self.refined[0], dict[Key, Piece]()
+        self.fits = {key: BlockFit.of([fine for fine in self.refined if key in fine.pieces], key) for key in frame.keys}
+        for key, fit in self.fits.items():
+            pieces[key] = Piece.of(blank.symmetries, blank.moved, key, *fit.joint)
+        self.mechanism = blank.with_pieces(pieces)
+
+    def drawn(self, cost: Fraction, workload: Workload) -> CombinedTables:
+        """Return the joint mechanism as one that was drawn at a cost, with the tables that are published."""
+        return CombinedTables(self.mechanism, workload, cost)
+
+    def measured(self, every: Sequence[Any]) -> dict[Axes, Array]:
+        """Return what the joint mechanism would have measured, from what all releases did."""
+        several = zip(self.mechanisms, self.refined, every, strict=True)
+        told = [(fine, refined_parts(own, fine, answers)) for own, fine, answers in several]
+        blank, measured = self.refined[0], dict[Axes, Array]()
+        for key, fit in self.fits.items():
+            axes, where = axes_of(key), np.ix_(*blank.places(key))
+            answers = [own[axes][where] for fine, own in told if key in fine.pieces]
+            shape = answers[0].shape
+            flat = [each.reshape(math.prod(shape[: len(axes)]), -1).T for each in answers]
+            found = fit.solve(flat, self.names)
+            measured.setdefault(axes, np.zeros(blank.extents(axes)))[where] = found.T.reshape(shape)
+        return measured
 
 
-def mechanism_of(published: Publication) -> Any:
+def mechanism_of(published: ReleasePlan) -> Any:
     """Return the mechanism of a release; of tables with all tables from which its symmetry follows."""
     return getattr(published.drawn, "kept", published.drawn.mechanism)
 
 
-def _block(
-    mechanisms: Sequence[BlockMechanism], key: Key, told: Sequence[Array], names: Sequence[str]
-) -> tuple[tuple[Array, Array], Array]:
-    """Return rows of a block and their covariance, and the coordinates (b, copies) that several mechanisms tell of it.
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockFit:
+    """What several mechanisms tell of a block: combinations of their rows without and with noise, and the joint fit."""
 
-    Rows without noise have some in a `Piece`, since it must be definite; least squares do without.
-    """
-    exact, noisy, known, answers, said = list[Array](), list[tuple[Array, Array]](), [], [], math.inf
-    for mechanism, coordinates in zip(mechanisms, told, strict=True):
-        piece, still = mechanism.pieces[key], still_rows(mechanism, key)
-        beyond = scipy.linalg.null_space(still).T if len(still) else np.eye(len(piece.moves))
-        noise = beyond @ piece.covariance @ beyond.T
-        if len(still):
-            own, across = still @ piece.covariance @ still.T, still @ piece.covariance @ beyond.T
-            noise, said = noise - across.T @ np.linalg.solve(own, across), min(said, np.linalg.eigvalsh(own)[0])
-        rows = piece.moves @ coordinates
-        exact.append(still @ piece.moves)
-        noisy.append((beyond @ piece.moves, (noise + noise.T) / 2))
-        known.append(still @ rows)
-        answers.append(beyond @ rows)
-    fit, given = LeastSquares.of(exact, noisy), np.vstack(known)
-    values, estimates = fit.solve(given, np.vstack(answers))
-    _require_same_records(fit.off(given, values, np.vstack(exact)), names)
-    span = linalg.row_space(fit.exact) if len(fit.exact) else fit.exact
-    silent = np.eye(len(span)) * (said if len(span) else 1.0)
-    covariance = scipy.linalg.block_diag(silent, fit.covariance)[-(len(span) + len(fit.rows)) :]
-    found = fit.rows.T @ estimates
-    if len(span):
-        found = found + np.linalg.pinv(fit.exact) @ values
-    return (np.vstack([span, fit.rows]), covariance[:, -len(covariance) :]), found
+    rows: tuple[Array, ...]  # of each, its rows on the classes that the block sees
+    still: tuple[Array, ...]  # combinations of each one's rows that no neighbour changes
+    beyond: tuple[Array, ...]  # those orthogonal to them
+    exact: Array  # the rows without noise, of all
+    fit: LeastSquares
+    joint: tuple[Array, Array]  # orthonormal rows of the block, and their covariance
+
+    @classmethod
+    def of(cls, mechanisms: Sequence[BlockMechanism], key: Key) -> BlockFit:
+        """Fit; rows without noise have some in a `Piece`, since it must be definite: least squares do without."""
+        stills, beyonds, exact, noisy, said = [], [], list[Array](), list[tuple[Array, Array]](), math.inf
+        for mechanism in mechanisms:
+            piece, still = mechanism.pieces[key], still_rows(mechanism, key)
+            beyond = scipy.linalg.null_space(still).T if len(still) else np.eye(len(piece.moves))
+            noise = beyond @ piece.covariance @ beyond.T
+            if len(still):
+                own, across = still @ piece.covariance @ still.T, still @ piece.covariance @ beyond.T
+                noise, said = noise - across.T @ np.linalg.solve(own, across), min(said, np.linalg.eigvalsh(own)[0])
+            stills.append(still)
+            beyonds.append(beyond)
+            exact.append(still @ piece.moves)
+            noisy.append((beyond @ piece.moves, (noise + noise.T) / 2))
+        fit = LeastSquares.of(exact, noisy)
+        span = linalg.row_space(fit.exact) if len(fit.exact) else fit.exact
+        silent = np.eye(len(span)) * (said if len(span) else 1.0)
+        covariance = scipy.linalg.block_diag(silent, fit.covariance)[-(len(span) + len(fit.rows)) :]
+        joint = np.vstack([span, fit.rows]), covariance[:, -len(covariance) :]
+        rows = tuple(mechanism.pieces[key].moves for mechanism in mechanisms)
+        return cls(rows, tuple(stills), tuple(beyonds), np.vstack(exact), fit, joint)
+
+    def solve(self, told: Sequence[Array], names: Sequence[str]) -> Array:
+        """Return the coordinates (b, copies) of the joint estimate from those that each mechanism tells."""
+        answers = [rows @ coordinates for rows, coordinates in zip(self.rows, told, strict=True)]
+        given = np.vstack([still @ each for still, each in zip(self.still, answers, strict=True)])
+        noisy = np.vstack([beyond @ each for beyond, each in zip(self.beyond, answers, strict=True)])
+        values, estimates = self.fit.solve(given, noisy)
+        _require_same_records(self.fit.off(given, values, self.exact), names)
+        found = self.fit.rows.T @ estimates
+        return found + np.linalg.pinv(self.fit.exact) @ values if len(self.fit.exact) else found
 
 
 def refined_parts(coarse: BlockMechanism, fine: BlockMechanism, measured: Mapping[Axes, Array]) -> dict[Axes, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import singledispatch
 
+from dualmech import validate
 from dualmech.accounting import squared_cost_from_rho
 from dualmech.adaptive.chain import known_tables
 from dualmech.errors import InputTypeError, InvalidInputError
@@ -15,6 +16,7 @@ from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.publishing.combining import PlanAfter, mechanism_of
 from dualmech.publishing.dense import DrawnRows, require_small
 from dualmech.publishing.derived import require_derivable
 from dualmech.publishing.drawing import Drawn, Measured
@@ -45,6 +47,7 @@ def release(
     *,
     workload: Workload | None = None,
     rho: float | str | Fraction | None = None,
+    after: Publication | None = None,
     allow_empty: bool = False,
     **refused: object,
 ) -> Publication:
@@ -73,6 +76,9 @@ def release(
     rho : number or text such as "1/2", optional
         The most that the release may cost, ρ of zero-concentrated differential privacy, compared exactly. Above 100,
         which protects next to nothing, a release is refused unless this allows it.
+    after : Publication, optional
+        For a solution of `ReuseFitness`: the earlier release, of the same records. What is run now is drawn, at its own
+        ρ, and what comes back is what both tell together, as `dualmech.combine` puts it.
     allow_empty : bool
         Whether there may be no records.
 
@@ -92,12 +98,16 @@ def release(
     own = getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
     if getattr(own, "domain", None) is not None:
         check_columns(records, own)  # before any work
-    return plan_release(mechanism, workload=workload, rho=rho).draw(records, allow_empty=allow_empty)
+    return plan_release(mechanism, workload=workload, rho=rho, after=after).draw(records, allow_empty=allow_empty)
 
 
 @blas_threads()
 def plan_release(
-    mechanism: object, *, workload: Workload | None = None, rho: float | str | Fraction | None = None
+    mechanism: object,
+    *,
+    workload: Workload | None = None,
+    rho: float | str | Fraction | None = None,
+    after: Publication | None = None,
 ) -> ReleasePlan:
     """Say what `dualmech.release` would cost, exactly, and how accurate it would be; no record is needed, nor OpenDP.
 
@@ -105,7 +115,7 @@ def plan_release(
 
     Parameters
     ----------
-    mechanism, workload, rho
+    mechanism, workload, rho, after
         As for `dualmech.release`.
 
     Examples
@@ -119,13 +129,14 @@ def plan_release(
 
     ``planned.draw(records)`` then releases what was planned.
     """
-    drawn, asked = plan(mechanism, workload)
+    drawn, asked = plan(mechanism, workload) if after is None else _plan_after(mechanism, workload, after)
     if workload is not None:
         require_answered(drawn, asked)
     answer = mechanism if isinstance(mechanism, Solution) else None
     own = None if answer is None or answer.terms is None else answer.terms.rho
     require_within(drawn.squared_privacy_cost, as_fraction(own if rho is None else rho))
     planned = ReleasePlan(drawn, asked, answer)
+    planned = planned if after is None else PlanAfter(after, planned)
     if planned.specification is not None:  # all that its files will say can be told, before anything is drawn
         for table in planned.tables:
             planned.variances(table)
@@ -151,6 +162,29 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
     return drawn, check_workload(asked)
 
 
+NEW = 1e-6  # least share of the information that is drawn anew, where any of a block is: the grid is as accurate
+
+SAME = 1e-4  # how far the noise of an earlier release may be from the problem's, relative: that of its grid, and more
+
+
+def _plan_after(answer: object, workload: object, after: object) -> tuple[Drawn, Workload]:
+    """Return what is run after an earlier release, as it would be drawn, and what is wished for.
+
+    Raises `InvalidInputError` for an answer of another problem, or another release than its own.
+    """
+    problem = getattr(answer, "problem", None)
+    if not isinstance(answer, Solution) or not hasattr(problem, "new_mechanism"):
+        raise InvalidInputError("after is for a solution of ReuseFitness, which knows what was released before")
+    if workload is not None:
+        raise InvalidInputError("workload is not for what is released after another: the problem says what to publish")
+    earlier, known = mechanism_of(validate.instance(Publication, after=after)), problem.released
+    if type(earlier) is not type(known):
+        raise InvalidInputError("after must be the release that the problem reuses, got one of another kind")
+    if not (earlier.is_answerable_from(known, SAME) and known.is_answerable_from(earlier, SAME)):
+        raise InvalidInputError("after must be the release that the problem reuses: its noise is another")
+    return as_drawn(problem.new_mechanism(answer.primal, NEW)), problem.workload
+
+
 def _as_spent(answer: Solution) -> object:
     """Return the mechanism of an answer; of a problem that is solved at a cost of 1, at the ρ that was asked.
 
@@ -158,8 +192,8 @@ def _as_spent(answer: Solution) -> object:
     """
     if hasattr(answer.problem, "new_mechanism"):
         raise InvalidInputError(
-            "mechanism must be what is run now, problem.new_mechanism(answer.primal), and dualmech.combine puts it "
-            "together with the earlier release: the answer's own has that in it, which would be paid for again"
+            "after must be the earlier release, for an answer that has it in it: what is run now is drawn alone, and "
+            "put together with it"
         )
     mechanism, rho = answer.mechanism, None if answer.terms is None else answer.terms.rho
     if rho is None or not isinstance(answer.problem, TotalVariance | QueryWeighting):

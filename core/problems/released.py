@@ -77,8 +77,8 @@ class Released(Protocol):
     def mechanism(self, point: AnyPoint) -> Any:
         """Return all that is known in the end as one mechanism."""
 
-    def new_mechanism(self, point: AnyPoint) -> Any:
-        """Return the mechanism of cost ``Σ⁻¹ - K'K``."""
+    def new_mechanism(self, point: AnyPoint, least: float) -> Any:
+        """Return the mechanism of cost ``Σ⁻¹ - K'K``, or a little more; see `ReuseFitness.new_mechanism`."""
 
 
 def released_on(wish: Callable[[str], FitnessForUse], released: Any) -> Released:
@@ -232,8 +232,8 @@ class ReleasedRows:
         found: LinearGaussianMechanism = self.together.mechanism(point)
         return found
 
-    def new_mechanism(self, point: Array) -> LinearGaussianMechanism:
-        rows, silent = KnownDirections.of(point, self.coordinates).new_information
+    def new_mechanism(self, point: Array, least: float) -> LinearGaussianMechanism:
+        rows, silent = KnownDirections.of(point, self.coordinates).new_information(least)
         noise = np.diag(np.repeat([1.0, 0.0], [len(rows), len(silent)]))
         basis = self.geometry.basis
         return LinearGaussianMechanism(
@@ -371,7 +371,7 @@ class ReleasedBlocks:
     def mechanism(self, point: BlockPoint) -> BlockMechanism:
         return BlockMechanism(self.whole, point)
 
-    def new_mechanism(self, point: BlockPoint) -> BlockMechanism:
+    def new_mechanism(self, point: BlockPoint, least: float) -> BlockMechanism:
         known = self.known
         made = BlockMechanism(self.whole, _equal_noise(self.whole))
         pieces = {}
@@ -381,7 +381,7 @@ class ReleasedBlocks:
                 noise = np.full((1, 1), level / share * copies)
                 pieces[key] = Piece.of(made.symmetries, made.moved, key, np.ones((1, 1)), noise)
         for block, covariance, own in zip(self.whole.matrix_blocks, point.covariances, known.covariances, strict=True):
-            rows, _ = KnownDirections.of(covariance, own).new_information
+            rows, _ = KnownDirections.of(covariance, own).new_information(least)
             if len(rows):
                 # Independent noise on orthonormal rows: however far apart its sizes, it is a covariance.
                 _, sizes, directions = linalg.svd(rows)
@@ -491,14 +491,17 @@ class KnownDirections:
         shares[: len(values)] = np.minimum(values**2, 1.0)
         return cls(root @ directions.T, directions @ inverse, shares, silent)
 
-    @property
-    def new_information(self) -> tuple[Array, Array]:
+    def new_information(self, least: float) -> tuple[Array, Array]:
         """Return rows R with ``R'R = Σ⁻¹ - K'K``, and the rows without noise, both on B x.
 
-        Directions of which the release leaves less than 1e-9 unknown count as known.
+        Directions of which the release leaves less than 1e-9 unknown count as known. Where some do not, and `least` is
+        not 0, R has at least this share of the information in every direction.
         """
-        new = 1 - self.shares > FEASIBLE
-        return np.sqrt(1 - self.shares[new])[:, None] * self.inverse[new], self.silent
+        shares = 1 - self.shares
+        new = shares > FEASIBLE
+        if least and new.any():
+            shares, new = np.maximum(shares, least), np.ones_like(new)
+        return np.sqrt(shares[new])[:, None] * self.inverse[new], self.silent
 
     def squares(self, rows: Array) -> Array:
         return np.asarray((rows @ self.root) ** 2)

@@ -231,17 +231,19 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         """Return all that is known in the end, release included: noise of this covariance."""
         return self.known.mechanism(self.geometry.point(primal))
 
-    def new_mechanism(self, primal: object) -> Any:
+    def new_mechanism(self, primal: object, least: float = 0.0) -> Any:
         """Return the mechanism to run now, of cost ``B' (Σ⁻¹ - K'K) B``; without rows where nothing is needed.
 
         A direction in which the release holds all but 1e-9 of the information counts as known: leaving it out can
-        only lower the cost, and it raises no variance by more than that share.
+        only lower the cost, and it raises no variance by more than that share. With `least`, the new mechanism holds at
+        least this share of the information in every direction of a matrix or block of which it holds any, and costs at
+        most so much more of the total: what is drawn in whole numbers needs rows that span what queries span.
         Raises `InfeasibleAnswerError` where the noise is no covariance, or the release cannot be answered from it.
         """
         point = self.geometry.point(primal)
         if not self.known.sides(point).excess <= 1 + FEASIBLE:
             raise InfeasibleAnswerError("no new mechanism: the covariance breaks a constraint or is indefinite")
-        return self.known.new_mechanism(point)
+        return self.known.new_mechanism(point, validate.nonnegative_number(least=least))
 
     def release_alone(self) -> tuple[Any, ReuseDual] | None:
         """Return the answer that runs nothing further, with its proof, where the release meets every target."""
