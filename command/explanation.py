@@ -23,7 +23,7 @@ from dualmech.crosscheck.printing import Terms
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
 from dualmech.files.atomic import atomic_write
-from dualmech.mechanisms.privacy import SHOWN_DELTA, GaussianPrivacy
+from dualmech.mechanisms.privacy import SHOWN_DELTA
 from dualmech.neighbours import Relation
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.common import CommonMechanism

@@ -146,8 +146,8 @@ After = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="File of the plan, or of the mechanism, that is released already: what is the least total cost of both, and "
-        "what to run now? The same as --problem reuse.",
+        help="What is released already, a folder of a release or the file of a plan or mechanism: what costs least "
+        "together with it?",
     ),
 ]
 Caps = Annotated[

@@ -54,8 +54,8 @@ def release(
         str | None,
         typer.Option(
             metavar="DIRECTORY",
-            help="Folder of the earlier release that the solution reuses: only what is new is drawn, and the tables are "
-            "those of both.",
+            help="Folder of the earlier release that the solution reuses: what is new alone is drawn, and the tables "
+            "are those of both.",
         ),
     ] = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,7 @@ class PartEquations:
         spent = (self.first.T * single[of_neighbours]) @ self.first
         change = (self.last.T * single[of_queries]) @ self.last + self.release.T @ double @ self.release - spent
         weighed = self.kernel * change
-        found = np.bincount(of_neighbours, _forms(self.first, self.smoothing * spent - weighed), len(single))
+        found = np.zeros(len(single)) + np.bincount(of_neighbours, _forms(self.first, self.smoothing * spent - weighed), len(single))
         found += np.bincount(of_queries, _forms(self.last, weighed), len(single))
         return found, self.release @ weighed @ self.release.T
 
@@ -118,7 +118,11 @@ class ReuseEquations:
         """Return the equations at a smoothed point; `spreads` are the diagonals of D."""
         roots, parts = products**0.25, []
         for part, spectrum, spread in zip(program.parts, here.spectra, spreads, strict=True):
-            rows, neighbours, count = spectrum.rows(np.arange(len(spectrum.weights))), spectrum.neighbours, len(part.groups)
+            rows, neighbours, count = (
+                spectrum.rows(np.arange(len(spectrum.weights))),
+                spectrum.neighbours,
+                len(part.groups),
+            )
             rows[:count] /= roots[part.groups][:, None]
             rows[count:] /= np.sqrt(spread)[:, None]
             mean, smoothing = spectrum.mean, here.smoothing
@@ -350,29 +354,13 @@ def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     lag += sum(float(np.abs(np.diagonal(own) + spread**2).sum()) for own, spread in zip(doubles, spreads, strict=True))
     quickness = QUICK if state.reach > FAR else STEADY if state.reach > HALF else SLOW
     target = max(quickness * mean, LAG * lag / both, ENOUGH * tol * point.dual_value / (both + len(point.values)))
-    single, doubles = _residuals(point.smoothed(target), state, factors)
-    roots, spread_roots = np.sqrt(products), [np.sqrt(spread) for spread in spreads]
     equations = ReuseEquations.of(program, here, products, spreads)
-    asked = [
-        ((own + target * np.eye(len(root))) / root / root[:, None]).ravel()
-        for own, root in zip(doubles, spread_roots, strict=True)
-    ]
-    scaled = [factor / root for factor, root in zip(factors, spread_roots, strict=True)]
-    unknowns, shift = equations.solve(
-        np.concatenate([(single + target) / roots, *asked]), _normals(program, state.weights / roots, scaled)
+    moves, shift = _moves(
+        program, state, equations, spreads, factors, _residuals(point.smoothed(target), state, factors), target
     )
-    change, found = equations.split(unknowns)
-    matrices = [(own + own.T) / 2 for own in found]
-    slack_change = (target - products - roots * change) / products
-    slack_matrices = [
-        (np.diag(target / spread - spread) - own) / root / root[:, None]
-        for own, spread, root in zip(matrices, spreads, spread_roots, strict=True)
-    ]
-    change = change / roots
-    matrices = [own / root / root[:, None] for own, root in zip(matrices, spread_roots, strict=True)]
-    reach, slack_reach = _step_limit(change, matrices), _step_limit(slack_change, slack_matrices)
-    grown, slack_grown = _grown(reach, matrices), _grown(slack_reach, slack_matrices)
-    weights = state.weights * (1 + reach * change)
+    reach, slack_reach = _step_limit(*moves[0]), _step_limit(*moves[1])
+    grown, slack_grown = _grown(reach, moves[0][1]), _grown(slack_reach, moves[1][1])
+    weights = state.weights * (1 + reach * moves[0][0])
     factors = [factor @ own for factor, own in zip(factors, grown, strict=True)]
     crosses = [
         other.T @ (spread[:, None] * own) for other, spread, own in zip(slack_grown, spreads, grown, strict=True)
@@ -381,7 +369,7 @@ def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
         program,
         program.at(weights, factors),
         weights,
-        state.slacks * (1 + slack_reach * slack_change),
+        state.slacks * (1 + slack_reach * moves[1][0]),
         tuple(factors),
         tuple(crosses),
         state.multipliers + slack_reach * shift,
@@ -389,6 +377,41 @@ def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
         state.steps,
         target,
     )
+
+
+Moves: TypeAlias = tuple[Array, list[Array]]
+"""Relative changes of single weights, or of their slacks, and of the matrices."""
+
+
+def _moves(
+    program: ReuseProgram,
+    state: ReuseState,
+    equations: ReuseEquations,
+    spreads: list[Array],
+    factors: list[Array],
+    residuals: Moves,
+    target: float,
+) -> tuple[tuple[Moves, Moves], Array]:
+    """Return Newton's changes of weights and of slacks towards a τ, and of the multipliers of both sums."""
+    products, (single, doubles) = equations.products, residuals
+    roots, spread_roots = np.sqrt(products), [np.sqrt(spread) for spread in spreads]
+    wanted = [
+        ((own + target * np.eye(len(root))) / root / root[:, None]).ravel()
+        for own, root in zip(doubles, spread_roots, strict=True)
+    ]
+    scaled = [factor / root for factor, root in zip(factors, spread_roots, strict=True)]
+    unknowns, shift = equations.solve(
+        np.concatenate([(single + target) / roots, *wanted]), _normals(program, state.weights / roots, scaled)
+    )
+    change, found = equations.split(unknowns)
+    matrices = [(own + own.T) / 2 for own in found]
+    slack_matrices = [
+        (np.diag(target / spread - spread) - own) / root / root[:, None]
+        for own, spread, root in zip(matrices, spreads, spread_roots, strict=True)
+    ]
+    matrices = [own / root / root[:, None] for own, root in zip(matrices, spread_roots, strict=True)]
+    slack_change = (target - products - roots * change) / products
+    return ((change / roots, matrices), (slack_change, slack_matrices)), shift
 
 
 def _evaluate(
@@ -510,8 +533,8 @@ def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = 
         return judged_solution(
             problem, *known, tol=limits.tol, otherwise=Status.ROUNDING, message=NOTHING_FURTHER, solver="fast:released"
         )
-    on_blocks = isinstance(problem.known, ReleasedBlocks)
-    reduction = _on_blocks(problem, problem.known) if on_blocks else _on_rows(problem)
+    earlier = problem.known
+    reduction = _on_blocks(problem, earlier) if isinstance(earlier, ReleasedBlocks) else _on_rows(problem)
     if all(len(part.release) <= 1 for part in reduction.program.parts):
         return ascent.ascend(lambda _: reduction.row_by_row, problem, limits, method=method.name)
     with np.errstate(all="ignore"):
@@ -582,60 +605,87 @@ def _on_rows(problem: ReuseFitness) -> ReuseReduction:
 
 def _on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> ReuseReduction:
     """Reduce a problem on blocks to its parts, the release as further rows of each block."""
-    blocks, targets = problem.geometry, problem.targets[problem.geometry.tables]
-    turns = [_independent(each) for each in released.known.covariances]
-    held = [turn.T @ each for turn, each in zip(turns, released.known.covariances, strict=True)]
-    count, levels = len(targets), len(released.known.levels)
-    extended = with_rows(blocks, released.known.levels, held)
-    reduction = BlockReduction.of(extended, np.concatenate([1 / np.sqrt(targets), np.ones(len(extended.tables) - count)]))
-    program, neighbours = reduction.program, len(reduction.cells)
-    rows = [part.groups[part.program.sizes[0] :] - neighbours for part in program.parts]
-    in_matrices = np.zeros(program.queries, dtype=bool)
-    for own in rows:
-        in_matrices[own[reduction.queries[own] >= count]] = True
-    single = np.flatnonzero(~in_matrices)
-    place = np.cumsum(~in_matrices) - 1 + neighbours
-    parts = []
-    for part, own in zip(program.parts, rows, strict=True):
-        matrix, cells = in_matrices[own], part.groups[: part.program.sizes[0]]
-        queries = part.program.queries
-        groups = np.concatenate([cells, place[own[~matrix]]])
-        parts.append(ReusePart(queries[~matrix], queries[matrix], part.program.moves, groups))
-    diagonal = program.diagonal
-    if diagonal is not None:
-        diagonal = replace(diagonal, squares=sp.csr_array(diagonal.squares[single]))
-    starts = count + levels + np.cumsum([0, *(turn.shape[1] for turn in turns)])
+    rows = BlockReuse.of(problem, released)
+    row_by_row = ascent.ReducedProblem(problem, rows.reduction, rows.dual_by_row, lambda known: None)
+    return ReuseReduction(rows.program(), rows.reduction.covariance, rows.dual, row_by_row)
 
-    def placed(first: Array, shares: Array, matrices: list[Array]) -> ReuseDual:
-        """Return weights from those of all orbits, `shares` (orbits, extended), and from matrices on all rows."""
-        total = shares.sum() + sum(np.trace(each) for each in matrices)
-        omegas = [turn @ each @ turn.T / total for turn, each in zip(turns, matrices, strict=True)]
-        held = BlockPoint(shares[count : count + levels] / total, tuple((each + each.T) / 2 for each in omegas))
-        return ReuseDual(first / first.sum(), shares[:count] / total / targets, held)
 
-    def dual(weights: Array, found: list[Array]) -> ReuseDual:
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockReuse:
+    """The rows of a wish, after them those of a release, on the blocks of both: where each weight has its place."""
+
+    targets: Array  # of the orbits of the wish
+    turns: list[Array]  # of each block of several coordinates (r, n), the independent directions of its K
+    levels: int  # number of blocks of one coordinate, whose rows of the release come after the wish's
+    reduction: BlockReduction
+    rows: list[Index]  # of each part, the query of each of its rows, as the reduction numbers them
+    in_matrices: npt.NDArray[np.bool_]  # which queries are rows of the release with a matrix of weights
+
+    @classmethod
+    def of(cls, problem: ReuseFitness, released: ReleasedBlocks) -> BlockReuse:
+        known, targets = released.known, problem.targets[problem.geometry.tables]
+        turns = [_independent(each) for each in known.covariances]
+        extended = with_rows(
+            problem.geometry, known.levels, [turn.T @ each for turn, each in zip(turns, known.covariances, strict=True)]
+        )
+        ones = np.ones(len(extended.tables) - len(targets))
+        reduction = BlockReduction.of(extended, np.concatenate([1 / np.sqrt(targets), ones]))
+        neighbours, program = len(reduction.cells), reduction.program
+        rows = [part.groups[part.program.sizes[0] :] - neighbours for part in program.parts]
+        in_matrices = np.zeros(program.queries, dtype=bool)
+        for own in rows:
+            in_matrices[own[reduction.queries[own] >= len(targets)]] = True
+        return cls(targets, turns, len(known.levels), reduction, rows, in_matrices)
+
+    @property
+    def starts(self) -> Index:
+        """The orbits at which the rows of the release on each block begin, of several coordinates, and their end."""
+        return len(self.targets) + self.levels + np.cumsum([0, *(turn.shape[1] for turn in self.turns)])
+
+    def program(self) -> ReuseProgram:
+        """Return the problem's parts, with numbers for the weights that are single."""
+        reduced, neighbours, parts = self.reduction.program, len(self.reduction.cells), []
+        place = np.cumsum(~self.in_matrices) - 1 + neighbours
+        for part, own in zip(reduced.parts, self.rows, strict=True):
+            matrix, cells = self.in_matrices[own], part.groups[: part.program.sizes[0]]
+            groups = np.concatenate([cells, place[own[~matrix]]])
+            queries = part.program.queries
+            parts.append(ReusePart(queries[~matrix], queries[matrix], part.program.moves, groups))
+        diagonal = reduced.diagonal
+        if diagonal is not None:
+            diagonal = replace(diagonal, squares=sp.csr_array(diagonal.squares[np.flatnonzero(~self.in_matrices)]))
+        return ReuseProgram(tuple(parts), diagonal, (neighbours, int(np.count_nonzero(~self.in_matrices))))
+
+    def dual(self, weights: Array, found: list[Array]) -> ReuseDual:
+        """Return the problem's weights from single ones and those of each part's rows of the release."""
+        reduction, neighbours = self.reduction, len(self.reduction.cells)
         first, shares = np.zeros(reduction.shape[0]), np.zeros(reduction.shape[1])
-        first[reduction.cells], shares[reduction.queries[single]] = weights[:neighbours], weights[neighbours:]
-        # Blocks of one coordinate after all have a single weight, among the shares.
-        matrices = [np.diag(shares[start : start + turn.shape[1]]) for start, turn in zip(starts, turns, strict=False)]
-        shares[count + levels :] = 0.0
-        for own, matrix in zip(rows, found, strict=True):
-            orbits = reduction.queries[own[in_matrices[own]]]
+        first[reduction.cells] = weights[:neighbours]
+        shares[reduction.queries[~self.in_matrices]] = weights[neighbours:]
+        matrices, starts = self._diagonals(shares), self.starts
+        for own, matrix in zip(self.rows, found, strict=True):
+            orbits = reduction.queries[own[self.in_matrices[own]]]
             if len(orbits):
                 index = int(np.searchsorted(starts, orbits[0], side="right")) - 1
                 kept = orbits - starts[index]
                 matrices[index][np.ix_(kept, kept)] = matrix
-        return placed(first, shares, matrices)
+        return self._placed(first, shares, matrices)
 
-    def dual_by_row(weights: Array) -> ReuseDual:
-        first, shares = reduction.spread(weights)
-        matrices = [np.diag(shares[start : start + turn.shape[1]]) for start, turn in zip(starts, turns, strict=False)]
-        shares[count + levels :] = 0.0
-        return placed(first, shares, matrices)
+    def dual_by_row(self, weights: Array) -> ReuseDual:
+        """Return the problem's weights from a single one for each row of the release."""
+        first, shares = self.reduction.spread(weights)
+        return self._placed(first, shares, self._diagonals(shares))
 
-    row_by_row = ascent.ReducedProblem(problem, reduction, dual_by_row, lambda known: None)
-    sides = neighbours, len(single)
-    return ReuseReduction(ReuseProgram(tuple(parts), diagonal, sides), reduction.covariance, dual, row_by_row)
+    def _diagonals(self, shares: Array) -> list[Array]:
+        """Return single weights of rows of the release, from those of all orbits, as a matrix for each block."""
+        return [np.diag(own) for own in np.split(shares, self.starts)[1:-1]]
+
+    def _placed(self, first: Array, shares: Array, matrices: list[Array]) -> ReuseDual:
+        count, levels = len(self.targets), shares[len(self.targets) : len(self.targets) + self.levels]
+        total = shares[:count].sum() + levels.sum() + sum(np.trace(each) for each in matrices)
+        turned = [turn @ each @ turn.T / total for turn, each in zip(self.turns, matrices, strict=True)]
+        held = BlockPoint(levels / total, tuple((each + each.T) / 2 for each in turned))
+        return ReuseDual(first / first.sum(), shares[:count] / total / self.targets, held)
 
 
 def _independent(known: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import singledispatch
+from typing import Any
 
 from dualmech import validate
 from dualmech.accounting import squared_cost_from_rho
@@ -172,7 +173,7 @@ def _plan_after(answer: object, workload: object, after: object) -> tuple[Drawn,
 
     Raises `InvalidInputError` for an answer of another problem, or another release than its own.
     """
-    problem = getattr(answer, "problem", None)
+    problem: Any = getattr(answer, "problem", None)
     if not isinstance(answer, Solution) or not hasattr(problem, "new_mechanism"):
         raise InvalidInputError("after is for a solution of ReuseFitness, which knows what was released before")
     if workload is not None:
@@ -192,8 +193,8 @@ def _as_spent(answer: Solution) -> object:
     """
     if hasattr(answer.problem, "new_mechanism"):
         raise InvalidInputError(
-            "after must be the earlier release, for an answer that has it in it: what is run now is drawn alone, and "
-            "put together with it"
+            "after must be the earlier release: the answer's mechanism has it in it, which would be paid for again; "
+            "what is run now is drawn alone, and put together with it"
         )
     mechanism, rho = answer.mechanism, None if answer.terms is None else answer.terms.rho
     if rho is None or not isinstance(answer.problem, TotalVariance | QueryWeighting):

@@ -2,8 +2,8 @@
 
 Throughout, Σ (k, k) is the covariance on B x of all that is known in the end, ``BU`` (k, s) holds the moves between
 neighbouring data sets in its columns, ``L`` (m, k) the queries on B x in its rows v_j, ``K`` (q, k) the release, rows
-with unit noise, and ``c`` (m,) the targets. On blocks of tables the arrays are those of `dualmech.reference.blocks`, with
-a number or a matrix F of the release for each block.
+with unit noise, and ``c`` (m,) the targets. On blocks of tables the arrays are those of `dualmech.reference.blocks`,
+with a number or a matrix F of the release for each block.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def schur(aim: fitness.Aim, moves: Array, queries: Array, release: Array) -> cp.
 def schur_on_blocks(aim: fitness.Aim, stated: BlockArrays, levels: Array, matrices: list[Array]) -> cp.Problem:
     """State the same on blocks: least cost of noise within the targets from which the release can be answered.
 
-    In formulas: the program of `blocks.least`, with ``f_t² τ_t ≤ 1`` for every block of one coordinate, f_t the number of
-    the release there, and ``F_b K_b F_b' ⪯ I`` for every other. Their multipliers are the weights Ω.
+    In formulas: the program of `blocks.least`, with ``f_t² τ_t ≤ 1`` for every block of one coordinate, f_t the number
+    of the release there, and ``F_b K_b F_b' ⪯ I`` for every other. Their multipliers are the weights Ω.
 
     Examples
     --------

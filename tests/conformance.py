@@ -249,7 +249,7 @@ def shares_and_what_binds(run: Run) -> None:
     except DualmechError as error:
         assert str(error)
     else:
-        released = np.trace(getattr(answer.dual, "release_weights", np.zeros((1, 1))))
+        released = run.problem.known.total(answer.dual.release_weights) if run.case.label.startswith("reuse") else 0.0
         assert np.all(prices >= 0) and np.isclose(prices.sum() + released, 1)
     assert answer.binding.dtype.kind == "i"
 
@@ -370,7 +370,7 @@ ABILITIES: dict[str, Callable[[Any, Solution, Any], Any]] = {
 
 BY_MATRIX = {
     *("the covariance of all noise", "the basis", "the cost matrix", "the order of profiles", "stacks", "other rows"),
-    *("reuse", "refinement", "a soft maximum", "symmetries"),
+    *("refinement", "a soft maximum", "symmetries"),
 }
 """What is asked of one matrix of noise."""
 
@@ -379,9 +379,9 @@ REFUSED: dict[str, set[str]] = {
     "epochs": set(),
     "stream": set(),  # by the matrix, up to some thousand steps
     "blocks": BY_MATRIX | {"a weight of 0"},
-    "product": BY_MATRIX | {"what is answerable", "what is common", "the residual", "composition", "a start"},
+    "product": BY_MATRIX | {"reuse", "what is answerable", "what is common", "the residual", "composition", "a start"},
     "split": BY_MATRIX
-    | {"what is answerable", "what is common", "the residual", "composition", "a start"}
+    | {"reuse", "what is answerable", "what is common", "the residual", "composition", "a start"}
     | {"Newton's method", "a weight of 0"},
 }
 """By geometry, what it refuses by name; it can do all else."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
@@ -144,16 +143,15 @@ class ReleasedRows:
 
     def weights(self, neighbours: object, queries: object, release: object) -> tuple[Array, Array, Array]:
         size = len(self.rows)
+        weights = np.zeros((0, 0))
         if size or not validate.is_empty(release):
-            release = validate.numeric(2, **{"dual weights on the release": release})
-        if np.shape(release) != (size, size):
+            weights = validate.numeric(2, **{"dual weights on the release": release})
+        if weights.shape != (size, size):
             raise InvalidInputError(
-                f"dual weights on the release must have shape ({size}, {size}), got {np.shape(release)}"
+                f"dual weights on the release must have shape ({size}, {size}), got {weights.shape}"
             )
-        first, second = as_dual_weights(
-            (neighbours, queries), self.geometry.moves.shape[1], len(self.wish.targets)
-        )
-        return first, second, np.asarray(release, dtype=np.float64)
+        first, second = as_dual_weights((neighbours, queries), self.geometry.moves.shape[1], len(self.wish.targets))
+        return first, second, np.asarray(weights, dtype=np.float64)
 
     @property
     def no_queries(self) -> Array:
@@ -283,7 +281,7 @@ class ReleasedBlocks:
 
     def bills(self, query_weights: Array) -> Array:
         tables, targets = self.geometry.tables, self.wish.targets
-        return np.bincount(tables, query_weights * targets[tables], len(targets))
+        return np.asarray(np.bincount(tables, query_weights * targets[tables], len(targets)), dtype=np.float64)
 
     def sides(self, point: BlockPoint) -> Sides:
         forms = self.geometry.forms(point)

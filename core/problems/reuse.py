@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
@@ -162,11 +161,7 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         if not isinstance(self.known, ReleasedRows):
             raise InvalidInputError("no proof in whole numbers is known of reuse on geometry 'blocks'")
         release = self.release if len(self.release) else None
-        return (
-            {"kind": "reuse"}
-            | self.geometry.matrices(self.workload)
-            | {"targets": self.targets, "release": release}
-        )
+        return {"kind": "reuse"} | self.geometry.matrices(self.workload) | {"targets": self.targets, "release": release}
 
     @with_reasons
     def certify(self, primal: object, dual: object) -> Certificate:
@@ -201,10 +196,10 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         blurred = not sides.rounding <= max(FEASIBLE, before.rounding)
         return point if dearer or blurred or not sides.excess <= 1 + FEASIBLE else spared
 
-    def as_dual(self, dual: object) -> ReuseDual:
+    def as_dual(self, dual: Any) -> ReuseDual:
         """Return given weights on neighbours, queries and the release, negative ones of rounding size as 0."""
         try:
-            first, second, last = dual  # type: ignore[misc]
+            first, second, last = dual
         except (TypeError, ValueError) as error:
             raise InputTypeError("dual must hold weights on neighbours, queries and the release") from error
         return ReuseDual(*self.known.weights(first, second, last))
@@ -221,7 +216,9 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
 
     def stored_dual(self, dual: ReuseDual) -> ReuseDual:
         weights = dual.release_weights
-        return replace(dual, release_weights=self.geometry.stored(weights) if isinstance(weights, BlockPoint) else weights)
+        return replace(
+            dual, release_weights=self.geometry.stored(weights) if isinstance(weights, BlockPoint) else weights
+        )
 
     def restored_dual(self, dual: Any) -> Any:
         held = getattr(dual, "release_weights", None)

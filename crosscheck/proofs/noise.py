@@ -183,7 +183,7 @@ def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated:
     if stated["release"] is not None:
         coordinates = problem.rows.coordinates
         upper["frame"] = np.linalg.eigh(coordinates @ primal @ coordinates.T)[1]
-        extra = {"release_rows": root(dual.release_weights).T}
+        extra = {"release_rows": root(np.asarray(dual.release_weights)).T}
         queries = np.vstack([queries, extra["release_rows"] @ stated["release"]])
         roots = np.append(roots, np.ones(len(stated["release"])))
     lower = trace_norm(roots, np.sqrt(dual.neighbour_weights), stated | {"workload": queries})

@@ -304,10 +304,15 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
         weights = blocks.orbit_weights(problem.weights)
         return *found, Symbol("w", "what the variances of each kind of queries count", (queries,), lambda: weights)
     targets = Symbol("c", "the variance targets", (queries,), lambda: np.asarray(problem.targets[blocks.tables]))
-    if isinstance(problem, ReuseFitness):
+    if _Blocks.of(problem).reuse:
         if levels:
             found.append(
-                Symbol("f", "what is released on each level, with unit noise", (levels,), lambda: problem.known.known.levels)
+                Symbol(
+                    "f",
+                    "what is released on each level, with unit noise",
+                    (levels,),
+                    lambda: problem.known.known.levels,
+                )
             )
         if blocks.matrix_blocks:
             found.append(Symbol("F_b", "what is released on block b, rows with unit noise"))

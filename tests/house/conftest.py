@@ -10,6 +10,8 @@ import dualmech as dm
 
 SMALL = dm.workloads.prefix(4)
 TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
+WISH = {("age",): 0.5, ("sex",): 30.0, 2: 30.0}
+ONE_WAY = dm.workloads.marginals({"age": 4, "sex": 2}, ways=1)
 MONTHS = dm.workloads.marginals({"month": 4, "age": 3}, ways=(1, 2))
 UNION = dm.workloads.union({"age": 4, "sex": 2}, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]})
 CIRCLE = dm.workloads.circular_ranges(5)
@@ -102,6 +104,16 @@ CASES = [
     ),
     ConformanceCase(
         "reuse", lambda: dm.ReuseFitness(SMALL, 1.0, released()), lambda: dm.ReuseFitness(SMALL, 1.0, released(4.0))
+    ),
+    ConformanceCase(
+        "reuse, marginals",
+        lambda: dm.ReuseFitness(TABLES, 1.0, of_tables(ONE_WAY)[0]),
+        lambda: dm.ReuseFitness(TABLES, 1.0, of_tables(ONE_WAY, scale=3.0)[0]),
+    ),
+    ConformanceCase(
+        "reuse, union",
+        lambda: dm.ReuseFitness(TABLES, WISH, of_tables(UNION, scale=2.0)[0]),
+        lambda: dm.ReuseFitness(TABLES, WISH, of_tables(UNION, scale=3.0)[0]),
     ),
     ConformanceCase("local", lambda: dm.LocalStrategy(SMALL, 1.0), lambda: dm.LocalStrategy(SMALL, 1.0, "worst")),
     ConformanceCase(
