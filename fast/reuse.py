@@ -75,7 +75,9 @@ class PartEquations:
         spent = (self.first.T * single[of_neighbours]) @ self.first
         change = (self.last.T * single[of_queries]) @ self.last + self.release.T @ double @ self.release - spent
         weighed = self.kernel * change
-        found = np.zeros(len(single)) + np.bincount(of_neighbours, _forms(self.first, self.smoothing * spent - weighed), len(single))
+        found = np.zeros(len(single)) + np.bincount(
+            of_neighbours, _forms(self.first, self.smoothing * spent - weighed), len(single)
+        )
         found += np.bincount(of_queries, _forms(self.last, weighed), len(single))
         return found, self.release @ weighed @ self.release.T
 

@@ -81,7 +81,8 @@ def _forms(stated: BlockArrays, formulation: str) -> tuple[cp.Expression, cp.Exp
         if formulation == "schur":
             Z = symmetric(f"Z[{index}]", M.shape[1])
             bounds.append(label(f"schur[{index}]", cp.bmat([[K, M], [M.T, Z]]) >> 0))
-            paid: cp.Expression = cp.diag(Z)
+            # Of one entry, CVXPY takes a matrix for a vector.
+            paid: cp.Expression = cp.diag(Z) if M.shape[1] > 1 else cp.reshape(Z, (1,), order="F")
         else:
             paid = cp.hstack([cp.matrix_frac(column, K) for column in M.T])
         costs.append(cp.Constant(C, name=f"C[{index}]") @ paid)

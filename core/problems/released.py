@@ -42,8 +42,13 @@ AnyPoint: TypeAlias = Any
 class Released(Protocol):
     """A wish and an earlier release on one geometry."""
 
-    wish: FitnessForUse  # the wish alone
-    geometry: Any  # both: the rows of the wish before those of the release
+    @property
+    def wish(self) -> FitnessForUse:
+        """The wish alone."""
+
+    @property
+    def geometry(self) -> Any:
+        """Where the noise is."""
 
     def weights(self, neighbours: object, queries: object, release: object) -> tuple[Array, Array, AnyPoint]:
         """Return given weights λ, μ and Ω, their entries unseen; other shapes are refused."""

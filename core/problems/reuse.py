@@ -16,7 +16,6 @@ from dualmech.geometry.blocks import BasedPoint, BlockPoint
 from dualmech.geometry.words import ranked, variances_over
 from dualmech.immutable import set_parts
 from dualmech.mechanisms.block import BlockMechanism
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike, Relation
@@ -107,7 +106,7 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
 
     workload: Workload
     targets: Array
-    released: LinearGaussianMechanism | BlockMechanism
+    released: Any  # a LinearGaussianMechanism or a BlockMechanism
     neighbours: Matrix | Relation | None
     known: Released = field(repr=False)
 
@@ -203,6 +202,12 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         except (TypeError, ValueError) as error:
             raise InputTypeError("dual must hold weights on neighbours, queries and the release") from error
         return ReuseDual(*self.known.weights(first, second, last))
+
+    def argument_values(self) -> dict[str, object]:
+        """Return the arguments that make the same problem again, a rule of neighbours by its text."""
+        relation = self.neighbours
+        found = Problem.argument_values(self)
+        return found | ({"neighbours": str(relation)} if isinstance(relation, Relation) else {})
 
     def as_primal(self, answer: object) -> Any:
         """Return noise from any source, or that of a mechanism which answers it."""

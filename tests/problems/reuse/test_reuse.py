@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
+from dualmech.mechanisms.frames import TableBlocks
 from dualmech.problems import released
 from dualmech.studies.papers.common.examples import compare_reuse
 from dualmech.validate import Array
@@ -293,7 +296,7 @@ class TestInput:
     def test_duals_of_another_shape(self, dual: object, message: str) -> None:
         problem = dm.ReuseFitness(self.WISH, 1.0, unit(np.eye(3) / 9))
         with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
-            problem.certify(np.eye(3) / 9, dual)  # type: ignore[arg-type]
+            problem.certify(np.eye(3) / 9, dual)
 
     def test_what_no_neighbour_changes_may_be_exact(self) -> None:
         problem = instances()["total exact"]
@@ -337,3 +340,119 @@ class TestThreeWays:
         np.testing.assert_allclose(
             sum(each.cost_matrix for each in pair), sum(left) + 2 * common.cost_matrix, atol=1e-8
         )
+
+
+def of_tables() -> dict[str, dm.ReuseFitness]:
+    """Return problems on the blocks of tables: what was released, and what is wished for, with its targets."""
+    domain = dm.Domain({"a": 3, "b": 4})
+    groups = dm.Workload(np.kron(np.eye(2), np.ones(2)))
+    prefix, union, marginals = dm.workloads.prefix, dm.workloads.union, dm.workloads.marginals
+    cells, sums = union(domain, {"cells": ["a", "b"]}), union(domain, {"sums": {"b": prefix(4)}})
+    both = union(domain, {"sums of b": {"b": prefix(4)}, "sums of a": {"a": prefix(3)}})
+    values = union(domain, {"a": ["a"], "b": ["b"]})
+    cases: dict[str, tuple[dm.Workload, dm.Workload, object, object]] = {
+        "margins, then cells": (marginals(domain, ways=(1,)), marginals(domain, ways=(2,)), 1.0, None),
+        "cells, then margins": (marginals(domain, ways=(2,)), marginals(domain, ways=(1,)), 1.0, None),
+        "nothing further": (cells, cells, 2.5, None),
+        "sums, then cells": (sums, cells, 1.5, None),
+        "cells, then sums": (cells, both, {"sums of b": 4.0, "sums of a": 3.0}, None),
+        "groups, then values": (union(domain, {"g": {"b": groups}}), values, 1.0, None),
+        "one replaced": (sums, cells, 1.5, "replace"),
+        "replaced within a": (union(domain, {"g": {"b": groups}}), values, 1.0, "replace within a"),
+        "two records": (sums, values, 1.5, "add-remove:2"),
+    }
+    found = {}
+    for name, (earlier, wish, targets, rule) in cases.items():
+        known = fast.solve(dm.FitnessForUse(earlier, 2.0, neighbours=rule, geometry="blocks"), tol=1e-8).mechanism
+        found[name] = dm.ReuseFitness(wish, targets, known)
+    return found
+
+
+@pytest.fixture(scope="module", params=list(of_tables()))
+def tables(request: pytest.FixtureRequest) -> dm.ReuseFitness:
+    return of_tables()[request.param]
+
+
+@pytest.fixture(scope="module")
+def found(tables: dm.ReuseFitness) -> dm.Solution:
+    return fast.solve(tables, tol=TOL)
+
+
+class TestOnBlocks:
+    @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")  # of the matrix, next to no noise
+    def test_both_layers_and_the_matrix_agree(self, tables: dm.ReuseFitness, found: dm.Solution) -> None:
+        """The matrix of the release knows nothing of symmetry, and has the same optimum."""
+        written = dm.ReuseFitness(
+            dm.Workload(tables.workload.dense()), tables.known.wish.per_query(), tables.released.dense()
+        )
+        intervals = [
+            (each.lower_bound * (1 - slack), each.objective * (1 + slack))
+            for each, slack in (
+                (same, same.certificate.resolution)
+                for same in (found, reference.solve(tables), fast.solve(written, tol=TOL))
+            )
+        ]
+        assert found.status is dm.Status.CERTIFIED
+        assert max(low for low, _ in intervals) <= min(high for _, high in intervals)
+
+    def test_release_and_further_make_up_the_total(self, tables: dm.ReuseFitness, found: dm.Solution) -> None:
+        further = tables.new_mechanism(found.primal)
+        total = found.mechanism.costs
+        np.testing.assert_allclose(
+            _costs(tables, further), total - _costs(tables, tables.released), atol=1e-6 * total.max()
+        )
+        variances = found.mechanism.dense().variances(dm.Workload(tables.workload.dense()))
+        assert np.all(variances <= tables.known.wish.per_query() * (1 + 1e-8))
+
+    def test_any_weights_prove_a_bound(self, tables: dm.ReuseFitness, found: dm.Solution) -> None:
+        rng, geometry = np.random.default_rng(3), tables.geometry
+        for _ in range(5):
+            held = dm.duals.BlockPoint(
+                rng.exponential(size=len(geometry.keys)),
+                tuple(_square(rng, len(block.moves)) for block in geometry.matrix_blocks),
+            )
+            weights = rng.exponential(size=geometry.reach.shape[0]), rng.exponential(size=len(geometry.tables)), held
+            certificate = tables.certify(found.primal, weights)
+            assert 0 < certificate.lower_bound <= found.objective * (1 + 1e-9)
+
+    def test_what_is_released_is_a_constraint(self, tables: dm.ReuseFitness, found: dm.Solution) -> None:
+        """Noise that meets the targets with room, and from which the release does not follow, is no found."""
+        louder = found.primal.scaled(1 + 1e-3)
+        assert tables.certify(louder, found.dual).violation >= 0.9e-3
+        assert tables.certify(found.primal, found.dual).feasible
+
+    def test_a_file_has_it(self, tables: dm.ReuseFitness, found: dm.Solution, tmp_path: Path) -> None:
+        found.save(tmp_path / "answer.npz")
+        again = dm.load(tmp_path / "answer.npz")
+        assert again.problem == tables
+        assert (again.objective, again.lower_bound) == (found.objective, found.lower_bound)
+
+
+def test_a_release_of_tables_is_reused_by_tables_of_its_own_attributes() -> None:
+    known = dm.BlockMechanism.of_tables(dm.workloads.marginals({"a": 3, "b": 4}, ways=1))
+    other = dm.workloads.marginals({"a": 3, "c": 4}, ways=1)
+    with pytest.raises(dm.errors.InvalidInputError, match="released must be on the attributes of the workload"):
+        dm.ReuseFitness(other, 1.0, known)
+    with pytest.raises(dm.errors.InvalidInputError, match="neighbours must be those of the release"):
+        dm.ReuseFitness(dm.workloads.marginals({"a": 3, "b": 4}, ways=2), 1.0, known, neighbours="replace")
+    with pytest.raises(dm.errors.InvalidInputError, match="geometry 'blocks' takes"):
+        dm.ReuseFitness(dm.workloads.prefix(12), 1.0, known)
+    with pytest.raises(dm.errors.InvalidInputError, match="no proof in whole numbers"):
+        dm.prove(fast.solve(dm.ReuseFitness(dm.workloads.marginals({"a": 3, "b": 4}, ways=2), 1.0, known)))
+
+
+def _square(rng: np.random.Generator, size: int) -> Array:
+    factor = rng.standard_normal((size, size))
+    return factor @ factor.T
+
+
+def _costs(problem: dm.ReuseFitness, mechanism: dm.BlockMechanism) -> Array:
+    """Return what kinds of neighbours pay for a mechanism, as the blocks of the problem number them."""
+    frame = TableBlocks([problem.mechanism(problem.feasible(_ones(problem))), mechanism])
+    return np.asarray(frame.refined(mechanism).costs)
+
+
+def _ones(problem: dm.ReuseFitness) -> dm.duals.BlockPoint:
+    geometry = problem.geometry
+    eyes = tuple(np.eye(len(block.moves)) for block in geometry.matrix_blocks)
+    return dm.duals.BlockPoint(np.ones(len(geometry.keys)), eyes)
