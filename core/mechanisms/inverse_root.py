@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from dualmech.geometry.stream import Bidiagonal, Poles, passed_on
+from dualmech.geometry.stream import Bidiagonal, Poles, factor_squares, forwards, passed_on
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import two_product, two_sum
@@ -88,6 +90,31 @@ class InverseRoot:
             found[rough], off[rough] = self._in_pairs(rows[rough], unit * EPS)
         return found * self.level, (off + sure) * found * self.level
 
+    def recurrence(self) -> DecayingSums:
+        """Return how rows of noise follow from one another, of a covariance between Σ and ``(1 + e) / (1 - e) Σ``.
+
+        e is the error of the poles. With ``U_j U_j' = L'L + w_j``, U upper bidiagonal, ``(L'L)^-½`` is the covariance
+        of ``v = Σ_j √c_j s_j``, where ``U_j' s_j`` is independent noise: sums with decay, step by step. Given all v
+        before a step, the sums have a mean m and a covariance M, with ``c' M c = 0``, for v is known. One new number z
+        a step decides the next v, and moves the mean by a gain times z (R. Kalman, 1960): so the noise is that of the
+        lower-triangular root of Σ. Nothing that is subtracted from M is larger than what it comes from.
+        """
+        a, b, count = self.matrix.a, np.r_[0.0, self.matrix.b], len(self.poles.places)
+        back = Bidiagonal(a[::-1], self.matrix.b[::-1])
+        squares = factor_squares(back, self.poles.places)[::-1]  # of the diagonals of U (d, p)
+        over = forwards(back, self.poles.places)[::-1] + self.poles.places  # squares - a
+        scale, roots = np.sqrt(self.level * self.cells / (1 - self.poles.error)), np.sqrt(self.poles.factors)
+        decays = np.sqrt(a * b)[:, None] / squares
+        gains, own, known = np.zeros_like(squares), np.zeros(len(a)), np.zeros((count, count))
+        for step, decay in enumerate(decays):
+            known = decay[:, None] * known * decay + np.diag(1 / squares[step])
+            gain = known @ roots
+            own[step] = roots @ gain
+            gains[step] = gain / np.sqrt(own[step])
+            known -= np.outer(gains[step], gains[step])
+        weights = -(scale * np.sqrt(b))[:, None] * roots * over / squares
+        return DecayingSums((weights, decays, gains, scale * np.sqrt(a * own)))
+
     def _roots(self) -> list[Array]:
         """Return F with ``F F' = L'L + w`` for each pole, lower bidiagonal and negative beside the diagonal (2, d)."""
         b, pivots = self.matrix.b, np.sqrt(self._pivots())
@@ -142,6 +169,27 @@ class InverseRoot:
         found = high / decay
         product, error = two_product(found, decay * np.ones_like(found))
         return found, ((high - product) - error + low - found * rest) / decay
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecayingSums:
+    """Noise of a stream: ``y_t = σ_t z_t + Σ_j η_tj s_j``, after which each s_j becomes ``φ_tj s_j + κ_tj z_t``."""
+
+    tables: tuple[Array, Array, Array, Array]  # η, φ and κ (n, p), and σ (n,)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps n."""
+        return len(self.tables[0])
+
+    def rows_kept(self, step: int) -> int:
+        """Return the number of sums, one for each pole."""
+        return int(self.tables[0].shape[1])
+
+    def follow(self, parts: Sequence[Any], row: Any, kept: Any, xp: Any) -> tuple[Any, Any]:
+        """Return the noise of a step, and the sums after it; see `dualmech.geometry.causal.Recurrence`."""
+        weights, decays, gains, own = parts
+        return own * row + xp.matmul(weights, kept), decays[:, None] * kept + gains[:, None] * row[None, :]
 
 
 def _quotient(lower: Array, y: Array, transposed: bool = False) -> Array:
