@@ -129,7 +129,7 @@ class StepNoise(Iterator[Any]):
         row, xp, options = self._independent()
         if self.kept is None:
             self.kept = xp.zeros((self.recurrence.rows_kept(0), self.dimension), **options)
-        parts = [xp.asarray(table[self.step], **options) for table in self.recurrence.tables]
+        parts = [xp.asarray(np.array(table[self.step]), **options) for table in self.recurrence.tables]
         noise, self.kept = self.recurrence.follow(parts, row, self.kept, xp)
         self.step += 1
         return noise
