@@ -334,9 +334,9 @@ class Toeplitz:
 
     def recurrence(self, level: float) -> Recurrence:
         """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows before as c has coefficients after c_0."""
-        diagonal = np.broadcast_to(self.coefficients[0], self.steps)
-        below = np.broadcast_to(self.coefficients[:0:-1], (self.steps, len(self.coefficients) - 1))
-        return EarlierRows.of(diagonal, below, level)
+        first, below = self.coefficients[0], self.coefficients[:0:-1]
+        weights = np.broadcast_to(-below / first, (self.steps, len(below)))
+        return EarlierRows((weights, np.broadcast_to(np.sqrt(level) / first, self.steps)))
 
     def _residual(self, series: Array, decay: float) -> Array:
         """Return what ``|e|`` may be, coefficient by coefficient (n,)."""
@@ -420,11 +420,7 @@ class EarlierRows:
     @classmethod
     def of(cls, diagonal: Array, below: Array, level: float) -> EarlierRows:
         """Return the recurrence of a diagonal (n,), and of what stands left of it in each row (n, k)."""
-        if below.strides[0] == 0 and len(below):  # a Toeplitz matrix, whose rows are one
-            weights = np.broadcast_to(-below[0] / diagonal[0], below.shape)
-        else:
-            weights = -below / diagonal[:, None]
-        return cls((weights, np.sqrt(level) / diagonal))
+        return cls((-below / diagonal[:, None], np.sqrt(level) / diagonal))
 
     @classmethod
     def of_matrix(cls, matrix: Array) -> EarlierRows:
@@ -445,9 +441,9 @@ class EarlierRows:
 
     def follow(self, parts: Sequence[Any], row: Any, kept: Any, xp: Any) -> tuple[Any, Any]:
         """Return the noise of a step, and the rows that the next one needs."""
-        weights, own = parts
+        weights, scale = parts
         most, held = weights.shape[0], kept.shape[0]
-        noise = own * row + xp.matmul(weights[most - held :], kept)
+        noise = scale * row + xp.matmul(weights[most - held :], kept)
         after = xp.concat([kept, noise[None, :]])
         return noise, after[max(held + 1 - most, 0) :]
 

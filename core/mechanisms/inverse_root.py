@@ -95,25 +95,24 @@ class InverseRoot:
 
         e is the error of the poles. With ``U_j U_j' = L'L + w_j``, U upper bidiagonal, ``(L'L)^-½`` is the covariance
         of ``v = Σ_j √c_j s_j``, where ``U_j' s_j`` is independent noise: sums with decay, step by step. Given all v
-        before a step, the sums have a mean m and a covariance M, with ``c' M c = 0``, for v is known. One new number z
-        a step decides the next v, and moves the mean by a gain times z (R. Kalman, 1960): so the noise is that of the
-        lower-triangular root of Σ. Nothing that is subtracted from M is larger than what it comes from.
+        before a step, the sums have a mean and a covariance M. One new number z a step decides the next v, and moves
+        the mean by a gain times z (R. Kalman, 1960): so the noise is that of the lower-triangular root of Σ.
         """
         a, b, count = self.matrix.a, np.r_[0.0, self.matrix.b], len(self.poles.places)
-        back = Bidiagonal(a[::-1], self.matrix.b[::-1])
-        squares = factor_squares(back, self.poles.places)[::-1]  # of the diagonals of U (d, p)
-        over = forwards(back, self.poles.places)[::-1] + self.poles.places  # squares - a
+        backwards = Bidiagonal(a[::-1], self.matrix.b[::-1])
+        squares = factor_squares(backwards, self.poles.places)[::-1]  # of the diagonals of U (d, p)
+        rest = forwards(backwards, self.poles.places)[::-1] + self.poles.places  # squares - a
         scale, roots = np.sqrt(self.level * self.cells / (1 - self.poles.error)), np.sqrt(self.poles.factors)
         decays = np.sqrt(a * b)[:, None] / squares
-        gains, own, known = np.zeros_like(squares), np.zeros(len(a)), np.zeros((count, count))
+        gains, variances, spread = np.zeros_like(squares), np.zeros(len(a)), np.zeros((count, count))
         for step, decay in enumerate(decays):
-            known = decay[:, None] * known * decay + np.diag(1 / squares[step])
-            gain = known @ roots
-            own[step] = roots @ gain
-            gains[step] = gain / np.sqrt(own[step])
-            known -= np.outer(gains[step], gains[step])
-        weights = -(scale * np.sqrt(b))[:, None] * roots * over / squares
-        return DecayingSums((weights, decays, gains, scale * np.sqrt(a * own)))
+            spread = decay[:, None] * spread * decay + np.diag(1 / squares[step])
+            gain = spread @ roots
+            variances[step] = roots @ gain
+            gains[step] = gain / np.sqrt(variances[step])
+            spread -= np.outer(gains[step], gains[step])
+        weights = -(scale * np.sqrt(b))[:, None] * roots * rest / squares
+        return DecayingSums((weights, decays, gains, scale * np.sqrt(a * variances)))
 
     def _roots(self) -> list[Array]:
         """Return F with ``F F' = L'L + w`` for each pole, lower bidiagonal and negative beside the diagonal (2, d)."""
@@ -188,8 +187,8 @@ class DecayingSums:
 
     def follow(self, parts: Sequence[Any], row: Any, kept: Any, xp: Any) -> tuple[Any, Any]:
         """Return the noise of a step, and the sums after it; see `dualmech.geometry.causal.Recurrence`."""
-        weights, decays, gains, own = parts
-        return own * row + xp.matmul(weights, kept), decays[:, None] * kept + gains[:, None] * row[None, :]
+        weights, decays, gains, scale = parts
+        return scale * row + xp.matmul(weights, kept), decays[:, None] * kept + gains[:, None] * row[None, :]
 
 
 def _quotient(lower: Array, y: Array, transposed: bool = False) -> Array:

@@ -182,12 +182,11 @@ class StepNoise(Iterator[Any]):
         >>> bool(next(later) == next(first))
         True
         """
-        step, kept, drawn = _parts_of(state)
-        rows = self.recurrence.rows_kept(step) if 0 <= step <= self.steps else -1
-        if rows < 0 or tuple(kept.shape) != (rows, self.dimension):
+        step, kept, drawn = _parts_of(state, self.steps)
+        rows = self.recurrence.rows_kept(step)
+        if kept.shape != (rows, self.dimension):
             raise InvalidInputError(
-                f"state must be of {self.steps} steps of dimension {self.dimension}, got step {step} with "
-                f"{tuple(kept.shape)} numbers kept"
+                f"state must keep {rows} rows of {self.dimension} numbers at step {step}, got shape {tuple(kept.shape)}"
             )
         if self.generator is not None:
             kept = _numbers_kept(kept, self.dtype)
@@ -232,17 +231,16 @@ def _as_list(value: object) -> object:
     raise TypeError(value)
 
 
-def _parts_of(state: object) -> tuple[int, Any, str]:
-    named = validate.mapping("of names", state=state)
+def _parts_of(state: object, steps: int) -> tuple[int, Any, str]:
+    named = validate.mapping("step, kept and rng to their values", state=state)
     try:
         step, kept, drawn = (named[name] for name in ("step", "kept", "rng"))
-    except (KeyError, IndexError, TypeError) as error:
+    except KeyError as error:
         raise InvalidInputError("state must have the names step, kept and rng") from error
-    array = kept if hasattr(kept, "shape") else np.asarray(kept)
-    try:
-        return int(step), array, str(drawn)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"state must have a whole number as step, got {validate.shown(step)}") from error
+    step, drawn = (each[()] if isinstance(each, np.ndarray) and not each.ndim else each for each in (step, drawn))
+    if not isinstance(getattr(kept, "shape", None), tuple):
+        raise InputTypeError(f"kept of state must be an array, got {validate.shown(kept)}")
+    return validate.index(steps + 1, **{"step of state": step}), kept, validate.text(**{"rng of state": drawn})
 
 
 def _numbers_kept(kept: Any, dtype: str) -> Array:

@@ -208,10 +208,9 @@ class TestResumed:
         state = noise.state
         for other, words in (
             ({}, "state must have the names"),
-            (state | {"step": 7}, "state must be of 6 steps of dimension 2"),
-            (state | {"step": -1}, "state must be of"),
-            (state | {"step": "x"}, "whole number as step"),
-            (state | {"kept": np.zeros((1, 3))}, "dimension 2, got step 1 with"),
+            (state | {"step": 7}, "step of state must be an integer from 0 to 6"),
+            (state | {"step": -1}, "step of state must be an integer"),
+            (state | {"kept": np.zeros((1, 3))}, "state must keep 1 rows of 2 numbers at step 1"),
             (state | {"kept": np.zeros((1, 2), "float32")}, "finite numbers of dtype float64"),
             (state | {"kept": np.full((1, 2), np.nan)}, "finite numbers"),
             (state | {"rng": "{"}, "of a PCG64 generator"),
@@ -219,8 +218,14 @@ class TestResumed:
         ):
             with pytest.raises(InvalidInputError, match=words):
                 noise.resume(other)
-        with pytest.raises(InputTypeError, match="state must map"):
-            noise.resume(None)  # type: ignore[arg-type]
+        for other, words in (
+            (None, "state must map"),
+            (state | {"step": "x"}, "step of state"),
+            (state | {"kept": [[0.0, 0.0]]}, "kept of state must be an array"),
+            (state | {"rng": 1}, "rng of state must be a text"),
+        ):
+            with pytest.raises(InputTypeError, match=words):
+                noise.resume(other)  # type: ignore[arg-type]
 
 
 class TestRefused:
