@@ -162,8 +162,8 @@ class StepNoise(Iterator[Any]):
     def resume(self, state: Mapping[str, Any]) -> StepNoise:
         """Return the iterator itself, with the state of another one of the same mechanism: its rows follow to the bit.
 
-        With NumPy's generator; with a function `rng`, where it returns the same rows again. A generator that was given
-        to ``noise`` is set to the state.
+        With NumPy's generator, on a machine of the same kind and with as many threads; with a function `rng`, where it
+        returns the same rows again. A generator that was given to ``noise`` is set to the state.
         Raises `InvalidInputError` or `InputTypeError` for no `state`, one of another dimension, number of steps, dtype
         or kind of generator.
 

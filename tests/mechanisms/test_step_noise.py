@@ -187,6 +187,21 @@ class TestResumed:
             rest = [*mechanism.noise(3, dtype).resume(state)]
             np.testing.assert_array_equal(np.reshape(rest, (-1, 3)), np.reshape(whole[stop:], (-1, 3)))
 
+    @pytest.mark.parametrize("kind", ["dense", "banded", "prefix"])
+    @pytest.mark.parametrize("dtype", ["float64", "float32"])
+    def test_to_the_bit_in_many_dimensions(self, kind: str, dtype: Any) -> None:
+        """Sums of products do not depend on where in memory the rows stand."""
+        begun = MADE[kind](5).noise(40_001, dtype, rng=11)
+        for _ in range(3):
+            next(begun)
+        state = begun.state
+        shifted = np.zeros(state["kept"].size + 1, dtype)[1:].reshape(state["kept"].shape)
+        shifted[:] = state["kept"]
+        later = MADE[kind](5).noise(40_001, dtype).resume(state | {"kept": shifted})
+        later.kept = shifted
+        for _ in range(3):
+            np.testing.assert_array_equal(next(later), next(begun))
+
     @pytest.mark.parametrize("generator", ["PCG64DXSM", "MT19937", "Philox", "SFC64"])
     def test_with_other_generators(self, generator: str) -> None:
         made, mechanism = getattr(np.random, generator), S.buffered([0.3], [0.5], 6)

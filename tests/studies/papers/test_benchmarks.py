@@ -74,11 +74,11 @@ def test_several_epochs_are_compared() -> None:
     contest = dataclasses.replace(peers.EPOCHS_CONTEST, sizes=(8,), repeats=1)
     ours = tuple(each for each in contest.contenders if not each.name.startswith("jax"))
     entries = [Timing(**found) for found in dataclasses.replace(contest, contenders=ours).measure()]
-    assert [each.gap <= tol for each, tol in zip(entries, (peers.PROVEN, peers.COARSE), strict=True)] == [True, True]
+    assert [each.gap <= peers.PROVEN for each in entries] == [True]
     if contest.contenders[-1].missing:
         assert "jax_privacy, banded: left out" in shown(contest.table(entries))
         return
-    for each in contest.contenders[2:4]:
+    for each in contest.contenders[1:3]:
         assert each.solve(peers._in_epochs(8)).gap < 0.2
 
 
