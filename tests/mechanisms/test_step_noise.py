@@ -233,14 +233,15 @@ class TestResumed:
         ):
             with pytest.raises(InvalidInputError, match=words):
                 noise.resume(other)
-        for other, words in (
+        foreign: Any
+        for foreign, words in (
             (None, "state must map"),
             (state | {"step": "x"}, "step of state"),
             (state | {"kept": [[0.0, 0.0]]}, "kept of state must be an array"),
             (state | {"rng": 1}, "rng of state must be a text"),
         ):
             with pytest.raises(InputTypeError, match=words):
-                noise.resume(other)  # type: ignore[arg-type]
+                noise.resume(foreign)
 
 
 class TestRefused:
