@@ -4,6 +4,7 @@ from dualmech.adaptive.chain import ChainOutcome, ChainStage, ChosenAnswers, Gua
 from dualmech.adaptive.release import ReleasedAnswer
 from dualmech.mechanisms.frames import Decomposition
 from dualmech.mechanisms.gaussian import Answerability, Equivalence
+from dualmech.mechanisms.step_noise import StepNoise
 from dualmech.problems.common import Maximality
 from dualmech.problems.refinement import RefinementStage
 
@@ -18,4 +19,5 @@ __all__ = [
     "Maximality",
     "RefinementStage",
     "ReleasedAnswer",
+    "StepNoise",
 ]

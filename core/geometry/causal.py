@@ -8,9 +8,9 @@ Toeplitz matrix but for a logarithm. The allowances are proven where each form i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.fft
@@ -50,6 +50,9 @@ class Causal(Protocol):
 
     def matrix(self) -> Array:
         """Return C (n, n)."""
+
+    def recurrence(self, level: float) -> Recurrence:
+        """Return how the rows of ``√level C⁻¹ Z`` follow from one another."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +117,12 @@ class Tree:
         """Refuse: what a tree answers is no least squares, so that a matrix would not tell the whole."""
         raise InvalidInputError(
             "a binary tree is judged on plain running sums alone: it decodes as it goes, not by least squares"
+        )
+
+    def recurrence(self, level: float) -> Recurrence:
+        """Refuse: a step may complete several blocks, each with noise of its own."""
+        raise InvalidInputError(
+            "a binary tree has no strategy C whose noise C⁻¹ Z could be drawn: it decodes by blocks, as it goes"
         )
 
     def _variances(self) -> list[float]:
@@ -216,6 +225,13 @@ class Banded:
         """Return C (n, n)."""
         return np.asarray(sum(np.diag(band[: self.steps - k], -k) for k, band in enumerate(self.bands)))
 
+    def recurrence(self, level: float) -> Recurrence:
+        """Return how the rows of ``√level C⁻¹ Z`` follow from the b - 1 rows before."""
+        count, below = self.bands.shape[0] - 1, np.zeros((self.steps, self.bands.shape[0] - 1))
+        for k in range(1, count + 1):
+            below[k:, count - k] = self.bands[k, : self.steps - k]
+        return EarlierRows.of(self.bands[0], below, level)
+
     def _shifted(self, decay: float) -> tuple[Array, Array]:
         """Return the bands of ``C W⁻¹``, and the magnitudes of the terms whose differences they are."""
         # Column i of C W⁻¹ is column i of C less β times the next one.
@@ -316,6 +332,12 @@ class Toeplitz:
         column[: len(self.coefficients)] = self.coefficients
         return np.asarray(scipy.linalg.toeplitz(column, np.zeros(self.steps)))
 
+    def recurrence(self, level: float) -> Recurrence:
+        """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows before as c has coefficients after c_0."""
+        first, below = self.coefficients[0], self.coefficients[:0:-1]
+        weights = np.broadcast_to(-below / first, (self.steps, len(below)))
+        return EarlierRows((weights, np.broadcast_to(np.sqrt(level) / first, self.steps)))
+
     def _residual(self, series: Array, decay: float) -> Array:
         """Return what ``|e|`` may be, coefficient by coefficient (n,)."""
         shifted = np.concatenate([self.coefficients, [0.0]])
@@ -326,6 +348,26 @@ class Toeplitz:
             # What is subtracted has been rounded itself.
             off = EPS * float(np.linalg.norm(self.coefficients) * np.linalg.norm(series))
             return np.abs(product) + rounding + EPS + off
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffered(Toeplitz):
+    """``c_0 = 1`` and ``c_k = Σ_j a_j θ_j^(k-1)``, with a scale a and a decay θ for each buffer."""
+
+    coefficients: Array = field(init=False)
+    scales: Array  # (k,) a
+    decays: Array  # (k,) θ
+
+    def __post_init__(self) -> None:
+        series = np.r_[1.0, np.zeros(self.steps - 1)]
+        with np.errstate(under="ignore"):
+            for scale, decay in zip(self.scales, self.decays, strict=True):
+                series[1:] += scale * decay ** np.arange(self.steps - 1)
+        object.__setattr__(self, "coefficients", np.trim_zeros(series, "b"))
+
+    def recurrence(self, level: float) -> Recurrence:
+        """Return how the rows of ``√level C⁻¹ Z`` follow from one sum with decay for each buffer."""
+        return Buffers(self.scales, self.decays, level, self.steps)
 
 
 def _times(first: Array, second: Array, size: int) -> tuple[Array, Array]:
@@ -343,3 +385,90 @@ def _times(first: Array, second: Array, size: int) -> tuple[Array, Array]:
         product, rounding = product[:size], np.full(size, (np.log2(length) + 2) * TRANSFORM * unit)
     missing = np.zeros(size - len(product))
     return np.concatenate([product, missing]), np.concatenate([rounding[:size], missing])
+
+
+# Noise, step by step: rows of ``√level C⁻¹ Z`` from rows of Z, in arrays of the array API standard.
+
+
+class Recurrence(Protocol):
+    """How each row of noise follows from a row of independent numbers, and from rows that are kept."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps n."""
+
+    @property
+    def tables(self) -> tuple[Array, ...]:
+        """Numbers of each step (n, …), which `follow` takes."""
+
+    def rows_kept(self, step: int) -> int:
+        """Return how many rows are kept before a step, zeros before the first."""
+
+    def follow(self, parts: Sequence[Any], row: Any, kept: Any, xp: Any) -> tuple[Any, Any]:
+        """Return the noise of a step (m,), and what is kept after it (k, m).
+
+        `parts` are the entries of `tables` for the step, `row` that of Z (m,), and `xp` the namespace of all arrays.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierRows:
+    """``C y = √level z`` by substitution: ``y_t = (√level z_t - Σ_s C_ts y_s) / C_tt``, from the last rows y_s."""
+
+    tables: tuple[Array, Array]  # -C_ts / C_tt of the k rows before, the last one last (n, k), and √level / C_tt (n,)
+
+    @classmethod
+    def of(cls, diagonal: Array, below: Array, level: float) -> EarlierRows:
+        """Return the recurrence of a diagonal (n,), and of what stands left of it in each row (n, k)."""
+        return cls((-below / diagonal[:, None], np.sqrt(level) / diagonal))
+
+    @classmethod
+    def of_matrix(cls, matrix: Array) -> EarlierRows:
+        """Return the recurrence of a lower-triangular matrix C (n, n) and unit noise."""
+        below = np.zeros((len(matrix), len(matrix) - 1))
+        for step in range(1, len(matrix)):
+            below[step, len(matrix) - 1 - step :] = matrix[step, :step]
+        return cls.of(np.diagonal(matrix), below, 1.0)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps n."""
+        return len(self.tables[0])
+
+    def rows_kept(self, step: int) -> int:
+        """Return how many rows are kept before a step."""
+        return min(step, self.tables[0].shape[1])
+
+    def follow(self, parts: Sequence[Any], row: Any, kept: Any, xp: Any) -> tuple[Any, Any]:
+        """Return the noise of a step, and the rows that the next one needs."""
+        weights, scale = parts
+        most, held = weights.shape[0], kept.shape[0]
+        noise = scale * row + xp.matmul(weights[most - held :], kept)
+        after = xp.concat([kept, noise[None, :]])
+        return noise, after[max(held + 1 - most, 0) :]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffers:
+    """``y_t = √level z_t - Σ_j a_j s_j``, after which each buffer s_j becomes ``θ_j s_j + y_t``."""
+
+    scales: Array  # (k,) a
+    decays: Array  # (k,) θ
+    level: float
+    steps: int
+
+    @property
+    def tables(self) -> tuple[Array, ...]:
+        """The numbers of the strategy, the same for each step."""
+        parts = (self.scales, self.decays, np.sqrt(self.level))
+        return tuple(np.broadcast_to(part, (self.steps, *np.shape(part))) for part in parts)
+
+    def rows_kept(self, step: int) -> int:
+        """Return the number of buffers."""
+        return len(self.scales)
+
+    def follow(self, parts: Sequence[Any], row: Any, kept: Any, xp: Any) -> tuple[Any, Any]:
+        """Return the noise of a step, and the buffers after it."""
+        scales, decays, root = parts
+        noise = root * row - xp.matmul(scales, kept)
+        return noise, decays[:, None] * kept + noise[None, :]

@@ -125,7 +125,7 @@ def poles_of(
 def recurrences(matrix: Bidiagonal, places: Array) -> tuple[Array, Array]:
     """Return p and r (n, p), for each of the shifts w."""
     after = _sequence(matrix.a[::-1], np.r_[0.0, matrix.b[::-1]], places)[::-1]
-    return _forwards(matrix, places), after
+    return forwards(matrix, places), after
 
 
 def square_root(matrix: Bidiagonal, poles: Poles) -> Array:
@@ -155,7 +155,8 @@ def passed_on(matrix: Bidiagonal, places: Array) -> Array:
     return _sequence(matrix.a, np.r_[0.0, matrix.b], places)
 
 
-def _forwards(matrix: Bidiagonal, places: Array) -> Array:
+def forwards(matrix: Bidiagonal, places: Array) -> Array:
+    """Return p (n, p), for each of the shifts w."""
     return _sequence(np.r_[0.0, matrix.b], np.r_[1.0, matrix.a[:-1]], places)
 
 
@@ -179,7 +180,7 @@ def inverse_root_diagonals(matrix: Bidiagonal, poles: Poles, both: bool = True) 
 
 def factor_squares(matrix: Bidiagonal, shifts: Array) -> Array:
     """Return the squared diagonal of R with ``R R' = L L' + w`` (n, p), for each of the shifts w."""
-    return matrix.a[:, None] + shifts + _forwards(matrix, shifts)
+    return matrix.a[:, None] + shifts + forwards(matrix, shifts)
 
 
 def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:

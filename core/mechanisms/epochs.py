@@ -8,16 +8,18 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.display import decimal_above
 from dualmech.errors import InvalidInputError
+from dualmech.geometry.causal import EarlierRows
 from dualmech.geometry.epochs import phase_costs
 from dualmech.immutable import freeze
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
+from dualmech.mechanisms.privacy import ParticipationCost
+from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.neighbours import Participation, Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 
-class EpochsMechanism(GaussianPrivacy):
+class EpochsMechanism(NoiseByStep):
     """The mechanism ``x ↦ B x + N(0, Σ)`` for persons who take part in every step of a phase.
 
     `profile` has what each phase costs at most, (phases,): ``max ⟨C_p, R⟩`` over correlation matrices R for vectors,
@@ -76,6 +78,10 @@ class EpochsMechanism(GaussianPrivacy):
     ) -> Array:
         """Draw noisy answers, for study, as `LinearGaussianMechanism.simulate`. NOT a private release."""
         return self.steps.simulate(x, rng, workload)
+
+    def recurrence(self) -> EarlierRows:
+        """Return how rows of noise follow from all earlier ones, as for `LinearGaussianMechanism`."""
+        return self.steps.recurrence()
 
     def participation_cost(self, times: int, separation: int) -> ParticipationCost:
         return self.steps.participation_cost(times, separation)

@@ -13,10 +13,12 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.causal import EarlierRows
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import moves_between
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
-from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
+from dualmech.mechanisms.privacy import ParticipationCost
+from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.neighbours import sign_patterns
 from dualmech.validate import Array, Matrix
 from dualmech.verified import UPWARDS, gram_defect, spectral_norm, sum_rounding
@@ -188,7 +190,7 @@ LARGEST_FORMS = 4096  # differences that are judged together
 MAX_WRITTEN = 2**24  # largest number of entries of a query matrix that is written out
 
 
-class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
+class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
     """The mechanism ``x ↦ B x + N(0, Σ)``, with everything that follows from its two matrices.
 
     Its privacy is decided by the cost matrix ``C = B' Σ⁻¹ B`` alone: neighbours that differ by u cost
@@ -267,6 +269,10 @@ class LinearGaussianMechanism(NoisyQueries, GaussianPrivacy):
         factor = triangle[::-1, ::-1]
         # Adding 0 turns -0 into 0.
         return np.ascontiguousarray(factor * np.sign(np.diagonal(factor))[:, None] + 0.0)
+
+    def recurrence(self) -> EarlierRows:
+        """Return how rows of noise follow from all earlier ones, by `causal_strategy`."""
+        return EarlierRows.of_matrix(self.causal_strategy())
 
     def participation_cost(self, times: int, separation: int) -> ParticipationCost:
         most, apart = validate.size(times=times), validate.size(separation=separation)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from dualmech.geometry.stream import Bidiagonal, Poles, passed_on
+from dualmech.geometry.stream import Bidiagonal, Poles, factor_squares, forwards, passed_on
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import two_product, two_sum
@@ -88,6 +90,30 @@ class InverseRoot:
             found[rough], off[rough] = self._in_pairs(rows[rough], unit * EPS)
         return found * self.level, (off + sure) * found * self.level
 
+    def recurrence(self) -> DecayingSums:
+        """Return how rows of noise follow from one another, of a covariance between Σ and ``(1 + e) / (1 - e) Σ``.
+
+        e is the error of the poles. With ``U_j U_j' = L'L + w_j``, U upper bidiagonal, ``(L'L)^-½`` is the covariance
+        of ``v = Σ_j √c_j s_j``, where ``U_j' s_j`` is independent noise: sums with decay, step by step. Given all v
+        before a step, the sums have a mean and a covariance M. One new number z a step decides the next v, and moves
+        the mean by a gain times z (R. Kalman, 1960): so the noise is that of the lower-triangular root of Σ.
+        """
+        a, b, count = self.matrix.a, np.r_[0.0, self.matrix.b], len(self.poles.places)
+        backwards = Bidiagonal(a[::-1], self.matrix.b[::-1])
+        squares = factor_squares(backwards, self.poles.places)[::-1]  # of the diagonals of U (d, p)
+        rest = forwards(backwards, self.poles.places)[::-1] + self.poles.places  # squares - a
+        scale, roots = np.sqrt(self.level * self.cells / (1 - self.poles.error)), np.sqrt(self.poles.factors)
+        decays = np.sqrt(a * b)[:, None] / squares
+        gains, variances, spread = np.zeros_like(squares), np.zeros(len(a)), np.zeros((count, count))
+        for step, decay in enumerate(decays):
+            spread = decay[:, None] * spread * decay + np.diag(1 / squares[step])
+            gain = spread @ roots
+            variances[step] = roots @ gain
+            gains[step] = gain / np.sqrt(variances[step])
+            spread -= np.outer(gains[step], gains[step])
+        weights = -(scale * np.sqrt(b))[:, None] * roots * rest / squares
+        return DecayingSums((weights, decays, gains, scale * np.sqrt(a * variances)))
+
     def _roots(self) -> list[Array]:
         """Return F with ``F F' = L'L + w`` for each pole, lower bidiagonal and negative beside the diagonal (2, d)."""
         b, pivots = self.matrix.b, np.sqrt(self._pivots())
@@ -142,6 +168,27 @@ class InverseRoot:
         found = high / decay
         product, error = two_product(found, decay * np.ones_like(found))
         return found, ((high - product) - error + low - found * rest) / decay
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecayingSums:
+    """Noise of a stream: ``y_t = σ_t z_t + Σ_j η_tj s_j``, after which each s_j becomes ``φ_tj s_j + κ_tj z_t``."""
+
+    tables: tuple[Array, Array, Array, Array]  # η, φ and κ (n, p), and σ (n,)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps n."""
+        return len(self.tables[0])
+
+    def rows_kept(self, step: int) -> int:
+        """Return the number of sums, one for each pole."""
+        return int(self.tables[0].shape[1])
+
+    def follow(self, parts: Sequence[Any], row: Any, kept: Any, xp: Any) -> tuple[Any, Any]:
+        """Return the noise of a step, and the sums after it; see `dualmech.geometry.causal.Recurrence`."""
+        weights, decays, gains, scale = parts
+        return scale * row + xp.matmul(weights, kept), decays[:, None] * kept + gains[:, None] * row[None, :]
 
 
 def _quotient(lower: Array, y: Array, transposed: bool = False) -> Array:

@@ -12,7 +12,7 @@ from dualmech import validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import EvaluatedForms
-from dualmech.geometry.causal import Causal, summing, unit_forms
+from dualmech.geometry.causal import Causal, Recurrence, summing, unit_forms
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.moves import LARGEST_DENSE
@@ -31,13 +31,14 @@ from dualmech.linalg import to_dense
 from dualmech.mechanisms.costs import require_told
 from dualmech.mechanisms.gaussian import TOLERANCE, Answerability, Equivalence, LinearGaussianMechanism
 from dualmech.mechanisms.inverse_root import InverseRoot
-from dualmech.mechanisms.privacy import GaussianPrivacy, ParticipationCost
+from dualmech.mechanisms.privacy import ParticipationCost
+from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 
 
-class SteppedMechanism(GaussianPrivacy):
+class SteppedMechanism(NoiseByStep):
     """The base of `StreamMechanism` and `CausalMechanism`, which need no matrix for what steps alone decide.
 
     `dense` answers all else, with its errors, up to 4,096 steps; beyond, it is refused with their number.
@@ -113,6 +114,9 @@ class SteppedMechanism(GaussianPrivacy):
 
 
 CHUNK = 64  # queries whose variances are found together: what bounds the memory
+
+DRAWN = 1e-6
+"""Relative accuracy of the noise that is drawn step by step: each pole is a row kept, and none makes less noise."""
 
 MOST_WRITTEN = 2**27  # most entries of a workload whose variances are found one by one
 
@@ -264,6 +268,10 @@ class StreamMechanism(SteppedMechanism):
         data, generator = validate.vector(self.workload.shape[1], "cell", x=x), validate.generator(rng=rng)
         return np.asarray(data + inverse_root(self).draw(generator))
 
+    def recurrence(self) -> Recurrence:
+        """Return how rows of noise follow from some twenty sums with decay, one for each pole."""
+        return inverse_root(self, DRAWN).recurrence()
+
     def file_parts(self) -> dict[str, object]:
         """Return what a file holds of it, by name."""
         names = ("neighbour_weights", "query_weights", "level")
@@ -408,10 +416,14 @@ class CausalMechanism(SteppedMechanism):
             self._unit[decay] = freeze(forms)
         return self._unit[decay]
 
+    def recurrence(self) -> Recurrence:
+        """Return how rows of noise follow from the rows, or buffers, that the strategy needs."""
+        return self._strategy.recurrence(self.level)
+
     def file_parts(self) -> dict[str, object]:
         """Return what a file holds of it, by name."""
         strategy: Any = self._strategy
-        parts = {each.name: getattr(strategy, each.name) for each in fields(strategy)}
+        parts = {each.name: getattr(strategy, each.name) for each in fields(strategy) if each.init}
         return {"form": type(strategy).__name__, "level": self.level, **parts}
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.causal import Banded, Toeplitz, Tree
+from dualmech.geometry.causal import Banded, Buffered, Toeplitz, Tree
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.problems.design import answer_rows, least_squares
@@ -245,12 +245,9 @@ def buffered(scales: npt.ArrayLike, decays: npt.ArrayLike, steps: int) -> Causal
     count, factors = validate.size(MAX_STEPS, steps=steps), validate.finite(1, decays=decays)
     if np.any(factors < 0) or np.any(factors > 1):
         raise InvalidInputError(f"decays must lie from 0 to 1, got {validate.shown(factors)}")
-    series = np.ones(count)
-    series[1:] = 0.0
-    with np.errstate(under="ignore"):
-        for scale, factor in zip(validate.vector(len(factors), "decay", scales=scales), factors, strict=True):
-            series[1:] += scale * factor ** np.arange(count - 1)
-    return _toeplitz(series, count)
+    return CausalMechanism(
+        Buffered(steps=count, scales=validate.vector(len(factors), "decay", scales=scales), decays=factors.copy())
+    )
 
 
 def banded(bands: npt.ArrayLike) -> CausalMechanism:

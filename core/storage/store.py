@@ -278,6 +278,7 @@ def _local_made(strategy: Array, reconstruction: Array, workload: Any, epsilon: 
 CAUSAL: dict[str, Callable[..., CausalMechanism]] = {
     "Toeplitz": strategies.toeplitz,
     "Banded": strategies.banded,
+    "Buffered": strategies.buffered,
     "Tree": strategies.tree,
 }
 """What makes a causal strategy of its parts, by the name of its form."""

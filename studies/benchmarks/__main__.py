@@ -1,10 +1,10 @@
 """Measure from the command line: ``python -m dualmech.studies.benchmarks [NAME …] [--no-reference]``.
 
-Names compare solvers instead: ``peers`` total variance with other libraries that are installed; ``softmax`` SM-II with
-others; ``program1`` the weighting of eigen-queries, and ``common`` common mechanisms, with general backends; ``local``
-the solvers of local privacy with each other, and the time of a step of gradient descent (ten minutes). ``growth`` says
-how time and memory grow on each geometry; ``fitted`` fits tables of one data set to noisy ones. ``--plots FOLDER``
-draws ``softmax`` and ``growth``.
+Names compare solvers instead: ``peers`` total variance with other libraries that are installed, ``epochs`` that of
+several epochs (its cases alone: ``epochs:``); ``softmax`` SM-II with others; ``program1`` the weighting of
+eigen-queries, and ``common`` common mechanisms, with general backends; ``local`` the solvers of local privacy with each
+other, and the time of a step of gradient descent (ten minutes). ``growth`` says how time and memory grow on each
+geometry; ``fitted`` fits tables of one data set to noisy ones. ``--plots FOLDER`` draws ``softmax`` and ``growth``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ AGAINST_REFERENCE, LOCAL, GROWTH, FITTED, WAY = "reference", "local", "growth", 
 
 CONTESTS = {
     "peers": contest.CONTEST,
+    "epochs": contest.EPOCHS_CONTEST,
     "softmax": contest.SOFTMAX_CONTEST,
     "program1": contest.PROGRAM1_CONTEST,
     **contest.CONTESTS,
@@ -48,7 +49,8 @@ def run(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Only cases whose name begins so; or of: peers, softmax, program1, common, local, growth, fitted."
+            help="Only cases whose name begins so; or of: peers, epochs, softmax, program1, common, local, growth, "
+            "fitted."
         ),
     ] = None,
     reference: Annotated[bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")] = True,

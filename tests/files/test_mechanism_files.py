@@ -54,6 +54,7 @@ MADE: dict[str, tuple[Callable[[], Any], Callable[[], dm.Workload]]] = {
     "ranges": (lambda: dm.StreamMechanism(dm.workloads.all_range(4), np.ones(4), np.ones(4), 2.0), lambda: prefix(4)),
     "tree": (lambda: dm.strategies.tree(8), lambda: prefix(8)),
     "toeplitz": (lambda: dm.strategies.sqrt_toeplitz(8).scaled(3.0), lambda: prefix(8)),
+    "buffered": (lambda: dm.strategies.buffered([0.5, 0.1], [0.5, 1.0], 8).scaled(3.0), lambda: prefix(8)),
     "banded": (lambda: dm.strategies.banded([[1.0, 2.0, 3.0], [0.5, 0.5, 0.0]]), lambda: prefix(3)),
 }
 

@@ -156,6 +156,7 @@ class World:
             "SignalToNoiseRule": dm.decisions.SignalToNoiseRule(self.chain, 0.5, 2.0),
             "Solution": self.solution,
             "SplitMechanism": self.split,
+            "StepNoise": self.causal.noise(3, rng=1),
             "StreamMechanism": self.stream,
             "StreamMechanism<ranges>": dm.StreamMechanism(dm.workloads.all_range(4), np.ones(4), np.ones(4)),
             "RangeWorkload": dm.workloads.all_range(4),
@@ -198,6 +199,7 @@ class World:
             **{"source": [[0, 1], [1, 1]], "path": self.folder / "good.npz", "thing": self.cells, "index": 1},
             **{"rule": lambda stage, answers: np.full(len(answers), stage), "blocks": np.ones((3, 4))},
             **{"steps": 4, "decay": 0.9, "times": 2, "separation": 2},
+            **{"dimension": 3, "state": self.causal.noise(3, rng=0).state},
             **{"table": ["age"], "permutations": [[0, 1, 2, 3]], "profile": np.ones(4)},
         }
 

@@ -69,6 +69,19 @@ def test_peers_that_are_not_installed_are_left_out_by_name() -> None:
     assert "jax_privacy: left out" in text and "load" in text and "CPU s" in text
 
 
+def test_several_epochs_are_compared() -> None:
+    """Peers answer in classes of strategies, the smaller the farther from the optimum; those that lack are named."""
+    contest = dataclasses.replace(peers.EPOCHS_CONTEST, sizes=(8,), repeats=1)
+    ours = tuple(each for each in contest.contenders if not each.name.startswith("jax"))
+    entries = [Timing(**found) for found in dataclasses.replace(contest, contenders=ours).measure()]
+    assert [each.gap <= peers.PROVEN for each in entries] == [True]
+    if contest.contenders[-1].missing:
+        assert "jax_privacy, banded: left out" in shown(contest.table(entries))
+        return
+    for each in contest.contenders[1:3]:
+        assert each.solve(peers._in_epochs(8)).gap < 0.2
+
+
 def test_a_peer_is_judged() -> None:
     pytest.importorskip("jax_privacy.matrix_factorization.dense")
     for ends, gap in ((peers._by_its_own_rule, 1e-3), (peers._near_the_bound, 2 * peers.PROVEN)):
