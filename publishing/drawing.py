@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError
 from dualmech.mechanisms import records
+from dualmech.mechanisms.engines import engine_of
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain
@@ -366,7 +367,8 @@ def whole_counts(**named: object) -> Counts:
 
 def is_records(source: object) -> bool:
     """Whether a source is records, to be counted: a file or a frame with named columns."""
-    return isinstance(source, str | PathLike) or hasattr(source, "columns")
+    known = isinstance(source, str | PathLike | records.Records) or engine_of(source) is not None
+    return known or hasattr(source, "columns")
 
 
 NOBODY = "must count none in cells that no record has, as the schema says (never)"

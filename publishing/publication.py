@@ -529,7 +529,8 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
         )
 
 
-def check_columns(source: object, workload: Workload | None) -> None:
-    """Refuse records whose columns lack an attribute of the workload; counts have no columns, and pass."""
-    if workload is not None and is_records(source):
-        records.check_columns(source, require_domain(workload.domain))
+def check_columns(source: object, workload: Workload | None) -> list[str]:
+    """Return the columns of records that are not read; refuse what lacks an attribute. Counts have no columns."""
+    if workload is None or not is_records(source):
+        return []
+    return records.Records.of(source).check_columns(require_domain(workload.domain))

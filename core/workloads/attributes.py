@@ -9,7 +9,7 @@ import math
 import re
 import reprlib
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -33,6 +33,9 @@ BETWEEN = ".."  # as in ``18..64``
 
 VALUES, PREFIXES, RANGES, TOTAL, SUM = WORDS = ("values", "prefixes", "ranges", "total", "sum")
 """What may be asked of every attribute; beside them stand the names of its groupings."""
+
+Pick = Callable[[Any, Any, Any], Any]
+"""A condition, and what stands where it holds and where not."""
 
 Grouping = Mapping[str, Sequence[int]]
 """The codes of the values in each group, by its name."""
@@ -83,9 +86,35 @@ class Attribute:
 
     def code(self, text: str) -> int | None:
         """Return the code of a value in records, None of one that is not allowed."""
-        if self.missing and text.strip() in self.missing:
+        if self.missing and not {as_label(text), _whole(text)}.isdisjoint(self.missing):
             return self.size - 1
         return self._code(text)
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether one cell counts every value that has none of its own."""
+        return False
+
+    @property
+    def by_day(self) -> bool:
+        """Whether of a time the day alone counts."""
+        return False
+
+    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any] | None:
+        """Return which finite numbers x are allowed, and their codes, as expressions; None of what is no number.
+
+        x may be an array, or a column of an engine; `pick` is what `numpy.where` is for arrays. Missing values have
+        no part in it.
+
+        Examples
+        --------
+        >>> from dualmech.workloads.schema import attribute_of
+        >>> hours = attribute_of("hours", {"bins": [0, 20, 40]})
+        >>> allowed, codes = hours.place_numbers(np.array([0.0, 20.0, 40.0, 41.0]), np.where)
+        >>> allowed.tolist(), codes[:3].tolist()
+        ([True, True, True, False], [0, 1, 1])
+        """
+        return _whole_numbers(x, 0, min(self.values - 1, LARGEST_CODE), False, pick)
 
     def named_code(self, text: str) -> int | None:
         """Return the code of a value as tables call it, None of one that is not allowed."""
@@ -286,9 +315,19 @@ class Labelled(Attribute):
             return self.size - 1 if absent else self.values if plain == self.rest else self._codes.get(plain)
         return super(Labelled, self).named_code(text)
 
+    @property
+    def has_rest(self) -> bool:
+        return bool(self.rest)
+
+    def place_numbers(self, x: Any, pick: Pick) -> None:
+        return None
+
     def _code(self, text: str) -> int | None:
         plain = as_label(text)
-        return self._codes.get(plain, self.values if self.rest and plain else None)
+        code = self._codes.get(plain)
+        if code is None:
+            code = self._codes.get(_whole(text))  # 1.0 is what a frame makes of the label 1 next to a missing value
+        return self.values if code is None and self.rest and plain else code
 
     def _ends(self, text: str) -> tuple[int, int] | None:
         code = self.named_code(text)
@@ -342,6 +381,9 @@ class WholeNumbers(Attribute):
             return None
         return int(min(max(number, self.first), self.last)) - self.first
 
+    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any]:
+        return _whole_numbers(x, self.first, self.last, self.clamp, pick)
+
     def _label(self, code: int) -> str:
         return str(self.first + code)
 
@@ -372,6 +414,19 @@ class Binned(Attribute):
         if number is None or not (self.clamp or self.edges[0] <= number <= self.edges[-1]):
             return None
         return min(max(bisect.bisect_right(self.edges, number) - 1, 0), self.values - 1)
+
+    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any]:
+        def placed(first: int, last: int) -> Any:
+            """Return the bin of a number that is in the bins from first to last."""
+            middle = (first + last + 1) // 2
+            return (
+                first
+                if first == last
+                else pick(x < self.edges[middle], placed(first, middle - 1), placed(middle, last))
+            )
+
+        within = (x >= self.edges[0]) & (x <= self.edges[-1])
+        return ((x == x) if self.clamp else within), placed(0, self.values - 1)
 
     @property
     def end(self) -> str:
@@ -453,6 +508,13 @@ class Dated(Attribute):
         if day is None or not (self.clamp or self.first <= day <= self.last):
             return None
         return self.place(min(max(day, self.first), self.last))
+
+    @property
+    def by_day(self) -> bool:
+        return True
+
+    def place_numbers(self, x: Any, pick: Pick) -> None:
+        return None
 
     def _coarser(self) -> dict[str, dict[str, list[int]]]:
         """Return the calendar's groupings of days, months or quarters."""
@@ -568,17 +630,40 @@ def is_missing(value: object) -> bool:
     return value is None or (bool(differs) if isinstance(differs, bool | np.bool) else differs is value)
 
 
-def codes_of(attribute: Attribute, values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
-    known: dict[object, int] = {}
+def code_of(attribute: Attribute, value: object) -> int | None:
+    """Return the code of a value of a data frame, None of one that is not allowed: that of the text in a file.
+
+    A truth value is the text ``True`` or ``true``, and a code 0 or 1 of an attribute that has just these two values; a
+    time at midnight is a day as well.
+
+    Examples
+    --------
+    >>> from dualmech.workloads.schema import attribute_of
+    >>> month, member = attribute_of("month", range(1, 13)), attribute_of("member", ["false", "true"])
+    >>> code_of(month, True), code_of(member, True), code_of(month, 1.0)
+    (None, 1, 0)
+    """
+    texts = [text_of(value)]
+    if isinstance(value, bool | np.bool):
+        has_two = attribute.values == 2 and {attribute.code("0"), attribute.code("1")} == {0, 1}
+        texts += [texts[0].lower(), *([str(int(value))] if has_two else [])]
+    elif isinstance(value, datetime.datetime) and not is_missing(value) and value.time() == datetime.time():
+        texts.append(str(value.date()))
+    rest = attribute.values if attribute.has_rest else None
+    codes = [code for code in map(attribute.code, texts) if code is not None]
+    return next((code for code in codes if code != rest), codes[0] if codes else None)
+
+
+def codes_of(attribute: Attribute, values: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Return the codes of values of a data frame, -1 of those that are not allowed."""
+    known: dict[tuple[bool, str], int] = {}
     found = np.empty(len(values), dtype=np.int64)
-    for index, value in enumerate(listed(values)):
-        text = text_of(value)
-        if text not in known:
-            code = attribute.code(text)
-            if code is None and isinstance(value, bool):
-                code = attribute.code(str(int(value)))
-            known[text] = -1 if code is None else code
-        found[index] = known[text]
+    for index, value in enumerate(values):
+        key = isinstance(value, bool | np.bool), text_of(value)
+        if key not in known:
+            code = code_of(attribute, value)
+            known[key] = -1 if code is None else code
+        found[index] = known[key]
     return found
 
 
@@ -588,6 +673,20 @@ def listed(values: npt.NDArray[np.generic]) -> list[Any]:
     if values.dtype.kind == "M" and values.dtype.str.endswith("[ns]"):  # which NumPy lists as numbers
         values = values.astype("M8[us]")
     return [None if absent else each for each, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
+
+
+def _whole(text: str) -> str:
+    """Return the text of a whole number without a fraction of zeros, any other as a label is compared."""
+    return WHOLE.sub(r"\1", as_label(text))
+
+
+WHOLE = re.compile(r"^([+-]?[0-9]+)\.0*$")
+
+
+def _whole_numbers(x: Any, first: int, last: int, clamp: bool, pick: Pick) -> tuple[Any, Any]:
+    """Return which numbers are whole and between two ends, or whole, and how far they are from the first."""
+    ends = pick(x < first, float(first), pick(x > last, float(last), x))
+    return (x % 1 == 0) if clamp else (x % 1 == 0) & (x >= first) & (x <= last), ends - first
 
 
 def _number(text: str) -> float | None:

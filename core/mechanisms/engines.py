@@ -1,0 +1,376 @@
+"""Records on an engine that narwhals knows (Arrow, Dask, DuckDB, polars, Spark, …): a group-by a table, run there."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech.display import counted
+from dualmech.errors import BackendError, FileFormatError, InputTypeError, InvalidInputError, first_line
+from dualmech.files.reading import errors_naming
+from dualmech.validate import Array
+from dualmech.workloads.attributes import Attribute, codes_of, is_missing, text_of
+from dualmech.workloads.domain import Axes, Domain
+from dualmech.workloads.marginals import cells_of
+
+Codes = npt.NDArray[np.int64]
+
+FRAMES = ("polars", "pyarrow", "duckdb", "_duckdb", "dask", "dask_expr", "pyspark", "ibis", "sqlframe", "narwhals")
+"""Packages whose frames are grouped by their own engine."""
+
+GROUPS = 2**22  # most groups of one group-by that come back
+MERGED = 2**16  # cells up to which several tables come from one group-by
+MISSING, REFUSED = -2, -1  # what stands on an engine for a missing number, and for one that is not allowed
+
+DAY_AND_TIME = r"^[0-9]{4}-[0-9][0-9]-[0-9][0-9][T ][ -~]*$"
+"""A text whose first ten characters say the day."""
+
+FLAT = ("Boolean", "Categorical", "Date", "Datetime", "Enum", "Object", "String", "Time", "Unknown")
+"""Types whose values are looked up one by one; numbers are placed by the engine."""
+
+
+def require(*packages: str) -> None:
+    """Raise `BackendError` where a package of the extra ``engines`` is not installed."""
+    absent = [each for each in packages if importlib.util.find_spec(each) is None]
+    if absent:
+        raise BackendError(
+            f"records other than CSV and pandas need {' and '.join(absent)}, of the extra `engines`: "
+            f"pip install 'dualmech[engines]'"
+        )
+
+
+def engine_of(source: object) -> Engine | None:
+    """Return the engine that holds records, None of what is no frame of an engine.
+
+    Raises `BackendError` where narwhals is not installed.
+    """
+    if type(source).__module__.partition(".")[0] not in FRAMES:
+        return None
+    require("narwhals")
+    import narwhals as nw
+
+    frame = nw.from_native(source, pass_through=True)  # type: ignore[call-overload]
+    return Engine(frame) if isinstance(frame, nw.DataFrame | nw.LazyFrame) else None
+
+
+def of_files(paths: Sequence[Path], ending: str) -> Engine:
+    """Return DuckDB's reading of Parquet or Arrow files, which need not fit in memory."""
+    require("narwhals", "duckdb", "pyarrow")
+    import duckdb
+    import narwhals as nw
+
+    texts = [str(each) for each in paths]
+    with errors_naming(paths[0]):
+        try:
+            if ending == PARQUET:
+                relation = duckdb.connect().read_parquet(texts, union_by_name=True)
+            else:
+                from pyarrow import dataset
+
+                relation = duckdb.connect().from_arrow(dataset.dataset(texts, format="arrow"))
+        except (duckdb.Error, OSError, ValueError) as error:
+            raise FileFormatError(f"{paths[0]}: cannot be read: {first_line(error)}") from error
+    return Engine(nw.from_native(relation), where=str(paths[0].parent if len(paths) > 1 else paths[0]))
+
+
+def of_query(query: str, database: str | None) -> Engine:
+    """Return what a query of a DuckDB file selects, which is opened to be read alone.
+
+    Raises `FileFormatError` for no such database, `InvalidInputError` for a query that DuckDB refuses or that selects
+    nothing.
+    """
+    require("narwhals", "duckdb", "pyarrow")
+    import duckdb
+    import narwhals as nw
+
+    try:
+        connection = duckdb.connect() if database is None else duckdb.connect(database, read_only=True)
+    except duckdb.Error as error:
+        raise FileFormatError(f"{database}: cannot be read: {first_line(error)}") from error
+    try:
+        relation = connection.sql(query)
+    except duckdb.Error as error:
+        raise InvalidInputError(f"sql must be a query of DuckDB: {first_line(error)}") from error
+    if relation is None:
+        raise InvalidInputError(f"sql must select records, got {query!r}")
+    return Engine(nw.from_native(relation), where="sql")
+
+
+PARQUET = ".parquet"
+ENDINGS = (PARQUET, ".arrow")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What an engine groups by in place of a column: codes that it computes, or values that are looked up here."""
+
+    expression: Any
+    read: Callable[[Sequence[Any]], Codes]
+    is_code: bool = False
+
+
+class Engine:
+    """Records in a frame of an engine: it groups them by what each table needs, and returns counts alone.
+
+    Numbers are placed among whole numbers and edges of bins by the engine, with comparisons that are exact; other
+    values come back once each, and are looked up as the texts of a file are.
+    """
+
+    def __init__(self, frame: Any, where: str = "records") -> None:
+        self.frame = frame
+        self.schema = frame.collect_schema()
+        self.engine = frame.implementation.name.lower()
+        self.where = f"{where} ({self.engine})"
+
+    def unread(self, records: Any, domain: Domain) -> list[str]:
+        """Return the columns that are not read; see `dualmech.records.Records`."""
+        return records.unread(self.schema.names(), domain.sources)  # type: ignore[no-any-return]
+
+    def counted(self, records: Any, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
+        """Return tables of counts by their attributes, and the number of records.
+
+        Raises `InvalidInputError` for a value that is not allowed, with how many rows have it, values that no record
+        has together, counts that are no whole numbers, and more groups than come back.
+        """
+        self.unread(records, domain)
+        attributes, weight = {axis: domain.attribute(axis) for axis in range(len(domain.names))}, records.count
+        keys = {axis: self._key(attribute) for axis, attribute in attributes.items()}
+        columns = [key.expression.alias(_named(axis)) for axis, key in keys.items()]
+        if weight is not None:
+            columns.append(self._checked_weight(weight))
+        frame = self.frame.select(*columns)
+        frame = frame.lazy() if self.engine == "polars" else frame
+        together = [tuple(sorted(each)) for each in domain.impossible]
+        sets = _merged(domain, [*tables, *((axis,) for axis in attributes), *together])
+        grouped = {axes: self._grouped(frame, axes, keys, attributes, weight) for axes in sets}
+        for axes in together:
+            self._require_possible(domain, axes, *_covering(grouped, axes))
+        found = {axes: _table(domain, axes, *_covering(grouped, axes)) for axes in tables}
+        return found, int(next(iter(grouped.values()))[1].sum())
+
+    def _grouped(
+        self, frame: Any, axes: Axes, keys: Mapping[int, Key], attributes: Mapping[int, Attribute], weight: str | None
+    ) -> tuple[dict[int, Codes], Codes]:
+        """Return the codes of each group of a set of attributes, and how many records each has."""
+        import narwhals as nw
+
+        size = nw.len() if weight is None else nw.col(WEIGHT).sum()
+        groups = frame.group_by(*map(_named, axes)).agg(size.alias(SIZE)).head(GROUPS + 1)
+        found = self._collected(groups)
+        if len(found) > GROUPS:
+            shown = " and ".join(repr(attributes[axis].source) for axis in axes)
+            raise InvalidInputError(
+                f"{self.where}: {shown} have more than {GROUPS} distinct values together: select fewer, as text that "
+                f"stands for a number cast to one"
+            )
+        counts = np.array([int(each) for each in found.get_column(SIZE).to_list()], dtype=np.int64)
+        codes = {}
+        for axis in axes:
+            values = found.get_column(_named(axis)).to_list()
+            codes[axis] = keys[axis].read(values)
+            wrong = np.flatnonzero(codes[axis] < 0)
+            if len(wrong):
+                worst = wrong[np.argmax(counts[wrong])]
+                self._refuse(attributes[axis], keys[axis], values[worst])
+        return codes, counts
+
+    def _collected(self, frame: Any) -> Any:
+        """Run what an engine was told to do."""
+        import narwhals as nw
+
+        if isinstance(frame, nw.DataFrame):
+            return frame
+        try:
+            return frame.collect(**({"engine": "streaming"} if self.engine == "polars" else {}))
+        except MemoryError:
+            raise
+        except Exception as error:  # every engine has errors of its own
+            raise InvalidInputError(f"{self.where}: cannot be read: {first_line(error)}") from error
+
+    def _key(self, attribute: Attribute) -> Key:
+        """Return what stands for the column of an attribute."""
+        import narwhals as nw
+
+        column, kind = nw.col(attribute.source), self.schema[attribute.source]
+        if kind.is_numeric():
+            x = column.cast(nw.Float64)
+            if (placed := attribute.place_numbers(x, _pick)) is not None:
+                return Key(_code_expression(attribute, x, *placed), functools.partial(_codes, attribute), is_code=True)
+        elif type(kind).__name__ not in FLAT:
+            raise InputTypeError(
+                f"{self.where}: {attribute.source!r} must be a column of numbers, texts, dates or truth values, got "
+                f"{kind}"
+            )
+        if kind in (nw.Categorical, nw.Enum, nw.Unknown):
+            column, kind = column.cast(nw.String), nw.String()
+        if attribute.by_day and isinstance(kind, nw.Datetime) and self.engine != "pandas":
+            column = column.dt.date()
+        if attribute.by_day and kind == nw.String:
+            column = _pick(column.str.contains(DAY_AND_TIME), column.str.slice(0, 10), column)
+        if attribute.has_rest:
+            column = self._without_rest(attribute, column)
+        return Key(column, functools.partial(codes_of, attribute))
+
+    def _without_rest(self, attribute: Attribute, column: Any) -> Any:
+        """Return a column in which one value stands for all that have no cell of their own."""
+        found = self._collected(self.frame.select(column.alias("value")).lazy().unique().head(GROUPS + 1))
+        values = found.get_column("value").to_list()
+        codes = codes_of(attribute, values)
+        rest = [value for value, code in zip(values, codes, strict=True) if code == attribute.values]
+        others = [value for value, code in zip(values, codes, strict=True) if code != attribute.values]
+        if len(values) > GROUPS:
+            raise InvalidInputError(f"{self.where}: {attribute.source!r} has more than {GROUPS} distinct values")
+        kept = [each for each in others if not is_missing(each)]
+        return _pick(column.is_in(kept) | column.is_null(), column, rest[0]) if len(rest) > 1 else column
+
+    def _checked_weight(self, name: str) -> Any:
+        """Return the column of counts as whole numbers; refuse counts that are none, with one of them."""
+        import narwhals as nw
+
+        kind, column = self.schema[name], nw.col(name)
+        if not kind.is_numeric():
+            raise InputTypeError(f"{self.where}: {name!r} must be a column of whole numbers, counts, got {kind}")
+        x = column.cast(nw.Float64)
+        fails = ~_pick(x.is_null() | x.is_nan(), nw.lit(False), (x >= 0) & (x % 1 == 0) & (x < float("inf")))
+        wrong = self._collected(self.frame.filter(fails).select(name).lazy().head(1)).get_column(name).to_list()
+        if wrong:
+            raise InvalidInputError(f"{self.where}: {not_whole(name, wrong[0])}")
+        (total,) = self._collected(self.frame.lazy().select(x.sum().alias(SIZE))).get_column(SIZE).to_list()
+        require_exact(name, total or 0)
+        return column.cast(nw.Int64).alias(WEIGHT)
+
+    def _refuse(self, attribute: Attribute, key: Key, given: Any) -> None:
+        """Refuse a value that is not allowed: say how many rows have it, and where rows have an order the first."""
+        import narwhals as nw
+
+        k, v = nw.col("key"), nw.col("value")
+        absent = (k.is_null() | k.is_nan()) if isinstance(given, float | np.floating) else k.is_null()
+        stands = k == given if key.is_code or not is_missing(given) else absent
+        frame = self.frame.select(key.expression.alias("key"), nw.col(attribute.source).alias("value"))
+        row = ""
+        if isinstance(frame, nw.DataFrame):
+            frame = frame.with_row_index("row").filter(stands)
+            first = frame.head(1)
+            row, value = f"record {first.item(0, 'row') + 1}: ", first.item(0, "value")
+            same = v.is_null() if value is None else v.is_nan() if value != value else v == value
+            rows = len(frame.filter(same))
+        else:
+            groups = frame.filter(stands).group_by("value").agg(nw.len().alias(SIZE))
+            found = self._collected(groups.sort(SIZE, descending=True).head(1))
+            value, rows = found.get_column("value").to_list()[0], int(found.get_column(SIZE).to_list()[0])
+        value = None if is_missing(value) else value
+        shown = value if value is None or isinstance(value, bool | int | float | str) else text_of(value)
+        told = attribute.refused(shown)
+        raise InvalidInputError(
+            f"{self.where}: {row}{told}; {counted(rows, 'row')} {'has' if rows == 1 else 'have'} it"
+        )
+
+    def _require_possible(self, domain: Domain, axes: Axes, codes: Mapping[int, Codes], counts: Codes) -> None:
+        """Refuse records that have what no record has together."""
+        for each in domain.impossible:
+            if tuple(sorted(each)) != axes:
+                continue
+            wrong = np.all([np.isin(codes[axis], chosen) for axis, chosen in each.items()], axis=0) & (counts > 0)
+            if wrong.any():
+                place = np.flatnonzero(wrong)[0]
+                told = impossible_text(domain, each, {axis: int(codes[axis][place]) for axis in axes})
+                raise InvalidInputError(f"{self.where}: {told}; {counted(int(counts[wrong].sum()), 'record')} in all")
+
+
+SIZE, WEIGHT = "size", "weight"
+
+LARGEST_TOTAL = 2**53  # up to which counts are exact
+
+
+def require_exact(name: str, total: float) -> None:
+    """Refuse counts that add up to more than is counted exactly."""
+    if total > LARGEST_TOTAL:
+        raise InvalidInputError(f"{name!r} must add up to at most 2^53 records, which are counted exactly, got {total}")
+
+
+def not_whole(name: str, value: object) -> str:
+    """Say why a count is refused that is no whole number."""
+    shown = repr(value) if value is None or isinstance(value, bool | int | float | str) else text_of(value)
+    return (
+        f"{name!r} must count records, in whole numbers from 0, got {shown}: neighbours differ by records, so "
+        f"that privacy is stated for whole ones; weights that are not whole are for estimates made of a release"
+    )
+
+
+def impossible_text(domain: Domain, together: Iterable[int], codes: Mapping[int, int]) -> str:
+    """Say that no record has values together."""
+    told = " and ".join(f"{domain.names[axis]!r} = {domain.attribute(axis).label(codes[axis])}" for axis in together)
+    return f"no record has {told} together, as the schema says (never)"
+
+
+def _named(axis: int) -> str:
+    return f"attribute {axis}"
+
+
+def _pick(condition: Any, one: Any, other: Any) -> Any:
+    """Return an expression that is the one where a condition holds, else the other."""
+    import narwhals as nw
+
+    one, other = (each if isinstance(each, nw.Expr) else nw.lit(each) for each in (one, other))
+    return nw.when(condition).then(one).otherwise(other)
+
+
+def _code_expression(attribute: Attribute, x: Any, allowed: Any, placed: Any) -> Any:
+    """Return the codes of a column of numbers as an expression of the engine."""
+    import narwhals as nw
+
+    infinity = float("inf")
+    code = _pick((x > -infinity) & (x < infinity) & allowed, placed, REFUSED)
+    for text in attribute.missing:
+        try:
+            number = float(text)
+        except ValueError:
+            continue
+        if attribute.code(text_of(number)) == attribute.size - 1:
+            code = _pick(x == number, attribute.size - 1, code)
+    return _pick(x.is_null() | x.is_nan(), MISSING, code).cast(nw.Int64)
+
+
+def _codes(attribute: Attribute, found: Sequence[Any]) -> Codes:
+    """Return the codes that an engine computed, those of missing numbers as the schema has them."""
+    codes = np.array(found, dtype=np.int64)
+    absent = attribute.code("")
+    return np.where(codes == MISSING, REFUSED if absent is None else absent, codes)
+
+
+def _merged(domain: Domain, sets: Iterable[Axes]) -> list[Axes]:
+    """Return sets that contain all that are given, few where their tables are small."""
+    found: list[frozenset[int]] = []
+    for axes in sorted({*map(frozenset, sets)}, key=lambda each: (-len(each), sorted(each))):
+        if any(axes <= other for other in found):
+            continue
+        for place, other in enumerate(found):
+            if cells_of(domain, tuple(sorted(axes | other))) <= MERGED:
+                found[place] = axes | other
+                break
+        else:
+            found.append(axes)
+    return [tuple(sorted(each)) for each in found]
+
+
+Grouped = tuple[dict[int, Codes], Codes]
+
+
+def _covering(grouped: Mapping[Axes, Grouped], axes: Axes) -> Grouped:
+    """Return the fewest groups that tell the attributes."""
+    return min((found for own, found in grouped.items() if {*axes} <= {*own}), key=lambda found: len(found[1]))
+
+
+def _table(domain: Domain, axes: Axes, codes: Mapping[int, Codes], counts: Codes) -> Array:
+    """Return the table of some attributes, an axis each, from the counts of groups."""
+    shape = tuple(domain.shape[axis] for axis in axes)
+    cells = np.ravel_multi_index(tuple(codes[axis] for axis in axes), shape) if axes else np.zeros(len(counts), int)
+    size = int(np.prod(shape, dtype=np.int64))
+    return np.bincount(cells, weights=counts, minlength=size).reshape(shape)  # type: ignore[no-any-return]

@@ -1,0 +1,275 @@
+"""The same nasty records on every engine: the same tables, and the same refusals."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import gzip
+import importlib.util
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech.validate import Array
+
+pytestmark = pytest.mark.filterwarnings("ignore:Dask support is moving:FutureWarning")
+
+QUEBEC = "Qu\u00e9bec"
+SCHEMA = dm.Schema(
+    {
+        "place": {"labels": [QUEBEC, "Bern"], "rest": "elsewhere", "missing": ["", "NA"]},
+        "area": {"column": "place", "labels": {QUEBEC: "west", "Bern": "east"}, "rest": "other", "missing": ""},
+        "age": {"from": 0, "to": 3, "clamp": True, "missing": ["-9", ""]},
+        "hours": {"bins": [0, 0.1, 2.5, 40], "clamp": True, "missing": ""},
+        "day": {"from": datetime.date(2013, 1, 1), "to": datetime.date(2013, 3, 31), "step": "month", "clamp": True},
+        "member": ["false", "true"],
+        "code": {"labels": ["1", "2"], "missing": ""},
+        "party": {"labels": ["a", "b"], "ordered": True},
+        "kind": range(2, 5),
+        "price": {"bins": [0, 1.1, 2]},
+    }
+)
+TABLES = dm.workloads.marginals(
+    SCHEMA, sets=[["place", "age"], ["area", "hours", "day"], ["member", "code", "price"], ["party", "kind"]]
+)
+TYPES = {
+    "place": "text",
+    "age": "whole",
+    "hours": "real",
+    "day": "time",
+    "member": "truth",
+    "code": "whole",
+    "party": "category",
+    "kind": "small",
+    "price": "decimal",
+}
+"""The columns of records, and the type that engines have for each."""
+
+Row = tuple[Any, ...]
+
+ROWS: list[Row] = [
+    (QUEBEC, 0, 0.1, datetime.datetime(2013, 1, 31, 23, 59, 59), True, 1, "a", 2, decimal.Decimal("1.10")),
+    (
+        "Que\u0301bec ",
+        -9,
+        0.09999999999999999,
+        datetime.datetime(2013, 2, 1),
+        False,
+        2,
+        "b",
+        4,
+        decimal.Decimal("1.09"),
+    ),
+    (" Bern", None, 2.5, datetime.datetime(2012, 5, 1, 12), True, None, "b", 3, decimal.Decimal("0.00")),
+    ("Z\u00fcrich", 7, None, datetime.datetime(2013, 3, 31, 1), False, 1, "a", 2, decimal.Decimal("2.00")),
+    (None, -1, 1e300, datetime.datetime(2099, 1, 1), True, 2, "a", 2, decimal.Decimal("1.10")),
+    ("NA", 3, -4.0, datetime.datetime(2013, 1, 1), True, 2, "a", 2, decimal.Decimal("1.10")),
+    ("bern", 2, 39.0, datetime.datetime(2013, 2, 28), True, 2, "a", 2, decimal.Decimal("1.10")),
+]
+
+
+def text(value: Any) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def columns(rows: list[Row]) -> dict[str, list[Any]]:
+    return dict(zip(TYPES, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def as_csv(rows: list[Row], folder: Path) -> Path:
+    path = folder / "records.csv"
+    with path.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle)
+        writer.writerows([[*TYPES], *(map(text, row) for row in rows)])
+    return path
+
+
+def as_gzip(rows: list[Row], folder: Path) -> Path:
+    path = folder / "records.csv.gz"
+    path.write_bytes(gzip.compress(as_csv(rows, folder).read_bytes()))
+    return path
+
+
+def as_csv_folder(rows: list[Row], folder: Path) -> Path:
+    for name, part in (("one", rows[::2]), ("two", rows[1::2] or rows)):
+        (folder / "parts" / name).mkdir(parents=True, exist_ok=True)
+        as_csv(part if len(rows) > 1 else rows[: name == "one"], folder / "parts" / name)
+    return folder / "parts"
+
+
+def as_arrow(rows: list[Row], folder: Path) -> Any:
+    pa = pytest.importorskip("pyarrow")
+    types = {
+        "text": pa.string(), "whole": pa.int64(), "real": pa.float64(), "time": pa.timestamp("us"), "truth": pa.bool_(),
+        "category": pa.dictionary(pa.int32(), pa.string()), "small": pa.uint8(), "decimal": pa.decimal128(9, 2),
+    }  # fmt: skip
+    given = columns(rows)
+    return pa.table({name: pa.array(given[name], types[kind]) for name, kind in TYPES.items()})
+
+
+def as_pandas(rows: list[Row], folder: Path) -> Any:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({name: pandas.Series(each) for name, each in columns(rows).items()})
+    return frame.assign(party=frame["party"].astype("category"))
+
+
+def as_pandas_of_arrow(rows: list[Row], folder: Path) -> Any:
+    pandas = pytest.importorskip("pandas")
+    return as_arrow(rows, folder).to_pandas(types_mapper=pandas.ArrowDtype)
+
+
+def as_polars(rows: list[Row], folder: Path) -> Any:
+    pl = pytest.importorskip("polars")
+    types = {
+        "text": pl.String, "whole": pl.Int64, "real": pl.Float64, "time": pl.Datetime("us"), "truth": pl.Boolean,
+        "category": pl.Categorical, "small": pl.UInt8, "decimal": pl.Decimal(9, 2),
+    }  # fmt: skip
+    return pl.DataFrame(columns(rows), schema={name: types[kind] for name, kind in TYPES.items()})
+
+
+def as_polars_lazy(rows: list[Row], folder: Path) -> Any:
+    return as_polars(rows, folder).lazy()
+
+
+def as_polars_enum(rows: list[Row], folder: Path) -> Any:
+    pl = pytest.importorskip("polars")
+    return as_polars(rows, folder).with_columns(pl.col("party").cast(pl.Enum(["a", "b", "c"])))
+
+
+def as_duckdb(rows: list[Row], folder: Path) -> Any:
+    duckdb = pytest.importorskip("duckdb")
+    return duckdb.connect().from_arrow(as_arrow(rows, folder))
+
+
+def as_parquet(rows: list[Row], folder: Path) -> Path:
+    pytest.importorskip("duckdb")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(as_arrow(rows, folder), folder / "records.parquet")
+    return folder / "records.parquet"
+
+
+def as_parquet_folder(rows: list[Row], folder: Path) -> Path:
+    (folder / "lake" / "year=2013").mkdir(parents=True, exist_ok=True)
+    shutil.copy(as_parquet(rows, folder), folder / "lake" / "year=2013" / "part.parquet")
+    return folder / "lake"
+
+
+def as_arrow_file(rows: list[Row], folder: Path) -> Path:
+    pytest.importorskip("duckdb")
+    feather = pytest.importorskip("pyarrow.feather")
+    feather.write_feather(as_arrow(rows, folder), folder / "records.arrow")
+    return folder / "records.arrow"
+
+
+def as_dask(rows: list[Row], folder: Path) -> Any:
+    pytest.importorskip("narwhals")
+    pytest.importorskip("pyarrow")
+    dask = pytest.importorskip("dask.dataframe")
+    return dask.from_pandas(as_pandas_of_arrow(rows, folder), npartitions=2)
+
+
+def as_spark(rows: list[Row], folder: Path) -> Any:
+    pa = pytest.importorskip("pyarrow")
+    table = as_arrow(rows, folder)
+    known = {"kind": pa.int16(), "party": pa.string()}  # which Spark has types for
+    return spark().createDataFrame(table.cast(pa.schema([(f.name, known.get(f.name, f.type)) for f in table.schema])))
+
+
+def spark() -> Any:
+    """A session of Spark, which needs Java as well."""
+    sql = pytest.importorskip("pyspark.sql")
+    if shutil.which("java") is None:
+        pytest.skip("could not find Java, which Spark needs")
+    options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "UTC"}
+    return sql.SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
+
+
+Make = Callable[[list[Row], Path], Any]
+FILES = {"csv.gz": as_gzip, "CSV folder": as_csv_folder}
+ENGINES: dict[str, Make] = {
+    "polars": as_polars,
+    "polars lazy": as_polars_lazy,
+    "polars enum": as_polars_enum,
+    "Arrow": as_arrow,
+    "DuckDB": as_duckdb,
+    "Parquet": as_parquet,
+    "Parquet folder": as_parquet_folder,
+    "Arrow file": as_arrow_file,
+    "Dask": as_dask,
+    "Spark": as_spark,
+}
+EVERY: dict[str, Make] = FILES | {"pandas": as_pandas, "pandas of Arrow": as_pandas_of_arrow} | ENGINES
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name == "Spark" else name for name in EVERY])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """What brings records to an engine; those of one that is not installed are skipped by its name."""
+    if request.param in ENGINES:
+        pytest.importorskip("narwhals")
+    yield EVERY[request.param]
+    if request.param == "Spark" and importlib.util.find_spec("pyspark"):
+        spark().stop()
+
+
+def tables_of(source: Any, workload: Any = TABLES) -> dict[Any, Array]:
+    found: dict[Any, Array] = dm.records.count(source, workload)
+    return found
+
+
+def same(one: dict[Any, Array], other: dict[Any, Array]) -> None:
+    assert one.keys() == other.keys()
+    for axes, table in one.items():
+        np.testing.assert_array_equal(table, other[axes])
+
+
+class TestConformance:
+    def test_nasty_records_are_counted_as_those_of_a_file(self, make: Make, tmp_path: Path) -> None:
+        same(tables_of(make(ROWS, tmp_path)), tables_of(as_csv(ROWS, tmp_path)))
+
+    @pytest.mark.parametrize(
+        ("column", "value", "told"),
+        [
+            ("member", None, "'member' must be one of 'false', 'true'"),
+            ("code", 3, "'code' must be one of '1', '2', got"),
+            ("party", "c", "'party' must be one of 'a', 'b', got 'c'"),
+            ("kind", 5, "'kind' must be a whole number from 2 to 4, got"),
+            ("price", decimal.Decimal("2.01"), "'price' must be a number from 0 to 2, got"),
+            ("day", None, "'day' must be a date, as in 2013-01-01"),
+        ],
+    )
+    def test_what_a_file_refuses_is_refused(
+        self, make: Make, column: str, value: Any, told: str, tmp_path: Path
+    ) -> None:
+        place = [*TYPES].index(column)
+        wrong = (*ROWS[0][:place], value, *ROWS[0][place + 1 :])
+        given = [*ROWS, wrong, wrong]
+        for source in (as_csv(given, tmp_path), make(given, tmp_path)):
+            with pytest.raises(dm.errors.InvalidInputError) as caught:
+                tables_of(source)
+            assert told in str(caught.value)
+            if value is not None:
+                assert f"got {value}" in str(caught.value).replace("'", "").replace("Decimal(", "").replace(")", "")
+
+    def test_no_records_are_refused_unless_they_are_allowed(self, make: Make, tmp_path: Path) -> None:
+        if make in (as_csv_folder, as_pandas, as_spark):
+            pytest.skip("which says nothing of types")
+        source = make(ROWS, tmp_path)
+        nobody = source[:0] if hasattr(source, "slice") and make is not as_polars_lazy else None
+        if nobody is None:
+            pytest.skip("counted by another engine's frame")
+        with pytest.raises(dm.errors.InvalidInputError, match="no records"):
+            tables_of(nobody)
+        assert not any(each.any() for each in dm.records.count(nobody, TABLES, allow_empty=True).values())
+
+    def test_columns_are_known_by_their_names(self, make: Make, tmp_path: Path) -> None:
+        other = dm.workloads.marginals(dm.Schema({"sex": ["f", "m"]}), ways=1)
+        with pytest.raises(dm.errors.InvalidInputError, match=r"must name the attribute 'sex'"):
+            tables_of(make(ROWS, tmp_path), other)
