@@ -16,6 +16,7 @@ import numpy as np
 from dualmech import accounting, validate
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
+from dualmech.mechanisms.records import Records
 from dualmech.neighbours import Contributions, Relation
 from dualmech.plans import PlanTerms, table_name
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -29,7 +30,8 @@ from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that the drawn noise meets them
-KEYS = ("title", "date", "attributes", "never", "tables", "neighbours", "level", "rho")
+KEYS = ("title", "date", "attributes", "never", "records", "tables", "neighbours", "level", "rho")
+RECORD_KEYS = ("count", "ignore")
 BUDGETS = ("epsilon", "delta", "budget", "eps")
 TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive", "expected", "total")
 
@@ -56,6 +58,8 @@ class Specification:
         The ρ (zCDP) that may be spent.
     level : float
         The level of the margins of error.
+    records : Records
+        What columns of records mean that no attribute reads; its `source` is None.
     title, date : str
         What the statement of a release is headed by.
     given : dict
@@ -86,6 +90,7 @@ class Specification:
     caps: dict[str, float]
     rho: Fraction | None
     level: float
+    records: Records = field(default_factory=lambda: Records(None), repr=False)
     title: str = ""
     date: str = ""
     given: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -130,10 +135,11 @@ class Specification:
             _check_exact(name, schema, tables[name], relation)
         # What costs nothing is solved with the loosest of the other targets, and published without noise.
         targets |= dict.fromkeys(exact, max([*targets.values(), *caps.values()], default=1.0))
+        reading = _records(given.get("records", {}), schema)
         title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
         known = {**given, "attributes": {each.name: each.as_spec() for each in schema.attributes}}
         kept = json.loads(json.dumps(known, default=_plain))
-        return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level, title, day, kept)
+        return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level, reading, title, day, kept)
 
     @classmethod
     def of_json(cls, text: str) -> Specification:
@@ -285,6 +291,16 @@ def reachable(workload: Workload, asked: object) -> Any:
             FitnessForUse(workload, 1.0, neighbours=each)
             return each
     return asked
+
+
+def _records(given: object, schema: Schema) -> Records:
+    """Return what a specification says of the columns of records that no attribute reads."""
+    options = validate.mapping("count and ignore to columns", records=given)
+    _known(options, RECORD_KEYS, "records")
+    found = Records(None, **options)
+    if found.count in schema.sources:
+        raise InvalidInputError(f"records.count must be a column that is no attribute, got {found.count!r}")
+    return found
 
 
 def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[str, Any, float]:

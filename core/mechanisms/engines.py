@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dualmech.display import counted
 from dualmech.errors import BackendError, FileFormatError, InputTypeError, InvalidInputError, first_line
+from dualmech.files import csv
 from dualmech.files.reading import errors_naming
 from dualmech.validate import Array
 from dualmech.workloads.attributes import Attribute, codes_of, is_missing, text_of
@@ -26,6 +27,7 @@ FRAMES = ("polars", "pyarrow", "duckdb", "_duckdb", "dask", "dask_expr", "pyspar
 """Packages whose frames are grouped by their own engine."""
 
 GROUPS = 2**22  # most groups of one group-by that come back
+FEW = 256  # values of a cell for the rest up to which each is grouped by itself
 MERGED = 2**16  # cells up to which several tables come from one group-by
 MISSING, REFUSED = -2, -1  # what stands on an engine for a missing number, and for one that is not allowed
 
@@ -129,9 +131,14 @@ class Engine:
         self.engine = frame.implementation.name.lower()
         self.where = f"{where} ({self.engine})"
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return self.schema.names()  # type: ignore[no-any-return]
+
     def unread(self, records: Any, domain: Domain) -> list[str]:
         """Return the columns that are not read; see `dualmech.records.Records`."""
-        return records.unread(self.schema.names(), domain.sources)  # type: ignore[no-any-return]
+        return records.unread(self.names, domain.sources)  # type: ignore[no-any-return]
 
     def counted(self, records: Any, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
         """Return tables of counts by their attributes, and the number of records.
@@ -200,9 +207,11 @@ class Engine:
 
         column, kind = nw.col(attribute.source), self.schema[attribute.source]
         if kind.is_numeric():
-            x = column.cast(nw.Float64)
-            if (placed := attribute.place_numbers(x, _pick)) is not None:
-                return Key(_code_expression(attribute, x, *placed), functools.partial(_codes, attribute), is_code=True)
+            is_whole = kind.is_integer() and type(kind).__name__ not in WIDE and self.engine != "dask"
+            if (
+                code := _code_expression(attribute, column.cast(nw.Int64 if is_whole else nw.Float64), is_whole)
+            ) is not None:
+                return Key(code, functools.partial(_codes, attribute), is_code=True)
         elif type(kind).__name__ not in FLAT:
             raise InputTypeError(
                 f"{self.where}: {attribute.source!r} must be a column of numbers, texts, dates or truth values, got "
@@ -220,7 +229,10 @@ class Engine:
 
     def _without_rest(self, attribute: Attribute, column: Any) -> Any:
         """Return a column in which one value stands for all that have no cell of their own."""
-        found = self._collected(self.frame.select(column.alias("value")).lazy().unique().head(GROUPS + 1))
+        import narwhals as nw
+
+        groups = self.frame.select(column.alias("value")).group_by("value").agg(nw.len().alias(SIZE))
+        found = self._collected(groups.lazy().head(GROUPS + 1))
         values = found.get_column("value").to_list()
         codes = codes_of(attribute, values)
         rest = [value for value, code in zip(values, codes, strict=True) if code == attribute.values]
@@ -228,7 +240,7 @@ class Engine:
         if len(values) > GROUPS:
             raise InvalidInputError(f"{self.where}: {attribute.source!r} has more than {GROUPS} distinct values")
         kept = [each for each in others if not is_missing(each)]
-        return _pick(column.is_in(kept) | column.is_null(), column, rest[0]) if len(rest) > 1 else column
+        return _pick(column.is_in(kept) | column.is_null(), column, rest[0]) if len(rest) > FEW else column
 
     def _checked_weight(self, name: str) -> Any:
         """Return the column of counts as whole numbers; refuse counts that are none, with one of them."""
@@ -322,20 +334,30 @@ def _pick(condition: Any, one: Any, other: Any) -> Any:
     return nw.when(condition).then(one).otherwise(other)
 
 
-def _code_expression(attribute: Attribute, x: Any, allowed: Any, placed: Any) -> Any:
-    """Return the codes of a column of numbers as an expression of the engine."""
+def _code_expression(attribute: Attribute, x: Any, is_whole: bool) -> Any:
+    """Return the codes of a column of numbers as an expression of the engine; None where the attribute has none."""
     import narwhals as nw
 
-    infinity = float("inf")
-    code = _pick((x > -infinity) & (x < infinity) & allowed, placed, REFUSED)
+    placed = attribute.place_numbers(x, _pick)
+    if placed is None:
+        return None
+    within, code = placed
+    if within is None:
+        within = (x == x) if is_whole else (x > -INFINITY) & (x < INFINITY)
+    if attribute.whole_only and not is_whole:
+        within = within & (x == x.floor())
+    absent = x.is_null() if is_whole else x.is_null() | x.is_nan()
+    found = _pick(within, code, _pick(absent, MISSING, REFUSED))
     for text in attribute.missing:
-        try:
-            number = float(text)
-        except ValueError:
-            continue
-        if attribute.code(text_of(number)) == attribute.size - 1:
-            code = _pick(x == number, attribute.size - 1, code)
-    return _pick(x.is_null() | x.is_nan(), MISSING, code).cast(nw.Int64)
+        number = csv.number(text)
+        if number is not None and attribute.code(text_of(number)) == attribute.size - 1:
+            found = _pick(x == number, attribute.size - 1, found)
+    return found.cast(nw.Int64)
+
+
+INFINITY = float("inf")
+WIDE = ("UInt64", "Int128", "UInt128")
+"""Whole numbers that 64 bits with a sign do not hold; Dask's hold no missing value."""
 
 
 def _codes(attribute: Attribute, found: Sequence[Any]) -> Codes:

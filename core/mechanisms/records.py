@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import files, validate
-from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
+from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files import csv
 from dualmech.immutable import freeze
 from dualmech.mechanisms import engines
 from dualmech.validate import Array
-from dualmech.workloads.attributes import LARGEST_CODE, Attribute, codes_of, listed
+from dualmech.workloads.attributes import LARGEST_CODE, Attribute, codes_of, listed, text_of
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
 from dualmech.workloads.schema import Schema
 
-__all__ = ["Records", "count"]
+__all__ = ["Records", "count", "tables"]
 
 BATCH = 256  # records that are read at a time: so few that hardly any lives to see a garbage collection
 CHUNK = 65536  # records that are counted at a time, and distinct texts that are remembered
@@ -100,6 +100,12 @@ class Records:
         """
         return self.reader.unread(self, domain)
 
+    @property
+    def names(self) -> list[str] | None:
+        """The names of the columns of a frame, None where they have none."""
+        engine = engines.engine_of(self.source)
+        return column_names(self.source) if engine is None else engine.names
+
     def unread(self, names: Sequence[str], sources: Sequence[str]) -> list[str]:
         """Return the columns that are not read; refuse those that lack one, or that seem to be counts."""
         wanted = [*dict.fromkeys(sources), *([] if self.count is None else [self.count])]
@@ -110,8 +116,8 @@ class Records:
             plain = name.strip().casefold()
             if name not in self.ignore and (plain in COUNTS or NUMBERED.fullmatch(plain)):
                 raise InvalidInputError(
-                    f"columns of records must not name a {name!r} that is no attribute and is not declared: it seems to "
-                    f"say how many records a row stands for; records.count = {name!r} counts them, records.ignore = "
+                    f"columns of records must not name a {name!r} that is no attribute and is not declared: it seems "
+                    f"to say how many records a row stands for; records.count = {name!r} counts them, records.ignore = "
                     f"[{name!r}] leaves it unread and counts each row once (in Python dualmech.records.Records)"
                 )
         for name in wanted:
@@ -181,6 +187,53 @@ def count(source: Any, workload: MarginalWorkload, *, allow_empty: bool = False)
         where = f"{given.source}: " if isinstance(given.source, str | PathLike) else ""
         raise InvalidInputError(f"{where}there are no records; allow_empty=True (--allow-empty) counts them so")
     return {axes: freeze(table) for axes, table in counts.items()}
+
+
+def tables(frames: Sequence[Any], domain: Domain) -> dict[Axes, Array]:
+    """Return tables of counts by their attributes, of frames such as ``group_by(…).len()`` gives.
+
+    Each frame has columns of some attributes, and one other, which holds whole numbers of records; rows with the same
+    values add up. A pandas Series, as ``groupby(…).size()`` gives, has the attributes in its index.
+    Raises `InvalidInputError` or `InputTypeError` for a frame without attributes, or with more or fewer other columns
+    than one, two frames of the same attributes, and what `count` refuses.
+
+    Parameters
+    ----------
+    frames : sequence of frames
+        A frame a table.
+    domain : Domain
+        The attributes, such as a `dualmech.Schema`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> pandas = __import__("pandas")
+    >>> people = dm.Schema({"sex": ["f", "m"], "age": range(2)})
+    >>> frame = pandas.DataFrame({"age": [0, 1, 1], "sex": ["f", "f", "m"]})
+    >>> dm.records.tables([frame.groupby(["age", "sex"]).size()], people)
+    {(0, 1): array([[1., 1.],
+           [0., 1.]])}
+    """
+    known = _attributes(validate.instance(Domain, domain=domain))
+    found: dict[Axes, Array] = {}
+    for place, frame in enumerate(validate.sequence(frames=frames)):
+        if hasattr(frame, "reset_index") and not hasattr(frame, "columns"):
+            frame = frame.rename("size").reset_index()
+        names = Records(frame).names
+        if names is None:
+            raise InputTypeError(f"frames[{place}] must have columns with names, got {type(frame).__name__}")
+        axes = tuple(axis for axis, each in enumerate(known) if each.source in names)
+        others = [name for name in names if name not in domain.sources]
+        if not axes or len(others) != 1 or axes in found:
+            raise InvalidInputError(
+                f"frames[{place}] must have columns of attributes that no other frame has, and one of counts, "
+                f"got {names}"
+            )
+        own = [known[axis] for axis in axes]
+        part = Schema({each.name: each for each in own}) if isinstance(domain, Schema) else None
+        asked = MarginalWorkload(part or Domain([(each.name, each.size) for each in own]), [tuple(range(len(axes)))])
+        (found[axes],) = count(Records(frame, count=others[0]), asked, allow_empty=True).values()
+    return found
 
 
 class IndexedTables(dict[Axes, Array]):

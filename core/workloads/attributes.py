@@ -100,21 +100,26 @@ class Attribute:
         """Whether of a time the day alone counts."""
         return False
 
-    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any] | None:
-        """Return which finite numbers x are allowed, and their codes, as expressions; None of what is no number.
+    @property
+    def whole_only(self) -> bool:
+        """Whether numbers must be whole."""
+        return True
 
-        x may be an array, or a column of an engine; `pick` is what `numpy.where` is for arrays. Missing values have
-        no part in it.
+    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any] | None:
+        """Return which numbers x are within the ends, and their codes, as expressions; None of what is no number.
+
+        x may be an array, or a column of an engine; `pick` is what `numpy.where` is for arrays. None in place of the
+        first means that all finite numbers are.
 
         Examples
         --------
         >>> from dualmech.workloads.schema import attribute_of
         >>> hours = attribute_of("hours", {"bins": [0, 20, 40]})
-        >>> allowed, codes = hours.place_numbers(np.array([0.0, 20.0, 40.0, 41.0]), np.where)
-        >>> allowed.tolist(), codes[:3].tolist()
+        >>> within, codes = hours.place_numbers(np.array([0.0, 20.0, 40.0, 41.0]), np.where)
+        >>> within.tolist(), codes[:3].tolist()
         ([True, True, True, False], [0, 1, 1])
         """
-        return _whole_numbers(x, 0, min(self.values - 1, LARGEST_CODE), False, pick)
+        return (x >= 0) & (x <= min(self.values - 1, LARGEST_CODE)), x
 
     def named_code(self, text: str) -> int | None:
         """Return the code of a value as tables call it, None of one that is not allowed."""
@@ -382,7 +387,9 @@ class WholeNumbers(Attribute):
         return int(min(max(number, self.first), self.last)) - self.first
 
     def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any]:
-        return _whole_numbers(x, self.first, self.last, self.clamp, pick)
+        if not self.clamp:
+            return (x >= self.first) & (x <= self.last), x - self.first
+        return None, pick(x <= self.first, 0, pick(x >= self.last, self.values - 1, x - self.first))
 
     def _label(self, code: int) -> str:
         return str(self.first + code)
@@ -425,8 +432,11 @@ class Binned(Attribute):
                 else pick(x < self.edges[middle], placed(first, middle - 1), placed(middle, last))
             )
 
-        within = (x >= self.edges[0]) & (x <= self.edges[-1])
-        return ((x == x) if self.clamp else within), placed(0, self.values - 1)
+        return None if self.clamp else (x >= self.edges[0]) & (x <= self.edges[-1]), placed(0, self.values - 1)
+
+    @property
+    def whole_only(self) -> bool:
+        return False
 
     @property
     def end(self) -> str:
@@ -681,12 +691,6 @@ def _whole(text: str) -> str:
 
 
 WHOLE = re.compile(r"^([+-]?[0-9]+)\.0*$")
-
-
-def _whole_numbers(x: Any, first: int, last: int, clamp: bool, pick: Pick) -> tuple[Any, Any]:
-    """Return which numbers are whole and between two ends, or whole, and how far they are from the first."""
-    ends = pick(x < first, float(first), pick(x > last, float(last), x))
-    return (x % 1 == 0) if clamp else (x % 1 == 0) & (x >= first) & (x <= last), ends - first
 
 
 def _number(text: str) -> float | None:

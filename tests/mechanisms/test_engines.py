@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech.validate import Array
@@ -273,3 +271,73 @@ class TestConformance:
         other = dm.workloads.marginals(dm.Schema({"sex": ["f", "m"]}), ways=1)
         with pytest.raises(dm.errors.InvalidInputError, match=r"must name the attribute 'sex'"):
             tables_of(make(ROWS, tmp_path), other)
+
+    def test_a_column_of_counts_says_how_many_records_a_row_is(self, make: Make, tmp_path: Path) -> None:
+        """A row with n = 3 is that row three times; the column `age` is whole, so that it can stand for n."""
+        rows = [(*row[:1], count, *row[2:]) for row, count in zip(ROWS, (3, 0, 1, 2, 10, 1, 1), strict=True)]
+        kept = dm.Schema({each.name: each for each in SCHEMA.attributes if each.name != "age"})
+        asked = dm.workloads.marginals(kept, sets=[["place"], ["area", "hours", "day"], ["member", "code"]])
+        repeated = [row for row in rows for _ in range(row[1])]
+        weighed = tables_of(dm.records.Records(make(rows, tmp_path), count="age"), asked)
+        same(weighed, tables_of(as_csv(repeated, tmp_path), asked))
+        wrong = [*rows, (*rows[0][:1], -1, *rows[0][2:])]
+        with pytest.raises(dm.errors.InvalidInputError, match="'age' must count records, in whole numbers from 0, got"):
+            tables_of(dm.records.Records(make(wrong, tmp_path), count="age"), asked)
+        with pytest.raises(dm.errors.InvalidInputError, match="'hours' must count records, in whole numbers from 0"):
+            real = dm.workloads.marginals(dm.Schema({"kind": range(2, 5)}), ways=1)
+            tables_of(dm.records.Records(make(rows, tmp_path), count="hours"), real)
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.integers(-(2**62), 2**62),
+    st.integers(-3, 5),
+    st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1]),
+)
+NUMBERS = st.one_of(st.none(), st.floats(), st.integers(-40, 120).map(lambda tenth: tenth / 10))
+TEXTS = st.one_of(
+    st.none(),
+    st.sampled_from(["a", " a", "a ", "b", "1", "1.0", "01", "1.50", "e\u0301", "\u00e9", "", "NA", "True", "\u0663"]),
+    st.text(max_size=3),
+)
+DATES = st.one_of(st.none(), st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2100, 1, 1)))
+ATTRIBUTES: dict[str, tuple[str, list[Any]]] = {
+    "whole": ("whole", [range(5), {"from": -2, "to": 3, "clamp": True, "missing": ["", "-9"]}, {"bins": [0, 2, 9e15]}]),
+    "real": ("real", [{"from": 0, "to": 3}, {"bins": [0, 0.1, 7.3, 12], "clamp": True, "missing": ["", "-1"]}]),
+    "text": (
+        "text",
+        [{"labels": ["a", "1", "\u00e9"], "rest": "other"}, {"labels": ["a", "b"], "missing": ["", "NA"]}],
+    ),
+    "time": ("time", [{"from": "1950-01-01", "to": "2013-12-31", "step": "year", "clamp": True, "missing": ""}]),
+}
+DRAWN = {"whole": VALUES, "real": NUMBERS, "text": TEXTS, "time": DATES}
+
+
+@pytest.mark.parametrize("kind", [*ATTRIBUTES])
+@pytest.mark.parametrize("engine", ["polars lazy", "DuckDB"])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@drawn(data=st.data())
+def test_any_value_is_counted_or_refused_as_in_a_file(
+    engine: str, kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    pytest.importorskip("narwhals")
+    pa = pytest.importorskip("pyarrow")
+    pl, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    values = data.draw(st.lists(DRAWN[kind], min_size=1, max_size=6))
+    attribute = data.draw(st.sampled_from(ATTRIBUTES[kind][1]))
+    types = {"whole": pa.int64(), "real": pa.float64(), "text": pa.string(), "time": pa.timestamp("us")}
+    table = pa.table({"x": pa.array(values, types[kind])})
+    source = pl.from_arrow(table).lazy() if engine == "polars lazy" else duckdb.connect().from_arrow(table)
+    path = tmp_path_factory.getbasetemp() / f"{engine}{kind}.csv"
+    with path.open("w", newline="", encoding="utf-8") as handle:
+        absent = (None, float("nan"))
+        lines = [["" if value in absent or value != value else text(value)] for value in values]
+        csv.writer(handle, quoting=csv.QUOTE_ALL).writerows([["x"], *lines])
+    asked = dm.workloads.marginals(dm.Schema({"x": attribute}), ways=1)
+    try:
+        expected = tables_of(path, asked)
+    except dm.errors.InvalidInputError:
+        with pytest.raises(dm.errors.InvalidInputError, match=r"'x' must be .*; \d+ rows? ha(s|ve) it$"):
+            tables_of(source, asked)
+    else:
+        same(tables_of(source, asked), expected)
