@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech.validate import Array
@@ -246,6 +249,8 @@ class TestConformance:
     def test_what_a_file_refuses_is_refused(
         self, make: Make, column: str, value: Any, told: str, tmp_path: Path
     ) -> None:
+        if make in (as_dask, as_spark) and column not in ("kind", "party"):
+            pytest.skip("slow engines refuse by the same lines")
         place = [*TYPES].index(column)
         wrong = (*ROWS[0][:place], value, *ROWS[0][place + 1 :])
         given = [*ROWS, wrong, wrong]
@@ -315,7 +320,7 @@ DRAWN = {"whole": VALUES, "real": NUMBERS, "text": TEXTS, "time": DATES}
 
 @pytest.mark.parametrize("kind", [*ATTRIBUTES])
 @pytest.mark.parametrize("engine", ["polars lazy", "DuckDB"])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @drawn(data=st.data())
 def test_any_value_is_counted_or_refused_as_in_a_file(
     engine: str, kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
