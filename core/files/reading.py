@@ -89,9 +89,9 @@ def opened_lines(path: FilePath) -> Iterator[Iterator[str]]:
     zipped = str(path).lower().endswith(".gz")
     with (gzip.open if zipped else open)(path, "rt", encoding="utf-8-sig", newline="") as text:
         try:
-            yield _lines(path, text)  # type: ignore[arg-type]
+            yield _lines(path, text)
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"{path}: is not UTF-8 text{'' if zipped else _kind_of(text)}") from error  # type: ignore[arg-type]
+            raise FileFormatError(f"{path}: is not UTF-8 text{'' if zipped else _kind_of(text)}") from error
         except (EOFError, zlib.error) as error:
             raise FileFormatError(f"{path}: is not a readable gzip file: {error}") from error
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import importlib.util
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from dualmech.errors import BackendError, FileFormatError, InputTypeError, Inval
 from dualmech.files import csv
 from dualmech.files.reading import errors_naming
 from dualmech.validate import Array
-from dualmech.workloads.attributes import Attribute, codes_of, is_missing, text_of
+from dualmech.workloads.attributes import Attribute, is_missing, text_of
 from dualmech.workloads.domain import Axes, Domain
 from dualmech.workloads.marginals import cells_of
 
@@ -58,7 +60,7 @@ def engine_of(source: object) -> Engine | None:
     require("narwhals")
     import narwhals as nw
 
-    frame = nw.from_native(source, pass_through=True)  # type: ignore[call-overload]
+    frame = nw.from_native(source, pass_through=True)
     return Engine(frame) if isinstance(frame, nw.DataFrame | nw.LazyFrame) else None
 
 
@@ -134,11 +136,11 @@ class Engine:
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
-        return self.schema.names()  # type: ignore[no-any-return]
+        return self.schema.names()
 
     def unread(self, records: Any, domain: Domain) -> list[str]:
         """Return the columns that are not read; see `dualmech.records.Records`."""
-        return records.unread(self.names, domain.sources)  # type: ignore[no-any-return]
+        return records.unread(self.names, domain.sources)
 
     def counted(self, records: Any, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
         """Return tables of counts by their attributes, and the number of records.
@@ -296,6 +298,51 @@ class Engine:
                 raise InvalidInputError(f"{self.where}: {told}; {counted(int(counts[wrong].sum()), 'record')} in all")
 
 
+def code_of(attribute: Attribute, value: object) -> int | None:
+    """Return the code of a value of a data frame, None of one that is not allowed: that of the text in a file.
+
+    A truth value is the text ``True`` or ``true``, and a code 0 or 1 of an attribute that has just these two values; a
+    time at midnight is a day as well.
+
+    Examples
+    --------
+    >>> from dualmech.workloads.schema import attribute_of
+    >>> month, member = attribute_of("month", range(1, 13)), attribute_of("member", ["false", "true"])
+    >>> code_of(month, True), code_of(member, True), code_of(month, 1.0)
+    (None, 1, 0)
+    """
+    texts = [text_of(value)]
+    if isinstance(value, bool | np.bool):
+        has_two = attribute.values == 2 and {attribute.code("0"), attribute.code("1")} == {0, 1}
+        texts += [texts[0].lower(), *([str(int(value))] if has_two else [])]
+    elif isinstance(value, datetime.datetime) and not is_missing(value) and value.time() == datetime.time():
+        texts.append(str(value.date()))
+    rest = attribute.values if attribute.has_rest else None
+    codes = [code for code in map(attribute.code, texts) if code is not None]
+    return next((code for code in codes if code != rest), codes[0] if codes else None)
+
+
+def codes_of(attribute: Attribute, values: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Return the codes of values of a data frame, -1 of those that are not allowed."""
+    known: dict[tuple[bool, str], int] = {}
+    found = np.empty(len(values), dtype=np.int64)
+    for index, value in enumerate(values):
+        key = isinstance(value, bool | np.bool), text_of(value)
+        if key not in known:
+            code = code_of(attribute, value)
+            known[key] = -1 if code is None else code
+        found[index] = known[key]
+    return found
+
+
+def listed(values: npt.NDArray[np.generic]) -> list[Any]:
+    """Return the values of a column; of dates and durations, which NumPy lists as numbers, missing ones as None."""
+    missing = np.isnat(values) if values.dtype.kind in "mM" else np.zeros(0, dtype=bool)
+    if values.dtype.kind == "M" and values.dtype.str.endswith("[ns]"):  # which NumPy lists as numbers
+        values = values.astype("M8[us]")
+    return [None if absent else each for each, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
+
+
 SIZE, WEIGHT = "size", "weight"
 
 LARGEST_TOTAL = 2**53  # up to which counts are exact
@@ -395,4 +442,4 @@ def _table(domain: Domain, axes: Axes, codes: Mapping[int, Codes], counts: Codes
     shape = tuple(domain.shape[axis] for axis in axes)
     cells = np.ravel_multi_index(tuple(codes[axis] for axis in axes), shape) if axes else np.zeros(len(counts), int)
     size = int(np.prod(shape, dtype=np.int64))
-    return np.bincount(cells, weights=counts, minlength=size).reshape(shape)  # type: ignore[no-any-return]
+    return np.asarray(np.bincount(cells, counts, size).reshape(shape), dtype=np.float64)

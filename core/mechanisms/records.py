@@ -18,8 +18,9 @@ from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError, 
 from dualmech.files import csv
 from dualmech.immutable import freeze
 from dualmech.mechanisms import engines
+from dualmech.mechanisms.engines import codes_of, listed
 from dualmech.validate import Array
-from dualmech.workloads.attributes import LARGEST_CODE, Attribute, codes_of, listed, text_of
+from dualmech.workloads.attributes import LARGEST_CODE, Attribute, text_of
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
@@ -310,22 +311,6 @@ def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
             for axis in axes:
                 holders.setdefault(axis, []).append(frozenset(axes))
     return kept
-
-
-class _Codes(dict[str, int]):
-    """What the texts in an attribute's column stand for; each is read once, but for those too many to remember."""
-
-    def __init__(self, attribute: Attribute) -> None:
-        self.attribute = attribute
-
-    def __missing__(self, text: str) -> int:
-        code = self.attribute.code(text)
-        if code is None:
-            raise InvalidInputError(self.attribute.refused(text))
-        if len(self) == CHUNK:
-            self.clear()
-        self[text] = code
-        return code
 
 
 Chunk = tuple[Codes, Array | None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import datetime
-import itertools
 import math
 import re
 import reprlib
@@ -638,51 +637,6 @@ def is_missing(value: object) -> bool:
     """
     differs: object = value != value
     return value is None or (bool(differs) if isinstance(differs, bool | np.bool) else differs is value)
-
-
-def code_of(attribute: Attribute, value: object) -> int | None:
-    """Return the code of a value of a data frame, None of one that is not allowed: that of the text in a file.
-
-    A truth value is the text ``True`` or ``true``, and a code 0 or 1 of an attribute that has just these two values; a
-    time at midnight is a day as well.
-
-    Examples
-    --------
-    >>> from dualmech.workloads.schema import attribute_of
-    >>> month, member = attribute_of("month", range(1, 13)), attribute_of("member", ["false", "true"])
-    >>> code_of(month, True), code_of(member, True), code_of(month, 1.0)
-    (None, 1, 0)
-    """
-    texts = [text_of(value)]
-    if isinstance(value, bool | np.bool):
-        has_two = attribute.values == 2 and {attribute.code("0"), attribute.code("1")} == {0, 1}
-        texts += [texts[0].lower(), *([str(int(value))] if has_two else [])]
-    elif isinstance(value, datetime.datetime) and not is_missing(value) and value.time() == datetime.time():
-        texts.append(str(value.date()))
-    rest = attribute.values if attribute.has_rest else None
-    codes = [code for code in map(attribute.code, texts) if code is not None]
-    return next((code for code in codes if code != rest), codes[0] if codes else None)
-
-
-def codes_of(attribute: Attribute, values: Sequence[Any]) -> npt.NDArray[np.int64]:
-    """Return the codes of values of a data frame, -1 of those that are not allowed."""
-    known: dict[tuple[bool, str], int] = {}
-    found = np.empty(len(values), dtype=np.int64)
-    for index, value in enumerate(values):
-        key = isinstance(value, bool | np.bool), text_of(value)
-        if key not in known:
-            code = code_of(attribute, value)
-            known[key] = -1 if code is None else code
-        found[index] = known[key]
-    return found
-
-
-def listed(values: npt.NDArray[np.generic]) -> list[Any]:
-    """Return the values of a column; of dates and durations, which NumPy lists as numbers, missing ones as None."""
-    missing = np.isnat(values) if values.dtype.kind in "mM" else np.zeros(0, dtype=bool)
-    if values.dtype.kind == "M" and values.dtype.str.endswith("[ns]"):  # which NumPy lists as numbers
-        values = values.astype("M8[us]")
-    return [None if absent else each for each, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
 
 
 def _whole(text: str) -> str:

@@ -353,6 +353,8 @@ class World:
             "verify": {"path": self.folder / "proof.json"},
             "Proof": {"path": self.folder / "written.json"},
             "records.count": {"workload": self.tables},
+            "records.Records": {"source": [[0, 0]], "count": None, "ignore": ()},
+            "records.tables": {"frames": [], "domain": dm.Schema({"age": 4, "sex": 2})},
             "reference.latex": {"formulation": "schur"},
             "reference.lower_bound": {"problem": dm.LocalStrategy(two, 1.0), "time_limit": 5.0},
             "reference.reconstruct": {"workload": two, "strategy": self.strategy},
