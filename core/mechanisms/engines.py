@@ -6,6 +6,7 @@ import datetime
 import functools
 import importlib.util
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,9 @@ def engine_of(source: object) -> Engine | None:
     require("narwhals")
     import narwhals as nw
 
-    frame = nw.from_native(source, pass_through=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # on where narwhals will keep Dask
+        frame = nw.from_native(source, pass_through=True)
     return Engine(frame) if isinstance(frame, nw.DataFrame | nw.LazyFrame) else None
 
 

@@ -21,8 +21,6 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech.validate import Array
 
-pytestmark = pytest.mark.filterwarnings("ignore:Dask support is moving:FutureWarning")
-
 QUEBEC = "Qu\u00e9bec"
 SCHEMA = dm.Schema(
     {
