@@ -75,6 +75,7 @@ def release(
     import dualmech as dm
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
+    from dualmech.mechanisms.records import Records
     from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.ledger import Ledger
     from dualmech.publishing.statement import digest, uncertified
@@ -90,7 +91,7 @@ def release(
         planned = dm.plan_release(answer, rho=rho)
         if fitted:
             require_fit(planned.drawn, planned.workload)
-        unread = planned.check_columns(records)
+        unread, office = planned.check_columns(records), list[str]()
         kept = None if ledger is None else Ledger.read(ledger)
         if kept is not None and not dry_run:
             kept.check(planned)  # before any record is read
@@ -98,7 +99,7 @@ def release(
             shown = [DRY, *planned.lines(level, simultaneous), *([] if kept is None else kept.outlook(planned))]
         else:
             line.say("drawing")
-            released = planned.draw(records, allow_empty=allow_empty)
+            released = planned.draw(Records(records, report=office.append), allow_empty=allow_empty)
             if kept is not None:  # before anything of it can be seen
                 kept.record(released, digest(released.workload), str(output))
             line.say("writing")
@@ -109,7 +110,7 @@ def release(
     if (words := uncertified(answer)) is not None:
         typer.echo(f"dualmech: the plan is not certified: {words}", err=True)
     out = printing.console()
-    for text in [*_unread(unread), *shown]:
+    for text in [*_unread(unread), *office, *shown]:
         out.print(text, markup=False, soft_wrap=True)
     if kept is not None and dry_run:
         kept.check(planned)

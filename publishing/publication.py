@@ -537,10 +537,11 @@ def declared(source: object, asked: Specification | None) -> object:
     """
     if asked is None or not is_records(source):
         return source
-    given, plain = records.Records.of(source), replace(asked.records, source=None)
-    if plain != replace(given, source=None) and records.Records(None) not in (plain, replace(given, source=None)):
+    given, nothing = records.Records.of(source), records.Records(None)
+    said = replace(given, source=None)
+    if said not in (nothing, asked.records) and asked.records != nothing:
         raise InvalidInputError("records must say of their columns what the specification says, or nothing")
-    return given if plain == records.Records(None) else replace(plain, source=given.source)
+    return given if asked.records == nothing else replace(asked.records, source=given.source, report=given.report)
 
 
 def check_columns(source: object, workload: Workload | None) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from dualmech import accounting, validate
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
+from dualmech.mechanisms.persons import Bound
 from dualmech.mechanisms.records import Records
 from dualmech.neighbours import Contributions, Relation
 from dualmech.plans import PlanTerms, table_name
@@ -31,7 +32,7 @@ from dualmech.workloads.unions import UnionWorkload
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that the drawn noise meets them
 KEYS = ("title", "date", "attributes", "never", "records", "tables", "neighbours", "level", "rho")
-RECORD_KEYS = ("count", "ignore")
+RECORD_KEYS = ("count", "ignore", "person", "at_most", "per", "check")
 BUDGETS = ("epsilon", "delta", "budget", "eps")
 TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive", "expected", "total")
 
@@ -129,13 +130,12 @@ class Specification:
                 "tables must not all be hard where rho is given, which is spent on the others: leave out rho here, and "
                 "name it when the records are released"
             )
-        relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
+        reading, relation = _records(given.get("records", {}), given.get("neighbours"), schema)
         relation.check(schema)
         for name in exact:
             _check_exact(name, schema, tables[name], relation)
         # What costs nothing is solved with the loosest of the other targets, and published without noise.
         targets |= dict.fromkeys(exact, max([*targets.values(), *caps.values()], default=1.0))
-        reading = _records(given.get("records", {}), schema)
         title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
         known = {**given, "attributes": {each.name: each.as_spec() for each in schema.attributes}}
         kept = json.loads(json.dumps(known, default=_plain))
@@ -293,14 +293,46 @@ def reachable(workload: Workload, asked: object) -> Any:
     return asked
 
 
-def _records(given: object, schema: Schema) -> Records:
-    """Return what a specification says of the columns of records that no attribute reads."""
-    options = validate.mapping("count and ignore to columns", records=given)
+def _records(given: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
+    """Return what columns mean that no attribute reads, and the neighbours: those stated, or that a bound implies."""
+    options = {**validate.mapping("options of records", records=given)}
     _known(options, RECORD_KEYS, "records")
-    found = Records(None, **options)
+    person, at_most, per, check = (options.pop(key, None) for key in RECORD_KEYS[2:])
+    check = validate.boolean(**{"records.check": False if check is None else check})
+    stated = None if neighbours is None else Relation.of(validate.text(neighbours=neighbours))
+    bound = None
+    if person is None and (at_most is not None or per is not None or check):
+        raise InvalidInputError("records.at_most, records.per and records.check need records.person, a column")
+    if person is not None:
+        if (at_most is None) != check:
+            raise InvalidInputError(
+                "records.person needs one of records.at_most, the rows of a person that are kept, and records.check = "
+                "true, which refuses records in which somebody has more than the neighbours say"
+            )
+        if check:
+            if per is not None:
+                raise InvalidInputError("records.per goes with records.at_most; what is checked the neighbours say")
+            bound = _checked_bound(person, stated or Relation())
+        else:
+            bound = Bound(person, at_most, "" if per is None else per)
+            implied = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
+            if stated is not None and not stated.contains(implied):
+                raise InvalidInputError(
+                    f"neighbours must protect what records.at_most leaves of a person, {implied}, or be left out, got "
+                    f"{stated}"
+                )
+            stated = stated or implied
+    found = Records(None, **options, persons=bound)
     if found.count in schema.sources:
         raise InvalidInputError(f"records.count must be a column that is no attribute, got {found.count!r}")
-    return found
+    return found, stated or Relation()
+
+
+def _checked_bound(person: str, relation: Relation) -> Bound:
+    """Return the bound that refuses more records of a person than neighbours differ by."""
+    groups = relation.groups if isinstance(relation, Contributions) else 0
+    per = relation.attribute if isinstance(relation, Contributions) else ""
+    return Bound(person, relation.members, per, check=True, groups=groups)
 
 
 def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[str, Any, float]:

@@ -71,6 +71,7 @@ def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> lis
     names, deltas = planned.tables[:MOST_LISTED], _deltas(planned)
     lines = [
         f"Neighbours: {planned.neighbours}{_asked_neighbours(planned)}.",
+        *_persons(planned),
         f"Privacy: rho = {_fraction(planned.rho)}, which is at most {planned.rho_text} (zCDP).",
         *(f"  epsilon = {decimal_above(planned.epsilon(delta))} at delta = {delta}" for delta in deltas),
         f"  epsilon is {CONVERSION}",
@@ -154,6 +155,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         f"Data sets count as neighbours where {neighbours_text(released)}{_asked_neighbours(released)}.",
         "",
         f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {released.rho_text}",
+        *(f"- {words}" for words in _persons(released)),
         *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
         *(f"- ε = {decimal_above(released.epsilon(delta))} at δ = {delta}" for delta in _deltas(released)),
         f"- ε is {CONVERSION.replace('rho', 'ρ')}",
@@ -195,6 +197,21 @@ def neighbours_text(released: Planned) -> str:
     if relation is None:
         return f"they differ by one of {given.shape[1]} listed differences"
     return relation.words
+
+
+def _persons(planned: Planned) -> list[str]:
+    """Say how a plan bounds the records of a person, where it does."""
+    bound = None if planned.specification is None else planned.specification.records.persons
+    if bound is None:
+        return []
+    rows = f"{counted(bound.at_most, 'row')}{f' in each value of {printable(bound.per)}' if bound.per else ''}"
+    if bound.check:
+        return [f"Records in which a {printable(bound.person)!r} has more than {rows} were to be refused."]
+    unit = f"person in one value of {printable(bound.per)}" if bound.per else "person"
+    return [
+        f"Of each {printable(bound.person)!r} at most {rows} are counted, chosen by its own rows alone: a {unit} is "
+        f"protected with all rows, however many there are."
+    ]
 
 
 def _asked_neighbours(planned: Planned) -> str:

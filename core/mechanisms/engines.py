@@ -19,8 +19,9 @@ from dualmech.display import counted
 from dualmech.errors import BackendError, FileFormatError, InputTypeError, InvalidInputError, first_line
 from dualmech.files import csv
 from dualmech.files.reading import errors_naming
+from dualmech.mechanisms.persons import Bound, told
 from dualmech.validate import Array
-from dualmech.workloads.attributes import Attribute, is_missing, text_of
+from dualmech.workloads.attributes import Attribute, as_label, is_missing, text_of
 from dualmech.workloads.domain import Axes, Domain
 from dualmech.workloads.marginals import cells_of
 
@@ -151,33 +152,41 @@ class Engine:
         Raises `InvalidInputError` for a value that is not allowed, with how many rows have it, values that no record
         has together, counts that are no whole numbers, and more groups than come back.
         """
+        import narwhals as nw
+
         self.unread(records, domain)
         attributes, weight = {axis: domain.attribute(axis) for axis in range(len(domain.names))}, records.count
         keys = {axis: self._key(attribute) for axis, attribute in attributes.items()}
         columns = [key.expression.alias(_named(axis)) for axis, key in keys.items()]
         if weight is not None:
             columns.append(self._checked_weight(weight))
+        bound: Bound | None = records.persons
+        if bound is not None:
+            columns.append(nw.col(bound.person).alias(PERSON))
         frame = self.frame.select(*columns)
         frame = frame.lazy() if self.engine == "polars" else frame
         together = [tuple(sorted(each)) for each in domain.impossible]
-        sets = _merged(domain, [*tables, *((axis,) for axis in attributes), *together])
-        grouped = {axes: self._grouped(frame, axes, keys, attributes, weight) for axes in sets}
-        for axes in together:
-            self._require_possible(domain, axes, *_covering(grouped, axes))
+        sets = [(*attributes,)] if bound else _merged(domain, [*tables, *((axis,) for axis in attributes), *together])
+        grouped = {axes: self._grouped(frame, axes, keys, domain, records) for axes in sets}
         found = {axes: _table(domain, axes, *_covering(grouped, axes)) for axes in tables}
         return found, int(next(iter(grouped.values()))[1].sum())
 
     def _grouped(
-        self, frame: Any, axes: Axes, keys: Mapping[int, Key], attributes: Mapping[int, Attribute], weight: str | None
+        self, frame: Any, axes: Axes, keys: Mapping[int, Key], domain: Domain, records: Any
     ) -> tuple[dict[int, Codes], Codes]:
-        """Return the codes of each group of a set of attributes, and how many records each has."""
+        """Return the codes of each group of a set of attributes, and how many records each has.
+
+        Where persons are bounded, groups are of one person each, and have the records that are kept.
+        """
         import narwhals as nw
 
-        size = nw.len() if weight is None else nw.col(WEIGHT).sum()
-        groups = frame.group_by(*map(_named, axes)).agg(size.alias(SIZE)).head(GROUPS + 1)
+        size = nw.len() if records.count is None else nw.col(WEIGHT).sum()
+        names = [*map(_named, axes), *([PERSON] if records.persons else [])]
+        groups = frame.group_by(*names).agg(size.alias(SIZE)).head(GROUPS + 1)
         found = self._collected(groups)
         if len(found) > GROUPS:
-            shown = " and ".join(repr(attributes[axis].source) for axis in axes)
+            own = [domain.attribute(axis).source for axis in axes]
+            shown = " and ".join(map(repr, [*own, *([records.persons.person] if records.persons else [])]))
             raise InvalidInputError(
                 f"{self.where}: {shown} have more than {GROUPS} distinct values together: select fewer, as text that "
                 f"stands for a number cast to one"
@@ -190,8 +199,20 @@ class Engine:
             wrong = np.flatnonzero(codes[axis] < 0)
             if len(wrong):
                 worst = wrong[np.argmax(counts[wrong])]
-                self._refuse(attributes[axis], keys[axis], values[worst])
-        return codes, counts
+                self._refuse(domain.attribute(axis), keys[axis], values[worst])
+        self._require_possible(domain, codes, counts)
+        if records.persons is None:
+            return codes, counts
+        return codes, self._kept(domain, records, found, codes, counts)
+
+    def _kept(self, domain: Domain, records: Any, found: Any, codes: Mapping[int, Codes], counts: Codes) -> Codes:
+        """Return how many records of each group are kept, of groups of one person each."""
+        bound: Bound = records.persons
+        persons = [as_label(text_of(each)) for each in found.get_column(PERSON).to_list()]
+        matrix = np.stack([codes[axis] for axis in sorted(codes)])
+        kept = bound.kept(persons, bound.values_of(domain, matrix), matrix, counts)
+        records.report(told(bound, int(kept.sum()), int(counts.sum())))
+        return kept
 
     def _collected(self, frame: Any) -> Any:
         """Run what an engine was told to do."""
@@ -289,16 +310,17 @@ class Engine:
             f"{self.where}: {row}{told}; {counted(rows, 'row')} {'has' if rows == 1 else 'have'} it"
         )
 
-    def _require_possible(self, domain: Domain, axes: Axes, codes: Mapping[int, Codes], counts: Codes) -> None:
-        """Refuse records that have what no record has together."""
+    def _require_possible(self, domain: Domain, codes: Mapping[int, Codes], counts: Codes) -> None:
+        """Refuse records that have what no record has together, where their groups tell."""
         for each in domain.impossible:
-            if tuple(sorted(each)) != axes:
+            if not {*each} <= {*codes}:
                 continue
-            wrong = np.all([np.isin(codes[axis], chosen) for axis, chosen in each.items()], axis=0) & (counts > 0)
+            wrong = np.all([np.isin(codes[axis], chosen) for axis, chosen in each.items()], axis=0)
             if wrong.any():
                 place = np.flatnonzero(wrong)[0]
-                told = impossible_text(domain, each, {axis: int(codes[axis][place]) for axis in axes})
-                raise InvalidInputError(f"{self.where}: {told}; {counted(int(counts[wrong].sum()), 'record')} in all")
+                words = impossible_text(domain, each, {axis: int(codes[axis][place]) for axis in each})
+                have = counted(int(counts[wrong].sum()), "record")
+                raise InvalidInputError(f"{self.where}: {words}; {have} in all")
 
 
 def code_of(attribute: Attribute, value: object) -> int | None:
@@ -346,7 +368,7 @@ def listed(values: npt.NDArray[np.generic]) -> list[Any]:
     return [None if absent else each for each, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
 
 
-SIZE, WEIGHT = "size", "weight"
+SIZE, WEIGHT, PERSON = "size", "weight", "person"
 
 LARGEST_TOTAL = 2**53  # up to which counts are exact
 

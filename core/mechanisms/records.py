@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,15 @@ from dualmech.files import csv
 from dualmech.immutable import freeze
 from dualmech.mechanisms import engines
 from dualmech.mechanisms.engines import codes_of, listed
+from dualmech.mechanisms.persons import Bound, Report, quiet, told
 from dualmech.validate import Array
-from dualmech.workloads.attributes import LARGEST_CODE, Attribute, text_of
+from dualmech.workloads.attributes import LARGEST_CODE, Attribute, as_label, text_of
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
 from dualmech.workloads.schema import Schema
 
-__all__ = ["Records", "count", "tables"]
+__all__ = ["Bound", "Records", "count", "tables"]
 
 BATCH = 256  # records that are read at a time: so few that hardly any lives to see a garbage collection
 CHUNK = 65536  # records that are counted at a time, and distinct texts that are remembered
@@ -59,6 +60,10 @@ class Records:
         Their total is at most 2^53, up to which it is exact.
     ignore : tuple of str
         Columns that are left unread although their names are those of counts or weights.
+    persons : Bound or None
+        How many rows of one person are counted; see `Bound`. A column of counts has no place next to it.
+    report : function
+        What is told to whoever holds the records and is no part of a release: how many rows were left out.
 
     Examples
     --------
@@ -73,6 +78,8 @@ class Records:
     source: Any
     count: str | None = None
     ignore: tuple[str, ...] = ()
+    persons: Bound | None = None
+    report: Report = field(default=quiet, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.count is not None:
@@ -81,6 +88,10 @@ class Records:
         object.__setattr__(self, "ignore", tuple(validate.text(ignore=name) for name in names))
         if self.count in self.ignore:
             raise InvalidInputError(f"ignore must not name the column of counts, {self.count!r}")
+        if self.persons is not None and validate.instance(Bound, persons=self.persons) and self.count is not None:
+            raise InvalidInputError("count must be left out where rows are bounded by person: each row is one record")
+        if not callable(self.report):
+            raise InputTypeError(f"report must be a function of a text, got {type(self.report).__name__}")
 
     @classmethod
     def of(cls, source: Any) -> Records:
@@ -109,7 +120,9 @@ class Records:
 
     def unread(self, names: Sequence[str], sources: Sequence[str]) -> list[str]:
         """Return the columns that are not read; refuse those that lack one, or that seem to be counts."""
-        wanted = [*dict.fromkeys(sources), *([] if self.count is None else [self.count])]
+        special = {self.count: "the column of counts"}
+        special |= {} if self.persons is None else {self.persons.person: "the column of persons"}
+        wanted = [*dict.fromkeys([*sources, *(name for name in special if name is not None)])]
         if self.count is not None and self.count in sources:
             raise InvalidInputError(f"count must be a column that is no attribute, got {self.count!r}")
         left = [name for name in names if name not in wanted]
@@ -122,7 +135,7 @@ class Records:
                     f"[{name!r}] leaves it unread and counts each row once (in Python dualmech.records.Records)"
                 )
         for name in wanted:
-            called = "the attribute" if name != self.count else "the column of counts"
+            called = "the attribute" if name in sources else special[name]
             if name not in names:
                 near = did_you_mean(name, names)
                 raise InvalidInputError(f"columns of records must name {called} {name!r}, got {[*names]}{near}")
@@ -313,16 +326,24 @@ def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
     return kept
 
 
-Chunk = tuple[Codes, Array | None]
-"""Codes (attributes, records), and how many records each of them is where a column says so."""
+class Chunk(NamedTuple):
+    """Some records: codes (attributes, records), how many each is, and its person, where columns say so."""
+
+    codes: Codes
+    weights: Array | None = None
+    persons: Sequence[str] = ()
 
 
-def _tallied(domain: Domain, tables: Sequence[Axes], chunks: Iterable[Chunk]) -> tuple[dict[Axes, Array], int]:
-    """Return tables of counts, and the number of records, of some codes at a time."""
+def _tallied(
+    records: Records, domain: Domain, tables: Sequence[Axes], chunks: Iterable[Chunk]
+) -> tuple[dict[Axes, Array], int]:
+    """Return tables of counts, and the number of records, of some at a time; of persons, of all at once."""
+    if records.persons is not None:
+        chunks = _bounded(records, records.persons, domain, [*chunks])
     shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
     counts = {axes: np.zeros(int(np.prod(shape, dtype=np.int64))) for axes, shape in shapes.items()}
     seen = 0
-    for codes, weights in chunks:
+    for codes, weights, _ in chunks:
         seen += codes.shape[1] if weights is None else int(weights.sum())
         for axes, shape in shapes.items():
             cells = (
@@ -332,6 +353,17 @@ def _tallied(domain: Domain, tables: Sequence[Axes], chunks: Iterable[Chunk]) ->
             )
             counts[axes] += np.bincount(cells, weights=weights, minlength=len(counts[axes]))
     return {axes: table.reshape(shapes[axes]) for axes, table in counts.items()}, seen
+
+
+def _bounded(records: Records, bound: Bound, domain: Domain, chunks: list[Chunk]) -> list[Chunk]:
+    """Return the records of which each person has no more than is allowed."""
+    if not chunks:
+        return []
+    codes = np.concatenate([each.codes for each in chunks], axis=1)
+    persons = [as_label(person) for each in chunks for person in each.persons]
+    kept = bound.kept(persons, bound.values_of(domain, codes), codes, np.ones(codes.shape[1], dtype=np.int64))
+    records.report(told(bound, int(kept.sum()), len(kept)))
+    return [Chunk(codes[:, kept > 0])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +377,7 @@ class Rows:
         return [] if names is None else records.unread(names, domain.sources)
 
     def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
-        return _tallied(domain, tables, self._chunks(records, domain))
+        return _tallied(records, domain, tables, self._chunks(records, domain))
 
     def _chunks(self, records: Records, domain: Domain) -> Iterator[Chunk]:
         given, names, attributes = self.source, column_names(self.source), _attributes(domain)
@@ -357,14 +389,19 @@ class Rows:
             values = {name: np.asarray(given[columns[name]]) for name in domain.sources}
             codes = np.stack([_column(each, values[each.source]) for each in attributes])
             weights = None if records.count is None else np.asarray(given[columns[records.count]])
-            yield _possible(codes, domain, "records: "), None if weights is None else _weights(records.count, weights)
+            person = None if records.persons is None else np.asarray(given[columns[records.persons.person]])
+            yield Chunk(
+                _possible(codes, domain, "records: "),
+                None if weights is None else _weights(records.count, weights),
+                () if person is None else [text_of(each) for each in listed(person)],
+            )
         elif isinstance(domain, Schema):
             raise InputTypeError(
                 f"records of a schema are matched by the names of columns: give a file, a frame, or a mapping of "
                 f"attributes' positions to tables of counts, such as {{(0, 2): counts}}, got {type(given).__name__}"
             )
         else:
-            yield _checked(validate.finite(2, records=given).T, domain), None
+            yield Chunk(_checked(validate.finite(2, records=given).T, domain))
 
 
 def _weights(name: str | None, values: npt.NDArray[np.generic]) -> Array:
@@ -419,8 +456,8 @@ def _checked(numbers: Array, domain: Domain) -> Codes:
     wrong = np.argwhere(((numbers < 0) | (numbers > largest) | (numbers != np.floor(numbers))).T)
     if len(wrong):
         record, axis = wrong[0]
-        told = domain.attribute(int(axis)).refused(float(numbers[axis, record]))
-        raise InvalidInputError(f"records: record {record + 1}: {told}")
+        words = domain.attribute(int(axis)).refused(float(numbers[axis, record]))
+        raise InvalidInputError(f"records: record {record + 1}: {words}")
     return numbers.astype(np.int64)
 
 
@@ -463,22 +500,20 @@ class Lines:
         return [*found]
 
     def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
-        return _tallied(domain, tables, self._chunks(records, domain))
+        return _tallied(records, domain, tables, self._chunks(records, domain))
 
     def _chunks(self, records: Records, domain: Domain) -> Iterator[Chunk]:
         total = 0
         for path in self.paths:
             batches = _batches(path, domain, records)
             while parts := [*itertools.islice(batches, CHUNK // BATCH)]:
-                codes = np.concatenate([each for each, _ in parts], axis=1)
-                if records.count is None:
-                    yield codes, None
-                    continue
-                counts = [number for _, numbers in parts for number in numbers]
+                counts = [number for part in parts for number in part[1]]
                 total += sum(counts)
                 with files.errors_naming(path):
-                    engines.require_exact(records.count, total)
-                yield codes, np.array(counts, dtype=np.float64)
+                    engines.require_exact(str(records.count), total)
+                weights = None if records.count is None else np.array(counts, dtype=np.float64)
+                persons = [person for part in parts for person in part[2]]
+                yield Chunk(np.concatenate([part[0] for part in parts], axis=1), weights, persons)
 
 
 class _Codes(dict[str, int]):
@@ -513,17 +548,22 @@ class _Numbers(dict[str, int]):
         return number
 
 
-def _batches(path: Path, domain: Domain, records: Records) -> Iterator[tuple[Codes, list[int]]]:
-    """Yield the codes of a few records of a file at a time (attributes, records), and how many each of them is."""
+Batch = tuple[Codes, list[int], list[str]]
+
+
+def _batches(path: Path, domain: Domain, records: Records) -> Iterator[Batch]:
+    """Yield the codes of a few records of a file at a time (attributes, records), how many each is, and its person."""
     with files.errors_naming(path):
         rows, codes = csv.lines(path), [_Codes(each) for each in _attributes(domain)]
         header, _ = _header(path, rows, records, domain)
         columns, width = [header.index(each.source) for each in _attributes(domain)], len(header)
         counts = None if records.count is None else (header.index(records.count), _Numbers(records.count))
+        person = None if records.persons is None else header.index(records.persons.person)
 
-        def parsed(batch: Sequence[Sequence[str]]) -> tuple[Codes, list[int]]:
+        def parsed(batch: Sequence[Sequence[str]]) -> Batch:
             found = _possible(_parse(batch, codes, columns, width), domain)
-            return found, [] if counts is None else [counts[1][row[counts[0]]] for row in batch]
+            numbers = [] if counts is None else [counts[1][row[counts[0]]] for row in batch]
+            return found, numbers, [] if person is None else [row[person] for row in batch]
 
         while batch := [*itertools.islice(rows, BATCH)]:
             try:
@@ -540,9 +580,9 @@ def _possible(codes: Codes, domain: Domain, where: str = "") -> Codes:
     for together in domain.impossible:
         wrong = np.flatnonzero(np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0))
         if len(wrong):
-            told = engines.impossible_text(domain, together, dict(enumerate(codes[:, wrong[0]].tolist())))
+            words = engines.impossible_text(domain, together, dict(enumerate(codes[:, wrong[0]].tolist())))
             named = f"{where}record {wrong[0] + 1}: " if where else ""
-            raise InvalidInputError(f"{named}{told}")
+            raise InvalidInputError(f"{named}{words}")
     return codes
 
 
@@ -553,7 +593,7 @@ def _header(
     line, header = next(rows, (1, []))
     if not header:
         raise InvalidInputError("is empty: its first line must name the columns")
-    sought = {*domain.sources, records.count}
+    sought = {*domain.sources, records.count, records.persons and records.persons.person}
     names = [name if name in sought else name.strip() for name in header]
     with csv.line_named(path, line):
         return names, records.unread(names, domain.sources)
