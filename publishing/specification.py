@@ -330,7 +330,7 @@ def _records(given: object, neighbours: object, schema: Schema) -> tuple[Records
 
 def _checked_bound(person: str, relation: Relation) -> Bound:
     """Return the bound that refuses more records of a person than neighbours differ by."""
-    groups = relation.groups if isinstance(relation, Contributions) else 0
+    groups = relation.groups if isinstance(relation, Contributions) else None
     per = relation.attribute if isinstance(relation, Contributions) else ""
     return Bound(person, relation.members, per, check=True, groups=groups)
 

@@ -38,21 +38,23 @@ class Bound:
         An attribute: each of its values is bounded by itself; empty for all rows of a person together.
     check : bool
         Whether more rows are refused in place of left out.
-    groups : int
-        The most values of `per` that a person may be in where that is checked; 0 for any number.
+    groups : int or None
+        The most values of `per` that a person may be in where that is checked; None for any number.
     """
 
     person: str
     at_most: int
     per: str = ""
     check: bool = False
-    groups: int = 0
+    groups: int | None = None
 
     def __post_init__(self) -> None:
         validate.text(person=self.person)
         validate.size(at_most=self.at_most)
         validate.text(per=self.per)
         validate.boolean(check=self.check)
+        if self.groups is not None:
+            validate.size(groups=self.groups)
 
     def values_of(self, domain: Domain, codes: Codes) -> Codes | None:
         """Return the codes (g,) of `per` of groups of codes (attributes, g), None without one.
@@ -99,7 +101,7 @@ class Bound:
         where = f" in one value of {self.per!r}" if self.per else ""
         if most > self.at_most:
             told = f"somebody has {counted(most, 'row')}{where}, more than the {self.at_most} that are protected"
-        elif self.groups and values > self.groups:
+        elif self.groups is not None and values > self.groups:
             told = (
                 f"somebody has rows in {values} values of {self.per!r}, more than the {self.groups} that are protected"
             )
