@@ -170,7 +170,7 @@ def _records(paths: list[str], sql: str | None, database: str | None) -> tuple[o
     if len(paths) != (2 if sql is None else 1):
         takes = "records, then the file of a solution" if sql is None else "the file of a solution alone, with --sql"
         raise UsageError(f"release takes {takes}; got {len(paths)} paths")
-    return (paths[0], paths[1]) if sql is None else (of_query(sql, database).frame.to_native(), paths[0])
+    return (paths[0], paths[1]) if sql is None else (of_query(sql, database), paths[0])
 
 
 def _check_options(level: float | None, output: str | None) -> None:

@@ -57,6 +57,8 @@ def engine_of(source: object) -> Engine | None:
 
     Raises `BackendError` where narwhals is not installed.
     """
+    if isinstance(source, Engine):
+        return source
     if type(source).__module__.partition(".")[0] not in FRAMES:
         return None
     require("narwhals")
@@ -74,18 +76,19 @@ def of_files(paths: Sequence[Path], ending: str) -> Engine:
     import duckdb
     import narwhals as nw
 
-    texts = [str(each) for each in paths]
+    texts, connection = [str(each) for each in paths], duckdb.connect()
     with errors_naming(paths[0]):
         try:
             if ending == PARQUET:
-                relation = duckdb.connect().read_parquet(texts, union_by_name=True)
+                relation = connection.read_parquet(texts, union_by_name=True)
             else:
                 from pyarrow import dataset
 
-                relation = duckdb.connect().from_arrow(dataset.dataset(texts, format="arrow"))
+                relation = connection.from_arrow(dataset.dataset(texts, format="arrow"))
         except (duckdb.Error, OSError, ValueError) as error:
             raise FileFormatError(f"{paths[0]}: cannot be read: {first_line(error)}") from error
-    return Engine(nw.from_native(relation), where=str(paths[0].parent if len(paths) > 1 else paths[0]))
+    where = str(paths[0].parent if len(paths) > 1 else paths[0])
+    return Engine(nw.from_native(relation), where, connection)
 
 
 def of_query(query: str, database: str | None) -> Engine:
@@ -108,7 +111,7 @@ def of_query(query: str, database: str | None) -> Engine:
         raise InvalidInputError(f"sql must be a query of DuckDB: {first_line(error)}") from error
     if relation is None:
         raise InvalidInputError(f"sql must select records, got {query!r}")
-    return Engine(nw.from_native(relation), where="sql")
+    return Engine(nw.from_native(relation), "sql", connection)
 
 
 PARQUET = ".parquet"
@@ -131,8 +134,8 @@ class Engine:
     values come back once each, and are looked up as the texts of a file are.
     """
 
-    def __init__(self, frame: Any, where: str = "records") -> None:
-        self.frame = frame
+    def __init__(self, frame: Any, where: str = "records", connection: object = None) -> None:
+        self.frame, self.connection = frame, connection  # which lives as long as what it reads
         self.schema = frame.collect_schema()
         self.engine = frame.implementation.name.lower()
         self.where = f"{where} ({self.engine})"
@@ -434,7 +437,7 @@ WIDE = ("UInt64", "Int128", "UInt128")
 
 def _codes(attribute: Attribute, found: Sequence[Any]) -> Codes:
     """Return the codes that an engine computed, those of missing numbers as the schema has them."""
-    codes = np.array(found, dtype=np.int64)
+    codes = np.array([MISSING if each is None else each for each in found], dtype=np.int64)
     absent = attribute.code("")
     return np.where(codes == MISSING, REFUSED if absent is None else absent, codes)
 

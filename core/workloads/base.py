@@ -317,8 +317,8 @@ def is_frame(matrix: object) -> bool:
     """Whether a matrix is a frame with types of columns; refuse one that is not in memory."""
     if any(hasattr(matrix, name) for name in ("collect", "fetchnumpy", "to_batches")):  # polars lazy, DuckDB, Arrow
         raise InputTypeError(
-            f"workload must be a matrix, or a frame of pandas or polars, got {type(matrix).__name__}: convert it to one "
-            f"by collect() or to_pandas()"
+            f"workload must be a matrix, or a frame of pandas or polars, got {type(matrix).__name__}: convert it "
+            f"to one by collect() or to_pandas()"
         )
     return hasattr(matrix, "columns") and hasattr(matrix, "dtypes")
 

@@ -145,7 +145,7 @@ def as_polars_enum(rows: list[Row], folder: Path) -> Any:
 
 def as_duckdb(rows: list[Row], folder: Path) -> Any:
     duckdb = pytest.importorskip("duckdb")
-    return duckdb.connect().from_arrow(as_arrow(rows, folder))
+    return duckdb.from_arrow(as_arrow(rows, folder))
 
 
 def as_parquet(rows: list[Row], folder: Path) -> Path:
@@ -330,7 +330,7 @@ def test_any_value_is_counted_or_refused_as_in_a_file(
     attribute = data.draw(st.sampled_from(ATTRIBUTES[kind][1]))
     types = {"whole": pa.int64(), "real": pa.float64(), "text": pa.string(), "time": pa.timestamp("us")}
     table = pa.table({"x": pa.array(values, types[kind])})
-    source = pl.from_arrow(table).lazy() if engine == "polars lazy" else duckdb.connect().from_arrow(table)
+    source = pl.from_arrow(table).lazy() if engine == "polars lazy" else duckdb.from_arrow(table)
     path = tmp_path_factory.getbasetemp() / f"{engine}{kind}.csv"
     with path.open("w", newline="", encoding="utf-8") as handle:
         absent = (None, float("nan"))
