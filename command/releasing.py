@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.command.options import UsageError
+from dualmech.command.options import Count, Ignore, UsageError
 from dualmech.errors import printable
 from dualmech.watching import passing
 
@@ -57,6 +57,8 @@ def release(
             "one that would exceed the limit is refused.",
         ),
     ] = None,
+    count: Count = None,
+    ignore: Ignore = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
     sql: Annotated[
         str | None, typer.Option("--sql", metavar="QUERY", help="Records in place of RECORDS: what DuckDB selects.")
@@ -84,14 +86,16 @@ def release(
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
     with passing("reading") as line:
         _check_options(level, output)
-        records, source = _records(paths, sql, database)
+        place, source = _records(paths, sql, database)
+        office = list[str]()
+        records = Records(place, count, tuple(ignore or ()), report=office.append)
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
         planned = dm.plan_release(answer, rho=rho)
         if fitted:
             require_fit(planned.drawn, planned.workload)
-        unread, office = planned.check_columns(records), list[str]()
+        unread = planned.check_columns(records)
         kept = None if ledger is None else Ledger.read(ledger)
         if kept is not None and not dry_run:
             kept.check(planned)  # before any record is read
@@ -99,7 +103,7 @@ def release(
             shown = [DRY, *planned.lines(level, simultaneous), *([] if kept is None else kept.outlook(planned))]
         else:
             line.say("drawing")
-            released = planned.draw(Records(records, report=office.append), allow_empty=allow_empty)
+            released = planned.draw(records, allow_empty=allow_empty)
             if kept is not None:  # before anything of it can be seen
                 kept.record(released, digest(released.workload), str(output))
             line.say("writing")

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +96,7 @@ class Bound:
         found[order] = _chosen(unit, rows[order], self.at_most, _mixed(drawn + within[first].astype(np.uint64)))
         return found
 
-    def _require(self, sizes: npt.NDArray[np.float64], person: Codes) -> None:
+    def _require(self, sizes: npt.NDArray[Any], person: Codes) -> None:
         """Refuse units with more rows than are allowed, and persons in more values; the message names nobody."""
         most, values = int(sizes.max(initial=0)), int(np.bincount(person).max(initial=0))
         where = f" in one value of {self.per!r}" if self.per else ""

@@ -132,7 +132,8 @@ class Records:
                 raise InvalidInputError(
                     f"columns of records must not name a {name!r} that is no attribute and is not declared: it seems "
                     f"to say how many records a row stands for; records.count = {name!r} counts them, records.ignore = "
-                    f"[{name!r}] leaves it unread and counts each row once (in Python dualmech.records.Records)"
+                    f"[{name!r}] leaves it unread and counts each row once; "
+                    f"in Python dualmech.records.Records, for a command --count or --ignore"
                 )
         for name in wanted:
             called = "the attribute" if name in sources else special[name]
