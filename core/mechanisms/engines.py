@@ -139,6 +139,7 @@ class Engine:
         self.schema = frame.collect_schema()
         self.engine = frame.implementation.name.lower()
         self.where = f"{where} ({self.engine})"
+        self.is_eager = not hasattr(frame, "collect")
 
     @property
     def names(self) -> list[str]:
@@ -166,8 +167,8 @@ class Engine:
         bound: Bound | None = records.persons
         if bound is not None:
             columns.append(nw.col(bound.person).alias(PERSON))
-        frame = self.frame.select(*columns)
-        frame = frame.lazy() if self.engine == "polars" else frame
+        whole = self.frame.lazy() if self.engine == "polars" else self.frame
+        frame = self._collected(lambda: whole.select(*columns)) if self.is_eager else whole.select(*columns)
         together = [tuple(sorted(each)) for each in domain.impossible]
         sets = [(*attributes,)] if bound else _merged(domain, [*tables, *((axis,) for axis in attributes), *together])
         grouped = {axes: self._grouped(frame, axes, keys, domain, records) for axes in sets}
@@ -185,8 +186,7 @@ class Engine:
 
         size = nw.len() if records.count is None else nw.col(WEIGHT).sum()
         names = [*map(_named, axes), *([PERSON] if records.persons else [])]
-        groups = frame.group_by(*names).agg(size.alias(SIZE)).head(GROUPS + 1)
-        found = self._collected(groups)
+        found = self._collected(lambda: frame.group_by(*names).agg(size.alias(SIZE)).head(GROUPS + 1))
         if len(found) > GROUPS:
             own = [domain.attribute(axis).source for axis in axes]
             shown = " and ".join(map(repr, [*own, *([records.persons.person] if records.persons else [])]))
@@ -217,13 +217,14 @@ class Engine:
         records.report(told(bound, int(kept.sum()), int(counts.sum())))
         return kept
 
-    def _collected(self, frame: Any) -> Any:
-        """Run what an engine was told to do."""
+    def _collected(self, build: Callable[[], Any]) -> Any:
+        """Build what an engine is to do, and run it."""
         import narwhals as nw
 
-        if isinstance(frame, nw.DataFrame):
-            return frame
         try:
+            frame = build()
+            if isinstance(frame, nw.DataFrame):
+                return frame
             return frame.collect(**({"engine": "streaming"} if self.engine == "polars" else {}))
         except MemoryError:
             raise
@@ -260,8 +261,10 @@ class Engine:
         """Return a column in which one value stands for all that have no cell of their own."""
         import narwhals as nw
 
-        groups = self.frame.select(column.alias("value")).group_by("value").agg(nw.len().alias(SIZE))
-        found = self._collected(groups.lazy().head(GROUPS + 1))
+        one = self.frame.lazy() if self.engine == "polars" else self.frame
+        found = self._collected(
+            lambda: one.select(column.alias("value")).group_by("value").agg(nw.len().alias(SIZE)).head(GROUPS + 1)
+        )
         values = found.get_column("value").to_list()
         codes = codes_of(attribute, values)
         rest = [value for value, code in zip(values, codes, strict=True) if code == attribute.values]
@@ -280,10 +283,10 @@ class Engine:
             raise InputTypeError(f"{self.where}: {name!r} must be a column of whole numbers, counts, got {kind}")
         x = column.cast(nw.Float64)
         fails = ~_pick(x.is_null() | x.is_nan(), nw.lit(False), (x >= 0) & (x % 1 == 0) & (x < float("inf")))
-        wrong = self._collected(self.frame.filter(fails).select(name).lazy().head(1)).get_column(name).to_list()
+        wrong = self._collected(lambda: self.frame.filter(fails).select(name).head(1)).get_column(name).to_list()
         if wrong:
             raise InvalidInputError(f"{self.where}: {not_whole(name, wrong[0])}")
-        (total,) = self._collected(self.frame.lazy().select(x.sum().alias(SIZE))).get_column(SIZE).to_list()
+        (total,) = self._collected(lambda: self.frame.select(x.sum().alias(SIZE))).get_column(SIZE).to_list()
         require_exact(name, total or 0)
         return column.cast(nw.Int64).alias(WEIGHT)
 
@@ -291,27 +294,28 @@ class Engine:
         """Refuse a value that is not allowed: say how many rows have it, and where rows have an order the first."""
         import narwhals as nw
 
-        k, v = nw.col("key"), nw.col("value")
+        k = nw.col("key")
         absent = (k.is_null() | k.is_nan()) if isinstance(given, float | np.floating) else k.is_null()
         stands = k == given if key.is_code or not is_missing(given) else absent
-        frame = self.frame.select(key.expression.alias("key"), nw.col(attribute.source).alias("value"))
-        row = ""
-        if isinstance(frame, nw.DataFrame):
-            frame = frame.with_row_index("row").filter(stands)
-            first = frame.head(1)
+        columns = key.expression.alias("key"), nw.col(attribute.source).alias("value")
+
+        def groups() -> Any:
+            """Return the values that are refused so, with how many rows have each, most first."""
+            found = self.frame.select(*columns).filter(stands).group_by("value").agg(nw.len().alias(SIZE))
+            return found.sort(SIZE, descending=True).head(GROUPS)
+
+        found, row, have = self._collected(groups), "", ""
+        values, sizes = found.get_column("value").to_list(), found.get_column(SIZE).to_list()
+        value = values[0] if values else given
+        if self.is_eager and values:
+            first = self._collected(lambda: self.frame.select(*columns).with_row_index("row").filter(stands).head(1))
             row, value = f"record {first.item(0, 'row') + 1}: ", first.item(0, "value")
-            same = v.is_null() if value is None else v.is_nan() if value != value else v == value
-            rows = len(frame.filter(same))
-        else:
-            groups = frame.filter(stands).group_by("value").agg(nw.len().alias(SIZE))
-            found = self._collected(groups.sort(SIZE, descending=True).head(1))
-            value, rows = found.get_column("value").to_list()[0], int(found.get_column(SIZE).to_list()[0])
+        rows = sum(int(size) for each, size in zip(values, sizes, strict=True) if text_of(each) == text_of(value))
+        if rows:
+            have = f"; {counted(rows, 'row')} {'has' if rows == 1 else 'have'} it"
         value = None if is_missing(value) else value
         shown = value if value is None or isinstance(value, bool | int | float | str) else text_of(value)
-        told = attribute.refused(shown)
-        raise InvalidInputError(
-            f"{self.where}: {row}{told}; {counted(rows, 'row')} {'has' if rows == 1 else 'have'} it"
-        )
+        raise InvalidInputError(f"{self.where}: {row}{attribute.refused(shown)}{have}")
 
     def _require_possible(self, domain: Domain, codes: Mapping[int, Codes], counts: Codes) -> None:
         """Refuse records that have what no record has together, where their groups tell."""

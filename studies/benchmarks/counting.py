@@ -68,9 +68,9 @@ def measure(method: str, folder: str) -> dict[str, Any]:
     spent: list[float] = []
     run = engines.Engine._collected
 
-    def timed(self: engines.Engine, frame: Any) -> Any:
+    def timed(self: engines.Engine, build: Any) -> Any:
         begun = time.perf_counter()
-        found = run(self, frame)
+        found = run(self, build)
         spent.append(time.perf_counter() - begun)
         return found
 
