@@ -47,9 +47,10 @@ NOT_COVERED = """\
   and their number by each value of an attribute that stays the same.
 - Bounds on values, labels and bins are part of the schema: they must not have been read off the records.
 - Whoever sees a release adds its ρ to that of all others about the same records.
-- The guarantee is about one unit, as said above: a person with more records than that is protected less.
-- Time, memory and the error messages of the run are not protected; nor are records before they are counted.
+{unit}- Time, memory and the error messages of the run are not protected; nor are records before they are counted.
 - Margins of error are of the noise alone: errors of the records themselves are not in them."""
+
+UNIT = "- The guarantee is about one unit, as said above: a person with more records than that is protected less.\n"
 
 ADAPTIVE = (
     "- The release was adaptive: ρ is the largest over all branches that could have been chosen, and once covers all "
@@ -175,7 +176,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         *_proven(released.answer),
         "## What is not covered",
         "",
-        NOT_COVERED,
+        NOT_COVERED.format(unit="" if _whole_persons(released) else UNIT),
         "",
         "## To check",
         "",
@@ -197,6 +198,12 @@ def neighbours_text(released: Planned) -> str:
     if relation is None:
         return f"they differ by one of {given.shape[1]} listed differences"
     return relation.words
+
+
+def _whole_persons(planned: Planned) -> bool:
+    """Whether a person is protected with all rows, however many."""
+    bound = None if planned.specification is None else planned.specification.records.persons
+    return bound is not None and not bound.check and not bound.per
 
 
 def _persons(planned: Planned) -> list[str]:

@@ -344,3 +344,33 @@ def test_any_value_is_counted_or_refused_as_in_a_file(
             tables_of(source, asked)
     else:
         same(tables_of(source, asked), expected)
+
+
+class TestAbsent:
+    def test_an_engine_needs_its_extra_and_a_file_does_not(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        polars = pytest.importorskip("polars")
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        told = "need narwhals.*, of the extra `engines`: pip install"
+        with pytest.raises(dm.errors.BackendError, match=told):
+            tables_of(polars.DataFrame({"x": [1]}))
+        (tmp_path / "records.parquet").write_bytes(b"PAR1")
+        with pytest.raises(dm.errors.BackendError, match=told):
+            tables_of(tmp_path / "records.parquet")
+        assert tables_of(as_csv(ROWS, tmp_path))
+        assert tables_of(as_pandas(ROWS, tmp_path))
+
+    @pytest.mark.parametrize("name", ["records.parquet", "records.arrow", "records.csv.gz", "folder"])
+    def test_broken_files_are_named(self, name: str, tmp_path: Path) -> None:
+        if not name.endswith(".gz"):
+            pytest.importorskip("duckdb")
+            pytest.importorskip("narwhals")
+            pytest.importorskip("pyarrow")
+        if name == "folder":
+            (tmp_path / name).mkdir()
+        for content in (b"", b"PAR1 and no more", gzip.compress(b"place,age\n" * 999)[:-9]):
+            if name != "folder":
+                (tmp_path / name).write_bytes(content)
+            with pytest.raises(dm.errors.FileFormatError, match=name):
+                tables_of(tmp_path / name)

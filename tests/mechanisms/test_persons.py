@@ -197,3 +197,4 @@ class TestSpecification:
         page = (tmp_path / "out" / "STATEMENT.md").read_text(encoding="utf-8")
         assert "Of each 'tailnum' at most 3 rows are counted" in page and "47" not in page.partition("## To check")[0]
         assert "up to 3 records of one person are added or removed" in page
+        assert "is protected less" not in page
