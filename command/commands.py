@@ -250,14 +250,17 @@ def simulate(
     rng: Annotated[
         int | None, typer.Option(min=0, help="Seed of the noise, to repeat it. [default: from the operating system]")
     ] = None,
+    count: options.Count = None,
+    ignore: options.Ignore = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
 ) -> None:
     """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
     from dualmech.command import simulation
     from dualmech.crosscheck import printing
+    from dualmech.mechanisms.records import Records
 
     with passing("counting and measuring"):
-        done = simulation.simulate(data, source, output, rng, allow_empty)
+        done = simulation.simulate(Records(data, count, tuple(ignore or ())), source, output, rng, allow_empty)
     typer.echo(simulation.WARNING, err=True)
     out = printing.console()
     for line in done:

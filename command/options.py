@@ -438,3 +438,16 @@ def tolerance(given: float | None) -> float | None:
     if given is not None and not 0 < given < math.inf:
         raise InvalidInputError(f"tol must be positive and finite, got {given:g}")
     return given
+
+
+# What columns of records mean.
+
+
+Count = Annotated[
+    str | None,
+    typer.Option("--count", metavar="COLUMN", help="The column that says how many records a row stands for."),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option("--ignore", metavar="COLUMN", help="A column that seems to be counts, and is not read; repeat it."),
+]

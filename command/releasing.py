@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.command.options import UsageError
+from dualmech.command.options import Count, Ignore, UsageError
+from dualmech.errors import printable
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
     from dualmech.publishing.publication import Publication
 
 
+MOST_UNREAD = 20  # columns that are listed
+
 DRY = "Dry run: no record was read, nothing was drawn."
 
 
 def release(
-    data: Annotated[
-        str, typer.Argument(metavar="RECORDS", help="CSV file with a header; columns are matched by name.")
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RECORDS] SOLUTION",
+            help="Records, whose columns are matched by name: .csv, .csv.gz, .parquet, .arrow, or a folder of these; "
+            "then the file of a solution, whose workload is published.",
+        ),
     ],
-    source: Annotated[str, typer.Argument(metavar="SOLUTION", help="File of a solution, whose workload is published.")],
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for tables and statement.")
     ] = None,
@@ -58,7 +65,15 @@ def release(
             "are those of both.",
         ),
     ] = None,
+    count: Count = None,
+    ignore: Ignore = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
+    sql: Annotated[
+        str | None, typer.Option("--sql", metavar="QUERY", help="Records in place of RECORDS: what DuckDB selects.")
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The DuckDB file that --sql looks in, opened to be read alone.")
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -70,15 +85,18 @@ def release(
     import dualmech as dm
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
+    from dualmech.mechanisms.records import Records
     from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.ledger import Ledger
-    from dualmech.publishing.publication import check_columns
     from dualmech.publishing.statement import digest, uncertified
 
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
     with passing("reading") as line:
         _check_options(level, output)
+        place, source = _records(paths, sql, database)
+        office = list[str]()
+        records = Records(place, count, tuple(ignore or ()), report=office.append)
         answer = inputs.read_solution(source)
         if answer is None:
             raise UsageError(_no_solution(source))
@@ -86,7 +104,7 @@ def release(
         planned = dm.plan_release(answer, rho=rho, after=earlier)
         if fitted:
             require_fit(planned.drawn, planned.workload)
-        check_columns(data, planned.workload)
+        unread = planned.check_columns(records)
         kept = None if ledger is None else Ledger.read(ledger)
         if kept is not None and not dry_run:
             kept.check(planned)  # before any record is read
@@ -94,7 +112,7 @@ def release(
             shown = [DRY, *planned.lines(level, simultaneous), *([] if kept is None else kept.outlook(planned))]
         else:
             line.say("drawing")
-            released = planned.draw(data, allow_empty=allow_empty)
+            released = planned.draw(records, allow_empty=allow_empty)
             if kept is not None:  # before anything of it can be seen
                 released.ledger = kept.record(planned, digest(released.workload), str(output))
             line.say("writing")
@@ -105,7 +123,7 @@ def release(
     if (words := uncertified(answer)) is not None:
         typer.echo(f"dualmech: the plan is not certified: {words}", err=True)
     out = printing.console()
-    for text in shown:
+    for text in [*_unread(unread), *office, *shown]:
         out.print(text, markup=False, soft_wrap=True)
     if kept is not None and dry_run:
         kept.check(planned)
@@ -142,6 +160,30 @@ def combine(
     out = printing.console()
     for text in shown:
         out.print(text, markup=False, soft_wrap=True)
+
+
+def _unread(names: list[str]) -> list[str]:
+    """Say which columns of the records are not read; of many the first."""
+    if not names:
+        return []
+    shown = ", ".join(printable(name) for name in names[:MOST_UNREAD])
+    left = len(names) - MOST_UNREAD
+    return [f"Columns that are not read: {shown}{f' and {left} more' if left > 0 else ''}."]
+
+
+def _records(paths: list[str], sql: str | None, database: str | None) -> tuple[object, str]:
+    """Return the records, of a path or a query, and the path of the plan.
+
+    Raises `UsageError` where there are more or fewer paths than that takes.
+    """
+    from dualmech.mechanisms.engines import of_query
+
+    if sql is None and database is not None:
+        raise UsageError("--database is where the query of --sql looks; give --sql as well")
+    if len(paths) != (2 if sql is None else 1):
+        takes = "records, then the file of a solution" if sql is None else "the file of a solution alone, with --sql"
+        raise UsageError(f"release takes {takes}; got {len(paths)} paths")
+    return (paths[0], paths[1]) if sql is None else (of_query(sql, database), paths[0])
 
 
 def _check_options(level: float | None, output: str | None) -> None:

@@ -13,7 +13,9 @@ from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarni
 from dualmech.mechanisms import records
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
+from dualmech.publishing.publication import declared, specification_of
 from dualmech.publishing.published import published_tables
+from dualmech.publishing.specification import Specification
 from dualmech.publishing.statement import file_name, write_rows
 from dualmech.storage import store
 from dualmech.workloads.marginals import MarginalWorkload
@@ -36,14 +38,16 @@ Mechanism: TypeAlias = SplitMechanism | BlockMechanism
 AskedTables: TypeAlias = MarginalWorkload | TableWorkload | UnionWorkload
 
 
-def simulate(data: str, source: str, output: str, rng: int | None, allow_empty: bool = False) -> list[str]:
+def simulate(data: records.Records, source: str, output: str, rng: int | None, allow_empty: bool = False) -> list[str]:
     """Write the noisy tables of the records in a file, by the mechanism in another; return what there is to say."""
-    mechanism, workload = read_mechanism(source)
+    mechanism, workload, specification = read_mechanism(source)
     with files.atomic_folder(output) as folder:
         # Before the records are read: a table that is not answered is refused here.
         tables = published_tables(workload)
         variances = [mechanism.variance(table.asked) for table in tables]
-        counts = records.count(data, _counted_tables(mechanism, workload), allow_empty=allow_empty)
+        counts = records.count(
+            declared(data, specification), _counted_tables(mechanism, workload), allow_empty=allow_empty
+        )
         noisy = mechanism.measure(counts, rng)
         listed = [file_name(number, table.name, len(tables)) for number, table in enumerate(tables, start=1)]
         for name, table in zip(listed, tables, strict=True):
@@ -62,8 +66,8 @@ def simulate(data: str, source: str, output: str, rng: int | None, allow_empty: 
     ]
 
 
-def read_mechanism(path: str) -> tuple[Mechanism, AskedTables]:
-    """Return the mechanism in a file and the tables to make of it: a solution's own, else the largest it answers.
+def read_mechanism(path: str) -> tuple[Mechanism, AskedTables, Specification | None]:
+    """Return the mechanism in a file, the tables to make of it, a solution's own, else the largest, and what was asked.
 
     Raises `FileFormatError`, `InvalidInputError` or `InfeasibleAnswerError` for a file of another schema, a
     solution of other problems or an infeasible one, a mechanism that measures nothing.
@@ -76,7 +80,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, AskedTables]:
             raise InvalidInputError(f"{path}: must hold a BlockMechanism, got a {type(loaded).__name__}")
         if not loaded.pieces:
             raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
-        return loaded, loaded.workload or loaded.needed_tables
+        return loaded, loaded.workload or loaded.needed_tables, None
     if str(head["schema"]) != store.SCHEMA:
         raise FileFormatError(
             f"{path}: must follow the schema {store.MECHANISM!r} or {store.SCHEMA!r}, got {str(head['schema'])!r}"
@@ -92,7 +96,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, AskedTables]:
             f"{path}: must be a solution of marginal or query tables or of a union, "
             f"got that of a {type(solution.problem).__name__} with geometry {solution.problem.geometry.name!r}"
         )
-    return mechanism, workload
+    return mechanism, workload, specification_of(solution.terms)
 
 
 def _counted_tables(mechanism: Mechanism, workload: AskedTables) -> MarginalWorkload:

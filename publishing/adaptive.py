@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -18,7 +17,7 @@ from dualmech.mechanisms.decomposition import residual
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import count, maximal_sets
 from dualmech.publishing.dense import ACCURACY, DrawnRows
-from dualmech.publishing.drawing import Drawn, counted_vector, discrete_gaussian, given_tables, require_sampler
+from dualmech.publishing.drawing import Drawn, counted_vector, discrete_gaussian, given_counts, require_sampler
 from dualmech.publishing.publication import Publication, as_fraction, require_no_seed, require_within
 from dualmech.publishing.release import require_answered
 from dualmech.publishing.tables import DrawnTables
@@ -240,8 +239,8 @@ class DrawnChain(Uncopied):
         own = self._chain.no_release.domain
         if domain is not None and domain != own:
             raise InvalidInputError("domain must be that of the chain's tables, which know it: leave it out")
-        if isinstance(records, Mapping):
-            return given_tables(records, own)
+        if (found := given_counts(records, own)) is not None:
+            return found
         needed = [parts.target.needed_tables.axes for parts in self._chain.stages[0].decompositions]
         every = maximal_sets({axes for each in needed for axes in each})
         return count(records, MarginalWorkload(own, every), allow_empty=allow_empty)

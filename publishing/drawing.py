@@ -19,10 +19,12 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError
 from dualmech.mechanisms import records
+from dualmech.mechanisms.engines import engine_of
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload
+from dualmech.workloads.schema import Schema
 
 # Whole numbers in place of reals: bases of row spaces, matrices on a grid, and their exact squares.
 #
@@ -366,15 +368,41 @@ def whole_counts(**named: object) -> Counts:
 
 def is_records(source: object) -> bool:
     """Whether a source is records, to be counted: a file or a frame with named columns."""
-    return isinstance(source, str | PathLike) or hasattr(source, "columns")
+    return isinstance(source, str | PathLike | records.Records) or (
+        is_frame(source) and not (hasattr(source, "reset_index") and not hasattr(source, "columns"))
+    )
 
 
 NOBODY = "must count none in cells that no record has, as the schema says (never)"
 
 
+def given_counts(source: Any, domain: Domain) -> Any:
+    """Return tables of counts that were given in place of records, None of records.
+
+    They are a mapping of attributes' positions to arrays, a list of frames with a column of counts, or an array with an
+    axis for each attribute of a schema, which reads no records of bare codes.
+    """
+    if isinstance(source, Mapping):
+        return given_tables(source, domain)
+    if isinstance(source, list | tuple) and source and all(map(is_frame, source)):
+        return given_tables(records.tables(source, domain), domain)
+    if isinstance(domain, Schema) and np.shape(source if isinstance(source, np.ndarray) else ()) == domain.shape:
+        return given_tables({tuple(range(len(domain.shape))): source}, domain)
+    return None
+
+
+def is_frame(source: object) -> bool:
+    """Whether a source is a frame with named columns, or a Series with named rows."""
+    return engine_of(source) is not None or hasattr(source, "columns") or hasattr(source, "reset_index")
+
+
 def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any:
     """Return the data vector (d,) of records over all cells of a domain; anything else as it is."""
     if not is_records(source):
+        found = None if domain is None else given_counts(source, domain)
+        if domain is not None and found is not None:
+            every = tuple(range(len(domain.names)))
+            return records.marginal_of(domain, found, every).ravel()
         counts, possible = whole_counts(records=source), None if domain is None else domain.possible()
         if possible is not None and counts.shape == possible.shape and np.any(counts[~possible]):
             raise InvalidInputError(f"records {NOBODY}")

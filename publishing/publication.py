@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
@@ -73,7 +73,7 @@ class ReleasePlan(Displayed):
         """
         empty = validate.boolean(allow_empty=allow_empty)
         require_sampler()
-        data = self.drawn.read(records, self.workload.domain, empty)
+        data = self.drawn.read(declared(records, self.specification), self.workload.domain, empty)
         found = Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
         found._known = self._known
         return found
@@ -187,13 +187,14 @@ class ReleasePlan(Displayed):
         """Return who is protected, the exact privacy, and the largest margin of error of each table, in lines."""
         return plan_lines(self, level, simultaneous)
 
-    def check_columns(self, source: object) -> None:
-        """Refuse records whose columns lack an attribute: of a CSV file the header is read, and no record.
+    def check_columns(self, source: object) -> list[str]:
+        """Refuse records whose columns lack an attribute: of a file the header is read, and no record.
 
+        Returns the columns that are not read, which are passed over.
         Raises `FileFormatError` or `InvalidInputError` with the attribute; `InputTypeError` where no domain says which
         columns to count. Counts have no columns, and pass.
         """
-        check_columns(source, self.workload)
+        return check_columns(declared(source, self.specification), self.workload)
 
     @cached_property
     def asks(self) -> Mapping[str, Mapping[str, Any]]:
@@ -529,7 +530,22 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
         )
 
 
-def check_columns(source: object, workload: Workload | None) -> None:
-    """Refuse records whose columns lack an attribute of the workload; counts have no columns, and pass."""
-    if workload is not None and is_records(source):
-        records.check_columns(source, require_domain(workload.domain))
+def declared(source: object, asked: Specification | None) -> object:
+    """Return records with what a specification says of their columns; counts as they are.
+
+    Raises `InvalidInputError` for records that say otherwise themselves.
+    """
+    if asked is None or not is_records(source):
+        return source
+    given, nothing = records.Records.of(source), records.Records(None)
+    said = replace(given, source=None)
+    if said not in (nothing, asked.records) and asked.records != nothing:
+        raise InvalidInputError("records must say of their columns what the specification says, or nothing")
+    return given if asked.records == nothing else replace(asked.records, source=given.source, report=given.report)
+
+
+def check_columns(source: object, workload: Workload | None) -> list[str]:
+    """Return the columns of records that are not read; refuse what lacks an attribute. Counts have no columns."""
+    if workload is None or not is_records(source):
+        return []
+    return records.Records.of(source).check_columns(require_domain(workload.domain))

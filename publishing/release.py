@@ -27,8 +27,10 @@ from dualmech.publishing.publication import (
     ReleasePlan,
     as_fraction,
     check_columns,
+    declared,
     require_no_seed,
     require_within,
+    specification_of,
 )
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.splits import DrawnSplit
@@ -68,10 +70,11 @@ def release(
     ----------
     mechanism : Solution or mechanism
         A solution answers its problem's workload; of a mechanism alone `workload` says what to publish.
-    records : path of a CSV file, DataFrame, or counts
-        Columns are matched by name, values by the domain (`dualmech.Schema`). Counts are a data vector (d,) of whole
-        numbers for mechanisms on matrices, an array by factor for products, and for tables what
-        `dualmech.records.count` returns.
+    records : path, DataFrame, frame of an engine, `dualmech.records.Records`, or counts
+        What `dualmech.records.count` takes: columns are matched by name, values by the domain (`dualmech.Schema`).
+        Counts are a data vector (d,) of whole numbers for mechanisms on matrices, an array by factor for products, and
+        for tables what `dualmech.records.count` returns; with a schema also an array with an axis for each attribute,
+        and a list of frames, each with some attributes and one column of counts, as ``group_by(…).len()`` gives it.
     workload : Workload, optional
         What to publish, where the mechanism does not know it.
     rho : number or text such as "1/2", optional
@@ -98,7 +101,8 @@ def release(
     require_no_seed(refused)
     own = getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
     if getattr(own, "domain", None) is not None:
-        check_columns(records, own)  # before any work
+        known = specification_of(getattr(mechanism, "terms", None))
+        check_columns(declared(records, known), own)  # before any work
     return plan_release(mechanism, workload=workload, rho=rho, after=after).draw(records, allow_empty=allow_empty)
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from dualmech import accounting, validate
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
+from dualmech.mechanisms.persons import Bound
+from dualmech.mechanisms.records import Records
 from dualmech.neighbours import Contributions, Relation
 from dualmech.plans import PlanTerms, table_name
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -29,7 +31,8 @@ from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that the drawn noise meets them
-KEYS = ("title", "date", "attributes", "never", "tables", "neighbours", "level", "rho")
+KEYS = ("title", "date", "attributes", "never", "records", "tables", "neighbours", "level", "rho")
+RECORD_KEYS = ("count", "ignore", "person", "at_most", "per", "check")
 BUDGETS = ("epsilon", "delta", "budget", "eps")
 TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive", "expected", "total")
 
@@ -56,6 +59,8 @@ class Specification:
         The ρ (zCDP) that may be spent.
     level : float
         The level of the margins of error.
+    records : Records
+        What columns of records mean that no attribute reads; its `source` is None.
     title, date : str
         What the statement of a release is headed by.
     given : dict
@@ -86,6 +91,7 @@ class Specification:
     caps: dict[str, float]
     rho: Fraction | None
     level: float
+    records: Records = field(default_factory=lambda: Records(None), repr=False)
     title: str = ""
     date: str = ""
     given: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -124,7 +130,7 @@ class Specification:
                 "tables must not all be hard where rho is given, which is spent on the others: leave out rho here, and "
                 "name it when the records are released"
             )
-        relation = Relation.of(validate.text(neighbours=given.get("neighbours", "add-remove")))
+        reading, relation = _records(given.get("records", {}), given.get("neighbours"), schema)
         relation.check(schema)
         for name in exact:
             _check_exact(name, schema, tables[name], relation)
@@ -133,7 +139,7 @@ class Specification:
         title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
         known = {**given, "attributes": {each.name: each.as_spec() for each in schema.attributes}}
         kept = json.loads(json.dumps(known, default=_plain))
-        return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level, title, day, kept)
+        return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level, reading, title, day, kept)
 
     @classmethod
     def of_json(cls, text: str) -> Specification:
@@ -285,6 +291,48 @@ def reachable(workload: Workload, asked: object) -> Any:
             FitnessForUse(workload, 1.0, neighbours=each)
             return each
     return asked
+
+
+def _records(given: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
+    """Return what columns mean that no attribute reads, and the neighbours: those stated, or that a bound implies."""
+    options = {**validate.mapping("options of records", records=given)}
+    _known(options, RECORD_KEYS, "records")
+    person, at_most, per, check = (options.pop(key, None) for key in RECORD_KEYS[2:])
+    check = validate.boolean(**{"records.check": False if check is None else check})
+    stated = None if neighbours is None else Relation.of(validate.text(neighbours=neighbours))
+    bound = None
+    if person is None and (at_most is not None or per is not None or check):
+        raise InvalidInputError("records.at_most, records.per and records.check need records.person, a column")
+    if person is not None:
+        if (at_most is None) != check:
+            raise InvalidInputError(
+                "records.person needs one of records.at_most, the rows of a person that are kept, and records.check = "
+                "true, which refuses records in which somebody has more than the neighbours say"
+            )
+        if check:
+            if per is not None:
+                raise InvalidInputError("records.per goes with records.at_most; what is checked the neighbours say")
+            bound = _checked_bound(person, stated or Relation())
+        else:
+            bound = Bound(person, at_most, "" if per is None else per)
+            implied = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
+            if stated is not None and not stated.contains(implied):
+                raise InvalidInputError(
+                    f"neighbours must protect what records.at_most leaves of a person, {implied}, or be left out, got "
+                    f"{stated}"
+                )
+            stated = stated or implied
+    found = Records(None, **options, persons=bound)
+    if found.count in schema.sources:
+        raise InvalidInputError(f"records.count must be a column that is no attribute, got {found.count!r}")
+    return found, stated or Relation()
+
+
+def _checked_bound(person: str, relation: Relation) -> Bound:
+    """Return the bound that refuses more records of a person than neighbours differ by."""
+    groups = relation.groups if isinstance(relation, Contributions) else None
+    per = relation.attribute if isinstance(relation, Contributions) else ""
+    return Bound(person, relation.members, per, check=True, groups=groups)
 
 
 def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[str, Any, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +15,7 @@ from dualmech.mechanisms.records import IndexedTables, Tables, marginal_of
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.publishing import drawing
 from dualmech.publishing.dense import LEAST_EXPONENT, inverse_factor
-from dualmech.publishing.drawing import Integers, Noise, given_tables, whole_counts
+from dualmech.publishing.drawing import Integers, Noise, given_counts, whole_counts
 from dualmech.publishing.products import ROOM, DrawnFactor, magnitude, shared_bits
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain
@@ -81,11 +81,10 @@ class DrawnSplit:
 
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Tables:
         """Return the tables of counts that are needed of records, or those that were given."""
-        if isinstance(source, Mapping):
-            own = self.mechanism.workload.tables.domain
-            assert own is not None
-            return given_tables(source, own)
-        return records.count(source, self.mechanism.workload.tables, allow_empty=allow_empty)
+        tables = self.mechanism.workload.tables
+        assert tables.domain is not None
+        found = given_counts(source, tables.domain)
+        return records.count(source, tables, allow_empty=allow_empty) if found is None else found
 
     def draw(self, tables: Tables, noise: Noise) -> dict[Axes, Array]:
         """Draw the noisy residuals of all measured sets from tables of counts: the one place where they meet noise."""

@@ -47,9 +47,10 @@ NOT_COVERED = """\
   and their number by each value of an attribute that stays the same.
 - Bounds on values, labels and bins are part of the schema: they must not have been read off the records.
 - Whoever sees a release adds its ρ to that of all others about the same records.
-- The guarantee is about one unit, as said above: a person with more records than that is protected less.
-- Time, memory and the error messages of the run are not protected; nor are records before they are counted.
+{unit}- Time, memory and the error messages of the run are not protected; nor are records before they are counted.
 - Margins of error are of the noise alone: errors of the records themselves are not in them."""
+
+UNIT = "- The guarantee is about one unit, as said above: a person with more records than that is protected less.\n"
 
 ADAPTIVE = (
     "- The release was adaptive: ρ is the largest over all branches that could have been chosen, and once covers all "
@@ -71,6 +72,7 @@ def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> lis
     names, deltas = planned.tables[:MOST_LISTED], _deltas(planned)
     lines = [
         f"Neighbours: {planned.neighbours}{_asked_neighbours(planned)}.",
+        *_persons(planned),
         f"Privacy: rho = {_fraction(planned.rho)}, which is at most {planned.rho_text} (zCDP).",
         *(f"  epsilon = {decimal_above(planned.epsilon(delta))} at delta = {delta}" for delta in deltas),
         f"  epsilon is {CONVERSION}",
@@ -154,6 +156,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         f"Data sets count as neighbours where {neighbours_text(released)}{_asked_neighbours(released)}.",
         "",
         f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {released.rho_text}",
+        *(f"- {words}" for words in _persons(released)),
         *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
         *(f"- ε = {decimal_above(released.epsilon(delta))} at δ = {delta}" for delta in _deltas(released)),
         f"- ε is {CONVERSION.replace('rho', 'ρ')}",
@@ -173,7 +176,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         *_proven(released.answer),
         "## What is not covered",
         "",
-        NOT_COVERED,
+        NOT_COVERED.format(unit="" if _whole_persons(released) else UNIT),
         "",
         "## To check",
         "",
@@ -195,6 +198,27 @@ def neighbours_text(released: Planned) -> str:
     if relation is None:
         return f"they differ by one of {given.shape[1]} listed differences"
     return relation.words
+
+
+def _whole_persons(planned: Planned) -> bool:
+    """Whether a person is protected with all rows, however many."""
+    bound = None if planned.specification is None else planned.specification.records.persons
+    return bound is not None and not bound.check and not bound.per
+
+
+def _persons(planned: Planned) -> list[str]:
+    """Say how a plan bounds the records of a person, where it does."""
+    bound = None if planned.specification is None else planned.specification.records.persons
+    if bound is None:
+        return []
+    rows = f"{counted(bound.at_most, 'row')}{f' in each value of {printable(bound.per)}' if bound.per else ''}"
+    if bound.check:
+        return [f"Records in which a {printable(bound.person)!r} has more than {rows} were to be refused."]
+    unit = f"person in one value of {printable(bound.per)}" if bound.per else "person"
+    return [
+        f"Of each {printable(bound.person)!r} at most {rows} are counted, chosen by its own rows alone: a {unit} is "
+        f"protected with all rows, however many there are."
+    ]
 
 
 def _asked_neighbours(planned: Planned) -> str:

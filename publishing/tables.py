@@ -24,7 +24,7 @@ from dualmech.mechanisms.block_noise import Piece
 from dualmech.neighbours import Relation
 from dualmech.publishing import drawing
 from dualmech.publishing.dense import drawn, rounded_factor, solved
-from dualmech.publishing.drawing import Exact, Integers, Noise, given_tables, whole_counts
+from dualmech.publishing.drawing import Exact, Integers, Noise, given_counts, whole_counts
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain
 
@@ -275,9 +275,8 @@ class DrawnTables(AnsweredTables):
 
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
         """Return the tables of counts that are needed of records, or those that were given."""
-        if isinstance(source, Mapping):
-            return given_tables(source, self.mechanism.domain)
-        return records.count(source, self.mechanism.needed_tables, allow_empty=allow_empty)
+        found = given_counts(source, self.mechanism.domain)
+        return records.count(source, self.mechanism.needed_tables, allow_empty=allow_empty) if found is None else found
 
     def draw(self, tables: records.Tables, noise: Noise) -> dict[Axes, Array]:
         """Draw the noisy parts of all blocks from tables of counts, as `BlockMechanism.measure` returns them."""

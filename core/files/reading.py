@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import re
 import stat
@@ -78,17 +79,21 @@ def opened_lines(path: FilePath) -> Iterator[Iterator[str]]:
 
     What a shell hands on, such as ``/dev/stdin``, can be read; a pipe by its name is refused, which may wait for its
     writer for ever.
+    A name that ends in ``.gz`` is that of a text compressed by gzip.
     Raises `FileFormatError`, while lines are read, for one of more than `LONGEST_LINE` characters, before it fills the
     memory, and for bytes that are not UTF-8.
     """
     check_path(path)
     if stat.S_ISFIFO(os.stat(path).st_mode) and os.path.exists(os.path.realpath(path)):
         raise FileFormatError(f"{path}: cannot be read: it is a pipe, not an ordinary file")
-    with open(path, encoding="utf-8-sig", newline="") as text:
+    zipped = str(path).lower().endswith(".gz")
+    with (gzip.open if zipped else open)(path, "rt", encoding="utf-8-sig", newline="") as text:
         try:
             yield _lines(path, text)
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"{path}: is not UTF-8 text{_kind_of(text)}") from error
+            raise FileFormatError(f"{path}: is not UTF-8 text{'' if zipped else _kind_of(text)}") from error
+        except (EOFError, zlib.error) as error:
+            raise FileFormatError(f"{path}: is not a readable gzip file: {error}") from error
 
 
 def _kind_of(text: TextIO) -> str:

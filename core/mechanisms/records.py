@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dualmech import files, validate
-from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
+from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files import csv
 from dualmech.immutable import freeze
+from dualmech.mechanisms import engines
+from dualmech.mechanisms.engines import codes_of, listed
+from dualmech.mechanisms.persons import Bound, Report, quiet, told
 from dualmech.validate import Array
-from dualmech.workloads.attributes import LARGEST_CODE, Attribute, codes_of, listed
+from dualmech.workloads.attributes import LARGEST_CODE, Attribute, as_label, text_of
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
 from dualmech.workloads.schema import Schema
 
-__all__ = ["count"]
+__all__ = ["Bound", "Records", "count", "tables"]
 
 BATCH = 256  # records that are read at a time: so few that hardly any lives to see a garbage collection
 CHUNK = 65536  # records that are counted at a time, and distinct texts that are remembered
 LARGEST_TABLE = 2**27  # largest number of cells of a table that is counted (1 GiB)
 
-WEIGHTS = ("weight", "weights")  # columns that would say how often a record counts, which none does
+COUNTS = (
+    *("count", "counts", "n", "len", "freq", "freqs", "frequency", "population", "pop", "multiplicity", "replicates"),
+    *("weight", "weights", "wt", "wgt", "fnlwgt", "perwt", "hhwt", "pwgtp", "wgtp", "wtfinl", "finalwt", "asecwt"),
+)
+"""Columns that seem to say how many records a row stands for, in small letters."""
+
+NUMBERED = re.compile(r"p?wgtp\d+|weight_?\d+")  # replicate weights
 
 Codes = npt.NDArray[np.int64]
 
@@ -35,22 +47,130 @@ Tables = Mapping[Axes, Array]
 """Marginal tables by the positions of their attributes, each with one axis per attribute."""
 
 
-def count(
-    source: str | PathLike[str] | npt.ArrayLike, workload: MarginalWorkload, *, allow_empty: bool = False
-) -> dict[Axes, Array]:
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records, and what their columns mean that no attribute reads: what is taken wherever records are.
+
+    Attributes
+    ----------
+    source : path, DataFrame, frame of an engine, or array of codes
+        What `count` takes.
+    count : str or None
+        The column of whole numbers that says how many records a row stands for; without one each row is one record.
+        Their total is at most 2^53, up to which it is exact.
+    ignore : tuple of str
+        Columns that are left unread although their names are those of counts or weights.
+    persons : Bound or None
+        How many rows of one person are counted; see `Bound`. A column of counts has no place next to it.
+    report : function
+        What is told to whoever holds the records and is no part of a release: how many rows were left out.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> pandas = __import__("pandas")
+    >>> frame = pandas.DataFrame({"sex": ["f", "m"], "n": [3, 5]})
+    >>> sexes = dm.workloads.marginals(dm.Schema({"sex": ["f", "m"]}), ways=1)
+    >>> dm.records.count(dm.records.Records(frame, count="n"), sexes)
+    {(0,): array([3., 5.])}
+    """
+
+    source: Any
+    count: str | None = None
+    ignore: tuple[str, ...] = ()
+    persons: Bound | None = None
+    report: Report = field(default=quiet, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.count is not None:
+            validate.text(count=self.count)
+        names = (self.ignore,) if isinstance(self.ignore, str) else validate.sequence(ignore=self.ignore)
+        object.__setattr__(self, "ignore", tuple(validate.text(ignore=name) for name in names))
+        if self.count in self.ignore:
+            raise InvalidInputError(f"ignore must not name the column of counts, {self.count!r}")
+        if self.persons is not None and validate.instance(Bound, persons=self.persons) and self.count is not None:
+            raise InvalidInputError("count must be left out where rows are bounded by person: each row is one record")
+        if not callable(self.report):
+            raise InputTypeError(f"report must be a function of a text, got {type(self.report).__name__}")
+
+    @classmethod
+    def of(cls, source: Any) -> Records:
+        """Return records as they are, or with each row one record."""
+        return source if isinstance(source, Records) else cls(source)
+
+    @property
+    def reader(self) -> Reader:
+        """What reads the source."""
+        if isinstance(self.source, str | PathLike):
+            return _reader_of(Path(self.source))
+        return engines.engine_of(self.source) or Rows(self.source)
+
+    def check_columns(self, domain: Domain) -> list[str]:
+        """Refuse columns that lack an attribute, and counts that are not declared; return those that are not read.
+
+        Raises `FileFormatError` or `InvalidInputError` with the attribute or the column. No record is read.
+        """
+        return self.reader.unread(self, domain)
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names of the columns of a frame, None where they have none."""
+        engine = engines.engine_of(self.source)
+        return column_names(self.source) if engine is None else engine.names
+
+    def unread(self, names: Sequence[str], sources: Sequence[str]) -> list[str]:
+        """Return the columns that are not read; refuse those that lack one, or that seem to be counts."""
+        special = {self.count: "the column of counts"}
+        special |= {} if self.persons is None else {self.persons.person: "the column of persons"}
+        wanted = [*dict.fromkeys([*sources, *(name for name in special if name is not None)])]
+        if self.count is not None and self.count in sources:
+            raise InvalidInputError(f"count must be a column that is no attribute, got {self.count!r}")
+        left = [name for name in names if name not in wanted]
+        for name in left:
+            plain = name.strip().casefold()
+            if name not in self.ignore and (plain in COUNTS or NUMBERED.fullmatch(plain)):
+                raise InvalidInputError(
+                    f"columns of records must not name a {name!r} that is no attribute and is not declared: it seems "
+                    f"to say how many records a row stands for; records.count = {name!r} counts them, records.ignore = "
+                    f"[{name!r}] leaves it unread and counts each row once; "
+                    f"in Python dualmech.records.Records, for a command --count or --ignore"
+                )
+        for name in wanted:
+            called = "the attribute" if name in sources else special[name]
+            if name not in names:
+                near = did_you_mean(name, names)
+                raise InvalidInputError(f"columns of records must name {called} {name!r}, got {[*names]}{near}")
+            if [*names].count(name) > 1:
+                raise InvalidInputError(f"columns of records must name {called} {name!r} once, got {[*names]}")
+        return left
+
+
+class Reader(Protocol):
+    """What reads records of one kind: the names of their columns, and tables of their counts."""
+
+    def unread(self, records: Records, domain: Domain) -> list[str]:
+        """Return the columns that are not read; see `Records.check_columns`."""
+
+    def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
+        """Return tables of counts by their attributes, and the number of records."""
+
+
+def count(source: Any, workload: MarginalWorkload, *, allow_empty: bool = False) -> dict[Axes, Array]:
     """Count records into the marginal tables that a workload needs: those that no other table covers.
 
     Raises `FileFormatError` for a file that is not as `docs/formats.md` says, with the line that is at fault;
-    `InvalidInputError` or `InputTypeError` for an array of another width, columns that lack an attribute, anything but
-    a whole number below the attribute's size, with the record; no records; a table too large to count.
+    `InvalidInputError` or `InputTypeError` for an array of another width, columns that lack an attribute or seem to
+    be counts, anything but a value of the attribute, with the record or how many rows have it; no records; a table too
+    large to count; `BackendError` for records that need the extra ``engines`` where that is not installed.
     Returns a dict of axes to arrays: what the `measure` of a mechanism takes: an axis per attribute, counts as float64.
 
     Parameters
     ----------
-    source : path of a CSV file, DataFrame, or (records, attributes) array of integers
-        Codes 0 … n - 1 of every attribute. The header of a file, which is read once, and the columns of a frame name
-        all attributes of the domain, in any order and among others, but for weights; an array has them in the domain's
-        order.
+    source : path, DataFrame, frame of an engine, (records, attributes) array of integers, or `Records`
+        A path is that of a CSV file (``.csv``, ``.csv.gz``), of Parquet or Arrow, or of a folder of such files; frames
+        are those of pandas, polars, Arrow, DuckDB, Dask, Spark and what else narwhals knows. Codes 0 … n - 1 of every
+        attribute, or values of a `Schema`; columns name all attributes of the domain, in any order and among others;
+        an array has them in the domain's order. `Records` say what other columns mean.
     workload : MarginalWorkload
         Whose tables are wanted.
     allow_empty : bool
@@ -72,25 +192,63 @@ def count(
         )
     domain, tables = check_marginal(workload).domain, maximal_sets(workload.axes)
     assert domain is not None
-    shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
-    for shape in shapes.values():
+    for axes in tables:
+        shape = tuple(domain.shape[axis] for axis in axes)
         if np.prod(shape, dtype=np.float64) > LARGEST_TABLE:
             raise InvalidInputError(f"a table of shape {shape} has more cells than are counted ({LARGEST_TABLE})")
-    counts = {axes: np.zeros(int(np.prod(shape, dtype=np.int64))) for axes, shape in shapes.items()}
-    seen = 0
-    for codes in _chunks(source, domain):
-        seen += codes.shape[1]
-        for axes, shape in shapes.items():
-            cells = (
-                np.ravel_multi_index(tuple(codes[axis] for axis in axes), shape)
-                if axes
-                else np.zeros(codes.shape[1], int)
-            )
-            counts[axes] += np.bincount(cells, minlength=len(counts[axes]))
+    given = Records.of(source)
+    counts, seen = given.reader.counted(given, domain, tables)
     if not seen and not allow_empty:
-        where = f"{source}: " if isinstance(source, str | PathLike) else ""
+        where = f"{given.source}: " if isinstance(given.source, str | PathLike) else ""
         raise InvalidInputError(f"{where}there are no records; allow_empty=True (--allow-empty) counts them so")
-    return {axes: freeze(table.reshape(shapes[axes])) for axes, table in counts.items()}
+    return {axes: freeze(table) for axes, table in counts.items()}
+
+
+def tables(frames: Sequence[Any], domain: Domain) -> dict[Axes, Array]:
+    """Return tables of counts by their attributes, of frames such as ``group_by(…).len()`` gives.
+
+    Each frame has columns of some attributes, and one other, which holds whole numbers of records; rows with the same
+    values add up. A pandas Series, as ``groupby(…).size()`` gives, has the attributes in its index.
+    Raises `InvalidInputError` or `InputTypeError` for a frame without attributes, or with more or fewer other columns
+    than one, two frames of the same attributes, and what `count` refuses.
+
+    Parameters
+    ----------
+    frames : sequence of frames
+        A frame a table.
+    domain : Domain
+        The attributes, such as a `dualmech.Schema`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> pandas = __import__("pandas")
+    >>> people = dm.Schema({"sex": ["f", "m"], "age": range(2)})
+    >>> frame = pandas.DataFrame({"age": [0, 1, 1], "sex": ["f", "f", "m"]})
+    >>> dm.records.tables([frame.groupby(["age", "sex"]).size()], people)
+    {(0, 1): array([[1., 1.],
+           [0., 1.]])}
+    """
+    known = _attributes(validate.instance(Domain, domain=domain))
+    found: dict[Axes, Array] = {}
+    for place, frame in enumerate(validate.sequence(frames=frames)):
+        if hasattr(frame, "reset_index") and not hasattr(frame, "columns"):
+            frame = frame.rename("size").reset_index()
+        names = Records(frame).names
+        if names is None:
+            raise InputTypeError(f"frames[{place}] must have columns with names, got {type(frame).__name__}")
+        axes = tuple(axis for axis, each in enumerate(known) if each.source in names)
+        others = [name for name in names if name not in domain.sources]
+        if not axes or len(others) != 1 or axes in found:
+            raise InvalidInputError(
+                f"frames[{place}] must have columns of attributes that no other frame has, and one of counts, "
+                f"got {names}"
+            )
+        own = [known[axis] for axis in axes]
+        part = Schema({each.name: each for each in own}) if isinstance(domain, Schema) else None
+        asked = MarginalWorkload(part or Domain([(each.name, each.size) for each in own]), [tuple(range(len(axes)))])
+        (found[axes],) = count(Records(frame, count=others[0]), asked, allow_empty=True).values()
+    return found
 
 
 class IndexedTables(dict[Axes, Array]):
@@ -169,52 +327,112 @@ def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
     return kept
 
 
-class _Codes(dict[str, int]):
-    """What the texts in an attribute's column stand for; each is read once, but for those too many to remember."""
+class Chunk(NamedTuple):
+    """Some records: codes (attributes, records), how many each is, and its person, where columns say so."""
 
-    def __init__(self, attribute: Attribute) -> None:
-        self.attribute = attribute
-
-    def __missing__(self, text: str) -> int:
-        code = self.attribute.code(text)
-        if code is None:
-            raise InvalidInputError(self.attribute.refused(text))
-        if len(self) == CHUNK:
-            self.clear()
-        self[text] = code
-        return code
+    codes: Codes
+    weights: Array | None = None
+    persons: Sequence[str] = ()
 
 
-def _chunks(source: str | PathLike[str] | npt.ArrayLike, domain: Domain) -> Iterator[Codes]:
-    """Yield the codes of some records at a time (attributes, records), all of them checked."""
-    if isinstance(source, str | PathLike):
-        batches = _batches(source, domain)
-        while parts := [*itertools.islice(batches, CHUNK // BATCH)]:
-            yield np.concatenate(parts, axis=1)
-        return
-    given: Any = source
-    names = column_names(given)
-    columns = None if names is None else [given.columns[each] for each in _positions(names, domain)]
-    if _is_empty(given):
-        return
-    if columns is not None:
-        named = zip(_attributes(domain), columns, strict=True)
-        yield _possible(np.stack([_column(each, np.asarray(given[key])) for each, key in named]), domain, "records: ")
-    elif isinstance(domain, Schema):
-        raise InputTypeError(
-            f"records of a schema are matched by the names of columns: give a CSV file, a DataFrame, or a mapping of "
-            f"attributes' positions to tables of counts, such as {{(0, 2): counts}}, got {type(source).__name__}"
-        )
-    else:
-        yield _checked(validate.finite(2, records=given).T, domain)
+def _tallied(
+    records: Records, domain: Domain, tables: Sequence[Axes], chunks: Iterable[Chunk]
+) -> tuple[dict[Axes, Array], int]:
+    """Return tables of counts, and the number of records, of some at a time; of persons, of all at once."""
+    if records.persons is not None:
+        chunks = _bounded(records, records.persons, domain, [*chunks])
+    shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
+    counts = {axes: np.zeros(int(np.prod(shape, dtype=np.int64))) for axes, shape in shapes.items()}
+    seen = 0
+    for codes, weights, _ in chunks:
+        seen += codes.shape[1] if weights is None else int(weights.sum())
+        for axes, shape in shapes.items():
+            cells = (
+                np.ravel_multi_index(tuple(codes[axis] for axis in axes), shape)
+                if axes
+                else np.zeros(codes.shape[1], int)
+            )
+            counts[axes] += np.bincount(cells, weights=weights, minlength=len(counts[axes]))
+    return {axes: table.reshape(shapes[axes]) for axes, table in counts.items()}, seen
+
+
+def _bounded(records: Records, bound: Bound, domain: Domain, chunks: list[Chunk]) -> list[Chunk]:
+    """Return the records of which each person has no more than is allowed."""
+    if not chunks:
+        return []
+    codes = np.concatenate([each.codes for each in chunks], axis=1)
+    persons = [as_label(person) for each in chunks for person in each.persons]
+    kept = bound.kept(persons, bound.values_of(domain, codes), codes, np.ones(codes.shape[1], dtype=np.int64))
+    records.report(told(bound, int(kept.sum()), len(kept)))
+    return [Chunk(codes[:, kept > 0])]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records in memory: a DataFrame of pandas, or an array of codes."""
+
+    source: Any
+
+    def unread(self, records: Records, domain: Domain) -> list[str]:
+        names = column_names(self.source)
+        return [] if names is None else records.unread(names, domain.sources)
+
+    def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
+        return _tallied(records, domain, tables, self._chunks(records, domain))
+
+    def _chunks(self, records: Records, domain: Domain) -> Iterator[Chunk]:
+        given, names, attributes = self.source, column_names(self.source), _attributes(domain)
+        self.unread(records, domain)
+        if _is_empty(given):
+            return
+        if names is not None:
+            columns = {name: given.columns[place] for place, name in enumerate(names)}
+            values = {name: np.asarray(given[columns[name]]) for name in domain.sources}
+            codes = np.stack([_column(each, values[each.source]) for each in attributes])
+            weights = None if records.count is None else np.asarray(given[columns[records.count]])
+            person = None if records.persons is None else np.asarray(given[columns[records.persons.person]])
+            yield Chunk(
+                _possible(codes, domain, "records: "),
+                None if weights is None else _weights(records.count, weights),
+                () if person is None else [text_of(each) for each in listed(person)],
+            )
+        elif isinstance(domain, Schema):
+            raise InputTypeError(
+                f"records of a schema are matched by the names of columns: give a file, a frame, or a mapping of "
+                f"attributes' positions to tables of counts, such as {{(0, 2): counts}}, got {type(given).__name__}"
+            )
+        else:
+            yield Chunk(_checked(validate.finite(2, records=given).T, domain))
+
+
+def _weights(name: str | None, values: npt.NDArray[np.generic]) -> Array:
+    """Return the counts of a column of a frame; the first that is no whole number is refused, with its record."""
+    found = []
+    for place, value in enumerate(listed(values)):
+        number = _count_of(text_of(value))
+        if number is None or isinstance(value, bool):
+            raise InvalidInputError(f"records: record {place + 1}: {engines.not_whole(str(name), value)}")
+        found.append(number)
+    engines.require_exact(str(name), sum(found))
+    return np.array(found, dtype=np.float64)
+
+
+def _count_of(text: str) -> int | None:
+    """Return the whole number from 0 that a text is, exactly; None of any other."""
+    found = WHOLE_COUNT.fullmatch(text.strip())
+    return None if found is None else int(found[1])
+
+
+WHOLE_COUNT = re.compile(r"[+]?([0-9]{1,400})(?:\.0*)?")
 
 
 def _column(attribute: Attribute, values: npt.NDArray[np.generic]) -> Codes:
     """Return the codes of a column of a frame; the first value that is not allowed is refused, with its record."""
-    codes = codes_of(attribute, values)
+    items = listed(values)
+    codes = codes_of(attribute, items)
     wrong = np.flatnonzero(codes < 0)
     if len(wrong):
-        raise InvalidInputError(f"records: record {wrong[0] + 1}: {attribute.refused(listed(values)[wrong[0]])}")
+        raise InvalidInputError(f"records: record {wrong[0] + 1}: {attribute.refused(items[wrong[0]])}")
     return codes
 
 
@@ -239,23 +457,122 @@ def _checked(numbers: Array, domain: Domain) -> Codes:
     wrong = np.argwhere(((numbers < 0) | (numbers > largest) | (numbers != np.floor(numbers))).T)
     if len(wrong):
         record, axis = wrong[0]
-        told = domain.attribute(int(axis)).refused(float(numbers[axis, record]))
-        raise InvalidInputError(f"records: record {record + 1}: {told}")
+        words = domain.attribute(int(axis)).refused(float(numbers[axis, record]))
+        raise InvalidInputError(f"records: record {record + 1}: {words}")
     return numbers.astype(np.int64)
 
 
-def _batches(path: str | PathLike[str], domain: Domain) -> Iterator[Codes]:
-    """Yield the codes of a few records of a file at a time (attributes, records)."""
+# Files.
+
+
+def _reader_of(path: Path) -> Reader:
+    """Return what reads a file, or a folder of files of one kind, by the ending of its name."""
+    paths = [path]
+    if path.is_dir():
+        paths = sorted(each for each in path.rglob("*") if _kind(each) is not None and each.is_file())
+        kinds = sorted({str(_kind(each)) for each in paths})
+        if len(kinds) != 1:
+            got = " and ".join(kinds) if kinds else "none"
+            raise FileFormatError(f"{path}: a folder of records must hold files of one kind ({ENDINGS}), got {got}")
+    kind = _kind(paths[0])
+    return engines.of_files(paths, kind) if kind in engines.ENDINGS else Lines(tuple(paths))
+
+
+def _kind(path: Path) -> str | None:
+    """Return the ending that says how a file of records is read."""
+    name = path.name.lower().removesuffix(".gz")
+    return next((each for each in (".csv", *engines.ENDINGS) if name.endswith(each)), None)
+
+
+ENDINGS = ".csv, .csv.gz, .parquet, .arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Records in CSV files, one after another, read once and in the memory of the tables alone."""
+
+    paths: tuple[Path, ...]
+
+    def unread(self, records: Records, domain: Domain) -> list[str]:
+        found: dict[str, None] = {}
+        for path in self.paths:
+            with files.errors_naming(path):
+                found |= dict.fromkeys(_header(path, csv.lines(path), records, domain)[1])
+        return [*found]
+
+    def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
+        return _tallied(records, domain, tables, self._chunks(records, domain))
+
+    def _chunks(self, records: Records, domain: Domain) -> Iterator[Chunk]:
+        total = 0
+        for path in self.paths:
+            batches = _batches(path, domain, records)
+            while parts := [*itertools.islice(batches, CHUNK // BATCH)]:
+                counts = [number for part in parts for number in part[1]]
+                total += sum(counts)
+                with files.errors_naming(path):
+                    engines.require_exact(str(records.count), total)
+                weights = None if records.count is None else np.array(counts, dtype=np.float64)
+                persons = [person for part in parts for person in part[2]]
+                yield Chunk(np.concatenate([part[0] for part in parts], axis=1), weights, persons)
+
+
+class _Codes(dict[str, int]):
+    """What the texts in an attribute's column stand for; each is read once, but for those too many to remember."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        self.attribute = attribute
+
+    def __missing__(self, text: str) -> int:
+        code = self.attribute.code(text)
+        if code is None:
+            raise InvalidInputError(self.attribute.refused(text))
+        if len(self) == CHUNK:
+            self.clear()
+        self[text] = code
+        return code
+
+
+class _Numbers(dict[str, int]):
+    """The counts that texts are, each read once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __missing__(self, text: str) -> int:
+        number = _count_of(text)
+        if number is None:
+            raise InvalidInputError(engines.not_whole(self.name, text))
+        if len(self) == CHUNK:
+            self.clear()
+        self[text] = number
+        return number
+
+
+Batch = tuple[Codes, list[int], list[str]]
+
+
+def _batches(path: Path, domain: Domain, records: Records) -> Iterator[Batch]:
+    """Yield the codes of a few records of a file at a time (attributes, records), how many each is, and its person."""
     with files.errors_naming(path):
         rows, codes = csv.lines(path), [_Codes(each) for each in _attributes(domain)]
-        header, columns = _header(path, rows, domain)
+        header, _ = _header(path, rows, records, domain)
+        columns, width = [header.index(each.source) for each in _attributes(domain)], len(header)
+        counts = None if records.count is None else (header.index(records.count), _Numbers(records.count))
+        person = None if records.persons is None else header.index(records.persons.person)
+
+        def parsed(batch: Sequence[Sequence[str]]) -> Batch:
+            found = _possible(_parse(batch, codes, columns, width), domain)
+            numbers = [] if counts is None else [counts[1][row[counts[0]]] for row in batch]
+            return found, numbers, [] if person is None else [row[person] for row in batch]
+
         while batch := [*itertools.islice(rows, BATCH)]:
             try:
-                yield _possible(_parse([row for _, row in batch], codes, columns, len(header)), domain)
+                yield parsed([row for _, row in batch])
             except InvalidInputError:
                 for line, row in batch:  # which one it is
                     with csv.line_named(path, line):
-                        _possible(_parse([row], codes, columns, len(header)), domain)
+                        parsed([row])
                 raise
 
 
@@ -264,37 +581,23 @@ def _possible(codes: Codes, domain: Domain, where: str = "") -> Codes:
     for together in domain.impossible:
         wrong = np.flatnonzero(np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0))
         if len(wrong):
-            first = codes[:, wrong[0]]
-            told = " and ".join(
-                f"{domain.names[axis]!r} = {domain.attribute(axis).label(first[axis])}" for axis in together
-            )
+            words = engines.impossible_text(domain, together, dict(enumerate(codes[:, wrong[0]].tolist())))
             named = f"{where}record {wrong[0] + 1}: " if where else ""
-            raise InvalidInputError(f"{named}no record has {told} together, as the schema says (never)")
+            raise InvalidInputError(f"{named}{words}")
     return codes
 
 
-def check_columns(source: object, domain: Domain) -> None:
-    """Refuse a file or a frame whose columns lack an attribute; of a file the header is read, and nothing else.
-
-    Raises `FileFormatError` or `InvalidInputError` with the attribute.
-    """
-    if isinstance(source, str | PathLike):
-        with files.errors_naming(source):
-            _header(source, csv.lines(source), domain)
-    elif (names := column_names(source)) is not None:
-        _positions(names, domain)
-
-
 def _header(
-    path: str | PathLike[str], rows: Iterator[tuple[int, list[str]]], domain: Domain
-) -> tuple[list[str], list[int]]:
-    """Return the first line of a file, and where the attributes stand in it."""
+    path: Path, rows: Iterator[tuple[int, list[str]]], records: Records, domain: Domain
+) -> tuple[list[str], list[str]]:
+    """Return the first line of a file, and what of it is not read."""
     line, header = next(rows, (1, []))
     if not header:
         raise InvalidInputError("is empty: its first line must name the columns")
+    sought = {*domain.sources, records.count, records.persons and records.persons.person}
+    names = [name if name in sought else name.strip() for name in header]
     with csv.line_named(path, line):
-        sought = {each.source for each in _attributes(domain)}
-        return header, _positions([name if name in sought else name.strip() for name in header], domain)
+        return names, records.unread(names, domain.sources)
 
 
 def _parse(rows: Sequence[Sequence[str]], codes: list[_Codes], columns: list[int], width: int) -> Codes:
@@ -303,25 +606,6 @@ def _parse(rows: Sequence[Sequence[str]], codes: list[_Codes], columns: list[int
     texts = [*zip(*rows, strict=True)]
     known = zip(codes, columns, strict=True)
     return np.stack([np.fromiter(map(code.__getitem__, texts[column]), np.int64, len(rows)) for code, column in known])
-
-
-def _positions(labels: list[str], domain: Domain) -> list[int]:
-    """Return where the attributes stand among the labels of columns; weights that are no attribute are refused."""
-    unknown = {*labels} - {each.source for each in _attributes(domain)}
-    for label in sorted(unknown):
-        if label.strip().casefold() in WEIGHTS:
-            raise InvalidInputError(
-                f"columns of records must not name a {label!r} that is no attribute: every record counts once, "
-                f"whatever its weight; take the column out, or make it an attribute"
-            )
-    for attribute in _attributes(domain):
-        name = attribute.source
-        if name not in labels:
-            near = did_you_mean(name, labels)
-            raise InvalidInputError(f"columns of records must name the attribute {name!r}, got {labels}{near}")
-        if labels.count(name) > 1:
-            raise InvalidInputError(f"columns of records must name the attribute {name!r} once, got {labels}")
-    return [labels.index(each.source) for each in _attributes(domain)]
 
 
 # Where noise is drawn: the one kind of function that hands random numbers to measurements of tables.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import bisect
 import datetime
-import itertools
 import math
 import re
 import reprlib
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -33,6 +32,9 @@ BETWEEN = ".."  # as in ``18..64``
 
 VALUES, PREFIXES, RANGES, TOTAL, SUM = WORDS = ("values", "prefixes", "ranges", "total", "sum")
 """What may be asked of every attribute; beside them stand the names of its groupings."""
+
+Pick = Callable[[Any, Any, Any], Any]
+"""A condition, and what stands where it holds and where not."""
 
 Grouping = Mapping[str, Sequence[int]]
 """The codes of the values in each group, by its name."""
@@ -83,9 +85,40 @@ class Attribute:
 
     def code(self, text: str) -> int | None:
         """Return the code of a value in records, None of one that is not allowed."""
-        if self.missing and text.strip() in self.missing:
+        if self.missing and not {as_label(text), _whole(text)}.isdisjoint(self.missing):
             return self.size - 1
         return self._code(text)
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether one cell counts every value that has none of its own."""
+        return False
+
+    @property
+    def by_day(self) -> bool:
+        """Whether of a time the day alone counts."""
+        return False
+
+    @property
+    def whole_only(self) -> bool:
+        """Whether numbers must be whole."""
+        return True
+
+    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any] | None:
+        """Return which numbers x are within the ends, and their codes, as expressions; None of what is no number.
+
+        x may be an array, or a column of an engine; `pick` is what `numpy.where` is for arrays. None in place of the
+        first means that all finite numbers are.
+
+        Examples
+        --------
+        >>> from dualmech.workloads.schema import attribute_of
+        >>> hours = attribute_of("hours", {"bins": [0, 20, 40]})
+        >>> within, codes = hours.place_numbers(np.array([0.0, 20.0, 40.0, 41.0]), np.where)
+        >>> within.tolist(), codes[:3].tolist()
+        ([True, True, True, False], [0, 1, 1])
+        """
+        return (x >= 0) & (x <= min(self.values - 1, LARGEST_CODE)), x
 
     def named_code(self, text: str) -> int | None:
         """Return the code of a value as tables call it, None of one that is not allowed."""
@@ -286,9 +319,19 @@ class Labelled(Attribute):
             return self.size - 1 if absent else self.values if plain == self.rest else self._codes.get(plain)
         return super(Labelled, self).named_code(text)
 
+    @property
+    def has_rest(self) -> bool:
+        return bool(self.rest)
+
+    def place_numbers(self, x: Any, pick: Pick) -> None:
+        return None
+
     def _code(self, text: str) -> int | None:
         plain = as_label(text)
-        return self._codes.get(plain, self.values if self.rest and plain else None)
+        code = self._codes.get(plain)
+        if code is None:
+            code = self._codes.get(_whole(text))  # 1.0 is what a frame makes of the label 1 next to a missing value
+        return self.values if code is None and self.rest and plain else code
 
     def _ends(self, text: str) -> tuple[int, int] | None:
         code = self.named_code(text)
@@ -342,6 +385,11 @@ class WholeNumbers(Attribute):
             return None
         return int(min(max(number, self.first), self.last)) - self.first
 
+    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any]:
+        if not self.clamp:
+            return (x >= self.first) & (x <= self.last), x - self.first
+        return None, pick(x <= self.first, 0, pick(x >= self.last, self.values - 1, x - self.first))
+
     def _label(self, code: int) -> str:
         return str(self.first + code)
 
@@ -372,6 +420,22 @@ class Binned(Attribute):
         if number is None or not (self.clamp or self.edges[0] <= number <= self.edges[-1]):
             return None
         return min(max(bisect.bisect_right(self.edges, number) - 1, 0), self.values - 1)
+
+    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any]:
+        def placed(first: int, last: int) -> Any:
+            """Return the bin of a number that is in the bins from first to last."""
+            middle = (first + last + 1) // 2
+            return (
+                first
+                if first == last
+                else pick(x < self.edges[middle], placed(first, middle - 1), placed(middle, last))
+            )
+
+        return None if self.clamp else (x >= self.edges[0]) & (x <= self.edges[-1]), placed(0, self.values - 1)
+
+    @property
+    def whole_only(self) -> bool:
+        return False
 
     @property
     def end(self) -> str:
@@ -453,6 +517,13 @@ class Dated(Attribute):
         if day is None or not (self.clamp or self.first <= day <= self.last):
             return None
         return self.place(min(max(day, self.first), self.last))
+
+    @property
+    def by_day(self) -> bool:
+        return True
+
+    def place_numbers(self, x: Any, pick: Pick) -> None:
+        return None
 
     def _coarser(self) -> dict[str, dict[str, list[int]]]:
         """Return the calendar's groupings of days, months or quarters."""
@@ -568,26 +639,12 @@ def is_missing(value: object) -> bool:
     return value is None or (bool(differs) if isinstance(differs, bool | np.bool) else differs is value)
 
 
-def codes_of(attribute: Attribute, values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
-    known: dict[object, int] = {}
-    found = np.empty(len(values), dtype=np.int64)
-    for index, value in enumerate(listed(values)):
-        text = text_of(value)
-        if text not in known:
-            code = attribute.code(text)
-            if code is None and isinstance(value, bool):
-                code = attribute.code(str(int(value)))
-            known[text] = -1 if code is None else code
-        found[index] = known[text]
-    return found
+def _whole(text: str) -> str:
+    """Return the text of a whole number without a fraction of zeros, any other as a label is compared."""
+    return WHOLE.sub(r"\1", as_label(text))
 
 
-def listed(values: npt.NDArray[np.generic]) -> list[Any]:
-    """Return the values of a column; of dates and durations, which NumPy lists as numbers, missing ones as None."""
-    missing = np.isnat(values) if values.dtype.kind in "mM" else np.zeros(0, dtype=bool)
-    if values.dtype.kind == "M" and values.dtype.str.endswith("[ns]"):  # which NumPy lists as numbers
-        values = values.astype("M8[us]")
-    return [None if absent else each for each, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
+WHOLE = re.compile(r"^([+-]?[0-9]+)\.0*$")
 
 
 def _number(text: str) -> float | None:

@@ -79,7 +79,7 @@ class Workload(Displayed):
     ) -> None:
         if isinstance(matrix, Workload):
             raise InputTypeError("workload must be a matrix, got a Workload; use it as it is")
-        if hasattr(matrix, "columns") and hasattr(matrix, "dtypes"):
+        if is_frame(matrix):
             rows, columns = frame_sides(matrix)
             names, cell_names = (rows if names is None else names, columns if cell_names is None else cell_names)
         values = validate.matrix(workload=matrix)
@@ -313,18 +313,32 @@ def counts_from_zero(index: Any) -> bool:
     return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
 
 
+def is_frame(matrix: object) -> bool:
+    """Whether a matrix is a frame with types of columns; refuse one that is not in memory."""
+    if any(hasattr(matrix, name) for name in ("collect", "fetchnumpy", "to_batches")):  # polars lazy, DuckDB, Arrow
+        raise InputTypeError(
+            f"workload must be a matrix, or a frame of pandas or polars, got {type(matrix).__name__}: convert it "
+            f"to one by collect() or to_pandas()"
+        )
+    return hasattr(matrix, "columns") and hasattr(matrix, "dtypes")
+
+
 def frame_sides(frame: Any) -> tuple[list[str] | None, list[str] | None]:
-    """Return the names of a DataFrame's rows and of its columns, None where they only count from 0.
+    """Return the names of a frame's rows and of its columns, None where they only count from 0; polars names no rows.
 
     Raises `InputTypeError` for a column that holds no numbers.
     """
+    has_index = hasattr(frame, "index")
     for name, kind in zip(frame.columns, frame.dtypes, strict=True):
-        if getattr(kind, "kind", "O") not in "biuf":
+        is_number = kind.is_numeric() if hasattr(kind, "is_numeric") else getattr(kind, "kind", "O") in "biuf"
+        if not is_number and str(kind) != "Boolean":
+            advice = f"make it the index: set_index({name!r})"
+            if not has_index:
+                advice = f"take it out, Workload(frame.drop({name!r}), names=frame[{name!r}])"
             raise InputTypeError(
-                f"workload must hold numbers alone, column {name!r} holds others; where it names the queries, make it "
-                f"the index: set_index({name!r})"
+                f"workload must hold numbers alone, column {name!r} holds others; where it names the queries, {advice}"
             )
-    rows = None if counts_from_zero(frame.index) else [_text(key) for key in frame.index]
+    rows = None if not has_index or counts_from_zero(frame.index) else [_text(key) for key in frame.index]
     return rows, column_names(frame)
 
 

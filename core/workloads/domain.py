@@ -101,6 +101,11 @@ class Domain:
             kept &= ~np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0)
         return kept
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns of records that the attributes read, one each; several may read one column."""
+        return tuple(self.attribute(axis).source for axis in range(len(self.sizes)))
+
     def attribute(self, axis: int) -> Attribute:
         """Return what the values of an attribute are, by its position: in a domain, the codes themselves."""
         return Attribute(*self.sizes[index(len(self.sizes), axis=axis)])

@@ -4,7 +4,8 @@ Names compare solvers instead: ``peers`` total variance with other libraries tha
 several epochs (its cases alone: ``epochs:``); ``softmax`` SM-II with others; ``program1`` the weighting of
 eigen-queries, and ``common`` common mechanisms, with general backends; ``local`` the solvers of local privacy with each
 other, and the time of a step of gradient descent (ten minutes). ``growth`` says how time and memory grow on each
-geometry; ``fitted`` fits tables of one data set to noisy ones. ``--plots FOLDER`` draws ``softmax`` and ``growth``.
+geometry; ``fitted`` fits tables of one data set to noisy ones; ``records`` counts 100 million
+of them on engines (extra ``engines``, 4 GB of disk). ``--plots FOLDER`` draws ``softmax`` and ``growth``.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import typer
 
 from dualmech.crosscheck import printing
 from dualmech.crosscheck.printing import table
-from dualmech.studies.benchmarks import contest, growth, local
+from dualmech.studies.benchmarks import contest, counting, growth, local
 from dualmech.studies.benchmarks.contest import Contest, Timing
 from dualmech.studies.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
 
 THREADS = ("DUALMECH_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
-AGAINST_REFERENCE, LOCAL, GROWTH, FITTED, WAY = "reference", "local", "growth", "fitted", "way"
+AGAINST_REFERENCE, LOCAL, GROWTH, FITTED, WAY, RECORDS = "reference", "local", "growth", "fitted", "way", "records"
 
 CONTESTS = {
     "peers": contest.CONTEST,
@@ -50,7 +51,7 @@ def run(
         list[str] | None,
         typer.Argument(
             help="Only cases whose name begins so; or of: peers, epochs, softmax, program1, common, local, growth, "
-            "fitted."
+            "fitted, records."
         ),
     ] = None,
     reference: Annotated[bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")] = True,
@@ -71,7 +72,11 @@ def run(
         _growth(folder)
     if FITTED in (names or []):
         printing.console().print(growth.lay_out_fitted(_in_own_process(FITTED, 1)))
-    if contests or {LOCAL, GROWTH, FITTED} & {*(names or [])}:
+    if RECORDS in (names or []):
+        with counting.written() as place:
+            measured = [_in_own_process(f"{RECORDS}:{each}:{place}", 2) for each in counting.METHODS]
+        printing.console().print(counting.lay_out(measured))
+    if contests or {LOCAL, GROWTH, FITTED, RECORDS} & {*(names or [])}:
         return
     title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
     rows = (
@@ -92,6 +97,8 @@ def _measure(which: str) -> object:
         return local.measure()
     if which == FITTED:
         return growth.measure_fitted()
+    if which.startswith(RECORDS):
+        return counting.measure(*which.split(":")[1:])
     if which.startswith(WAY):
         return growth.measure_way(int(which.split(":")[1]))
     if which.startswith(GROWTH):

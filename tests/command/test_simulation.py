@@ -135,7 +135,9 @@ class TestTables:
     def test_adult(self, tmp_path: Path) -> None:
         people = dm.workloads.marginals({"race": 5, "sex": 2, "income>50K": 2}, ways=(1, 2))
         dm.save(fast.solve(dm.FitnessForUse(people, 25.0)), tmp_path / "answer.npz")
-        assert run(ADULT, tmp_path / "answer.npz", "-o", tmp_path / "out", "--rng", 0).exit_code == 0
+        where = (ADULT, tmp_path / "answer.npz", "-o", tmp_path / "out", "--rng", 0)
+        assert "'fnlwgt' that is no attribute" in str(run(*where).exception)
+        assert run(*where, "--ignore", "fnlwgt").exit_code == 0
         _, rows = read(tmp_path / "out" / "1_race.csv")
         truth, estimates = [41762, 1519, 470, 406, 4685], [float(row[1]) for row in rows]
         assert estimates != truth and np.abs(np.subtract(estimates, truth)).max() < 5 * 5

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import datetime
+import decimal
+import importlib.util
 import io
 from pathlib import Path
 from typing import Any
@@ -219,6 +222,54 @@ class TestArrays:
             with pytest.raises(dm.errors.DualmechError) as caught:
                 dm.records.count(frame, EVERYTHING)
             assert told in str(caught.value)
+
+
+class TestTypes:
+    """What values of frames are, on every kind of attribute: as the text of a file, or refused."""
+
+    @pytest.mark.parametrize(
+        ("attribute", "value", "code"),
+        [
+            (range(1, 13), True, None),
+            (range(2), True, 1),
+            (2, False, 0),
+            ({"bins": [0, 12, 24]}, True, None),
+            (["no", "yes"], True, None),
+            (["False", "True"], True, 1),
+            (["false", "true"], np.True_, 1),
+            (["0", "1"], False, 0),
+            ({"labels": ["a"], "rest": "other"}, True, 1),
+            (["1", "2"], 1.0, 0),
+            (["1", "2"], "1.0", 0),
+            (["1", "1.5"], 1.5, 1),
+            (["1", "1.0"], "1.0", 1),
+            ({"labels": ["a"], "missing": ["-9"]}, "-9.0", 1),
+            ({"labels": ["a"], "missing": ["-9"]}, -9.0, 1),
+            (["1"], decimal.Decimal("1.00"), 0),
+            ({"from": "2013-01-01", "to": "2013-12-31"}, datetime.datetime(2013, 2, 1, 23, 59), 31),
+            ({"from": "2013-01-01", "to": "2013-12-31"}, datetime.date(2013, 2, 1), 31),
+            (["2013-02-01"], datetime.datetime(2013, 2, 1), 0),
+            (["2013-02-01"], datetime.datetime(2013, 2, 1, 5), None),
+            (range(2010, 2020), datetime.date(2013, 2, 1), None),
+            (["Qu\u00e9bec"], "Que\u0301bec", 0),
+            ({"labels": ["a"], "missing": ["Qu\u00e9"]}, " Que\u0301", 1),
+        ],
+    )
+    def test_a_value_is_its_text(self, attribute: Any, value: Any, code: int | None, tmp_path: Path) -> None:
+        pandas = pytest.importorskip("pandas")
+        asked = dm.workloads.marginals(dm.Schema({"x": attribute}), ways=1)
+        sources: list[Any] = [pandas.DataFrame({"x": pandas.Series([value], dtype=object)})]
+        if isinstance(value, str):
+            sources.append(tmp_path / "records.csv")
+            sources[-1].write_text(f"x\n{value}\n", encoding="utf-8")
+        if importlib.util.find_spec("narwhals") and importlib.util.find_spec("polars"):
+            sources.append(pytest.importorskip("polars").DataFrame({"x": [value]}))
+        for source in sources:
+            if code is None:
+                with pytest.raises(dm.errors.InvalidInputError, match="'x' must be"):
+                    dm.records.count(source, asked)
+            else:
+                assert np.flatnonzero(dm.records.count(source, asked)[0,]).tolist() == [code]
 
 
 class TestNobody:

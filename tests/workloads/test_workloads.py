@@ -264,6 +264,17 @@ class TestNamesOfCells:
         pairs = pandas.DataFrame([[1]], index=pandas.MultiIndex.from_tuples([("age", 3)]), columns=[7])
         assert (Workload(pairs).names, Workload(pairs).cell_names) == (("age x 3",), ("7",))
 
+    def test_a_frame_of_polars_names_its_cells(self) -> None:
+        polars = pytest.importorskip("polars")
+        frame = polars.DataFrame({"query": ["left", "right"], "a": [1.0, 0.0], "b": [0, 1], "c": [True, False]})
+        with pytest.raises(InputTypeError, match=r"Workload\(frame.drop\('query'\), names=frame\['query'\]\)"):
+            Workload(frame)
+        asked = Workload(frame.drop("query"), names=frame["query"])
+        same(asked, np.array([[1.0, 0, 1], [0, 1, 0]]))
+        assert (asked.names, asked.cell_names) == (("left", "right"), ("a", "b", "c"))
+        with pytest.raises(InputTypeError, match="got LazyFrame: convert it to one"):
+            Workload(frame.lazy())
+
     def test_a_column_of_names_is_to_be_the_index(self) -> None:
         pandas = pytest.importorskip("pandas")
         with pytest.raises(InputTypeError, match=r"column 'query' holds others; .* set_index\('query'\)"):

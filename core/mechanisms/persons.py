@@ -1,0 +1,171 @@
+"""At most so many rows of each person, chosen by the person's own rows alone: what makes one person a few records."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import validate
+from dualmech.display import counted
+from dualmech.errors import InvalidInputError
+from dualmech.workloads.domain import Domain
+
+Codes = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How many records one person may be.
+
+    Each unit, a person or a person in one value of `per`, keeps at most `at_most` of its rows. Which ones is a
+    function of the unit's own rows and of a secret key that is drawn anew for every count, so that data sets that
+    differ in the rows of one unit differ in at most `at_most` records after it, whatever the key (Theorem 3b of
+    ``docs/theorems.md``).
+
+    Attributes
+    ----------
+    person : str
+        The column whose values are persons.
+    at_most : int
+        The most rows of a unit, at least 1.
+    per : str
+        An attribute: each of its values is bounded by itself; empty for all rows of a person together.
+    check : bool
+        Whether more rows are refused in place of left out.
+    groups : int or None
+        The most values of `per` that a person may be in where that is checked; None for any number.
+    """
+
+    person: str
+    at_most: int
+    per: str = ""
+    check: bool = False
+    groups: int | None = None
+
+    def __post_init__(self) -> None:
+        validate.text(person=self.person)
+        validate.size(at_most=self.at_most)
+        validate.text(per=self.per)
+        validate.boolean(check=self.check)
+        if self.groups is not None:
+            validate.size(groups=self.groups)
+
+    def values_of(self, domain: Domain, codes: Codes) -> Codes | None:
+        """Return the codes (g,) of `per` of groups of codes (attributes, g), None without one.
+
+        Raises `InvalidInputError` for an attribute that the domain does not have.
+        """
+        return codes[domain.axes([self.per])[0]] if self.per else None
+
+    def kept(self, persons: Sequence[str], values: Codes | None, codes: Codes, rows: Codes) -> Codes:
+        """Return how many rows (g,) of each group are kept.
+
+        Parameters
+        ----------
+        persons : texts (g,)
+            The person of each group; one that is empty is refused.
+        values : codes (g,) or None
+            The value of `per`.
+        codes : codes (attributes, g)
+            What tells a group's rows from other rows of the person.
+        rows : counts (g,)
+            How many rows are alike.
+        """
+        names, person = np.unique(np.array(persons, dtype=object).astype(str), return_inverse=True)
+        if len(names) and names[0] == "":
+            missing = counted(int(rows[person == 0].sum()), "row")
+            raise InvalidInputError(f"{self.person!r} must name the person of every row, got none in {missing}")
+        within = np.zeros(len(rows), dtype=np.int64) if values is None else values
+        order = np.lexsort([*codes, within, person])
+        begins = np.ones(len(order), dtype=bool)
+        begins[1:] = (np.diff(person[order]) != 0) | (np.diff(within[order]) != 0)
+        unit, first = np.cumsum(begins) - 1, order[begins]
+        if self.check:
+            self._require(np.bincount(unit, rows[order]), person[first])
+            return rows
+        key = secrets.token_bytes(32)
+        drawn = np.array([_word(name, key) for name in names], dtype=np.uint64)[person[first]]
+        found = np.empty_like(rows)
+        found[order] = _chosen(unit, rows[order], self.at_most, _mixed(drawn + within[first].astype(np.uint64)))
+        return found
+
+    def _require(self, sizes: npt.NDArray[Any], person: Codes) -> None:
+        """Refuse units with more rows than are allowed, and persons in more values; the message names nobody."""
+        most, values = int(sizes.max(initial=0)), int(np.bincount(person).max(initial=0))
+        where = f" in one value of {self.per!r}" if self.per else ""
+        if most > self.at_most:
+            told = f"somebody has {counted(most, 'row')}{where}, more than the {self.at_most} that are protected"
+        elif self.groups is not None and values > self.groups:
+            told = (
+                f"somebody has rows in {values} values of {self.per!r}, more than the {self.groups} that are protected"
+            )
+        else:
+            return
+        raise InvalidInputError(
+            f"{self.person!r}: {told}; this refusal looks at the records, and is no part of what the noise protects: "
+            f"do not publish it. records.at_most leaves rows out in its place, which protects everybody"
+        )
+
+
+def _chosen(unit: Codes, rows: Codes, at_most: int, words: Words) -> Codes:
+    """Return how many of each group's rows are kept, of units that follow one another, a draw a round.
+
+    `words` are random bits of each unit. In every round each unit with rows to spare takes one of those that are left.
+    """
+    sizes = np.bincount(unit, rows).astype(np.int64)
+    large = sizes > at_most
+    found, groups = np.where(large[unit], 0, rows), np.flatnonzero(large[unit])
+    if not len(groups):
+        return found
+    _, own = np.unique(unit[groups], return_inverse=True)
+    left, total, taken = rows[groups].copy(), sizes[large], np.zeros(len(groups), dtype=np.int64)
+    begins = np.flatnonzero(np.diff(own, prepend=-1))
+    for draw in range(at_most):
+        sums = np.cumsum(left)
+        before = sums[begins] - left[begins]
+        place = (_mixed(words[large] + np.uint64((draw + 1) * STEP % 2**64)) % (total - draw).astype(np.uint64)).astype(
+            np.int64
+        )
+        chosen = np.searchsorted(sums, before + place, side="right")
+        left[chosen] -= 1
+        taken[chosen] += 1
+    found[groups] = taken
+    return found
+
+
+STEP = 0x9E3779B97F4A7C15
+
+
+def _mixed(words: Words) -> Words:
+    """Return words of 64 bits as random ones, by the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(31))
+
+
+def _word(name: str, key: bytes) -> int:
+    """Return 64 bits of a person that nobody can tell without the key."""
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=key, digest_size=8).digest())
+
+
+def told(bound: Bound, kept: int, seen: int) -> str:
+    """Say how many rows were left out, to whoever holds the records."""
+    where = f" in one value of {bound.per!r}" if bound.per else ""
+    return (
+        f"Rows left out: {seen - kept} of {seen}, so that no {bound.person!r} has more than {bound.at_most}{where}. "
+        f"This is about the records, for the office alone, and no part of the release."
+    )
+
+
+Report = Callable[[str], object]
+
+
+def quiet(text: str) -> None:
+    """Tell nobody."""

@@ -1,0 +1,200 @@
+"""At most so many rows of a person: neighbours are drawn, and what is kept of them is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.command.main import app
+from dualmech.mechanisms import persons
+from dualmech.mechanisms.records import Bound, Records
+
+SCHEMA = dm.Schema({"month": range(1, 5), "dest": ["ATL", "BOS", "LAX"]})
+CELLS = dm.workloads.marginals(SCHEMA, ways=2)
+PLANES = [f"N{number}" for number in range(5)]
+Flight = tuple[str, int, str]
+FLIGHTS = st.lists(
+    st.tuples(st.sampled_from(PLANES), st.integers(1, 4), st.sampled_from(["ATL", "BOS", "LAX"])),
+    min_size=1,
+    max_size=40,
+)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("persons") / "flights.csv"
+
+
+def counted(path: Path, flights: list[Flight], bound: Bound | None, **options: Any) -> Any:
+    path.write_text("tailnum,month,dest\n" + "".join(f"{plane},{month},{dest}\n" for plane, month, dest in flights))
+    return dm.records.count(Records(path, persons=bound, **options), CELLS, allow_empty=True)[0, 1]
+
+
+class TestStability:
+    """Theorem 3b, for a key that stays the same: it holds for each."""
+
+    @given(flights=FLIGHTS, at_most=st.integers(1, 4), plane=st.sampled_from(PLANES), data=st.data())
+    def test_neighbours_differ_by_no_more_than_is_kept_of_one(
+        self, path: Path, flights: list[Flight], at_most: int, plane: str, data: st.DataObject
+    ) -> None:
+        shuffled = data.draw(st.permutations(flights))
+        without = [flight for flight in shuffled if flight[0] != plane]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(persons.secrets, "token_bytes", lambda count: b"1" * count)
+            bound = Bound("tailnum", at_most)
+            both, one, own = (
+                counted(path, each, bound)
+                for each in (flights, without, [flight for flight in flights if flight[0] == plane])
+            )
+        assert np.abs(both - one).sum() == own.sum() <= at_most
+        assert np.array_equal(both - one, own)
+
+    @given(flights=FLIGHTS, at_most=st.integers(1, 3), plane=st.sampled_from(PLANES), month=st.integers(1, 4))
+    def test_neighbours_in_one_month_differ_in_that_month(
+        self, path: Path, flights: list[Flight], at_most: int, plane: str, month: int
+    ) -> None:
+        without = [flight for flight in flights if flight[:2] != (plane, month)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(persons.secrets, "token_bytes", lambda count: b"2" * count)
+            both, one = (counted(path, each, Bound("tailnum", at_most, "month")) for each in (flights, without))
+        moved = np.abs(both - one)
+        assert moved[month - 1].sum() == moved.sum() <= at_most
+        own = sum(flight[:2] == (plane, month) for flight in flights)
+        assert moved.sum() == min(own, at_most)
+
+    @given(flights=FLIGHTS, at_most=st.integers(1, 4))
+    def test_as_many_are_kept_as_may_be(self, path: Path, flights: list[Flight], at_most: int) -> None:
+        told: list[str] = []
+        found = counted(path, flights, Bound("tailnum", at_most), report=told.append)
+        sizes = [sum(flight[0] == plane for flight in flights) for plane in PLANES]
+        kept = sum(min(size, at_most) for size in sizes)
+        assert found.sum() == kept
+        assert f"Rows left out: {len(flights) - kept} of {len(flights)}," in told[0]
+        assert np.all(found <= counted(path, flights, None))
+
+    def test_every_row_has_the_same_chance(self) -> None:
+        """Of four groups of a person two rows are kept, 4,000 times: each as often as its share."""
+        rows, people = np.array([1, 2, 3, 4]), 4000
+        unit, codes = np.repeat(np.arange(people), 4), np.tile(np.arange(4), people)
+        names = [f"N{number}" for number in unit]
+        kept = Bound("tailnum", 2).kept(names, None, codes[None], np.tile(rows, people))
+        shares = kept.reshape(people, 4).mean(axis=0)
+        assert np.all(kept.reshape(people, 4).sum(axis=1) == 2)
+        assert np.allclose(shares, 2 * rows / rows.sum(), atol=0.06)
+
+
+class TestEngines:
+    @pytest.mark.parametrize("per", ["", "month"])
+    def test_engines_keep_what_files_keep(self, path: Path, per: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("narwhals")
+        polars, pandas = pytest.importorskip("polars"), pytest.importorskip("pandas")
+        monkeypatch.setattr(persons.secrets, "token_bytes", lambda count: b"3" * count)
+        generator = np.random.default_rng(0)
+        flights = [
+            (str(generator.choice(PLANES)), int(generator.integers(1, 5)), str(generator.choice(["ATL", "BOS", "LAX"])))
+            for _ in range(200)
+        ]
+        bound = Bound("tailnum", 7, per)
+        expected = counted(path, flights, bound)
+        frame = pandas.read_csv(path)
+        for source in (frame, polars.from_pandas(frame), polars.scan_csv(path)):
+            assert np.array_equal(dm.records.count(Records(source, persons=bound), CELLS)[0, 1], expected)
+
+    def test_a_row_of_nobody_is_refused(self, path: Path) -> None:
+        pytest.importorskip("narwhals")
+        polars = pytest.importorskip("polars")
+        flights: list[Flight] = [("N1", 1, "ATL"), ("", 1, "ATL")]
+        told = "'tailnum' must name the person of every row, got none in 1 row"
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
+            counted(path, flights, Bound("tailnum", 1))
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
+            dm.records.count(Records(polars.read_csv(path), persons=Bound("tailnum", 1)), CELLS)
+
+
+def specification(**changed: Any) -> dict[str, Any]:
+    return {
+        "attributes": {"month": {"from": 1, "to": 4}, "dest": ["ATL", "BOS", "LAX"]},
+        "tables": [{"name": "flights", "ask": ["month", "dest"], "variance": 4}],
+        **changed,
+    }
+
+
+class TestSpecification:
+    @pytest.mark.parametrize(
+        ("records", "neighbours"),
+        [
+            ({"person": "tailnum", "at_most": 3}, "add-remove:3"),
+            ({"person": "tailnum", "at_most": 3, "per": "month"}, "contributions:month:3:1"),
+        ],
+    )
+    def test_a_bound_implies_the_neighbours(self, records: dict[str, Any], neighbours: str) -> None:
+        asked = dm.Specification.of(specification(records=records))
+        assert str(asked.neighbours) == neighbours
+        assert dm.Specification.of_json(asked.to_json()).neighbours == asked.neighbours
+        assert dm.Specification.of(specification(records=records, neighbours="add-remove:9")).neighbours.members == 9
+
+    @pytest.mark.parametrize(
+        ("changed", "told"),
+        [
+            ({"records": {"person": "tailnum"}}, "needs one of records.at_most, .* and records.check = true"),
+            ({"records": {"person": "tailnum", "at_most": 3, "check": True}}, "needs one of records.at_most"),
+            ({"records": {"at_most": 3}}, "records.at_most, .* need records.person"),
+            ({"records": {"person": "tailnum", "at_most": 0}}, "at_most must be"),
+            ({"records": {"person": "tailnum", "at_most": 3, "per": "year"}}, "must name an attribute of the domain"),
+            ({"records": {"person": "tailnum", "at_most": 3, "count": "n"}}, "count must be left out"),
+            ({"records": {"person": "tailnum", "check": True, "per": "month"}}, "records.per goes with"),
+            (
+                {"records": {"person": "tailnum", "at_most": 3}, "neighbours": "add-remove:2"},
+                "must protect .*add-remove:3",
+            ),
+            (
+                {"records": {"person": "tailnum", "at_most": 3}, "neighbours": "replace:3"},
+                "must protect .*add-remove:3",
+            ),
+        ],
+    )
+    def test_bounds_that_promise_nothing_are_refused(self, changed: dict[str, Any], told: str) -> None:
+        with pytest.raises(dm.errors.DualmechError, match=told):
+            dm.Specification.of(specification(**changed))
+
+    @pytest.mark.parametrize(
+        ("neighbours", "flights", "told"),
+        [
+            ("add-remove:2", [("N1", 1, "ATL"), ("N1", 2, "ATL"), ("N1", 2, "ATL")], "has 3 rows, more than the 2"),
+            ("contributions:month:1:2", [("N1", 1, "ATL"), ("N1", 1, "BOS")], "has 2 rows in one value of 'month'"),
+            (
+                "contributions:month:1:2",
+                [("N1", month, "ATL") for month in (1, 2, 3)],
+                "has rows in 3 values of 'month', more than the 2",
+            ),
+        ],
+    )
+    def test_a_check_refuses_whoever_has_more(
+        self, path: Path, neighbours: str, flights: list[Flight], told: str
+    ) -> None:
+        records = {"person": "tailnum", "check": True}
+        asked = dm.Specification.of(specification(records=records, neighbours=neighbours)).records.persons
+        with pytest.raises(dm.errors.InvalidInputError, match=f"{told}.*looks at the records") as caught:
+            counted(path, flights, asked)
+        assert "N1" not in str(caught.value)
+        assert counted(path, [("N1", 1, "ATL"), ("N2", 1, "ATL"), ("N2", 2, "BOS")], asked).sum() == 3
+
+    def test_the_office_is_told_and_the_release_is_not(self, path: Path, tmp_path: Path) -> None:
+        records = {"person": "tailnum", "at_most": 3}
+        asked = dm.Specification.of(specification(records=records))
+        asked.planned(fast.solve(asked.problem(), tol=1e-3)).save(tmp_path / "plan.npz")
+        counted(path, [("N1", 1, "ATL")] * 50 + [("N2", 1, "ATL")], None)
+        done = CliRunner().invoke(app, ["release", str(path), str(tmp_path / "plan.npz"), "-o", str(tmp_path / "out")])
+        assert "Rows left out: 47 of 51, so that no 'tailnum' has more than 3." in done.output
+        page = (tmp_path / "out" / "STATEMENT.md").read_text(encoding="utf-8")
+        assert "Of each 'tailnum' at most 3 rows are counted" in page and "47" not in page.partition("## To check")[0]
+        assert "up to 3 records of one person are added or removed" in page
+        assert "is protected less" not in page

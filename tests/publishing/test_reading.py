@@ -1,0 +1,178 @@
+"""What columns of records mean that no attribute reads: counts, what is left unread, and tables of counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.command.main import app
+
+PEOPLE = dm.Schema({"sex": ["f", "m"], "age": range(3)})
+CELLS = dm.workloads.marginals(PEOPLE, ways=2)
+ASKED = {
+    "attributes": {"sex": ["f", "m"], "age": {"from": 0, "to": 2}},
+    "tables": [{"name": "people", "ask": ["sex", "age"], "variance": 1}],
+}
+
+
+def planned(**records: Any) -> dm.Solution:
+    asked = dm.Specification.of({**ASKED, **({"records": records} if records else {})})
+    return asked.planned(fast.solve(asked.problem(), tol=1e-3))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reading") / "records.csv"
+
+
+class TestCounts:
+    @given(rows=st.lists(st.tuples(st.sampled_from("fm"), st.integers(0, 2), st.integers(0, 2**40)), min_size=1))
+    def test_a_row_is_as_many_records_as_it_says(self, path: Path, rows: list[tuple[str, int, int]]) -> None:
+        pandas = pytest.importorskip("pandas")
+        path.write_text("sex,age,n\n" + "".join(f"{sex},{age},{n}\n" for sex, age, n in rows))
+        expected = np.zeros((2, 3))
+        for sex, age, n in rows:
+            expected["fm".index(sex), age] += n
+        frame = pandas.DataFrame(rows, columns=["sex", "age", "n"])
+        for source in (path, frame):
+            found = dm.records.count(dm.records.Records(source, count="n"), CELLS, allow_empty=True)
+            np.testing.assert_array_equal(found[0, 1], expected)
+
+    @pytest.mark.parametrize("count", ["2.5", "-1", "", "x", "1e3", "nan"])
+    def test_what_counts_no_records_is_refused_with_its_line(self, path: Path, count: str) -> None:
+        path.write_text(f"sex,age,n\nf,1,3\nf,2,{count}\n")
+        with pytest.raises(dm.errors.FileFormatError, match="line 3: 'n' must count records, in whole numbers from 0"):
+            dm.records.count(dm.records.Records(path, count="n"), CELLS)
+
+    def test_no_count_is_rounded(self, path: Path) -> None:
+        path.write_text(f"sex,age,n\nf,1,{2**53 - 1}\nf,1,1\n")
+        assert dm.records.count(dm.records.Records(path, count="n"), CELLS)[0, 1][0, 1] == 2**53
+        path.write_text(f"sex,age,n\nf,1,{2**53 - 1}\nf,1,2\n")
+        with pytest.raises(dm.errors.InvalidInputError, match=f"'n' must add up to at most 2.53 .* got {2**53 + 1}"):
+            dm.records.count(dm.records.Records(path, count="n"), CELLS)
+
+    def test_a_plan_keeps_what_columns_mean(self, path: Path, tmp_path: Path) -> None:
+        path.write_text("sex,age,n,wt\nf,1,300,0.5\nm,2,500,0.5\n")
+        planned(count="n", ignore=["wt"]).save(tmp_path / "plan.npz")
+        again = dm.load(tmp_path / "plan.npz")
+        assert np.allclose(dm.release(again, path).estimates("people"), [[0, 300, 0], [0, 0, 500]], atol=9)
+        with pytest.raises(dm.errors.InvalidInputError, match="what the specification says, or nothing"):
+            dm.release(again, dm.records.Records(path, count="wt"))
+        assert dm.plan_release(again).check_columns(path) == ["wt"]
+
+    @pytest.mark.parametrize(
+        ("records", "told"),
+        [
+            ({"count": "sex"}, "records.count must be a column that is no attribute, got 'sex'"),
+            ({"counts": "n"}, "records takes count, ignore, .*got 'counts'.*did you mean count"),
+            ({"count": "n", "ignore": ["n"]}, "ignore must not name the column of counts, 'n'"),
+            ({"count": 3}, "count must be"),
+            ({"ignore": [3]}, "ignore must be"),
+        ],
+    )
+    def test_a_specification_says_it_right(self, records: dict[str, Any], told: str) -> None:
+        with pytest.raises(dm.errors.DualmechError, match=told):
+            dm.Specification.of({**ASKED, "records": records})
+
+
+class TestUnread:
+    @pytest.mark.parametrize("name", ["count", "N", "freq", "frequency", "wt", "PWGTP", "PWGTP17", "fnlwgt", "perwt"])
+    def test_what_seems_to_count_is_declared_or_ignored(self, path: Path, name: str) -> None:
+        path.write_text(f"sex,age,{name}\nf,1,3\n")
+        with pytest.raises(dm.errors.FileFormatError, match=f"records.count = '{name}' .* records.ignore = .'{name}'."):
+            dm.records.count(path, CELLS)
+        found = [dm.records.Records(path, count=name), dm.records.Records(path, ignore=[name])]  # type: ignore[arg-type]
+        assert [dm.records.count(each, CELLS)[0, 1].sum() for each in found] == [3, 1]
+
+    def test_the_command_names_what_it_does_not_read(self, path: Path, tmp_path: Path) -> None:
+        path.write_text("sex,height,age,name\nf,170,1,x\n")
+        planned().save(tmp_path / "plan.npz")
+        plan = str(tmp_path / "plan.npz")
+        told = CliRunner().invoke(app, ["release", str(path), plan, "-o", str(tmp_path / "out")]).output
+        assert "Columns that are not read: height, name." in told
+        assert "height" not in "".join(each.read_text() for each in (tmp_path / "out").glob("*.*[vd]"))
+
+
+class TestCommand:
+    def test_records_come_from_files_and_queries(self, path: Path, tmp_path: Path) -> None:
+        duckdb = pytest.importorskip("duckdb")
+        pytest.importorskip("narwhals")
+        pytest.importorskip("pyarrow")
+        planned().save(tmp_path / "plan.npz")
+        plan, database = str(tmp_path / "plan.npz"), str(tmp_path / "people.duckdb")
+        with duckdb.connect(database) as connection:
+            connection.sql("create table people as select 'f' as sex, i % 3 as age from range(3000) t(i)")
+            connection.sql(f"copy people to '{tmp_path / 'people.parquet'}'")
+        sql = ("--sql", "select * from people", "--database", database)
+        for number, records in enumerate([(str(tmp_path / "people.parquet"), plan), (plan, *sql)]):
+            out = tmp_path / f"out {number}"
+            done = CliRunner().invoke(app, ["release", *records, "-o", str(out)])
+            assert done.exit_code == 0, (done.output, done.exception)
+            rows = (out / "1_people.csv").read_text().splitlines()
+            assert rows[1].startswith("f,0,") and abs(float(rows[1].split(",")[2]) - 1000) < 9
+        for wrong, told in (
+            ((plan, "--sql", "select", "--database", database), "sql must be a query of DuckDB"),
+            ((plan, "--sql", "select 1", "--database", str(tmp_path / "none.duckdb")), "cannot be read"),
+            ((plan, *sql[2:]), "--database is where the query of --sql looks"),
+            ((str(path), plan, *sql), "release takes the file of a solution alone, with --sql"),
+        ):
+            done = CliRunner().invoke(app, ["release", *wrong, "-o", str(tmp_path / "none")])
+            assert told in str(done.exception) + done.output, done.output
+            assert not (tmp_path / "none").exists()
+
+    def test_folders_hold_files_of_one_kind(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text("sex,age\nf,1\n")
+        (tmp_path / "b.csv").write_text("age,sex\n2,m\n2,x\n")
+        with pytest.raises(dm.errors.FileFormatError, match=r"b\.csv: line 3: 'sex' must be"):
+            dm.records.count(tmp_path, CELLS)
+        (tmp_path / "b.csv").write_text("age,sex\n2,m\n")
+        assert dm.records.count(tmp_path, CELLS)[0, 1].tolist() == [[0, 1, 0], [0, 0, 1]]
+        (tmp_path / "c.parquet").write_bytes(b"PAR1")
+        with pytest.raises(dm.errors.FileFormatError, match=r"files of one kind .* got \.csv and \.parquet"):
+            dm.records.count(tmp_path, CELLS)
+
+
+class TestTables:
+    def test_frames_of_counts_are_tables(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"age": [0, 1, 1, 2] * 50, "sex": ["f", "f", "m", "m"] * 50, "n": 1})
+        truth = [[50, 50, 0], [0, 50, 50]]
+        plan = planned()
+        groups = frame.groupby(["age", "sex"])
+        given: list[Any] = [[groups.size()], [groups.size().reset_index()], [groups["n"].sum().reset_index()]]
+        for optional, make in (("polars", lambda pl: [pl.from_pandas(frame).group_by("sex", "age").len()]),):
+            given.append(make(pytest.importorskip(optional)))
+        for tables in given:
+            assert np.allclose(dm.release(plan, tables).estimates("people"), truth, atol=9)
+
+    def test_a_histogram_is_counts(self) -> None:
+        counts = np.array([[50.0, 50, 0], [0, 50, 50]])
+        assert np.allclose(dm.release(planned(), counts).estimates("people"), counts, atol=9)
+        with pytest.raises(dm.errors.InvalidInputError, match="whole numbers"):
+            dm.release(planned(), counts / 3)
+        on_matrix = fast.solve(
+            dm.FitnessForUse(dm.workloads.union(PEOPLE, {"all": ["sex", "age"]}), 1, geometry="dense")
+        )
+        for cells in (counts, counts.astype(int), counts.ravel()):
+            assert np.allclose(dm.release(on_matrix, cells).estimates("all"), counts, atol=9)
+
+    def test_frames_that_are_no_tables_are_refused(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"age": [0], "sex": ["f"], "len": [3]})
+        for frames, told in (
+            ([frame, frame], "frames.1. must have columns of attributes that no other frame has"),
+            ([frame.assign(more=1)], "frames.0. must have .* one of counts"),
+            ([frame[["len"]]], "frames.0. must have columns of attributes"),
+            ([frame.assign(len=0.5)], "'len' must count records"),
+            ([frame[["age", "len"]], frame[["sex", "len"]].assign(len=4)], "must be of the same records"),
+        ):
+            with pytest.raises(dm.errors.InvalidInputError, match=told):
+                dm.release(planned(), frames)
