@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -136,7 +137,7 @@ def read_solution(text: str) -> Solution | None:
 
 def mechanism_in(path: str) -> Any:
     """Return the mechanism in a file, also of a solution, or of a release in a folder; any other file is refused."""
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         from dualmech.publishing import combining, keeping  # which most commands do not need
 
         return combining.mechanism_of(keeping.load_publication(path))

@@ -453,12 +453,12 @@ class Participation(Relation):
         if steps <= (self.times - 1) * self.separation:
             fitting = -(-steps // self.separation)
             raise InvalidInputError(
-                f"neighbours ({self}) must fit {steps} steps: {self.separation} apart are at most {fitting} of them"
+                f"neighbours ({self}) must fit n = {steps} steps: {self.separation} apart are at most {fitting} of them"
             )
         if steps > most:
             raise InvalidInputError(
-                f"neighbours ({self}) must hold all {steps} steps, they hold {most}: phases that share steps are given "
-                "as a matrix, sign_patterns, where they are few"
+                f"neighbours ({self}) must hold all n = {steps} steps, they hold {most}: phases that share steps are "
+                "given as a matrix, sign_patterns, where they are few"
             )
         check_entries(most)
         found = np.arange(self.separation)[:, None] + self.separation * np.arange(self.times)

@@ -116,11 +116,14 @@ def joint_of(every: Sequence[ReleasePlan], names: Sequence[str]) -> JointRows | 
     return JointTables(every, names) if every[0].drawn.by_table else JointRows(every, names)
 
 
+NAMES = "the earlier release", "the new one"  # what messages call both
+
+
 class PlanAfter(ReleasePlan):
     """A plan of what is released after an earlier publication, together with it: its cost is that of what is new."""
 
     def __init__(self, after: Publication, further: ReleasePlan) -> None:
-        every, names = (validate.instance(Publication, after=after), further), ("after", "the new release")
+        every, names = (validate.instance(Publication, after=after), further), NAMES
         _check(every, names, ReleasePlan)
         workload = _together(every, names)
         drawn = joint_of(every, names).drawn(further.drawn.squared_privacy_cost, workload)
@@ -130,7 +133,7 @@ class PlanAfter(ReleasePlan):
     def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Draw what is new, and return what both releases tell together; see `dualmech.combine`."""
         found = self.further.draw(records, allow_empty=allow_empty)
-        return combined((self.after, found), ("after", "the new release"))
+        return combined((self.after, found), NAMES)
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
         both = decimal_above(self.rho + self.after.rho)
@@ -201,7 +204,8 @@ def _together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Workload:
             known = tables.setdefault(called, (Table(called, table.queries), name))
             if not known[0].asks_the_same(table):
                 raise InvalidInputError(
-                    f"{name} has a table {called!r} that asks other queries than that of {known[1]}"
+                    f"{name} has a table {called!r} that asks other queries than that of {known[1]}: give it another "
+                    "name"
                 )
     domain = every[0].workload.domain
     assert domain is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from fractions import Fraction
 from os import PathLike
@@ -82,7 +83,7 @@ def load_publication(path: str | PathLike[str]) -> Publication:
     Raises `FileFormatError` where the file cannot be read, follows another schema, was changed, lacks an array, or
     says that its noise costs less than it does.
     """
-    if isinstance(path, str | PathLike) and Path(path).is_dir():
+    if isinstance(path, str | PathLike) and os.path.isdir(path):
         path = Path(path) / KEPT
         if not path.exists():
             raise FileFormatError(

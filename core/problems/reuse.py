@@ -220,6 +220,7 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         return self.geometry.restored(primal)
 
     def stored_dual(self, dual: ReuseDual) -> ReuseDual:
+        dual = self.as_dual(dual)
         weights = dual.release_weights
         return replace(
             dual, release_weights=self.geometry.stored(weights) if isinstance(weights, BlockPoint) else weights

@@ -356,7 +356,7 @@ MISUSED = {
     "targets of variance": (
         "solve",
         ["--problem", "variance", "--targets", "1"],
-        "--targets belongs to --problem fitness or softmax, not to variance",
+        "--targets belongs to --problem fitness, softmax or reuse, not to variance",
     ),
     "refined variance": ("solve", ["--problem", "variance", "--refine"], "--refine"),
     "design of fitness": ("solve", ["--design", "eigen"], "--problem weighting"),
@@ -452,7 +452,7 @@ class TestMisuse:
 
     @pytest.mark.parametrize("family", Family)
     def test_an_option_is_taken_by_the_problems_that_know_it_alone(self, family: Family) -> None:
-        request = Request("nope.csv", family)
+        request = Request("nope.csv", family, after="nope.npz" if family == "reuse" else None)
         for name in {name for each in POSED for name in each.options}:
             if any(each.name == family and name in each.options for each in POSED):
                 request.refuse_foreign(**{name: "1"})

@@ -198,7 +198,7 @@ class World:
             **{"objective": 2.0, "lower_bound": 1.0, "violation": 0.0, "resolution": 0.0, "name": "x"},
             **{"source": [[0, 1], [1, 1]], "path": self.folder / "good.npz", "thing": self.cells, "index": 1},
             **{"rule": lambda stage, answers: np.full(len(answers), stage), "blocks": np.ones((3, 4))},
-            **{"steps": 4, "decay": 0.9, "times": 2, "separation": 2},
+            **{"steps": 4, "decay": 0.9, "times": 2, "separation": 2, "least": 0.0, "after": None},
             **{"dimension": 3, "state": self.causal.noise(3, rng=0).state},
             **{"table": ["age"], "permutations": [[0, 1, 2, 3]], "profile": np.ones(4)},
         }
@@ -427,6 +427,7 @@ def of_problem(case: ConformanceCase) -> list[Call]:
         "slack": 1e-3,
         "tol": 1e-3,
         "cost": 1.0,
+        "least": 0.0,
         "geometry": "dense",
         "mechanism": dm.LinearGaussianMechanism(np.eye(4), np.eye(4)),
     }

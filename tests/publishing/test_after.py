@@ -1,0 +1,167 @@
+"""What is run after a release: drawn alone, at its own cost, and published together with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import dualmech as dm
+from dualmech import fast
+from dualmech.command.main import app
+from dualmech.mechanisms.frames import TableBlocks
+from dualmech.publishing.ledger import Ledger
+
+pytest.importorskip("opendp")
+
+PEOPLE = dm.Schema({"age": range(6), "sex": ["f", "m"]})
+COUNTS = {(0, 1): np.arange(12).reshape(6, 2) * 40}
+GROUPS = dm.Workload(np.kron(np.eye(2), np.ones(3)), names=["young", "old"])
+PREFIX = dm.workloads.prefix(6)
+
+
+def union(**tables: Any) -> dm.Workload:
+    return dm.workloads.union(PEOPLE, tables)
+
+
+SERIES: dict[str, tuple[Any, Any, str]] = {
+    "margins, then cells": (
+        dm.workloads.marginals(PEOPLE, ways=1),
+        dm.workloads.marginals(PEOPLE, ways=2),
+        "add-remove",
+    ),
+    "groups and sums, then values": (
+        union(groups={"age": GROUPS, "sex": None}, upto={"age": PREFIX}),
+        union(ages={"age": None}, both={"age": GROUPS, "sex": None}),
+        "add-remove",
+    ),
+    "sums, then values, one replaced": (
+        union(upto={"age": PREFIX}),
+        union(ages={"age": None}, sexes=["sex"]),
+        "replace",
+    ),
+    "groups, then values, replaced within a sex": (
+        union(groups={"age": GROUPS, "sex": None}),
+        union(ages={"age": None, "sex": None}),
+        "replace within sex",
+    ),
+}
+
+
+def series(name: str, target: float = 9.0) -> tuple[dm.Publication, dm.Solution]:
+    earlier, wish, rule = SERIES[name]
+    first = dm.release(fast.solve(dm.FitnessForUse(earlier, 20.0, neighbours=rule, geometry="blocks")), COUNTS)
+    return first, fast.solve(dm.ReuseFitness(wish, target, first.drawn.mechanism))
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_both_keep_the_targets_at_the_least_cost(name: str) -> None:
+    """What is drawn costs what the answer costs beyond the release, for every kind of neighbours, but for the grid."""
+    first, answer = series(name)
+    planned = dm.plan_release(answer, after=first)
+    both = planned.draw(COUNTS)
+    assert both.rho == first.rho + planned.rho and planned.rho > 0
+    frame = TableBlocks([answer.mechanism, first.drawn.mechanism, planned.further.drawn.mechanism])
+    each = [frame.refined(own).costs for own in (first.drawn.mechanism, planned.further.drawn.mechanism)]
+    assert np.max(sum(each)) <= answer.objective * (1 + 1e-5)
+    for table in both.tables:
+        known, noisy = both.unmoved(table), both.variances(table)
+        np.testing.assert_allclose(noisy, planned.variances(table), rtol=1e-9)
+        limit = 20.0 if table in first.tables and table not in answer.problem.workload.tabular().table_names else 9.0
+        assert np.all(noisy <= limit * (1 + 1e-4)) and not np.any(noisy[known])
+    truth = np.asarray(dm.Workload(answer.problem.workload.dense()).matrix) @ COUNTS[0, 1].ravel()
+    names = answer.problem.workload.tabular().table_names
+    found = np.concatenate([both.estimates(table).ravel() for table in names])
+    assert np.all(np.abs(found - truth) <= 10 * 3.0)  # ten standard deviations
+
+
+def test_on_a_matrix() -> None:
+    counts = np.array([5, 3, 2, 8, 1, 0, 4, 9])
+    first = dm.release(fast.solve(dm.FitnessForUse(dm.workloads.prefix(8), 3.0)), counts)
+    answer = fast.solve(dm.ReuseFitness(dm.workloads.identity(8), 0.8, first.drawn.mechanism))
+    both = dm.release(answer, counts, after=first)
+    assert both.tables == ("prefixes", "cells") and both.variances("cells").max() <= 0.8 * (1 + 1e-4)
+    assert float(2 * both.rho) <= first.drawn.squared_privacy_cost + answer.objective
+    np.testing.assert_allclose(both.estimates("cells").cumsum(), both.estimates("prefixes"), atol=1e-8)
+
+
+def test_nothing_further_costs_nothing() -> None:
+    first = dm.release(fast.solve(dm.FitnessForUse(union(cells=["age", "sex"]), 4.0)), COUNTS)
+    answer = fast.solve(dm.ReuseFitness(union(sexes=["sex"]), 100.0, first.drawn.mechanism))
+    both = dm.release(answer, COUNTS, after=first)
+    assert both.rho == first.rho and both.tables == ("cells", "sexes")
+    np.testing.assert_allclose(both.estimates("cells").sum(axis=0), both.estimates("sexes"), atol=1e-8)
+
+
+def test_what_is_no_release_before_it_is_refused() -> None:
+    first, answer = series("margins, then cells")
+    other = dm.release(fast.solve(dm.FitnessForUse(SERIES["margins, then cells"][0], 40.0)), COUNTS)
+    plain = fast.solve(dm.FitnessForUse(SERIES["margins, then cells"][0], 40.0))
+    rows = dm.release(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 9.0)), np.ones(4))
+    for given, after, words in (
+        (answer, None, "after must be the earlier release"),
+        (answer, other, "its noise is another"),
+        (answer, rows, "one of another kind"),
+        (plain, first, "after is for a solution of ReuseFitness"),
+    ):
+        with pytest.raises(dm.errors.InvalidInputError, match=words):
+            dm.plan_release(given, after=after)
+    with pytest.raises(dm.errors.InputTypeError, match="after must be a Publication"):
+        dm.plan_release(answer, after=dm.plan_release(plain))  # type: ignore[arg-type]
+    with pytest.raises(dm.errors.InvalidInputError, match="workload is not for what is released after another"):
+        dm.plan_release(answer, workload=answer.problem.workload, after=first)
+
+
+class TestTheCommand:
+    def run(self, *arguments: object) -> Result:
+        return CliRunner().invoke(app, [str(each) for each in arguments])
+
+    def specification(self, path: Path, tables: str) -> Path:
+        attributes = "[attributes.age]\nfrom = 0\nto = 5\n[attributes.sex]\nlabels = ['f', 'm']\n"
+        path.write_text(f"title = '{path.stem}'\n{attributes}{tables}")
+        return path
+
+    def test_a_series(self, tmp_path: Path) -> None:
+        """The ledger adds what each release draws, and the statement tells of both."""
+        (tmp_path / "r.csv").write_text("age,sex\n" + "1,f\n4,m\n" * 100)
+        ledger = tmp_path / "ledger.toml"
+        ledger.write_text('limit = "1"\n')
+        one = self.specification(
+            tmp_path / "one.toml", "[[tables]]\nname = 'up to'\nask = { age = 'prefixes' }\nmargin = 20\n"
+        )
+        two = self.specification(tmp_path / "two.toml", "[[tables]]\nask = { age = 'values' }\nmargin = 9\n")
+        first, both = tmp_path / "first", tmp_path / "both"
+        records, plan = tmp_path / "r.csv", tmp_path / "plan.npz"
+        for arguments in (
+            ("solve", one, "-o", plan),
+            ("release", records, plan, "-o", first, "--ledger", ledger),
+            ("solve", two, "--after", first, "-o", plan),
+        ):
+            found = self.run(*arguments)
+            assert found.exit_code == 0, found.exception
+        assert "Released already: rho = " in found.stdout and "1 % more margin of 'age' saves" in found.stdout
+        dry = self.run("release", records, plan, "--after", first, "--dry-run", "--ledger", ledger)
+        assert "Together with what was released before: rho = " in dry.stdout and "asked 9" in dry.stdout
+        found = self.run("release", records, plan, "--after", first, "-o", both, "--ledger", ledger)
+        assert found.exit_code == 0, found.exception
+        published, spent = dm.load_publication(both), Ledger.read(ledger).spent
+        assert published.rho == spent and len(published.parts) == 2
+        told = (both / "STATEMENT.md").read_text()
+        assert "release 1, one: ρ = " in told and "release 2, two: ρ = " in told
+        refused = self.run("release", records, plan, "-o", tmp_path / "alone")
+        assert refused.exit_code == 1 and "after must be the earlier release" in str(refused.exception)
+
+    def test_misuse(self, tmp_path: Path) -> None:
+        one = self.specification(tmp_path / "one.toml", "rho = '1/10'\n[[tables]]\nask = ['age']\nmargin = 20\n")
+        text = one.read_text()
+        one.write_text("rho = '1/10'\n" + text.replace("rho = '1/10'\n", ""))
+        fast.solve(dm.FitnessForUse(union(ages={"age": None}), 4.0)).save(tmp_path / "first.npz")
+        refused = self.run("solve", one, "--after", tmp_path / "first.npz")
+        assert refused.exit_code != 0 and "leave out rho" in str(refused.exception)
+        refused = self.run("solve", one, "--after", tmp_path / "first.npz", "--rho", "1/2")
+        assert refused.exit_code != 0 and "--rho belongs to" in str(refused.exception)
+        refused = self.run("solve", "prefix:4", "--problem", "reuse")
+        assert refused.exit_code != 0 and "needs --after" in str(refused.exception)
