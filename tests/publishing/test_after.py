@@ -61,7 +61,7 @@ def series(name: str, target: float = 9.0) -> tuple[dm.Publication, dm.Solution]
 def test_both_keep_the_targets_at_the_least_cost(name: str) -> None:
     """What is drawn costs what the answer costs beyond the release, for every kind of neighbours, but for the grid."""
     first, answer = series(name)
-    planned = dm.plan_release(answer, after=first)
+    planned: Any = dm.plan_release(answer, after=first)
     both = planned.draw(COUNTS)
     assert both.rho == first.rho + planned.rho and planned.rho > 0
     frame = TableBlocks([answer.mechanism, first.drawn.mechanism, planned.further.drawn.mechanism])
