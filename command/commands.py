@@ -65,6 +65,7 @@ def solve(
     prove: Annotated[
         str | None, typer.Option(help="Write a proof in whole numbers to this .json file. See verify.")
     ] = None,
+    public: options.Public = False,
 ) -> None:
     """Find the best noise for a workload and prove how good it is."""
     request = request_of(context)

@@ -134,6 +134,9 @@ Problem = Annotated[
         help=" ".join(f"{family.name}: {family.help}." for family in POSED),
     ),
 ]
+Public = Annotated[
+    bool, typer.Option("--public", help="Let others on this machine read what is written; else its owner alone does.")
+]
 Targets = Annotated[
     str | None,
     typer.Option(
@@ -350,7 +353,7 @@ OTHERS = "For other problems"
 PANELS: dict[str, tuple[str, ...]] = {
     "What is asked": ("targets", "moe", "cap", "after", "z", "neighbours", "level", "simultaneous", "problem"),
     "Privacy": ("rho", "epsilon", "delta", "ledger"),
-    "What is written": ("output", "prove", "latex", "fitted", "dry_run"),
+    "What is written": ("output", "prove", "latex", "fitted", "public", "dry_run"),
     OTHERS: (
         *("weights", "design", "privacy", "query_weights", "criterion", "prior", "answers", "total"),
         *("t1", "t2", "total_weight"),
@@ -405,7 +408,12 @@ class Checked(TyperCommand):
             for name in use.options:
                 if mine and name in own and not use.when(ctx.params):
                     raise UsageError(f"{spelt(name)} {use.words}")
-        return super().invoke(ctx)
+        if ctx.params.get("public", True):
+            return super().invoke(ctx)
+        from dualmech.files.atomic import owner_only  # which loads NumPy, and help needs none
+
+        with owner_only():
+            return super().invoke(ctx)
 
 
 def owners_of(option: str, otherwise: str | None = None) -> list[str | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.command.options import Count, Ignore, UsageError
+from dualmech.command.options import Count, Ignore, Public, UsageError
 from dualmech.errors import printable
 from dualmech.watching import passing
 
@@ -67,6 +67,7 @@ def release(
     ] = None,
     count: Count = None,
     ignore: Ignore = None,
+    public: Public = False,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
     sql: Annotated[
         str | None, typer.Option("--sql", metavar="QUERY", help="Records in place of RECORDS: what DuckDB selects.")
@@ -144,6 +145,7 @@ def combine(
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
+    public: Public = False,
 ) -> None:
     """Combine releases of the same records by least squares: more accurate tables, at no further privacy."""
     import dualmech as dm

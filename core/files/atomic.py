@@ -125,6 +125,19 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
         os.replace(temporary, target)
 
 
+@contextlib.contextmanager
+def owner_only() -> Iterator[None]:
+    """Within the block, make new files and folders that their owner alone reads; files that exist keep their permissions.
+
+    It is the process's own mask: other threads write so, too.
+    """
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def check_new_folder(path: FilePath) -> Path:
     """Return where a new folder would lie; refuse what `atomic_folder` refuses, before there is anything to write."""
     if isinstance(path, str | PathLike) and os.path.lexists(path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +151,17 @@ class TestTheCommand:
         assert found.exit_code == 0, found.exception
         published, spent = dm.load_publication(both), Ledger.read(ledger).spent
         assert published.rho == spent and len(published.parts) == 2
+        for path in (plan, first, both, both / "STATEMENT.md"):
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+        assert self.run("combine", both, "-o", tmp_path / "x").exit_code == 2  # one alone
         told = (both / "STATEMENT.md").read_text()
         assert "release 1, one: ρ = " in told and "release 2, two: ρ = " in told
         refused = self.run("release", records, plan, "-o", tmp_path / "alone")
         assert refused.exit_code == 1 and "after must be the earlier release" in str(refused.exception)
+        found = self.run("solve", one, "-o", tmp_path / "open.npz", "--public")
+        mask = os.umask(0)
+        os.umask(mask)
+        assert stat.S_IMODE((tmp_path / "open.npz").stat().st_mode) == 0o666 & ~mask
 
     def test_misuse(self, tmp_path: Path) -> None:
         one = self.specification(tmp_path / "one.toml", "rho = '1/10'\n[[tables]]\nask = ['age']\nmargin = 20\n")
