@@ -127,7 +127,7 @@ def atomic_write(path: FilePath) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def owner_only() -> Iterator[None]:
-    """Within the block, make new files and folders that their owner alone reads; files that exist keep their permissions.
+    """Within the block, make new files and folders that their owner alone reads; what exists keeps its permissions.
 
     It is the process's own mask: other threads write so, too.
     """
