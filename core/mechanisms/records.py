@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -468,14 +469,21 @@ def _checked(numbers: Array, domain: Domain) -> Codes:
 def _reader_of(path: Path) -> Reader:
     """Return what reads a file, or a folder of files of one kind, by the ending of its name."""
     paths = [path]
-    if path.is_dir():
-        paths = sorted(each for each in path.rglob("*") if _kind(each) is not None and each.is_file())
+    if os.path.isdir(path):  # False of a name that is none
+        with files.errors_naming(path):
+            inside = [Path(folder, name) for folder, _, names in os.walk(path, onerror=_raised) for name in names]
+        paths = sorted(each for each in inside if _kind(each) is not None and each.is_file())
         kinds = sorted({str(_kind(each)) for each in paths})
         if len(kinds) != 1:
             got = " and ".join(kinds) if kinds else "none"
             raise FileFormatError(f"{path}: a folder of records must hold files of one kind ({ENDINGS}), got {got}")
     kind = _kind(paths[0])
     return engines.of_files(paths, kind) if kind in engines.ENDINGS else Lines(tuple(paths))
+
+
+def _raised(error: OSError) -> None:
+    """Refuse a folder inside that cannot be read: its records would be missing without a word."""
+    raise error
 
 
 def _kind(path: Path) -> str | None:

@@ -345,7 +345,9 @@ def frame_sides(frame: Any) -> tuple[list[str] | None, list[str] | None]:
 def column_names(source: object) -> list[str] | None:
     """Return the names of a DataFrame's columns; None where they only count from 0, and of what has no columns."""
     columns = getattr(source, "columns", None)
-    return None if columns is None or counts_from_zero(columns) else [_text(key) for key in columns]
+    if columns is None or callable(columns) or counts_from_zero(columns):
+        return None
+    return [_text(key) for key in columns]
 
 
 def _text(key: object) -> str:
