@@ -165,13 +165,19 @@ def test_files_of_others_are_read(tmp_path: Path) -> None:
     assert np.array_equal(program.slack(np.array([2.0]))[0], [[-1.5, -2.0], [-2.0, 0.0]])
 
 
-def test_other_families_and_geometries_are_refused() -> None:
-    with pytest.raises(dm.errors.InputTypeError, match="problem must be one of FitnessForUse"):
-        sdpa.sparse_program(dm.SoftmaxFitness(dm.workloads.prefix(2), 1.0, t1=5.0, t2=5.0))  # type: ignore[arg-type]
-    tables = dm.FitnessForUse(dm.workloads.marginals([2, 2], ways=1), geometry="blocks")
-    with pytest.raises(dm.errors.InvalidInputError, match="geometry 'dense'"):
-        sdpa.sparse_program(tables)
-    assert sdpa.variables(tables) == np.inf
+def test_a_problem_without_such_a_program_is_refused() -> None:
+    smooth = dm.SoftmaxFitness(dm.workloads.prefix(2), 1.0, t1=5.0, t2=5.0)
+    with pytest.raises(dm.errors.InvalidInputError, match="problem must have a program in semidefinite cones"):
+        sdpa.sparse_program(smooth)
+    with pytest.raises(dm.errors.InputTypeError, match="problem must be one that the reference layer states"):
+        sdpa.sparse_program(3)
+    with pytest.raises(dm.errors.InvalidInputError, match="problem.factors"):
+        sdpa.sparse_program(library.problems()["fitness-product-prefix-32x16"]())
+    fitness = dm.FitnessForUse(dm.workloads.prefix(2), geometry="dense")
+    with pytest.raises(dm.errors.InvalidInputError, match="semidefinite cones"):
+        sdpa.sparse_program(fitness, "logdet")
+    with pytest.raises(dm.errors.InvalidInputError, match="formulation"):
+        sdpa.sparse_program(fitness, "none")
 
 
 def test_the_library_has_them_with_the_basis(tmp_path: Path) -> None:
