@@ -154,8 +154,8 @@ def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> It
     """Solve, prove and write the problems of the library, except those that are there already; yield each.
 
     Problem NAME has ``NAME.npz``, the problem as plain arrays, ``NAME.json``, the proof, and ``NAME.dat-s``, its
-    semidefinite program where there is one of at most 1000 variables and 10,000 entries. ``index.json`` lists all. With `names` only
-    those, or those of the families named.
+    semidefinite program where there is one of at most 1000 variables and 10,000 entries. ``index.json`` lists
+    all. With `names` only those, or those of the families named.
     Raises `InvalidInputError` for a name that is unknown, `FileFormatError` where the folder cannot be written.
     """
     known, place = problems(), Path(folder)

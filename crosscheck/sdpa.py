@@ -2,9 +2,9 @@
 
 A file states ``minimise c'x`` over x (n,) subject to ``Σ_i x_i F_i − F_0 ⪰ 0``, block by block. Any formulation of
 `dualmech.reference.formulate` in semidefinite and second-order cones is written from CVXPY's own compilation
-(`dualmech.reference.conic`). Three families on a matrix have a form of their own, written from exact numbers. On a basis
-B (k, d) of rank k, with ``W = L B``, neighbours U (d, s) and the covariance Σ (k, k) of the noise on B x, they are one
-program. With t the value, which is x_1, and Z (s, s),
+(`dualmech.reference.conic`). Three families on a matrix have a form of their own, written from exact numbers. On a
+basis B (k, d) of rank k, with ``W = L B``, neighbours U (d, s) and the covariance Σ (k, k) of the noise on B x, they
+are one program. With t the value, which is x_1, and Z (s, s),
 
     ``[[Σ, B U], [(B U)', Z]] ⪰ 0``,
 

@@ -47,7 +47,17 @@ from dualmech.solution import Solution, warn_if_uncertified
 from dualmech.threads import blas_threads
 from dualmech.watching import verbosely
 
-__all__ = ["backends", "chain", "formulate", "latex", "lower_bound", "matrix_inequalities", "reconstruct", "refine", "solve"]
+__all__ = [
+    "backends",
+    "chain",
+    "formulate",
+    "latex",
+    "lower_bound",
+    "matrix_inequalities",
+    "reconstruct",
+    "refine",
+    "solve",
+]
 
 FAMILIES: dict[type, tuple[Any, Any]] = {
     FitnessForUse: (geometries.formulate, geometries.solve),

@@ -114,7 +114,9 @@ def matrix_inequalities(program: cp.Problem) -> MatrixInequalities:
     }
     places = dict(sorted(places.items(), key=lambda place: place[1].min()))
     blocks, entries = _blocks(sp.csr_array(-data["A"]), np.asarray(data["b"], dtype=float), dims)
-    return MatrixInequalities(objective, blocks, tuple(sorted(entries)), places, isinstance(program.objective, cp.Maximize))
+    return MatrixInequalities(
+        objective, blocks, tuple(sorted(entries)), places, isinstance(program.objective, cp.Maximize)
+    )
 
 
 def _blocks(matrix: sp.csr_array, offset: Array, dims: Any) -> tuple[tuple[int, ...], list[Entry]]:

@@ -23,7 +23,9 @@ from dualmech.crosscheck import collection, library, sdpa
 from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.errors import BackendError
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.base import AnyProblem
+from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.refinement import Refinement
 from dualmech.problems.variance import TotalVariance
@@ -254,6 +256,24 @@ def participation() -> FitnessForUse:
     return FitnessForUse(workloads.prefix(8), neighbours="participation:2:4")
 
 
+def dependent_rows() -> CommonMechanism:
+    """State the common part of three mechanisms on five cells with four queries of rank three each; they share two."""
+    rng, found = np.random.default_rng(5), []
+    shared = rng.standard_normal((2, 5))
+    for _ in range(3):
+        queries = rng.standard_normal((4, 3)) @ np.vstack([shared, rng.standard_normal((1, 5))])
+        root = rng.standard_normal((4, 4))
+        found.append(LinearGaussianMechanism(queries, root @ root.T))
+    return CommonMechanism(found)
+
+
+STATED: dict[str, Callable[[], AnyProblem]] = {
+    "common-dependent-rows": dependent_rows,
+    "participation-8": participation,
+}
+"""Problems that the library does not have."""
+
+
 @cache
 def refined() -> Refinement:
     """Return a refinement of two stages: the third query has nothing in common with the others."""
@@ -268,7 +288,7 @@ def stated(name: str) -> tuple[Any, float, float]:
         answer = refined().stages[int(name[-1]) - 1]
     else:
         with without_warnings():
-            answer = fast.solve(participation(), tol=TOLERANCE)
+            answer = fast.solve(STATED[name](), tol=TOLERANCE)
     return answer.problem, answer.lower_bound, answer.objective
 
 
@@ -387,7 +407,7 @@ def _show_scales(out: Console, title: str, rows: Iterator[Row]) -> None:
 
 
 def _file_tasks(quick: bool) -> list[Callable[[], Row]]:
-    names = [*FILES, *(f"refinement-stage-{number}" for number in range(1, STAGES + 1)), "participation-8"]
+    names = [*FILES, *(f"refinement-stage-{number}" for number in range(1, STAGES + 1)), *STATED]
     return [partial(file_claims, name) for name in (names[:1] if quick else names)]
 
 
