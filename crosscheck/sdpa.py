@@ -125,7 +125,7 @@ def sparse_program(problem: object, formulation: str | None = None) -> SparsePro
     return SparseProgram(written.objective, written.blocks, written.entries, _remark(problem, written))
 
 
-def values(problem: object, x: Array, formulation: str | None = None) -> dict[str, Array]:
+def values(problem: Any, x: Array, formulation: str | None = None) -> dict[str, Array]:
     """Return the variables of a solution x (n,) by name, as a solver left them, of the program of `sparse_program`.
 
     Raises as `sparse_program`, and `InvalidInputError` for a vector of another size.

@@ -28,10 +28,10 @@ Entry = tuple[int, int, int, int, float]
 CONES = frozenset({"SOC", "PSD"})  # cones of a program that become blocks
 
 
-class _Compiler(ConicSolver):  # type: ignore[misc]
+class _Compiler(ConicSolver):
     """The solver for which CVXPY compiles: it takes matrices neither packed nor scaled, and solves nothing."""
 
-    SUPPORTED_CONSTRAINTS = [Zero, NonNeg, SOC, PSD]
+    SUPPORTED_CONSTRAINTS: list[Any] = [Zero, NonNeg, SOC, PSD]
 
     def name(self) -> str:
         return "SDPA FILE"
