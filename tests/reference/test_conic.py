@@ -5,7 +5,7 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmech import errors
@@ -44,6 +44,7 @@ def test_each_cone_is_a_block() -> None:
     assert WRITTEN.entries[0] == (0, 1, 3, 3, -1.0)  # z_1 ≥ -1, after both sides of the equation
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 2**20))
 def test_a_written_program_has_the_optimum(seed: int) -> None:
     rng = np.random.default_rng(seed)
