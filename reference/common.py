@@ -119,6 +119,50 @@ def logdet(bounds: Array, sharpness: float) -> cp.Problem:
     )
 
 
+def volume(bounds: Array) -> cp.Problem:
+    """State another choice among maximal common mechanisms: the least volume of the noise in place of its trace.
+
+    In formulas: minimise ``log det Σ`` subject to ``Σ ⪰ P_i``. As a program, in the cost matrix ``X = Σ⁻¹``, in which
+    it is convex, since ``Σ ⪰ P_i`` exactly if ``X ⪯ P_i⁻¹``:
+
+        maximise log det X over X subject to ``P_i⁻¹ − X ⪰ 0`` for every mechanism i.
+
+    The minimum is maximal: with a common mechanism of more cost, ``X' ⪰ X`` and X' ≠ X, det X' > det X. It is unique,
+    as log det is strictly concave. In another basis, Σ and all P_i become ``T Σ T'`` and ``T P_i T'``, and log det Σ
+    changes by a constant: the choice depends on no basis, where that of the trace does.
+
+    Dual, over ``Y_i ⪰ 0`` with sum Y: minimise ``Σ_i tr(P_i⁻¹ Y_i) − log det Y − r``. Proof: the Lagrangian
+    ``log det X + Σ_i tr((P_i⁻¹ − X) Y_i)`` is greatest at ``X = Y⁻¹``. There is strong duality, as X = εI is strictly
+    feasible; at the optimum ``Σ = Y``. At the best scale of the weights the bound is
+    `dualmech.problems.common.volume_bound`. With ``L_i L_i' = P_i``, ``Y_i = L_i W_i L_i'``, the dual maximises
+    ``log det Σ_i L_i W_i L_i'`` at ``Σ_i tr W_i = r``: the ellipsoid of least volume around given ones with one centre.
+
+    Source: F. John, "Extremum problems with inequalities as subsidiary conditions", 1948; log det in a convex program:
+    Vandenberghe, Boyd and Wu, "Determinant maximization with linear matrix inequality constraints", SIAM J. Matrix
+    Anal. Appl. 19(2), 1998.
+
+    - `bounds` (p, r, r): the P_i, positive definite.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.problems.common import volume_bound
+    >>> P = np.array([[[4, 1.2], [1.2, 1]], [[1, -0.6], [-0.6, 2]], [[1, 1.2], [1.2, 3]]])
+    >>> problem = dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), each) for each in P], basis=np.eye(2))
+    >>> program = volume(problem.bounds)
+    >>> _ = program.solve(solver="CLARABEL")
+    >>> Sigma = problem.feasible(np.linalg.inv(program.var_dict["X"].value))
+    >>> Y = np.stack([constraint.dual_value for constraint in program.constraints])
+    >>> bool(np.linalg.slogdet(Sigma)[1] - volume_bound(problem.bounds, Y) < 1e-5), bool(problem.maximality(Sigma))
+    (True, True)
+    """
+    C = [cp.Constant(np.linalg.inv(bound), name=f"C_{i}") for i, bound in enumerate(bounds)]
+    X = symmetric("X", bounds.shape[1])
+    return cp.Problem(
+        cp.Maximize(cp.log_det(X)), [label(f"common[{i}]", cp.symmetric_wrap(C_i) - X >> 0) for i, C_i in enumerate(C)]
+    )
+
+
 PROGRAMS = {"primal": primal, "dual": dual}
 CONES_BY_FORMULATION = {
     **dict.fromkeys(PROGRAMS, backends.SEMIDEFINITE),

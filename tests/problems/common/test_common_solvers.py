@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.fast import common
-from dualmech.reference.common import CONES_BY_FORMULATION
+from dualmech.problems.common import volume_bound
+from dualmech.reference.common import CONES_BY_FORMULATION, volume
 from dualmech.studies.benchmarks import contest
 from dualmech.validate import Array
 
@@ -50,6 +51,12 @@ def random_family(seed: int, count: int, size: int, unit: float = 1.0) -> list[A
     rng = np.random.default_rng(seed)
     degrees = int(rng.integers(size, 3 * size + 1))
     return [unit * rng.uniform(0.3, 3) * (wishart(size, rng, degrees) + 1e-6 * np.eye(size)) for _ in range(count)]
+
+
+def clear_family(seed: int, count: int, size: int) -> list[Array]:
+    """Covariances that are well conditioned."""
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(0.3, 3) * (wishart(size, rng) + 0.1 * np.eye(size)) for _ in range(count)]
 
 
 def meet(first: dm.Solution, second: dm.Solution) -> bool:
@@ -384,6 +391,50 @@ class TestStatements:
         for call in (reference.formulate, reference.solve):
             with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of primal, dual, logdet"):
                 call(problem, formulation=formulation)
+
+
+class TestLeastVolume:
+    """Another maximal common mechanism: of least log det, the same in every basis."""
+
+    @given(seeds, st.integers(2, 4), st.integers(1, 4))
+    @settings(max_examples=15, deadline=None)
+    def test_it_is_above_all_proven_and_maximal(self, seed: int, count: int, size: int) -> None:
+        bounds = np.array(clear_family(seed, count, size))
+        noise, weights = common.least_volume(bounds)
+        assert all(np.linalg.eigvalsh(noise - bound)[0] >= -1e-9 * np.trace(noise) for bound in bounds)
+        low, value = volume_bound(bounds, weights), float(np.linalg.slogdet(noise)[1])
+        assert -1e-9 <= value - low <= 1e-6
+        problem = on_cells(*bounds)
+        assert problem.maximality(problem.feasible(problem.basis @ noise @ problem.basis.T)).improvement < 1e-2
+        assert value <= np.linalg.slogdet(fast.solve(problem).primal)[1] + 1e-6
+
+    @given(seeds, st.integers(2, 3), st.integers(1, 3))
+    @settings(max_examples=15, deadline=None)
+    def test_no_basis_changes_it(self, seed: int, count: int, size: int) -> None:
+        bounds = np.array(clear_family(seed, count, size))
+        turn = np.random.default_rng(seed).standard_normal((size, size)) + 3 * np.eye(size)
+        first, second = (common.least_volume(each)[0] for each in (bounds, turn @ bounds @ turn.T))
+        np.testing.assert_allclose(second, turn @ first @ turn.T, rtol=0, atol=1e-3 * np.linalg.norm(second))
+
+    @given(seeds, st.integers(2, 4), st.integers(1, 4))
+    @settings(max_examples=25, deadline=None)
+    def test_any_weights_bound_any_common_covariance(self, seed: int, count: int, size: int) -> None:
+        bounds = np.array(clear_family(seed, count, size))
+        rng = np.random.default_rng(seed)
+        weights = np.array([wishart(size, rng) for _ in bounds])
+        value = np.linalg.slogdet(bounds.sum(axis=0))[1]
+        assert volume_bound(bounds, weights) <= value
+        assert volume_bound(bounds, 7 * weights) == pytest.approx(volume_bound(bounds, weights), abs=1e-9)
+
+    def test_the_program_finds_the_same(self) -> None:
+        for count in (2, 3):
+            bounds = np.array(clear_family(5, count, 3))
+            program = volume(bounds)
+            value = -float(program.solve(solver="CLARABEL"))
+            _, weights = common.least_volume(bounds)
+            assert value == pytest.approx(volume_bound(bounds, weights), abs=1e-5)
+            weights = np.array([each.dual_value for each in program.constraints])
+            assert value == pytest.approx(volume_bound(bounds, weights), abs=1e-4)
 
 
 class TestOptions:
