@@ -284,6 +284,7 @@ def least_volume(bounds: Array, gap: float = VOLUME_GAP) -> tuple[Array, Array]:
     prove. Two have the closed form of `volume_of_two`. For more, Newton's method follows the centres of
     ``−t log det X − Σ_i log det(P_i⁻¹ − X)``, with ``X = Σ⁻¹``: at a centre the weights ``Y_i = (P_i⁻¹ − X)⁻¹ / t`` sum
     to Σ, and the gap is ``r log(1 + p/t)``. A step solves r² equations, so it is for r up to some dozens.
+    Raises `InvalidInputError` for fewer than two matrices, or one that is not positive definite.
 
     - `bounds` (p, r, r): the P_i, positive definite;
     - `gap`: the difference of log det Σ from the bound at which to end, for three or more.
@@ -299,13 +300,17 @@ def least_volume(bounds: Array, gap: float = VOLUME_GAP) -> tuple[Array, Array]:
     (array([[4., 0.],
            [0., 3.]]), True)
     """
-    if len(bounds) == 2:
-        return volume_of_two(*bounds)
+    bounds, gap = validate.finite(3, bounds=bounds), validate.positive_number(gap=gap)
     count, size, _ = bounds.shape
+    if count < 2 or bounds.shape[2] != size or np.linalg.eigvalsh(bounds).min(initial=np.inf) <= 0:
+        raise InvalidInputError(f"bounds must be two or more positive definite matrices, got shape {bounds.shape}")
+    if count == 2:
+        return volume_of_two(*bounds)
     frame = np.linalg.cholesky(bounds.sum(axis=0))  # in which the P_i sum to I
     inner = np.linalg.solve(frame, np.swapaxes(np.linalg.solve(frame, bounds), 1, 2))
     costs = np.linalg.inv((inner + _transpose(inner)) / 2)
-    sharpness, point, last = 1.0, np.eye(size), count * size / gap
+    point: Array = np.eye(size)
+    sharpness, last = 1.0, count * size / gap
     while True:
         point = _volume_centre(costs, point, sharpness)
         if sharpness >= last:

@@ -426,6 +426,11 @@ class TestLeastVolume:
         assert volume_bound(bounds, weights) <= value
         assert volume_bound(bounds, 7 * weights) == pytest.approx(volume_bound(bounds, weights), abs=1e-9)
 
+    @pytest.mark.parametrize("bounds", [[np.eye(2)], [np.eye(2), -np.eye(2)], np.ones((2, 2, 3)), np.eye(2)])
+    def test_what_is_no_family_is_refused(self, bounds: Any) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match="bounds must"):
+            common.least_volume(np.array(bounds))
+
     def test_the_program_finds_the_same(self) -> None:
         for count in (2, 3):
             bounds = np.array(clear_family(5, count, 3))
