@@ -308,7 +308,7 @@ def least_volume(bounds: Array, gap: float = VOLUME_GAP) -> tuple[Array, Array]:
         return volume_of_two(*bounds)
     frame = np.linalg.cholesky(bounds.sum(axis=0))  # in which the P_i sum to I
     inner = np.linalg.solve(frame, np.swapaxes(np.linalg.solve(frame, bounds), 1, 2))
-    costs = np.linalg.inv((inner + _transpose(inner)) / 2)
+    costs = np.asarray(np.linalg.inv((inner + _transpose(inner)) / 2), dtype=np.float64)
     point: Array = np.eye(size)
     sharpness, last = 1.0, count * size / gap
     while True:
