@@ -23,10 +23,10 @@ NAMES = [
 ]
 
 
-def program_of_text(text: str) -> tuple[cp.Problem, cp.Variable]:
+def program_of_text(text: str) -> tuple[cp.Problem, Any]:
     """Build the program from a file's text alone, without the library: this is all that a reader needs to know."""
     count, _, sizes, objective, *lines = (line.split() for line in text.splitlines() if line[0] != '"')
-    x = cp.Variable(int(count[0]))
+    x: Any = cp.Variable(int(count[0]))
     blocks: list[Any] = [[np.zeros((abs(int(size)),) * 2) for _ in range(x.size + 1)] for size in sizes]
     for number, block, row, column, value in lines:
         place = blocks[int(block) - 1][int(number)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -55,7 +57,9 @@ def test_a_written_program_has_the_optimum(seed: int) -> None:
     again = conic.program_of(written.objective, written.blocks, written.entries)
     value, optimum = again.solve(solver="CLARABEL"), program.solve(solver="CLARABEL")
     assert written.maximised and -float(value) == pytest.approx(float(optimum), rel=1e-5)
-    assert np.allclose(written.values(again.var_dict["x"].value)["S"], S.value, atol=1e-3 * np.trace(root @ root.T))
+    point: Any = again.var_dict["x"].value
+    best: Any = S.value
+    assert np.allclose(written.values(point)["S"], best, atol=1e-3 * np.trace(root @ root.T))
 
 
 def test_other_programs_are_refused() -> None:

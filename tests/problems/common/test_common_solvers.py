@@ -351,7 +351,8 @@ class TestStatements:
         program.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
         noise: Any = program.var_dict["Sigma"].value
         weights = np.stack([each.dual_value for each in program.constraints])
-        slacks = np.stack([program.var_dict[f"S_{index}"].value for index in range(count)])
+        found: Any = [program.var_dict[f"S_{index}"].value for index in range(count)]
+        slacks = np.stack(found)
         np.testing.assert_allclose(slacks, noise - problem.bounds, atol=1e-5 * np.trace(noise))
         np.testing.assert_allclose(weights.sum(axis=0), np.eye(3), atol=1e-4)
         np.testing.assert_allclose(
@@ -369,7 +370,8 @@ class TestStatements:
         traces = []
         for parameter.value in (1.0, 0.1, 0.01):
             program.solve(solver="CLARABEL")
-            traces.append(float(np.trace(program.var_dict["Sigma"].value)))
+            noise: Any = program.var_dict["Sigma"].value
+            traces.append(float(np.trace(noise)))
         assert sorted(traces, reverse=True) == traces and traces[-1] >= fast.solve(problem).lower_bound
 
     def test_the_message_of_a_path_has_its_bound(self) -> None:
@@ -414,7 +416,7 @@ class TestLeastVolume:
         bounds = np.array(clear_family(seed, count, size))
         turn = np.random.default_rng(seed).standard_normal((size, size)) + 3 * np.eye(size)
         first, second = (common.least_volume(each)[0] for each in (bounds, turn @ bounds @ turn.T))
-        np.testing.assert_allclose(second, turn @ first @ turn.T, rtol=0, atol=1e-3 * np.linalg.norm(second))
+        np.testing.assert_allclose(second, turn @ first @ turn.T, rtol=0, atol=1e-3 * float(np.linalg.norm(second)))
 
     @given(seeds, st.integers(2, 4), st.integers(1, 4))
     @settings(max_examples=25, deadline=None)
