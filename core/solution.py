@@ -212,7 +212,7 @@ class Solution(Displayed, Generic[Dual, Made]):
 
     def __repr__(self) -> str:
         gap = f"gap {self.gap:.2g}" if self.certificate.feasible else "infeasible"
-        return f"Solution({self.status.name}, {self.objective:.6g}, {gap}, {self._headline()})"
+        return f"Solution({self.status.name}, {self.objective:.6g}, {gap}, tol {self.tol:.2g}, {self._headline()})"
 
     @property
     def prices(self) -> Array:

@@ -91,7 +91,7 @@ def _tables(stated: dict[str, Any]) -> Array:
 INDEX = "index.json"
 TOLERANCE, ROUGH = 1e-9, 0.1  # gaps: of the proofs, and enough to judge another answer
 WIDEST = Fraction(1 + 2 * TOLERANCE)  # upper end over lower end of a proof that is kept
-MOST_VARIABLES = 1000  # of a semidefinite program that is written
+MOST_VARIABLES, MOST_ENTRIES = 1000, 10_000  # of a semidefinite program that is written
 
 FIRST_WORDS = {family: word for word, family in collection.FAMILIES.items()}
 
@@ -154,8 +154,8 @@ def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> It
     """Solve, prove and write the problems of the library, except those that are there already; yield each.
 
     Problem NAME has ``NAME.npz``, the problem as plain arrays, ``NAME.json``, the proof, and ``NAME.dat-s``, its
-    semidefinite program where there is one of at most 1000 variables. ``index.json`` lists all. With `names` only
-    those, or those of the families named.
+    semidefinite program where there is one of at most 1000 variables and 10,000 entries. ``index.json`` lists
+    all. With `names` only those, or those of the families named.
     Raises `InvalidInputError` for a name that is unknown, `FileFormatError` where the folder cannot be written.
     """
     known, place = problems(), Path(folder)
@@ -265,7 +265,9 @@ def _kept(path: Path, problem: Problem) -> Proof | None:
 def _state(folder: Path, name: str, problem: AnyProblem) -> None:
     """Write the problem, as plain arrays and as a program: the same bytes each time."""
     if sdpa.variables(problem) <= MOST_VARIABLES:
-        sdpa.write(sdpa.sparse_program(problem), folder / f"{name}.dat-s")
+        program = sdpa.sparse_program(problem)
+        if len(program.entries) <= MOST_ENTRIES:
+            sdpa.write(program, folder / f"{name}.dat-s")
     stated: dict[str, Any] = {**of_problem(problem)}
     with files.atomic_write(folder / f"{name}.npz") as handle:
         np.savez(handle, **stated)

@@ -1,8 +1,10 @@
 """Semidefinite programs of the problems as SDPA sparse files, which solvers in any language read.
 
-A file states ``minimise c'x`` over x (n,) subject to ``Σ_i x_i F_i − F_0 ⪰ 0``, block by block. On a basis B (k, d) of
-rank k, with ``W = L B``, neighbours U (d, s) and the covariance Σ (k, k) of the noise on B x, all three families are
-one program. With t the value, which is x_1, and Z (s, s),
+A file states ``minimise c'x`` over x (n,) subject to ``Σ_i x_i F_i − F_0 ⪰ 0``, block by block. Any formulation of
+`dualmech.reference.formulate` in semidefinite and second-order cones is written from CVXPY's own compilation
+(`dualmech.reference.conic`). Three families on a matrix have a form of their own, written from exact numbers. On a
+basis B (k, d) of rank k, with ``W = L B``, neighbours U (d, s) and the covariance Σ (k, k) of the noise on B x, they
+are one program. With t the value, which is x_1, and Z (s, s),
 
     ``[[Σ, B U], [(B U)', Z]] ⪰ 0``,
 
@@ -12,7 +14,7 @@ so that ``Z ⪰ (B U)' Σ⁻¹ (B U)`` has the squared costs of neighbours on it
 - `PrivacyFirst`, minimise t:   ``cost − Z_ii ≥ 0``,  ``t c_j − v_j Σ v_j' ≥ 0``;
 - `TotalVariance`, minimise t:  ``1 − Z_ii ≥ 0``,  ``t − Σ_j w_j v_j Σ v_j' ≥ 0``.
 
-There are no equations. The multipliers of the diagonal block, in its order, are weights that prove a lower bound.
+That form has no equations. The multipliers of the diagonal block, in its order, are weights that prove a lower bound.
 """
 
 from __future__ import annotations
@@ -26,19 +28,18 @@ from typing import Any
 
 import numpy as np
 
-from dualmech import files, validate
+from dualmech import files, reference, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
 from dualmech.files import reading
 from dualmech.files.reading import FilePath
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
+from dualmech.reference.conic import Entry, MatrixInequalities
 from dualmech.validate import Array
 
-Entry = tuple[int, int, int, int, float]
-"""Number of the matrix F, block, row and column, all counted from 1 but F_0, and the number there, row ≤ column."""
-
 VALUE = 1  # variable that is the objective
+MOST_NAMED = 8  # variables that a file's first line names
 PUNCTUATION = str.maketrans("{}(),", "     ")  # characters that SDPA's own files put around numbers
 
 
@@ -85,11 +86,18 @@ class SparseProgram:
         return "\n".join(lines) + "\n"
 
 
-def sparse_program(problem: FitnessForUse | PrivacyFirst | TotalVariance) -> SparseProgram:
-    """Return the semidefinite program of a problem on geometry ``dense``.
+def sparse_program(problem: object, formulation: str | None = None) -> SparseProgram:
+    """Return a semidefinite program of a problem.
 
-    Variables, in this order: t; the upper triangle of Σ by rows, ``Σ_11, Σ_12, …``; the upper triangle of Z by rows.
-    Raises `InvalidInputError` for another geometry, `InputTypeError` for another family.
+    By default `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` are written in the form of this
+    module, with the variables, in this order, t; the upper triangle of Σ by rows, ``Σ_11, Σ_12, …``; the upper triangle
+    of Z by rows. Any other problem, and those three with a `formulation`, is the program of `reference.formulate`: the
+    remark names its variables, `values` reads them, and a program that maximises has the value ``−c'x``.
+    Raises `InputTypeError` for what the reference layer does not state, `InvalidInputError` for an unknown formulation,
+    or one with cones other than semidefinite and second-order ones.
+
+    - `problem`: a problem of the library, or a `RefinementStage`;
+    - `formulation`: its name, as for `reference.formulate`; by default the first with a semidefinite cone.
 
     Examples
     --------
@@ -108,7 +116,37 @@ def sparse_program(problem: FitnessForUse | PrivacyFirst | TotalVariance) -> Spa
     2 2 2 2 -1
     3 1 2 2 1
     3 2 1 1 -1
+    >>> print(sdpa.sparse_program(dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [0, 1]])).remark)
+    QueryWeighting: minimise c'x, v (2) = x_1..x_2, u (2) = x_3..x_4
     """
+    if formulation is None and _has_own_form(problem):
+        return _own_program(problem)
+    written = reference.matrix_inequalities(problem, formulation)
+    return SparseProgram(written.objective, written.blocks, written.entries, _remark(problem, written))
+
+
+def values(problem: Any, x: Array, formulation: str | None = None) -> dict[str, Array]:
+    """Return the variables of a solution x (n,) by name, as a solver left them, of the program of `sparse_program`.
+
+    Raises as `sparse_program`, and `InvalidInputError` for a vector of another size.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.crosscheck import sdpa
+    >>> sdpa.values(dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [0, 1]]), [4.0, 3.0, 2.0, 1.0])
+    {'v': array([4., 3.]), 'u': array([2., 1.])}
+    """
+    if formulation is None and _has_own_form(problem):
+        rank, pairs = _on_matrix(problem).geometry.moves.shape
+        noise, costs = _Triangle(VALUE, rank), _Triangle(VALUE + rank * (rank + 1) // 2, pairs)
+        point = validate.vector(VALUE + noise.count + costs.count, "variable", x=x)
+        return {"t": point[0], "Sigma": noise.of(point), "Z": costs.of(point)}
+    return reference.matrix_inequalities(problem, formulation).values(x)
+
+
+def _own_program(problem: Any) -> SparseProgram:
+    """Return the program of one of the three families in the form of this module."""
     problem = _on_matrix(problem)
     geometry = problem.geometry
     rank, pairs = geometry.moves.shape
@@ -143,22 +181,19 @@ def covariance(problem: AnyProblem, x: Array) -> Array:
     array([[ 1. , -0.5],
            [-0.5,  1. ]])
     """
-    problem = _on_matrix(problem)
-    rank, pairs = problem.geometry.moves.shape
-    count = rank * (rank + 1) // 2
-    given = validate.vector(VALUE + count + pairs * (pairs + 1) // 2, "variable", x=x)
-    upper = np.zeros((rank, rank))
-    upper[np.triu_indices(rank)] = given[VALUE : VALUE + count]
-    return np.asarray(upper + np.triu(upper, 1).T)
+    _on_matrix(problem)
+    return values(problem, x)["Sigma"]
 
 
 def variables(problem: Problem) -> float:
     """Return how many variables the program of a problem has; infinitely many where it has no such program."""
     try:
-        rank, pairs = _on_matrix(problem).geometry.moves.shape
+        if _has_own_form(problem):
+            rank, pairs = _on_matrix(problem).geometry.moves.shape
+            return float(VALUE + rank * (rank + 1) // 2 + pairs * (pairs + 1) // 2)
+        return float(len(reference.matrix_inequalities(problem).objective))
     except DualmechError:
         return inf
-    return float(VALUE + rank * (rank + 1) // 2 + pairs * (pairs + 1) // 2)
 
 
 def write(program: SparseProgram, path: str | PathLike[str]) -> None:
@@ -194,7 +229,7 @@ def read(path: str | PathLike[str]) -> SparseProgram:
 
 
 FAMILIES = FitnessForUse, PrivacyFirst, TotalVariance
-"""Families with such a program."""
+"""Families with a form of their own, on a matrix."""
 
 
 class _Triangle:
@@ -210,6 +245,11 @@ class _Triangle:
         """Yield row, column and number of every variable."""
         rows, columns = np.triu_indices(self.size)
         yield from zip(rows.tolist(), columns.tolist(), self.numbers[rows, columns].tolist(), strict=True)
+
+    def of(self, x: Array) -> Array:
+        """Return the matrix at a point x."""
+        upper = np.where(self.numbers > 0, x[self.numbers - 1], 0.0)
+        return np.asarray(upper + np.triu(upper, 1).T)
 
     def form(self, matrix: Any) -> Iterator[tuple[int, float]]:
         """Yield the coefficients of ``⟨matrix, X⟩`` for a symmetric matrix, by the numbers of variables, negative."""
@@ -286,6 +326,23 @@ def _number(value: float) -> str:
 def _expect(holds: bool, path: FilePath, words: str) -> None:
     if not holds:
         raise FileFormatError(f"{path}: {words}")
+
+
+def _has_own_form(problem: Any) -> bool:
+    return isinstance(problem, FAMILIES) and problem.geometry.name in ("dense", "stream")
+
+
+def _remark(problem: object, written: MatrixInequalities) -> str:
+    """Return a file's first line: the family, and the x_i of its variables, an upper triangle by rows."""
+    named = []
+    for name, numbers in list(written.variables.items())[:MOST_NAMED]:
+        first, last = int(numbers.min()), int(numbers.max())
+        size = f" ({', '.join(map(str, numbers.shape))})" if numbers.ndim else ""
+        named.append(f"{name}{size} = x_{first}" + (f"..x_{last}" if last > first else ""))
+    more = len(written.variables) - len(named)
+    aim = "maximise -c'x" if written.maximised else "minimise c'x"
+    listed = ", ".join([*named, *([f"and {more} more"] if more else [])])
+    return f"{type(problem).__name__}: {aim}, {listed}".encode("ascii", "replace").decode("ascii")
 
 
 def _on_matrix(problem: Problem) -> Any:

@@ -268,6 +268,96 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
     return covariance, np.stack([projector, np.eye(len(values)) - projector])
 
 
+# The least volume above several covariances: another maximal common mechanism, the same in every basis.
+
+
+VOLUME_GAP = 1e-8  # gap of the log determinant to which the volume is solved
+VOLUME_GROWTH = 10.0  # factor from one sharpness to the next
+CENTRED = 1e-3  # Newton decrement at which a point counts as a centre
+MOST_NEWTON_STEPS = 100  # to one centre
+
+
+def least_volume(bounds: Array, gap: float = VOLUME_GAP) -> tuple[Array, Array]:
+    """Return the Σ (r, r) of least log det above all P_i, and weights Y_i (p, r, r) that prove it.
+
+    `reference.common.volume` states the problem; `dualmech.problems.common.volume_bound` is the bound that weights
+    prove. Two have the closed form of `volume_of_two`. For more, Newton's method follows the centres of
+    ``−t log det X − Σ_i log det(P_i⁻¹ − X)``, with ``X = Σ⁻¹``: at a centre the weights ``Y_i = (P_i⁻¹ − X)⁻¹ / t`` sum
+    to Σ, and the gap is ``r log(1 + p/t)``. A step solves r² equations, so it is for r up to some dozens.
+    Raises `InvalidInputError` for fewer than two matrices, or one that is not positive definite.
+
+    - `bounds` (p, r, r): the P_i, positive definite;
+    - `gap`: the difference of log det Σ from the bound at which to end, for three or more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dualmech.fast.common import least_volume
+    >>> from dualmech.problems.common import volume_bound
+    >>> P = np.array([np.diag([4.0, 1.0]), np.diag([1.0, 2.0]), np.diag([3.0, 3.0])])
+    >>> Sigma, weights = least_volume(P)
+    >>> Sigma.round(6), bool(np.linalg.slogdet(Sigma)[1] - volume_bound(P, weights) < 1e-8)
+    (array([[4., 0.],
+           [0., 3.]]), True)
+    """
+    bounds, gap = validate.finite(3, bounds=bounds), validate.positive_number(gap=gap)
+    count, size, _ = bounds.shape
+    if count < 2 or bounds.shape[2] != size or np.linalg.eigvalsh(bounds).min(initial=np.inf) <= 0:
+        raise InvalidInputError(f"bounds must be two or more positive definite matrices, got shape {bounds.shape}")
+    if count == 2:
+        return volume_of_two(*bounds)
+    frame = np.linalg.cholesky(bounds.sum(axis=0))  # in which the P_i sum to I
+    inner = np.linalg.solve(frame, np.swapaxes(np.linalg.solve(frame, bounds), 1, 2))
+    costs = np.asarray(np.linalg.inv((inner + _transpose(inner)) / 2), dtype=np.float64)
+    point: Array = np.eye(size)
+    sharpness, last = 1.0, count * size / gap
+    while True:
+        point = _volume_centre(costs, point, sharpness)
+        if sharpness >= last:
+            break
+        sharpness = min(VOLUME_GROWTH * sharpness, last)
+    weights = np.linalg.inv(costs - point) / sharpness
+    noise = frame @ np.linalg.inv(point) @ frame.T
+    return (noise + noise.T) / 2, frame @ weights @ frame.T
+
+
+def volume_of_two(first: Array, second: Array) -> tuple[Array, Array]:
+    """Return the least volume above two covariances, and weights that prove it.
+
+    With ``P = F F'`` and ``Q = F diag(d) F'``, one F for both, it is ``Σ = F diag(max(1, d)) F'``.
+    Proof: ``F⁻¹ Σ F⁻¹' ⪰ I`` and ``⪰ diag(d)`` for every upper bound Σ, so the inverse X of this matrix has diagonal
+    entries of at most ``min(1, 1/d_i)``, and by Hadamard's inequality ``det X ≤ Π_i X_ii``.
+    """
+    values, vectors = scipy.linalg.eigh(second, first)
+    factor = first @ vectors
+    shares = np.stack([values <= 1, values > 1]) * np.maximum(values, 1.0)
+    whole, *weights = ((factor * each) @ factor.T for each in (shares.sum(axis=0), *shares))
+    return (whole + whole.T) / 2, np.stack(weights)
+
+
+def _volume_centre(costs: Array, point: Array, sharpness: float) -> Array:
+    """Return the X (r, r) at which ``−t log det X − Σ_i log det(C_i − X)`` is least, from one within all C_i.
+
+    The function is self-concordant: steps of ``1/(1 + λ)``, λ the Newton decrement, stay inside.
+    """
+    size = len(point)
+    for _ in range(MOST_NEWTON_STEPS):
+        # In coordinates in which the point is I, where the equations are never far from their scale.
+        factor = np.linalg.cholesky(point)
+        inner = np.linalg.solve(factor, np.swapaxes(np.linalg.solve(factor, costs), 1, 2))
+        slacks = np.linalg.inv((inner + _transpose(inner)) / 2 - np.eye(size))
+        slope = slacks.sum(axis=0) / sharpness - np.eye(size)
+        curvature = np.eye(size**2) + sum(np.kron(each, each) for each in slacks) / sharpness
+        move = -np.linalg.solve(curvature, slope.ravel()).reshape(size, size)
+        decrement = float(np.sqrt(max(-sharpness * np.vdot(slope, move), 0.0)))
+        damped = (move + move.T) / (2 * (1 + decrement if decrement > 0.25 else 1))
+        point = factor @ (np.eye(size) + damped) @ factor.T
+        point = (point + point.T) / 2
+        if decrement < CENTRED:
+            break
+    return point
+
+
 def _choose_method(problem: CommonMechanism, method: Method) -> str:
     count = len(problem.bounds)
     if isinstance(method, ClosedForm) and count > 2:

@@ -11,7 +11,7 @@ from typing import Any
 import cvxpy as cp
 from cvxpy.reductions.solvers.solver import Solver
 
-from dualmech.errors import InputTypeError
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.problems.base import AnyProblem, Dual, Made, Problem
 from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -26,6 +26,7 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.reference import (
     backends,
     common,
+    conic,
     estimate,
     formulas,
     geometries,
@@ -37,6 +38,7 @@ from dualmech.reference import (
 )
 from dualmech.reference.attempts import Formulations
 from dualmech.reference.common import chain
+from dualmech.reference.conic import MatrixInequalities
 from dualmech.reference.estimate import reconstruct
 from dualmech.reference.formulas import programs
 from dualmech.reference.local import lower_bound
@@ -45,7 +47,17 @@ from dualmech.solution import Solution, warn_if_uncertified
 from dualmech.threads import blas_threads
 from dualmech.watching import verbosely
 
-__all__ = ["backends", "chain", "formulate", "latex", "lower_bound", "reconstruct", "refine", "solve"]
+__all__ = [
+    "backends",
+    "chain",
+    "formulate",
+    "latex",
+    "lower_bound",
+    "matrix_inequalities",
+    "reconstruct",
+    "refine",
+    "solve",
+]
 
 FAMILIES: dict[type, tuple[Any, Any]] = {
     FitnessForUse: (geometries.formulate, geometries.solve),
@@ -78,7 +90,7 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     `SoftmaxFitness`                     schur, matrix_frac                  `softmax` (Problem 4)
     `QueryWeighting`                     inv_pos, sdp; for pure privacy      `weighting` (Program 1)
                                          power, power_cone
-    `CommonMechanism`                    primal, dual                        `common` (equation 1)
+    `CommonMechanism`                    primal, dual, logdet                `common` (equation 1)
     `ReuseFitness`, `RefinementStage`    schur                               `reuse`, `refinement`
     `LocalStrategy`                      sdp, socp, dual; in the worst case  `local`, for at most ten user
                                          dual, socp                          types
@@ -86,8 +98,8 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     `NonnegativeEstimate`
     ==================================== =================================== ==========================================
 
-    ``logdet`` is the centring problem of sharpness t on the way to Problem 1, ``sum`` is Problem 3, which has no
-    budget. A product is stated factor by factor (``problem.factors``), and split noise has no one program.
+    ``logdet`` is the centring problem of sharpness t on the way to Problem 1 or to equation 1, ``sum`` is Problem 3,
+    which has no budget. A product is stated factor by factor (``problem.factors``), and split noise has no one program.
     Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation, a
     sharpness that is not positive.
     Source: Problems 1 to 4 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
@@ -103,7 +115,7 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     Returns `cvxpy.Problem`: with variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s), or
     ``X`` (k, k) and ``Y``, or ``u`` (k,) and ``v``, and constraints with labels: the multipliers of ``privacy`` and
     ``accuracy`` are the weights λ and μ. For `CommonMechanism` ``Sigma`` (r, r) and the labels ``common[i]``, whose
-    multipliers are the Y_i, or ``Y_i`` and the label ``complete``.
+    multipliers are the Y_i, with ``S_i`` in ``logdet``; or ``Y_i`` and the label ``complete``.
 
     Examples
     --------
@@ -154,6 +166,29 @@ def formulations(problem: object) -> tuple[str, ...]:
     """Return the names of a problem's formulations, the default first; none where it has no one program."""
     found = _formulations(problem)
     return () if found is None else (*found.cones(problem),)
+
+
+def matrix_inequalities(problem: object, formulation: str | None = None) -> MatrixInequalities:
+    """Return the program of `formulate` as linear matrix inequalities, as `dualmech.crosscheck.sdpa` writes them.
+
+    By default the first formulation with a semidefinite cone, or else the first in second-order cones.
+    Raises `InvalidInputError` or `InputTypeError` as `formulate`, and where a formulation has other cones.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> written = reference.matrix_inequalities(dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [0, 1]]))
+    >>> written.blocks, written.variables["u"]
+    ((-2, 2, 2), array([3, 4]))
+    """
+    found = _formulations(problem)
+    able = {name: cones for name, cones in (found.cones(problem).items() if found else ()) if cones <= conic.CONES}
+    if found is not None and not able:
+        raise InvalidInputError(f"problem must have a program in semidefinite cones, got {type(problem).__name__}")
+    if found is not None and formulation is None:
+        formulation = next((name for name, cones in able.items() if "PSD" in cones), next(iter(able)))
+    return conic.matrix_inequalities(formulate(problem, formulation))
 
 
 def formula(problem: object, formulation: str | None = None) -> programs.Formula:

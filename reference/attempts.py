@@ -26,6 +26,11 @@ SPARE = 0.1  # privacy cost that a repair may add, as a share of the tolerance, 
 ACCURACIES = (1.0, 0.1, 0.01)
 """A program is solved this much more accurately each time that the judge is not satisfied."""
 
+FIRST_SHARPNESS = 1.0  # sharpness of a centring problem that is only to be read
+GROWTH = 10.0  # factor from one sharpness on the central path to the next
+LAST_BOUND = 0.25  # the path ends where its own bound on the gap is this share of the tolerance
+PATH_ACCURACY = 0.1  # a centring problem is solved this much more accurately than a single program
+
 Step = tuple[float, str]
 """The tolerance of a backend's run, and a text to add to its message."""
 
@@ -218,6 +223,32 @@ def _judged(scaled: ScaledProgram, outcome: backends.BackendRun, request: Backen
     if not certificate.feasible or certificate.resolution > request.tol:
         answer = judged(units.covariance(inner, SPARE * request.tol))
     return answer
+
+
+def sharpness_of(formulation: str, sharpness: float | None) -> float:
+    """Return the sharpness of a centring problem, 1 by default; refuse one of another formulation, or not positive."""
+    if sharpness is not None and formulation != "logdet":
+        raise InvalidInputError(f"sharpness belongs to formulation 'logdet', not to {formulation!r}")
+    return FIRST_SHARPNESS if sharpness is None else validate.positive_number(sharpness=sharpness)
+
+
+def central_path(
+    program: cp.Problem, tol: float, barriers: int, words: str, *, optimum: float = 1.0, unit: float = 1.0
+) -> Iterator[Step]:
+    """Sharpen a centring problem, whose one parameter is 1/t, as far as the tolerance needs.
+
+    - `barriers`: the sum of the logarithms' parameters: a centre is at most ``barriers / t`` above the optimum;
+    - `words`: that bound, in the letters of the program;
+    - `optimum`: about what the optimum is in the program's units, and `unit`: what 1 of these is in the problem's.
+    """
+    (inverse_sharpness,) = program.parameters()
+    last = 1 / (LAST_BOUND * tol)
+    for step in range(math.ceil(math.log(last, GROWTH)) + 1):
+        sharpness = barriers / optimum * min(GROWTH**step, last)
+        inverse_sharpness.value = 1 / sharpness
+        bound = barriers / sharpness * unit
+        note = f"whose centre is at most {words} = {bound:.2g} too high"
+        yield PATH_ACCURACY * tol, f"; sharpness t = {barriers / bound:.3g}, {note}"
 
 
 def label(name: str, constraint: cp.Constraint) -> cp.Constraint:

@@ -6,6 +6,7 @@ covariance of mechanism i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i`
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,13 +70,116 @@ def dual(bounds: Array) -> cp.Problem:
     )
 
 
+def logdet(bounds: Array, sharpness: float) -> cp.Problem:
+    """State the centring problem of an interior-point method, with the inequalities traded for log determinants.
+
+    For the sharpness t > 0 this is, divided by t, with p mechanisms and Σ of size r,
+
+        minimise ``t tr Σ − Σ_i log det(Σ − P_i)`` over Σ ≻ P_i.
+
+    With matrices S_i in the place of the differences, whose constraint has the dual weights for its multipliers:
+
+        minimise ``tr Σ − (1/t) Σ_i log det S_i`` subject to ``Σ − P_i ⪰ S_i`` for every mechanism i.
+
+    Proof that the two are the same: log det grows in the Loewner order, so at a fixed Σ the best S_i is ``Σ − P_i``.
+    The minimum is unique, since −log det is strictly convex, and it exists: tr Σ has compact level sets above P_1.
+
+    Proof that the multipliers are dual weights, and of the bound ``p r / t``. At the minimiser Σ° the derivative in
+    S_i says ``Y_i = S_i⁻¹ / t = (Σ° − P_i)⁻¹ / t ≻ 0`` for the multiplier of constraint i, and that in Σ says
+    ``I − Σ_i Y_i = 0``. So the Y_i are feasible in the dual, and prove ``Σ_i tr(P_i Y_i)``. The gap to them is
+    ``tr Σ° − Σ_i tr(P_i Y_i) = Σ_i tr((Σ° − P_i) Y_i) = Σ_i tr(I)/t = p r / t``, exactly: the number of constraints
+    times their size, over t. The parameter 1/t may be changed in place.
+
+    Source: equation 1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
+    mechanism", PVLDB 16(8), 2023, on the central path of Nesterov and Nemirovskii, "Interior-point polynomial
+    algorithms in convex programming", 1994.
+
+    - `bounds` (p, r, r): the P_i, variances in the problem's own units;
+    - `sharpness`: t, in one over those units.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> total, parts = dm.LinearGaussianMechanism([[1, 1]], [[1]]), dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
+    >>> problem = dm.CommonMechanism([total, parts])
+    >>> program = logdet(problem.bounds, sharpness=1e4)
+    >>> _, Sigma = program.solve(solver="CLARABEL"), program.var_dict["Sigma"].value
+    >>> Y = np.stack([constraint.dual_value for constraint in program.constraints])
+    >>> problem.certify(problem.feasible(Sigma), problem.as_dual(Y)).gap < 3e-4
+    True
+    """
+    size = bounds.shape[1]
+    P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
+    Sigma, S = symmetric("Sigma", size), [symmetric(f"S_{i}", size) for i in range(len(P))]
+    inverse_sharpness = cp.Parameter(nonneg=True, name="1/t", value=1 / sharpness)
+    barrier = -cp.sum([cp.log_det(S_i) for S_i in S])
+    return cp.Problem(
+        cp.Minimize(cp.trace(Sigma) + inverse_sharpness * barrier),
+        [label(f"common[{i}]", Sigma - P_i >> S_i) for i, (P_i, S_i) in enumerate(zip(P, S, strict=True))],
+    )
+
+
+def volume(bounds: Array) -> cp.Problem:
+    """State another choice among maximal common mechanisms: the least volume of the noise in place of its trace.
+
+    In formulas: minimise ``log det Σ`` subject to ``Σ ⪰ P_i``. As a program, in the cost matrix ``X = Σ⁻¹``, in which
+    it is convex, since ``Σ ⪰ P_i`` exactly if ``X ⪯ P_i⁻¹``:
+
+        maximise log det X over X subject to ``P_i⁻¹ − X ⪰ 0`` for every mechanism i.
+
+    The minimum is maximal: with a common mechanism of more cost, ``X' ⪰ X`` and X' ≠ X, det X' > det X. It is unique,
+    as log det is strictly concave. In another basis, Σ and all P_i become ``T Σ T'`` and ``T P_i T'``, and log det Σ
+    changes by a constant: the choice depends on no basis, where that of the trace does.
+
+    Dual, over ``Y_i ⪰ 0`` with sum Y: minimise ``Σ_i tr(P_i⁻¹ Y_i) − log det Y − r``. Proof: the Lagrangian
+    ``log det X + Σ_i tr((P_i⁻¹ − X) Y_i)`` is greatest at ``X = Y⁻¹``. There is strong duality, as X = εI is strictly
+    feasible; at the optimum ``Σ = Y``. At the best scale of the weights the bound is
+    `dualmech.problems.common.volume_bound`. With ``L_i L_i' = P_i``, ``Y_i = L_i W_i L_i'``, the dual maximises
+    ``log det Σ_i L_i W_i L_i'`` at ``Σ_i tr W_i = r``: the ellipsoid of least volume around given ones with one centre.
+
+    Source: F. John, "Extremum problems with inequalities as subsidiary conditions", 1948; log det in a convex program:
+    Vandenberghe, Boyd and Wu, "Determinant maximization with linear matrix inequality constraints", SIAM J. Matrix
+    Anal. Appl. 19(2), 1998.
+
+    - `bounds` (p, r, r): the P_i, positive definite.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech.problems.common import volume_bound
+    >>> P = np.array([[[4, 1.2], [1.2, 1]], [[1, -0.6], [-0.6, 2]], [[1, 1.2], [1.2, 3]]])
+    >>> problem = dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), each) for each in P], basis=np.eye(2))
+    >>> program = volume(problem.bounds)
+    >>> _ = program.solve(solver="CLARABEL")
+    >>> Sigma = problem.feasible(np.linalg.inv(program.var_dict["X"].value))
+    >>> Y = np.stack([constraint.dual_value for constraint in program.constraints])
+    >>> bool(np.linalg.slogdet(Sigma)[1] - volume_bound(problem.bounds, Y) < 1e-5), bool(problem.maximality(Sigma))
+    (True, True)
+    """
+    C = [cp.Constant(np.linalg.inv(bound), name=f"C_{i}") for i, bound in enumerate(bounds)]
+    X = symmetric("X", bounds.shape[1])
+    return cp.Problem(
+        cp.Maximize(cp.log_det(X)), [label(f"common[{i}]", cp.symmetric_wrap(C_i) - X >> 0) for i, C_i in enumerate(C)]
+    )
+
+
 PROGRAMS = {"primal": primal, "dual": dual}
+CONES_BY_FORMULATION = {
+    **dict.fromkeys(PROGRAMS, backends.SEMIDEFINITE),
+    "logdet": backends.SEMIDEFINITE | {"ExpCone"},
+}
+"""The formulations by name, each with the cones that it needs beyond linear ones."""
 
 
-def _write(problem: CommonMechanism, formulation: str) -> cp.Problem:
+def _state(bounds: Array, formulation: str, sharpness: float = attempts.FIRST_SHARPNESS) -> cp.Problem:
+    return logdet(bounds, sharpness) if formulation == "logdet" else PROGRAMS[formulation](bounds)
+
+
+def _write(problem: CommonMechanism, formulation: str, *, sharpness: float | None = None) -> cp.Problem:
+    chosen = attempts.sharpness_of(formulation, sharpness)
     if problem.trivial:
         raise InvalidInputError(f"problem must have something to state: {TRIVIAL}")
-    return PROGRAMS[formulation](problem.bounds)
+    return _state(problem.bounds, formulation, chosen)
 
 
 def _scaled_program(
@@ -94,10 +198,20 @@ def _scaled_program(
             solver=solver,
         )
     scaled = _CommonUnits.of(problem)
-    program = PROGRAMS[formulation](scaled.bounds)
-    if formulation == "primal":
+    program = _state(scaled.bounds, formulation)
+    if formulation != "dual":
+        count, size, _ = scaled.bounds.shape
+        path = attempts.central_path(
+            program, request.tol, count * size, "p r/t", optimum=size, unit=scaled.objective_unit
+        )
         return attempts.ScaledProgram(
-            program, scaled, lambda: program.var_dict["Sigma"].value, scaled.dual, constraints=("common",)
+            program,
+            scaled,
+            lambda: program.var_dict["Sigma"].value,
+            scaled.dual,
+            constraints=("common",),
+            optimum=lambda value: value if formulation == "primal" else _trace(program),
+            steps=path if formulation == "logdet" else None,
         )
 
     def weights() -> CommonDual:
@@ -107,6 +221,12 @@ def _scaled_program(
         return CommonDual(np.stack([even if each is None else each for each in known]))
 
     return attempts.ScaledProgram(program, scaled, lambda: program.constraints[-1].dual_value, weights)
+
+
+def _trace(program: cp.Problem) -> float:
+    """Return the trace of a centre, which is what its program says of the optimum; NaN before there is one."""
+    Sigma = program.var_dict["Sigma"].value
+    return math.nan if Sigma is None else float(np.trace(Sigma))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +264,7 @@ class _CommonUnits:
         return CommonDual(multipliers.reshape(self.bounds.shape))
 
 
-FORMULATIONS = attempts.Formulations(lambda _: dict.fromkeys(PROGRAMS, backends.SEMIDEFINITE), _write, _scaled_program)
+FORMULATIONS = attempts.Formulations(lambda _: CONES_BY_FORMULATION, _write, _scaled_program)
 
 
 def chain(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.orbits import Orbits, averages
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
@@ -28,11 +26,6 @@ CONES_BY_FORMULATION = {
 }
 """The formulations of fitness for use by name, each with the cones that it needs beyond linear ones."""
 
-FIRST_SHARPNESS = 1.0  # sharpness of a centring problem that is only to be read
-GROWTH = 10.0  # factor from one sharpness on the central path to the next
-LAST_BOUND = 0.25  # the path ends where its own bound on the gap is this share of the tolerance
-PATH_ACCURACY = 0.1  # a centring problem is solved this much more accurately than a single program
-
 Means = tuple[sp.csr_array, sp.csr_array]  # take means over the orbits of neighbours, and of queries
 
 
@@ -42,7 +35,7 @@ def _state(
     arrays: tuple[Array, Array, Array],  # moves, queries, targets
     cost: float,  # the budget of `PrivacyFirst`
     *,
-    sharpness: float = FIRST_SHARPNESS,
+    sharpness: float = attempts.FIRST_SHARPNESS,
     means: Means | None = None,
 ) -> tuple[fitness.Aim, cp.Problem]:
     moves, queries, targets = arrays
@@ -59,9 +52,7 @@ def _state(
 def _write(
     problem: FitnessForUse | PrivacyFirst, formulation: str, *, sharpness: float | None = None, orbits: object = None
 ) -> cp.Problem:
-    if sharpness is not None and formulation != "logdet":
-        raise InvalidInputError(f"sharpness belongs to formulation 'logdet', not to {formulation!r}")
-    chosen = FIRST_SHARPNESS if sharpness is None else validate.positive_number(sharpness=sharpness)
+    chosen = attempts.sharpness_of(formulation, sharpness)
     geometry, cost = problem.geometry, getattr(problem, "cost", 1.0)
     arrays = geometry.moves, geometry.representation, problem.targets
     means = _means(problem, orbits, formulation, slice(None), slice(None))
@@ -108,16 +99,7 @@ def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) 
 
 
 def _central_path(program: cp.Problem, scaled: Scaled, tol: float) -> Iterator[attempts.Step]:
-    """Sharpen a centring problem, in units in which the optimum is about 1, as far as the tolerance needs."""
-    (inverse_sharpness,) = program.parameters()
-    barriers = sum(scaled.sizes)
-    last = 1 / (LAST_BOUND * tol)
-    for step in range(math.ceil(math.log(last, GROWTH)) + 1):
-        sharpness = barriers * min(GROWTH**step, last)
-        inverse_sharpness.value = 1 / sharpness
-        bound = barriers / sharpness * scaled.objective_unit
-        note = f"whose centre is at most (s + m + k)/t = {bound:.2g} too high"
-        yield PATH_ACCURACY * tol, f"; sharpness t = {barriers / bound:.3g}, {note}"
+    return attempts.central_path(program, tol, sum(scaled.sizes), "(s + m + k)/t", unit=scaled.objective_unit)
 
 
 def _variance_write(problem: TotalVariance, formulation: str) -> cp.Problem:

@@ -181,6 +181,15 @@ def common_dual(problem: object, formula: Formula) -> Form:
     return formula.weights, replace(formula.dual, over="symmetric $Y_i$", constraints=lines)
 
 
+def common_logdet(problem: object, formula: Formula) -> Form:
+    """State the centring problem, with a slack in a log determinant for each mechanism."""
+    (line,) = formula.program.constraints
+    slack = replace(line, formula=r"\Sigma - P_i \succeq S_i", remark="for all mechanisms $i$")
+    barrier = r"\frac{1}{t} \sum_i \log \det S_i"
+    more = (Symbol("S_i", "the slack of mechanism $i$"), Symbol("t", "sharpness"))
+    return more, replace(formula.program, objective=f"{formula.program.objective} - {barrier}", constraints=(slack,))
+
+
 def strategy_sdp(problem: object, formula: Formula) -> Form:
     """State the average case with one linear matrix inequality."""
     inequality = r"\begin{bmatrix} G & R^{\top} \\ R & T \end{bmatrix} \succeq 0"
@@ -280,6 +289,7 @@ FORMS: dict[tuple[str, str], Callable[[Any, Formula], Form]] = {
     ("QueryWeighting", "power_cone"): _weighting(r"\sum_i c_i v_i", POWER),
     ("CommonMechanism", "primal"): as_stated,
     ("CommonMechanism", "dual"): common_dual,
+    ("CommonMechanism", "logdet"): common_logdet,
     ("RefinementStage", "schur"): stage,
     ("LocalStrategy average", "sdp"): strategy_sdp,
     ("LocalStrategy average", "socp"): _moments(worst=False),

@@ -5,26 +5,32 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from rich.console import Console
 
-from dualmech import linalg
+from dualmech import fast, linalg, workloads
 from dualmech.certificate import FEASIBLE
-from dualmech.crosscheck import collection, library
+from dualmech.crosscheck import collection, library, sdpa
 from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.errors import BackendError
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.base import AnyProblem
+from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.refinement import Refinement
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
+from dualmech.workloads.base import Workload
 
 # A general solver's claim on a problem whose optimum is proven, in the problem's own units and by its raw point.
 
@@ -231,6 +237,97 @@ def silent_output() -> Iterator[None]:
         os.close(nowhere)
 
 
+# Semidefinite programs as files: each read back from its text, solved, and its value held against the proof.
+
+
+FILES = (
+    *("common-random-2-seed-0", "common-random-3-seed-0", "common-random-4-seed-0", "common-example-312"),
+    *("weighting-prefix-8-eigen-queries-approximate", "weighting-prefix-8-eigen-queries-pure"),
+    *("reuse-prefix-8-after-cells", "reuse-prefix-8-after-total", "local-prefix-4-1-average"),
+    *("local-prefix-4-1-worst", "fitness-tables-16x16x16"),
+)
+"""Problems of the library whose programs are written from CVXPY's own compilation."""
+
+STAGES = 2  # of the refinement below
+
+
+def participation() -> FitnessForUse:
+    """State running sums of eight steps, of which every person takes part in two, four apart."""
+    return FitnessForUse(workloads.prefix(8), neighbours="participation:2:4")
+
+
+def dependent_rows() -> CommonMechanism:
+    """State the common part of three mechanisms on five cells with four queries of rank three each; they share two."""
+    rng, found = np.random.default_rng(5), []
+    shared = rng.standard_normal((2, 5))
+    for _ in range(3):
+        queries = rng.standard_normal((4, 3)) @ np.vstack([shared, rng.standard_normal((1, 5))])
+        root = rng.standard_normal((4, 4))
+        found.append(LinearGaussianMechanism(queries, root @ root.T))
+    return CommonMechanism(found)
+
+
+STATED: dict[str, Callable[[], AnyProblem]] = {
+    "common-dependent-rows": dependent_rows,
+    "participation-8": participation,
+}
+"""Problems that the library does not have."""
+
+
+@cache
+def refined() -> Refinement:
+    """Return a refinement of two stages: the third query has nothing in common with the others."""
+    return fast.refine(FitnessForUse(Workload([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), [1, 1, 4]), tol=1e-9)
+
+
+def stated(name: str) -> tuple[Any, float, float]:
+    """Return a problem by name, and the ends of an interval that has its optimum: a proof's, else the judge's."""
+    if name in FILES:
+        return library.problems()[name](), *library.interval(name, TOLERANCE)
+    if name.startswith("refinement"):
+        answer = refined().stages[int(name[-1]) - 1]
+    else:
+        with without_warnings():
+            answer = fast.solve(STATED[name](), tol=TOLERANCE)
+    return answer.problem, answer.lower_bound, answer.objective
+
+
+def file_claims(name: str) -> Row:
+    """Return what every backend says of a problem's file, at its default tolerance and at a tight one."""
+    from dualmech import reference
+
+    problem, lower, upper = stated(name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.dat-s"
+        sdpa.write(sdpa.sparse_program(problem), path)
+        read = sdpa.read(path)
+    program = reference.conic.program_of(read.objective, read.blocks, read.entries)
+    found: dict[str, Any] = {"problem": name, "variables": len(read.objective), "width": upper / lower - 1}
+    for backend in backends():
+        for tight, options in ((False, {}), (True, reference.backends.at_tolerance(backend, TIGHT))):
+            try:
+                with silent_output():
+                    status = reference.backends.run(program, backend, options=options).status
+            except BackendError:
+                status = FAILED
+            # A program that maximises is written with the opposite sign; all these optima are positive.
+            value = np.nan if status == FAILED or program.value is None else abs(float(program.value))
+            found[label(backend, tight)] = Claim(name, status, value, lower, upper, np.nan, 0.0)
+    return Row(found, upper / lower - 1)
+
+
+def label(backend: str, tight: bool) -> str:
+    return f"{backend} tight" if tight else backend
+
+
+def _distance(claim: Claim) -> str:
+    """Write the relative distance of a value from the interval; in brackets where the backend has a reserve."""
+    if claim.status not in WORDS:
+        return "none"
+    words = f"{claim.error:+.0e}" if claim.error else "0"
+    return words if claim.optimal else f"({words})"
+
+
 LEGEND = (
     "Problems of the library whose data are of ordinary size, posed as the papers write them and in their own units. "
     "'optimal': what the backend calls so without reserve; 'reserved': what it calls inaccurate; 'none': no answer; "
@@ -245,6 +342,12 @@ SCALES_LEGEND = (
     "Problems whose optima are far from 1, by the size of their data. 'says' and 'value' are of the backend on the "
     "problem as it is, at its default tolerance; 'proven in units near 1' is the gap that the judge proves of the same "
     "backend's answer where the reference layer poses the problem."
+)
+
+FILES_LEGEND = (
+    "Each problem is written as a SDPA file, read back and solved. Numbers are the relative distance of the value from "
+    "the interval that has the optimum, negative below it and 0 inside; 'width' is that interval's. In brackets: what "
+    "the backend calls inaccurate. Tight: tolerances of 1e-10, or the least that the backend takes."
 )
 
 WORDS = {OPTIMAL: "optimal", INACCURATE: "inaccurate"}
@@ -303,7 +406,24 @@ def _show_scales(out: Console, title: str, rows: Iterator[Row]) -> None:
     out.print(drawn(title, SCALES_COLUMNS, found, words=words, notes=[SCALES_LEGEND]))
 
 
+def _file_tasks(quick: bool) -> list[Callable[[], Row]]:
+    names = [*FILES, *(f"refinement-stage-{number}" for number in range(1, STAGES + 1)), *STATED]
+    return [partial(file_claims, name) for name in (names[:1] if quick else names)]
+
+
+def _show_files(out: Console, title: str, rows: Iterator[Row]) -> None:
+    names = [label(backend, tight) for backend in backends() for tight in (False, True)]
+    columns: list[tuple[str, str | Callable[[Row], str]]] = [
+        ("problem", "{problem}"),
+        ("variables", "{variables}"),
+        ("width", "{width:.0e}"),
+        *((name, lambda row, name=name: _distance(getattr(row, name))) for name in names),
+    ]
+    out.print(drawn(title, tuple(columns), [*rows], words=("problem",), notes=[FILES_LEGEND]))
+
+
 SHEETS = {
     "claims": Sheet("what general solvers call optimal, before the proof", _tasks, _show),
+    "files": Sheet("programs written as SDPA files, read back and solved", _file_tasks, _show_files),
     "scales": Sheet("problems in units far from 1", _scale_tasks, _show_scales),
 }

@@ -40,7 +40,7 @@ PAPERS: dict[str, tuple[str, ...]] = {
         "consistency",
     ),
     "scale": ("dense", "adult", "sixty", "domains", "published", "growth", "census"),
-    "backends": ("claims", "scales"),
+    "backends": ("claims", "files", "scales"),
     "streams": ("known",),
 }
 """Names of each paper's sheets, in order: known before it is loaded."""

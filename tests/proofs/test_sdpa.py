@@ -8,12 +8,11 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import fast
+from dualmech import fast, reference
 from dualmech.crosscheck import library, sdpa
 from dualmech.reference import backends
 
@@ -24,25 +23,17 @@ NAMES = [
 ]
 
 
-def program_of_file(program: sdpa.SparseProgram) -> tuple[cp.Problem, cp.Variable]:
-    """Build the program from what is in the file alone: this is all that a reader needs to know."""
-    x = cp.Variable(len(program.objective))
-    constraints = []
-    for number, size in enumerate(program.blocks, start=1):
-        own = [entry for entry in program.entries if entry[1] == number]
-        rows, columns = np.array([entry[2:4] for entry in own]).T - 1
-        matrices, values = np.array([entry[0] for entry in own]), np.array([entry[4] for entry in own])
-        side = abs(size)
-        places = rows if size < 0 else rows * side + columns
-        whole = sp.coo_array((values, (places, matrices)), shape=(side if size < 0 else side**2, x.size + 1)).tocsc()
-        slack = whole[:, 1:] @ x - whole[:, [0]].toarray()[:, 0]
-        if size < 0:
-            constraints.append(slack >= 0)
-        else:
-            upper = cp.reshape(slack, (side, side), order="C")
-            mask = np.triu(np.ones((side, side)), 1)
-            constraints.append(upper + cp.multiply(mask, upper).T >> 0)
-    return cp.Problem(cp.Minimize(program.objective @ x), constraints), x
+def program_of_text(text: str) -> tuple[cp.Problem, Any]:
+    """Build the program from a file's text alone, without the library: this is all that a reader needs to know."""
+    count, _, sizes, objective, *lines = (line.split() for line in text.splitlines() if line[0] != '"')
+    x: Any = cp.Variable(int(count[0]))
+    blocks: list[Any] = [[np.zeros((abs(int(size)),) * 2) for _ in range(x.size + 1)] for size in sizes]
+    for number, block, row, column, value in lines:
+        place = blocks[int(block) - 1][int(number)]
+        place[int(row) - 1, int(column) - 1] = place[int(column) - 1, int(row) - 1] = float(value)
+    slacks = [cp.sum([a * F for a, F in zip(x, Fs[1:], strict=True)]) - Fs[0] for Fs in blocks]
+    limits = [cp.diag(each) >= 0 if size[0] == "-" else each >> 0 for each, size in zip(slacks, sizes, strict=True)]
+    return cp.Problem(cp.Minimize(np.array(objective, dtype=float) @ x), limits), x
 
 
 def problems() -> dict[str, Any]:
@@ -57,7 +48,7 @@ def test_who_solves_the_file_finds_the_optimum(name: str, tmp_path: Path) -> Non
     problem = problems()[name]()
     proof = dm.prove(fast.solve(problem, tol=1e-9))
     sdpa.write(sdpa.sparse_program(problem), tmp_path / "p.dat-s")
-    program, x = program_of_file(sdpa.read(tmp_path / "p.dat-s"))
+    program, x = program_of_text((tmp_path / "p.dat-s").read_text(encoding="ascii"))
     value = program.solve(solver="CLARABEL")
     assert float(proof.lower) * (1 - 1e-5) <= value <= float(proof.upper) * (1 + 1e-5)
     assert x.value is not None
@@ -165,13 +156,19 @@ def test_files_of_others_are_read(tmp_path: Path) -> None:
     assert np.array_equal(program.slack(np.array([2.0]))[0], [[-1.5, -2.0], [-2.0, 0.0]])
 
 
-def test_other_families_and_geometries_are_refused() -> None:
-    with pytest.raises(dm.errors.InputTypeError, match="problem must be one of FitnessForUse"):
-        sdpa.sparse_program(dm.SoftmaxFitness(dm.workloads.prefix(2), 1.0, t1=5.0, t2=5.0))  # type: ignore[arg-type]
-    tables = dm.FitnessForUse(dm.workloads.marginals([2, 2], ways=1), geometry="blocks")
-    with pytest.raises(dm.errors.InvalidInputError, match="geometry 'dense'"):
-        sdpa.sparse_program(tables)
-    assert sdpa.variables(tables) == np.inf
+def test_a_problem_without_such_a_program_is_refused() -> None:
+    smooth = dm.SoftmaxFitness(dm.workloads.prefix(2), 1.0, t1=5.0, t2=5.0)
+    with pytest.raises(dm.errors.InvalidInputError, match="problem must have a program in semidefinite cones"):
+        sdpa.sparse_program(smooth)
+    with pytest.raises(dm.errors.InputTypeError, match="problem must be one that the reference layer states"):
+        sdpa.sparse_program(3)
+    with pytest.raises(dm.errors.InvalidInputError, match="problem.factors"):
+        sdpa.sparse_program(library.problems()["fitness-product-prefix-32x16"]())
+    fitness = dm.FitnessForUse(dm.workloads.prefix(2), geometry="dense")
+    with pytest.raises(dm.errors.InvalidInputError, match="semidefinite cones"):
+        sdpa.sparse_program(fitness, "logdet")
+    with pytest.raises(dm.errors.InvalidInputError, match="formulation"):
+        sdpa.sparse_program(fitness, "none")
 
 
 def test_the_library_has_them_with_the_basis(tmp_path: Path) -> None:
@@ -199,3 +196,113 @@ def test_sdpas_own_reader_and_solver_find_the_same(name: str, tmp_path: Path) ->
     proof = dm.prove(fast.solve(problem, tol=1e-9))
     # Its own form states the dual of the file, as a minimum.
     assert -found["primalObj"] == pytest.approx(float(proof.lower), rel=1e-5)
+
+
+def dependent_rows() -> dm.CommonMechanism:
+    """State the common part of mechanisms that measure more than they have ranks, and less than all cells."""
+    rng = np.random.default_rng(5)
+    shared, found = rng.standard_normal((2, 5)), []
+    for _ in range(3):
+        queries = rng.standard_normal((4, 3)) @ np.vstack([shared, rng.standard_normal((1, 5))])
+        root = rng.standard_normal((4, 4))
+        found.append(dm.LinearGaussianMechanism(queries, root @ root.T))
+    return dm.CommonMechanism(found)
+
+
+def stage(number: int) -> Any:
+    problem = dm.FitnessForUse(dm.Workload([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), [1, 1, 4])
+    return fast.refine(problem, tol=1e-9).stages[number].problem
+
+
+OTHERS: dict[str, Any] = {
+    **{f"common-random-{count}": library.problems()[f"common-random-{count}-seed-0"] for count in (2, 3, 4)},
+    "common-dependent-rows": dependent_rows,
+    "common-rank-one": library.problems()["common-example-312"],
+    "weighting": library.problems()["weighting-prefix-8-eigen-queries-approximate"],
+    "weighting-pure": library.problems()["weighting-prefix-8-wavelet-pure"],
+    "reuse": library.problems()["reuse-prefix-8-after-halves"],
+    "local-average": library.problems()["local-prefix-4-1-average"],
+    "local-worst": library.problems()["local-prefix-4-1-worst"],
+    "tables": library.problems()["fitness-tables-16x16x16"],
+    "estimate": library.problems()["estimate-prefix-16-total"],
+    "participation": lambda: dm.FitnessForUse(dm.workloads.prefix(4), neighbours="participation:2:2"),
+    "participation-total": lambda: dm.TotalVariance(dm.workloads.prefix(4), neighbours="participation:2:2"),
+}
+POINTS = {"CommonMechanism": "Sigma", "QueryWeighting": "u", "ReuseFitness": "Sigma", "NonnegativeEstimate": "x"}
+
+
+@pytest.mark.parametrize("backend", ["CLARABEL", "SCS", "CVXOPT", "SDPA"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_program_is_solved_from_its_file(name: str, backend: str, tmp_path: Path) -> None:
+    if backend not in backends.installed():
+        pytest.skip(f"{backend} is not installed")
+    if (name, backend) == ("estimate", "CVXOPT"):
+        pytest.skip("CVXOPT fails where equations are pairs of inequalities, which leave no interior")
+    problem = OTHERS[name]()
+    best = fast.solve(problem, tol=1e-8)
+    sdpa.write(sdpa.sparse_program(problem), tmp_path / "p.dat-s")
+    text = (tmp_path / "p.dat-s").read_text(encoding="ascii")
+    program, x = program_of_text(text)
+    backends.run(program, backend)
+    sign = -1 if "maximise" in text.splitlines()[0] else 1
+    assert best.lower_bound * (1 - 1e-3) <= sign * float(program.value) <= best.objective * (1 + 1e-3)
+    if (point := POINTS.get(type(problem).__name__)) is not None:
+        answer = problem.feasible(sdpa.values(problem, x.value)[point])
+        assert problem.certify(answer, best.dual).gap < 1e-2
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_stages_of_a_refinement_are_solved_from_their_files(number: int) -> None:
+    """The third query stands alone: a Gaussian of its target has squared cost 1/4, and prefix 2 costs 4/3."""
+    program, _ = program_of_text(sdpa.sparse_program(stage(number)).text())
+    assert float(program.solve(solver="CLARABEL")) == pytest.approx((4 / 3, 1 / 4)[number], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "formulation"),
+    [
+        *(
+            ("weighting", "inv_pos"),
+            ("weighting-pure", "power"),
+            ("tables", "matrix_frac"),
+            ("common-rank-one", "dual"),
+        ),
+        *(("common-random-3", "dual"), ("local-average", "socp"), ("local-average", "dual"), ("local-worst", "socp")),
+    ],
+)
+def test_another_formulation_is_another_file_with_the_same_optimum(name: str, formulation: str) -> None:
+    problem = OTHERS[name]()
+    known = fast.solve(problem, tol=1e-8)
+    written = reference.matrix_inequalities(problem, formulation)
+    program, x = program_of_text(sdpa.sparse_program(problem, formulation).text())
+    value = float(program.solve(solver="CLARABEL")) * (-1 if written.maximised else 1)
+    assert known.lower_bound * (1 - 1e-4) <= value <= known.objective * (1 + 1e-4)
+    names = reference.formulate(problem, formulation).var_dict.keys()
+    assert sdpa.values(problem, x.value, formulation).keys() == names
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_program_is_written_the_same_each_time_and_read_back(name: str, tmp_path: Path) -> None:
+    first, second = (sdpa.sparse_program(OTHERS[name]()) for _ in range(2))
+    assert first.text() == second.text()
+    sdpa.write(first, tmp_path / "p.dat-s")
+    assert sdpa.read(tmp_path / "p.dat-s").text() == first.text()
+
+
+@given(st.integers(0, 2**20), st.integers(2, 4))
+def test_blocks_of_a_common_mechanism_are_what_its_covariance_leaves(seed: int, count: int) -> None:
+    """The entries of F_0 are the covariances that the problem has, to the last bit."""
+    rng = np.random.default_rng(seed)
+    roots = rng.standard_normal((count, 3, 3))
+    problem = dm.CommonMechanism(
+        [dm.LinearGaussianMechanism(np.eye(3), each @ each.T) for each in roots], basis=np.eye(3)
+    )
+    program, noise = sdpa.sparse_program(problem), rng.standard_normal((3, 3))
+    noise = noise + noise.T
+    written = reference.matrix_inequalities(problem)
+    x = np.zeros(len(program.objective))
+    x[written.variables["Sigma"] - 1] = noise
+    assert np.array_equal(sdpa.values(problem, x)["Sigma"], noise)
+    for left, bound in zip(program.slack(x), problem.bounds, strict=True):
+        assert np.array_equal(left, noise - bound)
+    assert program.objective @ x == pytest.approx(np.trace(noise))

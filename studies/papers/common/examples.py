@@ -20,6 +20,7 @@ from dualmech import accounting, fast
 from dualmech.crosscheck.printing import COLOURS
 from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
+from dualmech.fast.common import least_volume
 from dualmech.mechanisms import decomposition as residuals
 from dualmech.mechanisms.gaussian import Answerability, LinearGaussianMechanism
 from dualmech.problems.common import CommonMechanism
@@ -252,6 +253,11 @@ FAMILIES: dict[str, tuple[Array, ...]] = {
         np.array([[1.0, -0.6], [-0.6, 2.0]]),
         np.array([[1.0, 1.2], [1.2, 3.0]]),
     ),
+    "thin": (
+        np.array([[5.0, 0.0], [0.0, 0.2]]),
+        np.array([[1.55, 0.78], [0.78, 0.65]]),
+        np.array([[0.2, 0.0], [0.0, 0.5]]),
+    ),
 }
 """Covariances with which mechanisms answer the same two queries, variances in squared counts."""
 
@@ -263,20 +269,27 @@ GAP = 5.6  # distance between the centres of two families in the picture, in cou
 
 
 def family_with_bounds(name: str) -> Row:
-    """Return a family of `FAMILIES` with two of its minimal upper bounds.
+    """Return a family of `FAMILIES` with three of its minimal upper bounds.
 
-    They are the bound of least trace ('covariance'), and the bound that another basis picks ('other').
+    They are the bound of least trace ('covariance'), the bound that another basis picks ('other'), and the bound of
+    least volume ('volume').
     """
     mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
     problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
     best, other = (fast.solve(each, tol=TOLERANCE) for each in (problem, uneven))
     back = np.linalg.inv(UNEVEN)
-    minimal = max(problem.maximality(best.primal).improvement, uneven.maximality(other.primal).improvement)
+    volume, _ = least_volume(problem.bounds)
+    minimal = max(
+        problem.maximality(best.primal).improvement,
+        uneven.maximality(other.primal).improvement,
+        problem.maximality(problem.feasible(volume)).improvement,
+    )
     values = {
         "name": name,
         "bounds": FAMILIES[name],
         "covariance": np.asarray(best.primal),
         "other": back @ other.primal @ back.T,
+        "volume": volume,
     }
     certified = all(each.certificate.certifies(TOLERANCE) for each in (best, other))
     return Row(values, max(best.gap, other.gap), certified and minimal <= TOLERANCE**0.5)
@@ -288,15 +301,17 @@ def tasks(quick: bool) -> list[Callable[[], Row]]:
 
 def picture(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw every family with its bounds, side by side on one pair of axes."""
-    most = max((len(row.bounds) for row in rows), default=0)
+    largest = max(rows, key=lambda row: len(row.bounds), default=None)
     for place, found in enumerate(rows):
         centre = GAP * place
         for index, (bound, colour) in enumerate(zip(found.bounds, COLOURS[1:], strict=False)):
-            label = f"mechanism {index + 1}" if len(found.bounds) == most else None
+            label = f"mechanism {index + 1}" if found is largest else None
             axes.fill(*_outline(bound, centre), color=colour, alpha=0.25, label=label)
-        ours, theirs = ("common, least trace", "common, other basis") if place == 0 else (None, None)
+        named = ("common, least trace", "common, other basis", "common, least volume")
+        ours, theirs, least = named if place == 0 else (None, None, None)
         axes.plot(*_outline(found.covariance, centre), color=COLOURS[0], label=ours)
         axes.plot(*_outline(found.other, centre), color=COLOURS[0], lw=0.8, ls="--", label=theirs)
+        axes.plot(*_outline(found.volume, centre), color=COLOURS[0], lw=1.2, ls=":", label=least)
     axes.set(aspect="equal", xlabel="first query", ylabel="second query", xticks=[], yticks=[], ylim=(-2.2, 3.6))
     axes.set_title("Noise of two and of three mechanisms, one standard deviation", loc="left", fontsize=10)
     axes.legend(loc="upper center", ncols=2, fontsize=8)

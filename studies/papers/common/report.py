@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import median
 
+import numpy as np
 from rich.console import Console
 
 from dualmech.crosscheck.agreement import VERDICTS
@@ -43,8 +44,10 @@ ELLIPSES: Columns = (
     ("covariances", "{name}"),
     ("least trace", lambda row: f"{row.covariance.trace():.6f}"),
     ("of the other basis", lambda row: f"{row.other.trace():.6f}"),
+    ("of the least volume", lambda row: f"{row.volume.trace():.6f}"),
+    ("area over the trace's", lambda row: f"{(np.linalg.det(row.volume) / np.linalg.det(row.covariance)) ** 0.5:.6f}"),
     ("gap", "{gap:.0e}"),
-    ("both minimal", lambda row: yes_or_no(row.certified)),
+    ("all minimal", lambda row: yes_or_no(row.certified)),
 )
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.fast import common
-from dualmech.reference.common import PROGRAMS
+from dualmech.problems.common import volume_bound
+from dualmech.reference.common import CONES_BY_FORMULATION, volume
 from dualmech.studies.benchmarks import contest
 from dualmech.validate import Array
 
@@ -52,6 +53,12 @@ def random_family(seed: int, count: int, size: int, unit: float = 1.0) -> list[A
     return [unit * rng.uniform(0.3, 3) * (wishart(size, rng, degrees) + 1e-6 * np.eye(size)) for _ in range(count)]
 
 
+def clear_family(seed: int, count: int, size: int) -> list[Array]:
+    """Covariances that are well conditioned."""
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(0.3, 3) * (wishart(size, rng) + 0.1 * np.eye(size)) for _ in range(count)]
+
+
 def meet(first: dm.Solution, second: dm.Solution) -> bool:
     (low, high), (floor, ceiling) = first.certificate.interval, second.certificate.interval
     return max(low, floor) <= min(high, ceiling)
@@ -66,7 +73,7 @@ class TestBothLayers:
         assert answer.status is same.status is dm.Status.CERTIFIED
         assert answer.gap <= 1e-6 and same.gap <= 1e-5 and meet(answer, same)
 
-    @pytest.mark.parametrize("formulation", PROGRAMS)
+    @pytest.mark.parametrize("formulation", CONES_BY_FORMULATION)
     @pytest.mark.parametrize("backend", ["CLARABEL", "SCS"])
     def test_every_statement_is_certified_by_every_backend(self, formulation: str, backend: str) -> None:
         problem = on_cells(*random_family(3, 3, 6))
@@ -335,16 +342,110 @@ class TestStatements:
         low, high = fast.solve(problem).certificate.interval
         assert low * (1 - 1e-6) <= float(program.solve(solver="CLARABEL")) <= high * (1 + 1e-6)
 
+    @pytest.mark.parametrize("sharpness", [0.3, 10.0, 1000.0])
+    @pytest.mark.parametrize("count", [2, 3, 4])
+    def test_a_centre_has_weights_and_the_gap_that_are_proven(self, count: int, sharpness: float) -> None:
+        """The multipliers are ``(Σ - P_i)⁻¹ / t``, sum to I, and leave a gap of ``p r / t``."""
+        problem = on_cells(*random_family(4, count, 3))
+        program = reference.formulate(problem, "logdet", sharpness=sharpness)
+        program.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+        noise: Any = program.var_dict["Sigma"].value
+        weights = np.stack([each.dual_value for each in program.constraints])
+        found: Any = [program.var_dict[f"S_{index}"].value for index in range(count)]
+        slacks = np.stack(found)
+        np.testing.assert_allclose(slacks, noise - problem.bounds, atol=1e-5 * np.trace(noise))
+        np.testing.assert_allclose(weights.sum(axis=0), np.eye(3), atol=1e-4)
+        np.testing.assert_allclose(
+            weights @ (noise - problem.bounds), np.eye(3)[None] / sharpness + 0 * weights, atol=0.1
+        )
+        judged = problem.certify(noise, problem.as_dual(weights))
+        assert judged.feasible
+        assert judged.objective - judged.lower_bound == pytest.approx(count * 3 / sharpness, rel=1e-2)
+
+    def test_the_parameter_sharpens_the_centre_in_place(self) -> None:
+        problem = on_cells(*random_family(1, 3, 2))
+        program = reference.formulate(problem, "logdet")
+        (parameter,) = program.parameters()
+        assert parameter.name() == "1/t" and parameter.value == 1.0 and program.is_dpp()
+        traces = []
+        for parameter.value in (1.0, 0.1, 0.01):
+            program.solve(solver="CLARABEL")
+            noise: Any = program.var_dict["Sigma"].value
+            traces.append(float(np.trace(noise)))
+        assert sorted(traces, reverse=True) == traces and traces[-1] >= fast.solve(problem).lower_bound
+
+    def test_the_message_of_a_path_has_its_bound(self) -> None:
+        answer = reference.solve(on_cells(*random_family(2, 3, 3)), formulation="logdet")
+        bound = float(answer.message.partition("p r/t = ")[2].split()[0])
+        assert answer.objective - answer.lower_bound <= 1.05 * bound
+        assert "tol 1e-05" in repr(answer)
+
+    def test_sharpness_is_of_the_centring_problem_alone(self) -> None:
+        problem = on_cells(*random_family(0, 3, 2))
+        with pytest.raises(dm.errors.InvalidInputError, match="sharpness belongs to formulation 'logdet'"):
+            reference.formulate(problem, sharpness=2.0)
+        with pytest.raises(dm.errors.InvalidInputError, match="sharpness must be positive"):
+            reference.formulate(problem, "logdet", sharpness=0.0)
+
     @pytest.mark.parametrize("formulation", ["schur", 3])
     def test_others_are_refused(self, formulation: Any) -> None:
         problem = on_cells(*random_family(0, 3, 2))
         for call in (reference.formulate, reference.solve):
-            with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of primal, dual"):
+            with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of primal, dual, logdet"):
                 call(problem, formulation=formulation)
 
 
+class TestLeastVolume:
+    """Another maximal common mechanism: of least log det, the same in every basis."""
+
+    @given(seeds, st.integers(2, 4), st.integers(1, 4))
+    @settings(max_examples=15, deadline=None)
+    def test_it_is_above_all_proven_and_maximal(self, seed: int, count: int, size: int) -> None:
+        bounds = np.array(clear_family(seed, count, size))
+        noise, weights = common.least_volume(bounds)
+        assert all(np.linalg.eigvalsh(noise - bound)[0] >= -1e-9 * np.trace(noise) for bound in bounds)
+        low, value = volume_bound(bounds, weights), float(np.linalg.slogdet(noise)[1])
+        assert -1e-9 <= value - low <= 1e-6
+        problem = on_cells(*bounds)
+        assert problem.maximality(problem.feasible(problem.basis @ noise @ problem.basis.T)).improvement < 1e-2
+        assert value <= np.linalg.slogdet(fast.solve(problem).primal)[1] + 1e-6
+
+    @given(seeds, st.integers(2, 3), st.integers(1, 3))
+    @settings(max_examples=15, deadline=None)
+    def test_no_basis_changes_it(self, seed: int, count: int, size: int) -> None:
+        bounds = np.array(clear_family(seed, count, size))
+        turn = np.random.default_rng(seed).standard_normal((size, size)) + 3 * np.eye(size)
+        first, second = (common.least_volume(each)[0] for each in (bounds, turn @ bounds @ turn.T))
+        np.testing.assert_allclose(second, turn @ first @ turn.T, rtol=0, atol=1e-3 * float(np.linalg.norm(second)))
+
+    @given(seeds, st.integers(2, 4), st.integers(1, 4))
+    @settings(max_examples=25, deadline=None)
+    def test_any_weights_bound_any_common_covariance(self, seed: int, count: int, size: int) -> None:
+        bounds = np.array(clear_family(seed, count, size))
+        rng = np.random.default_rng(seed)
+        weights = np.array([wishart(size, rng) for _ in bounds])
+        value = np.linalg.slogdet(bounds.sum(axis=0))[1]
+        assert volume_bound(bounds, weights) <= value
+        assert volume_bound(bounds, 7 * weights) == pytest.approx(volume_bound(bounds, weights), abs=1e-9)
+
+    @pytest.mark.parametrize("bounds", [[np.eye(2)], [np.eye(2), -np.eye(2)], np.ones((2, 2, 3)), np.eye(2)])
+    def test_what_is_no_family_is_refused(self, bounds: Any) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match="bounds must"):
+            common.least_volume(np.array(bounds))
+
+    def test_the_program_finds_the_same(self) -> None:
+        for count in (2, 3):
+            bounds = np.array(clear_family(5, count, 3))
+            program = volume(bounds)
+            value = -float(program.solve(solver="CLARABEL"))
+            _, weights = common.least_volume(bounds)
+            assert value == pytest.approx(volume_bound(bounds, weights), abs=1e-5)
+            weights = np.array([each.dual_value for each in program.constraints])
+            assert value == pytest.approx(volume_bound(bounds, weights), abs=1e-4)
+
+
 class TestOptions:
-    @pytest.mark.parametrize("formulation", PROGRAMS)
+    @pytest.mark.parametrize("formulation", CONES_BY_FORMULATION)
     def test_a_backend_that_is_cut_short(self, formulation: str) -> None:
         problem = on_cells(*random_family(0, 3, 12))
         with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):

@@ -115,6 +115,20 @@ def test_the_command_prints_them() -> None:
     assert "CLARABEL" in result.output and "Widest proven interval" in result.output
 
 
+@pytest.mark.parametrize("name", ["common-random-2-seed-0", "common-dependent-rows", "refinement-stage-2"])
+def test_files_are_read_back_and_solved_near_the_optimum(name: str) -> None:
+    row = claims.file_claims(name)
+    assert row.width < 1e-6
+    for tight, promise in ((False, 1e-4), (True, 1e-6)):
+        found = getattr(row, claims.label("CLARABEL", tight))
+        assert found.optimal and abs(found.error) < promise
+
+
+def test_the_sheet_of_files_is_printed() -> None:
+    result = CliRunner().invoke(app, ["crosscheck", "backends/files", "--quick"])
+    assert result.exit_code == 0 and "SCS tight" in result.output
+
+
 @pytest.mark.slow
 def test_all_backends_certify_in_the_layers_units_what_they_cannot_do_by_themselves() -> None:
     for task in SHEETS["backends/scales"].tasks(False):

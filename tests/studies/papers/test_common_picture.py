@@ -16,10 +16,10 @@ def test_both_bounds_are_minimal_and_touch(name: str) -> None:
     found = examples.family_with_bounds(name)
     assert found.outcome is Agreement.AGREE and found.gap <= 1e-9
     assert np.trace(found.covariance) <= np.trace(found.other) * (1 + 1e-9)
-    for covariance in (found.covariance, found.other):
-        for bound in found.bounds:
-            least, _ = np.linalg.eigvalsh(covariance - bound)
-            assert -1e-9 < least < 1e-4
+    assert np.linalg.det(found.volume) <= np.linalg.det(found.covariance) * (1 + 1e-7)
+    for covariance in (found.covariance, found.other, found.volume):
+        least = [float(np.linalg.eigvalsh(covariance - bound)[0]) for bound in found.bounds]
+        assert min(least) > -1e-9 and sum(each < 1e-4 for each in least) >= 2
 
 
 def test_the_command_shows_them() -> None:

@@ -99,7 +99,7 @@ def rows_of(name: str) -> list[Any]:
 
 def _outlines(rows: list[Any]) -> list[list[float]]:
     """Return how far each ellipse reaches above its centre: the standard deviation of the second query."""
-    every = [each for row in rows for each in (row.covariance, row.other)]
+    every = [each for row in rows for each in (row.covariance, row.other, row.volume)]
     return [[float(np.sqrt(each[1, 1])) for each in every]]
 
 
