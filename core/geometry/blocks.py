@@ -107,21 +107,25 @@ def as_block_point(blocks: Blocks, primal: object, name: str = "primal") -> Bloc
                 f"{name} must be noise on blocks, a dualmech.duals.BlockPoint, got {type(primal).__name__}"
             )
         primal = BlockPoint(cast(Array, primal))
+    of = "" if name == "primal" else f" of {name}"
     if not isinstance(primal.covariances, Sequence):
-        raise InputTypeError(f"covariances must be a tuple, got {type(primal.covariances).__name__}")
-    levels = np.zeros(0) if validate.is_empty(primal.levels) else validate.numeric(1, levels=primal.levels)
+        raise InputTypeError(f"covariances{of} must be a tuple, got {type(primal.covariances).__name__}")
+    levels = np.zeros(0)
+    if not validate.is_empty(primal.levels):
+        levels = validate.numeric(1, **{f"levels{of}": primal.levels})
     if len(levels) != len(blocks.keys):
         raise InvalidInputError(
-            f"levels must be {len(blocks.keys)}, one per block of one coordinate, got {len(levels)}"
+            f"levels{of} must be {len(blocks.keys)}, one per block of one coordinate, got {len(levels)}"
         )
     expected = len(blocks.matrix_blocks)
     if len(primal.covariances) != expected:
-        raise InvalidInputError(f"covariances must be {expected}, got {len(primal.covariances)}")
+        raise InvalidInputError(f"covariances{of} must be {expected}, got {len(primal.covariances)}")
     found = []
     for index, (each, block) in enumerate(zip(primal.covariances, blocks.matrix_blocks, strict=True)):
-        covariance, size = validate.numeric(2, **{f"covariances[{index}]": each}), len(block.moves)
+        called = f"covariances[{index}]{of}"
+        covariance, size = validate.numeric(2, **{called: each}), len(block.moves)
         if covariance.shape != (size, size):
-            raise InvalidInputError(f"covariances[{index}] must have shape ({size}, {size}), got {covariance.shape}")
+            raise InvalidInputError(f"{called} must have shape ({size}, {size}), got {covariance.shape}")
         found.append(covariance)
     return BlockPoint(levels, tuple(found))
 
