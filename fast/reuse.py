@@ -625,7 +625,7 @@ class BlockReuse:
 
     @classmethod
     def of(cls, problem: ReuseFitness, released: ReleasedBlocks) -> BlockReuse:
-        known, targets = released.known, problem.targets[problem.geometry.tables]
+        known, targets = released.coordinates, problem.targets[problem.geometry.tables]
         turns = [_independent(each) for each in known.covariances]
         extended = with_rows(
             problem.geometry, known.levels, [turn.T @ each for turn, each in zip(turns, known.covariances, strict=True)]

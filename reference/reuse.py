@@ -66,7 +66,7 @@ def schur_on_blocks(aim: fitness.Aim, stated: BlockArrays, levels: Array, matric
     >>> known = fast.solve(dm.FitnessForUse(one, 2.0, geometry="blocks")).mechanism
     >>> problem = dm.ReuseFitness(two, 1.0, known)
     >>> aim = fitness.accuracy_first(problem.targets[problem.geometry.tables])
-    >>> program = schur_on_blocks(aim, BlockArrays.of(problem.geometry), problem.known.known.levels, [])
+    >>> program = schur_on_blocks(aim, BlockArrays.of(problem.geometry), problem.known.coordinates.levels, [])
     >>> _, tau = program.solve(solver="CLARABEL"), program.var_dict["tau"].value
     >>> privacy, accuracy, released = [constraint.dual_value for constraint in program.constraints]
     >>> dual = problem.dual_type(privacy, accuracy, BlockPoint(released))
@@ -89,7 +89,7 @@ def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
     if isinstance(problem.known, ReleasedBlocks):
         stated = BlockArrays.of(problem.geometry)
         aim = fitness.accuracy_first(problem.targets[problem.geometry.tables])
-        return schur_on_blocks(aim, stated, *_on_moved(problem.known.known, stated))
+        return schur_on_blocks(aim, stated, *_on_moved(problem.known.coordinates, stated))
     geometry, count = problem.geometry, len(problem.targets)
     return schur(
         fitness.accuracy_first(problem.targets),
@@ -130,7 +130,7 @@ def _on_moved(known: BlockPoint, stated: BlockArrays) -> tuple[Array, list[Array
 
 def _scaled_on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> attempts.ScaledProgram:
     """Scale as for fitness for use of the rows of both, so that no block is without a scale."""
-    asked, known = problem.geometry, released.known
+    asked, known = problem.geometry, released.coordinates
     rows = 1 / np.sqrt(problem.targets[asked.tables])
     both = with_rows(asked, known.levels, list(known.covariances))
     units = BlockUnits.balanced(problem, both, np.concatenate([rows, np.ones(len(both.tables) - len(rows))]))

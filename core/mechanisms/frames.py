@@ -24,7 +24,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes
-from dualmech.workloads.unions import Table, UnionWorkload
+from dualmech.workloads.unions import UnionWorkload, each_once
 
 
 class Frame(Protocol):
@@ -197,15 +197,9 @@ def _check(first: BlockNoise, other: object, name: str) -> None:
 
 
 def _together(mechanisms: Sequence[Any]) -> UnionWorkload:
-    """Return all tables of some mechanisms, each once; tables of one name that ask other queries get a number."""
-    named: dict[str, Table] = {}
-    for mechanism in mechanisms:
-        for table in (mechanism.workload or mechanism.needed_tables).product_tables:
-            name, number = table.name, 2
-            while name in named and not named[name].asks_the_same(table):
-                name, number = f"{table.name} ({number})", number + 1
-            named.setdefault(name, Table(name, table.queries))
-    return UnionWorkload(mechanisms[0].domain, [*named.values()])
+    """Return all tables of some mechanisms."""
+    given = (mechanism.workload or mechanism.needed_tables for mechanism in mechanisms)
+    return UnionWorkload(mechanisms[0].domain, each_once(table for own in given for table in own.product_tables))
 
 
 def frame_of(mechanisms: Sequence[Any], names: Sequence[str] = ()) -> Frame:

@@ -33,7 +33,7 @@ from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.unions import Table, UnionWorkload
+from dualmech.workloads.unions import UnionWorkload, each_once
 
 AnyPoint: TypeAlias = Any
 """A covariance on B x, or a `BlockPoint`."""
@@ -258,7 +258,7 @@ class ReleasedBlocks:
     wish: FitnessForUse
     whole: Blocks  # the blocks of all tables, those of the wish first
     geometry: Blocks  # the same blocks with the rows of the wish alone
-    known: BlockPoint  # K: a number for each block of one coordinate, a matrix for each other
+    coordinates: BlockPoint  # K: a number for each block of one coordinate, a matrix for each other
 
     @classmethod
     def of(cls, wish: FitnessForUse, released: BlockMechanism) -> ReleasedBlocks:
@@ -293,9 +293,9 @@ class ReleasedBlocks:
         if forms is None:
             return Sides(np.full(self.geometry.reach.shape[0], np.inf), np.full(len(self.wish.targets), np.inf))
         ratios, rounding = forms.ratios(self.wish.targets), forms.cost_rounding + forms.excess(self.wish.targets)[1]
-        largest = float((self.known.levels**2 * point.levels).max(initial=0.0))
+        largest = float((self.coordinates.levels**2 * point.levels).max(initial=0.0))
         rounding += 4 * linalg.EPS * largest
-        for known, covariance in zip(self.known.covariances, point.covariances, strict=True):
+        for known, covariance in zip(self.coordinates.covariances, point.covariances, strict=True):
             found, off = largest_eigenvalue(known, covariance)
             largest, rounding = max(largest, found), rounding + off
         return Sides(forms.profile, np.append(ratios, largest), rounding)
@@ -315,13 +315,13 @@ class ReleasedBlocks:
         total = float(self.bills(spread).sum() + singles.sum() + sum(np.sum(root**2) for root in roots))
         if not total > 0:
             return 0.0, 0.0
-        held = [root @ known for root, known in zip(roots, self.known.covariances, strict=True)]
-        blocks = with_rows(self.geometry, np.sqrt(singles) * self.known.levels, held)
+        held = [root @ known for root, known in zip(roots, self.coordinates.covariances, strict=True)]
+        blocks = with_rows(self.geometry, np.sqrt(singles) * self.coordinates.levels, held)
         shares = neighbour_weights / neighbour_weights.max()
         shares = shares / shares.sum()
         ones = np.ones(len(blocks.tables) - len(spread))
         norm, allowance = trace_norm(blocks, shares, np.concatenate([spread, ones]))
-        for block, root, known in zip(blocks.matrix_blocks, roots, self.known.covariances, strict=True):
+        for block, root, known in zip(blocks.matrix_blocks, roots, self.coordinates.covariances, strict=True):
             moved = float(np.linalg.norm(block.steps * np.sqrt(shares[block.orbits])))
             size = len(root)
             missed = (size + 2) * linalg.EPS * float(np.linalg.norm(root) * np.linalg.norm(known)) * moved
@@ -330,13 +330,12 @@ class ReleasedBlocks:
         return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
 
     def feasible(self, point: BlockPoint) -> BlockPoint:
-        excess = self.geometry.largest_ratio(point, self.wish.targets)
-        return self.geometry.divide(point, max(excess, self.sides(point).ratios[-1]))
+        return self.geometry.divide(point, self.sides(point).excess)
 
     def lean(self, point: BlockPoint) -> BlockPoint:
         geometry, targets = self.geometry, self.wish.targets[self.geometry.tables]
-        held = np.minimum(self.known.levels**2 * point.levels, 1.0)
-        pairs = zip(point.covariances, self.known.covariances, strict=True)
+        held = np.minimum(self.coordinates.levels**2 * point.levels, 1.0)
+        pairs = zip(point.covariances, self.coordinates.covariances, strict=True)
         several = [KnownDirections.of(covariance, known) for covariance, known in pairs]
         squares = [own.squares(block.queries) for own, block in zip(several, geometry.matrix_blocks, strict=True)]
 
@@ -353,7 +352,7 @@ class ReleasedBlocks:
 
     def alone(self) -> tuple[BlockPoint, Array, BlockPoint] | None:
         """Return the noise of the release with λ on its dearest neighbours alone; see `ReleasedRows.alone`."""
-        known = self.known
+        known = self.coordinates
         full = all(linalg.numerical_rank(np.linalg.svd(own)[1], own.shape) == len(own) for own in known.covariances)
         if not (full and np.all(known.levels > 0)):
             return None
@@ -375,7 +374,7 @@ class ReleasedBlocks:
         return BlockMechanism(self.whole, point)
 
     def new_mechanism(self, point: BlockPoint, least: float) -> BlockMechanism:
-        known = self.known
+        known = self.coordinates
         made = BlockMechanism(self.whole, _equal_noise(self.whole))
         pieces = {}
         left = 1 - known.levels**2 * point.levels
@@ -428,14 +427,12 @@ def _all_blocks(workload: MarginalWorkload | UnionWorkload, released: BlockMecha
     if marginal and released.neighbours is None:
         axes = (*workload.axes, *(each for each in earlier.axes if each not in workload.axes))  # type: ignore[union-attr]
         return Blocks.of_marginals(MarginalWorkload(domain, axes))
-    tables = {table.name: table for table in workload.product_tables}
-    for table in earlier.product_tables:
-        name, number = table.name, 2
-        while name in tables and not tables[name].asks_the_same(table):
-            name, number = f"{table.name} ({number})", number + 1
-        tables.setdefault(name, Table(name, table.queries))
+    names = [table.name for table in workload.product_tables]
+    if len({*names}) < len(names):  # one of them would take the place of a table that was released
+        raise InvalidInputError("workload must have each table once, to be reused with a release of other tables")
+    tables = each_once((*workload.product_tables, *earlier.product_tables))
     try:
-        return Blocks.of(UnionWorkload(domain, [*tables.values()]), neighbours=released.neighbours)
+        return Blocks.of(UnionWorkload(domain, tables), neighbours=released.neighbours)
     except GeometryError as error:
         raise InvalidInputError(f"released and the workload leave too little symmetry together: {error}") from None
 

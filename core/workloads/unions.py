@@ -278,6 +278,17 @@ def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) ->
     return UnionWorkload(domain, named.values(), zip(pieces, marks, strict=True) if ordered else ())
 
 
+def each_once(tables: Iterable[Table]) -> list[Table]:
+    """Return tables of several workloads, each once; those of one name that ask other queries get a number."""
+    named: dict[str, Table] = {}
+    for table in tables:
+        name, number = table.name, 2
+        while name in named and not named[name].asks_the_same(table):
+            name, number = f"{table.name} ({number})", number + 1
+        named.setdefault(name, Table(name, table.queries))
+    return [*named.values()]
+
+
 def tables_of(workload: Workload) -> Any:
     """Return a workload as tables, marginals or a union; refuse what keeps no structure."""
     found = validate.instance(Workload, workload=workload).tabular()

@@ -311,7 +311,7 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
                     "f",
                     "what is released on each level, with unit noise",
                     (levels,),
-                    lambda: problem.known.known.levels,
+                    lambda: problem.known.coordinates.levels,
                 )
             )
         if blocks.matrix_blocks:

@@ -16,6 +16,7 @@ from dualmech.mechanisms.frames import TableBlocks
 from dualmech.problems import released
 from dualmech.studies.papers.common.examples import compare_reuse
 from dualmech.validate import Array
+from dualmech.workloads.marginals import MarginalWorkload
 
 quick = settings(max_examples=20)
 seeds = st.integers(0, 10**6)
@@ -437,6 +438,15 @@ def test_a_release_of_tables_is_reused_by_tables_of_its_own_attributes() -> None
         dm.ReuseFitness(dm.workloads.marginals({"a": 3, "b": 4}, ways=2), 1.0, known, neighbours="replace")
     with pytest.raises(dm.errors.InvalidInputError, match="geometry 'blocks' takes"):
         dm.ReuseFitness(dm.workloads.prefix(12), 1.0, known)
+    twice = MarginalWorkload(known.domain, [(0,), (0,), (1,)])
+    sums = dm.BlockMechanism.of_tables(dm.workloads.union({"a": 3, "b": 4}, {"s": {"b": dm.workloads.prefix(4)}}))
+    with pytest.raises(dm.errors.InvalidInputError, match="workload must have each table once"):
+        dm.ReuseFitness(twice, [1.0, 0.5, 1.0], sums)
+    written = dm.ReuseFitness(dm.Workload(twice.dense()), np.repeat([1, 0.5, 1], [3, 3, 4]), known.dense())
+    first, second = (
+        fast.solve(each).certificate.interval for each in (dm.ReuseFitness(twice, [1, 0.5, 1], known), written)
+    )
+    assert max(first[0], second[0]) <= min(first[1], second[1])
     with pytest.raises(dm.errors.InvalidInputError, match="no proof in whole numbers"):
         dm.prove(fast.solve(dm.ReuseFitness(dm.workloads.marginals({"a": 3, "b": 4}, ways=2), 1.0, known)))
 
