@@ -90,7 +90,7 @@ def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
     >>> {"CLARABEL", "SCS"} <= set(backends.installed())
     True
     """
-    present = set(cp.installed_solvers())
+    present = set(cp.installed_solvers()) - GIVEN.keys()  # CVXPY may have noted what it was given
     return {name: _version(name) for name in SOLVER_MAP_CONIC if name in present and cones <= _cones(name)}
 
 
@@ -129,14 +129,13 @@ def tolerance(backend: str) -> float:
 
 def accuracy(backend: str, tol: float) -> dict[str, float]:
     """Return the options with which a backend is accurate enough to certify a gap of `tol`; none for one not known."""
-    known = ACCURACY.get(backend)
-    return {} if known is None else at_tolerance(backend, known.share * tol)
+    return at_tolerance(backend, ACCURACY[backend].share * tol) if backend in ACCURACY else {}
 
 
 def at_tolerance(backend: str, tolerance: float) -> dict[str, float]:
-    """Return the options that set all tolerances of a known backend, no lower than it takes."""
-    known = ACCURACY[backend]
-    return dict.fromkeys(known.options, max(tolerance, known.least))
+    """Return the options that set all tolerances of a backend, no lower than it takes; none for one not known."""
+    known = ACCURACY.get(backend)
+    return {} if known is None else dict.fromkeys(known.options, max(tolerance, known.least))
 
 
 def run(

@@ -65,7 +65,7 @@ def dual(bounds: Array) -> cp.Problem:
     Y = [symmetric(f"Y_{i}", size) for i in range(count)]
     total = sum(Y[1:], start=Y[0])
     return cp.Problem(
-        cp.Maximize(sum(cp.trace(P_i @ Y_i) for P_i, Y_i in zip(P, Y, strict=True))),
+        cp.Maximize(sum(cp.sum(cp.multiply(P_i, Y_i)) for P_i, Y_i in zip(P, Y, strict=True))),
         [*[label(f"positive[{i}]", Y_i >> 0) for i, Y_i in enumerate(Y)], label("complete", total == np.eye(size))],
     )
 

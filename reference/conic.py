@@ -40,7 +40,7 @@ class _Compiler(ConicSolver):
         """Import nothing: there is no solver."""
 
     def is_installed(self) -> bool:
-        return True
+        return False  # so that it is never chosen
 
     def cite(self, data: Any) -> str:
         return ""

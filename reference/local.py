@@ -83,7 +83,7 @@ def dual(patterns: Array, root: Array, share: Array | None) -> cp.Problem:
     size = root.shape[1]
     Z, y = cp.Variable(root.T.shape, name="Z"), cp.Variable(size, name="y")
     s = cp.Variable(size, name="share", nonneg=True) if share is None else cp.Constant(share)
-    bound, limits = 2 * cp.trace(Z @ R) - cp.sum(y), [label("patterns", _cones(P @ y, P @ s, (P @ Z).T))]
+    bound, limits = 2 * cp.sum(cp.multiply(Z, R.T)) - cp.sum(y), [label("patterns", _cones(P @ y, P @ s, (P @ Z).T))]
     if share is not None:
         return cp.Problem(cp.Maximize(bound), limits)
     known = np.square(root).sum(axis=0)
