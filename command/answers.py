@@ -115,7 +115,7 @@ def _on_geometry(
     # The mechanism as it is spent: total variance is solved at a cost of 1.
     mechanism = mechanism_of(problem.geometry, point)
     if isinstance(problem.geometry, Product):
-        factors = ", ".join(f"{own.geometry.name} of {own.workload.shape[0]}" for own in problem.factors)
+        factors = ", ".join(f"{factor.geometry.name} of {factor.workload.shape[0]}" for factor in problem.factors)
         out.print(f"Factors, whose costs and variances multiply: {factors} queries.")
     else:
         _by_table(out, problem, solution.prices, problem.geometry.forms(point), terms)
@@ -153,8 +153,8 @@ def _all_ranges(problem: AnyProblem, out: Console, solution: Solution, terms: Te
     chosen = [
         first * cells - first * (first - 1) // 2 + length - 1 for first, length in zip(firsts, lengths, strict=True)
     ]
-    asked = problem.workload.select(chosen)
-    out.print(_variance_table(asked, None, mechanism.variances(asked), terms.z))
+    queries = problem.workload.select(chosen)
+    out.print(_variance_table(queries, None, mechanism.variances(queries), terms.z))
     out.print(
         f"These are in the middle; the mean variance of all {count} ranges is {mechanism.total_variance / count:.6g}."
     )
@@ -179,12 +179,12 @@ def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: T
 
 
 def _total_variance(problem: TotalVariance, out: Console, solution: Solution, terms: Terms) -> None:
-    mechanism, asked = problem.mechanism(solution.primal, terms.cost), problem.geometry.workload
-    variances = mechanism.variances(asked)
+    mechanism, workload = problem.mechanism(solution.primal, terms.cost), problem.geometry.workload
+    variances = mechanism.variances(workload)
     variances[problem.geometry.free_queries] = 0.0  # exact: the rest is rounding
     weights = None if np.all(problem.weights == 1) else problem.asked_weights
-    out.print(_variance_table(asked, weights, variances, terms.z))
-    unasked = problem.workload.shape[0] - asked.shape[0]
+    out.print(_variance_table(workload, weights, variances, terms.z))
+    unasked = problem.workload.shape[0] - workload.shape[0]
     if unasked:
         out.print(f"Not asked for, having weight 0: {unasked} of {problem.workload.shape[0]} queries.")
     _privacy(out, solution, mechanism, terms)
@@ -238,15 +238,15 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
 def _by_table(out: Console, problem: AnyProblem, prices: Array, forms: Any, terms: Terms) -> None:
     """Print what tables get: the largest variance of each, or what all have."""
     fitness = problem.numbers == "targets"
-    asked, given = ("target variance", problem.targets) if fitness else ("weight", problem.weights)
-    orbits = getattr(problem.geometry, "tables", np.arange(len(given)))
-    headings = ("table", "tables", asked, "variance", "margin", "share of bill" if fitness else "share of total")
+    word, values = ("target variance", problem.targets) if fitness else ("weight", problem.weights)
+    orbits = getattr(problem.geometry, "tables", np.arange(len(values)))
+    headings = ("table", "tables", word, "variance", "margin", "share of bill" if fitness else "share of total")
     rows = []
     for label, inside in _tables_by_name(problem.workload, problem.geometry.workload):
-        own = forms.variances[np.isin(orbits, inside)]
-        columns = (given[inside], own, accounting.margin_from_variance(own, terms.z))
+        variances = forms.variances[np.isin(orbits, inside)]
+        columns = (values[inside], variances, accounting.margin_from_variance(variances, terms.z))
         shares = f"{100 * prices[inside].sum():.1f} %"
-        rows.append((label, str(len(inside)), *(range_text(each) for each in columns), shares))
+        rows.append((label, str(len(inside)), *(range_text(column) for column in columns), shares))
     out.print(_table("Tables", headings, rows, terms.z))
 
 
@@ -260,9 +260,9 @@ def privacy_text(mechanism: GaussianPrivacy, delta: float) -> str:
     )
 
 
-def _tables_by_name(asked: Workload, workload: Any) -> list[tuple[str, npt.NDArray[np.intp]]]:
+def _tables_by_name(stated: Workload, workload: Any) -> list[tuple[str, npt.NDArray[np.intp]]]:
     """Return tables with their positions, one by one where they are few, by ways or publication elsewhere."""
-    names = labels(asked) or labels(workload) or []
+    names = labels(stated) or labels(workload) or []
     if len(names) > LISTED_TABLES:
         names = (
             [census.published(name)[1] for name in names]
@@ -320,8 +320,8 @@ MEANINGS = {
 
 def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]], z: float) -> TextTable:
     """Return a table with one note that says what its headings mean."""
-    said = [meaning for word, meaning in MEANINGS.items() if any(word in heading for heading in headings)]
-    note = "; ".join(said).format(z=z, level=level_of(z))
+    meanings = [meaning for word, meaning in MEANINGS.items() if any(word in heading for heading in headings)]
+    note = "; ".join(meanings).format(z=z, level=level_of(z))
     return TextTable(subject, headings, rows, headings[:1], [f"{note[0].upper()}{note[1:]}."])
 
 
@@ -378,8 +378,8 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(f"  at rho = {limits.cost / 2:.6g}; below, targets that are not hard are times the factor")
     describe_plan(out, solution, terms)
     if isinstance(problem, FitnessForUse | PrivacyFirst | ReuseFitness) and not isinstance(problem.geometry, Product):
-        for each in solution.prices_in_words()[: None if planned else DEAREST]:
-            out.print(each, markup=False, soft_wrap=True)
+        for sentence in solution.prices_in_words()[: None if planned else DEAREST]:
+            out.print(sentence, markup=False, soft_wrap=True)
     return certificate
 
 
@@ -442,13 +442,13 @@ def _raised(number: float) -> str:
 
 
 def _listed(out: Console, sentences: Sequence[str]) -> None:
-    for each in sentences:
-        out.print(f"    {escape(each)}")
+    for sentence in sentences:
+        out.print(f"    {escape(sentence)}")
 
 
 def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms: Terms) -> None:
     """Print the judge's verdict on an outsider's answer."""
-    told, divisor = in_rho(problem, terms)
+    value, divisor = in_rho(problem, terms)
     for line in neighbours_lines(problem):
         out.print(line)
     if not np.isfinite(verdict.objective):
@@ -457,8 +457,8 @@ def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms:
         out.print(f"NOT A MECHANISM: its {'variance' if weighted else 'privacy cost'} is infinite ({why}).")
         return
     out.print(
-        f"{'FEASIBLE' if verdict.feasible else 'INFEASIBLE'}: {told} "
-        f"{objective_text(verdict.objective / divisor, told)}{terms.privacy(problem)}"
+        f"{'FEASIBLE' if verdict.feasible else 'INFEASIBLE'}: {value} "
+        f"{objective_text(verdict.objective / divisor, value)}{terms.privacy(problem)}"
     )
     out.print(f"  optimum at least {verdict.lower_bound / divisor:.9g} (bound found and proven by the judge)")
     if verdict.feasible:
@@ -468,7 +468,7 @@ def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms:
         _listed(out, verdict.exceeded)
     if not np.isclose(verdict.scaled.objective, verdict.objective, rtol=FEASIBLE, atol=0.0):
         out.print(
-            f"  scaled to meet its constraints exactly: {objective_text(verdict.scaled.objective / divisor, told)}, "
+            f"  scaled to meet its constraints exactly: {objective_text(verdict.scaled.objective / divisor, value)}, "
             f"at most {gap_percent(verdict.scaled)} above the optimum"
         )
     for remark in verdict.remarks:

@@ -55,38 +55,38 @@ def solve_capped(
             )
     width = TOLERANCES[layer] if tol is None else tol
     with passing("searching for the least factor") as line:
-        asked = request.search()
-        found = _searched(asked, width, layer, request.terms.z)
-        answer = retold(found.answer, terms=replace(request.plan_terms(), limits=found.limits))
+        search = request.search()
+        capped = _searched(search, width, layer, request.terms.z)
+        answer = retold(capped.answer, terms=replace(request.plan_terms(), limits=capped.limits))
         if output is not None:
             line.say("writing")
             answer.save(output)
-        proofs = [] if prove is None else _proofs(answer, found.limits, prove, line)
+        proofs = [] if prove is None else _proofs(answer, capped.limits, prove, line)
     out = printing.console()
     certificate = answers.solution_report(out, answer, request.terms, width)
-    for said in proofs:
-        out.print(said, soft_wrap=True)
+    for proof in proofs:
+        out.print(proof, soft_wrap=True)
     return certificate, width
 
 
-def _searched(asked: Search, width: float, layer: Layer, z: float) -> Capped:
+def _searched(search: Search, width: float, layer: Layer, z: float) -> Capped:
     """Return what the search finds; of limits that are too tight, say which margins this privacy allows."""
     try:
         return capped(
-            asked.workload,
-            asked.targets,
-            asked.caps,
-            asked.cost,
-            asked.neighbours,
+            search.workload,
+            search.targets,
+            search.caps,
+            search.cost,
+            search.neighbours,
             tol=width,
-            geometry=asked.geometry,
+            geometry=search.geometry,
             layer=layer.value,
         )
     except TightLimitsError as error:
-        margins = {name: accounting.margin_from_variance(each, z) for name, each in error.allowed.items()}
+        margins = {name: accounting.margin_from_variance(variance, z) for name, variance in error.allowed.items()}
         shown = ", ".join(f"{name} {margin:.4g}" for name, margin in [*margins.items()][:LISTED])
         raise InvalidInputError(
-            f"hard limits take rho = {decimal_above(error.least / 2)} by themselves, and {asked.cost / 2:.6g} may be "
+            f"hard limits take rho = {decimal_above(error.least / 2)} by themselves, and {search.cost / 2:.6g} may be "
             f"spent: the tightest margins of their kind are then a little more than {shown} "
             f"(level {accounting.level_of(z):.4g})"
         ) from error
@@ -111,13 +111,13 @@ def _proofs(answer: dm.Solution, limits: HardLimits, path: str, line: Line) -> l
 
 def proven_factor(request: Request, proof: dm.Proof) -> str | None:
     """Say what a proof shows of the least factor on the targets that are not hard; None if it is of other tables."""
-    asked = request.search()
-    problem, held = posed(asked.workload, asked.targets, asked.caps, asked.neighbours, asked.geometry)
+    search = request.search()
+    problem, held = posed(search.workload, search.targets, search.caps, search.neighbours, search.geometry)
     factor = factor_of(proof, problem, held)
-    side = "at most" if proof.upper <= asked.cost else "at least" if proof.lower >= asked.cost else None
+    side = "at most" if proof.upper <= search.cost else "at least" if proof.lower >= search.cost else None
     if factor is None or side is None:
         return None
-    return f"At rho = {asked.cost / 2:.6g} the least factor on the targets that are not hard is {side} {factor:.9g}."
+    return f"At rho = {search.cost / 2:.6g} the least factor on the targets that are not hard is {side} {factor:.9g}."
 
 
 EQUAL = "equal"
@@ -133,15 +133,15 @@ def judge_waste(context: typer.Context, workload: str, path: str, output: str | 
     if output is not None:
         check_suffix(output, ".npz")
     with passing("reading") as line:
-        asked, mechanism = inputs.read_workload(workload), _read(path)
+        queries, mechanism = inputs.read_workload(workload), _read(path)
         line.say("finding the least cost")
-        found = waste(mechanism, asked, callback=line)
+        wasted = waste(mechanism, queries, callback=line)
     out = printing.console()
-    for each in _lines(found):
-        out.print(each, markup=False, soft_wrap=True)
+    for sentence in _lines(wasted):
+        out.print(sentence, markup=False, soft_wrap=True)
     if output is not None:
-        found.better.save(output)
-    return found.certificate
+        wasted.better.save(output)
+    return wasted.certificate
 
 
 def judge_practice(request: Request, practice: str, as_drawn: bool, output: str | None) -> None:
@@ -150,26 +150,26 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
         raise UsageError("give --rho, what the practice spends, or rho in the specification")
     if output is not None:
         check_suffix(output, ".npz")
-    own, shares = request.workload, None
+    stated, shares = request.workload, None
     with passing("reading") as line:
-        asked = own.workload if isinstance(own, Specification) else inputs.read_workload(str(own))
+        queries = stated.workload if isinstance(stated, Specification) else inputs.read_workload(str(stated))
         if practice != EQUAL:
-            shares = inputs.read_shares(practice, asked)
-        rule = own.neighbours if isinstance(own, Specification) else None
+            shares = inputs.read_shares(practice, queries)
+        rule = stated.neighbours if isinstance(stated, Specification) else None
         if request.neighbours is not None:
             rule = Relation.of(validate.text(neighbours=request.neighbours))
         line.say("finding the least cost")
-        found = waste(asked, rho=request.rho, shares=shares, as_drawn=as_drawn, neighbours=rule, callback=line)
-        better = found.answer
-        if isinstance(own, Specification):
-            kept = own.changed(neighbours=None if rule is None else str(rule), targets=found.variances)
+        wasted = waste(queries, rho=request.rho, shares=shares, as_drawn=as_drawn, neighbours=rule, callback=line)
+        better = wasted.answer
+        if isinstance(stated, Specification):
+            kept = stated.changed(neighbours=None if rule is None else str(rule), targets=wasted.variances)
             better = kept.planned(better)
         if output is not None:
             line.say("writing")
             better.save(output)
     out = printing.console()
-    for each in found.words:
-        out.print(each, markup=False, soft_wrap=True)
+    for sentence in wasted.words:
+        out.print(sentence, markup=False, soft_wrap=True)
 
 
 def _read(path: str) -> object:
@@ -178,8 +178,8 @@ def _read(path: str) -> object:
     return held.mechanism if isinstance(held, dm.Solution) else held
 
 
-def _lines(found: Waste) -> list[str]:
-    lines = [*found.words]
-    if found.better is not found.mechanism:
-        lines.append(f"The better one: {privacy_text(found.better, SHOWN_DELTA)}")
+def _lines(wasted: Waste) -> list[str]:
+    lines = [*wasted.words]
+    if wasted.better is not wasted.mechanism:
+        lines.append(f"The better one: {privacy_text(wasted.better, SHOWN_DELTA)}")
     return lines

@@ -84,7 +84,11 @@ def solve(
         warnings.simplefilter("ignore", UncertifiedWarning)
         posed = _posed(request, refine or needs_matrix(method), prove is not None)
         options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
-        run = _refine if refine else partial(_solve, {name: own for name, own in options.items() if own is not None})
+        run = (
+            _refine
+            if refine
+            else partial(_solve, {name: value for name, value in options.items() if value is not None})
+        )
         answer, stages = run(posed, layer, backend, tol, line)
         answer = dm.solution.as_plan(answer, request.plan_terms())
         if output is not None:
@@ -101,7 +105,7 @@ def solve(
     answers.stage_lines(out, answer, stages)
     if prove is not None:
         answers.proof_line(out, proof)
-    leave(*((each.certificate, each.tol) for each in (answer, *stages)))
+    leave(*((solution.certificate, solution.tol) for solution in (answer, *stages)))
 
 
 def _posed(request: Request, on_matrix: bool, proved: bool) -> AnyProblem:
@@ -160,21 +164,21 @@ def judge(
     from dualmech.command import answers, inputs
     from dualmech.crosscheck import judging, printing
 
-    given = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
-    if mechanism is None and not any(given.values()) and (own := inputs.read_solution(str(workload))):
-        _judge_solution(context, own, WITHIN if tol is None else tol)
+    options = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
+    if mechanism is None and not any(options.values()) and (solution := inputs.read_solution(str(workload))):
+        _judge_solution(context, solution, WITHIN if tol is None else tol)
     if mechanism is not None:
         from dualmech.command import capping
 
-        _leave_judged(capping.judge_waste(context, str(workload), mechanism, output), tol, found=True)
+        _leave_judged(capping.judge_waste(context, str(workload), mechanism, output), tol, searched=True)
     request = request_of(context)
-    request.refuse_foreign(**given)
-    kinds = [kind for kind, path in given.items() if path is not None]
+    request.refuse_foreign(**options)
+    kinds = [kind for kind, path in options.items() if path is not None]
     if len(kinds) != 1:
         either = "either --covariance FILE or --strategy FILE"
         wanted = "--query-weights FILE" if request.problem == "weighting" else either
         raise UsageError(f"give {wanted}: the answer to judge")
-    path = str(given[kinds[0]])
+    path = str(options[kinds[0]])
     with passing("reading") as line:
         request = request.under(inputs.read_own_neighbours(path), path)
         answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
@@ -190,7 +194,7 @@ def judge(
         if strategy is not None:
             verdict = judging.meeting(verdict)
     answers.verdict_report(printing.console(), posed, verdict, request.terms)
-    _leave_judged(verdict, tol, found=strategy is not None)
+    _leave_judged(verdict, tol, searched=strategy is not None)
 
 
 def waste(
@@ -214,25 +218,25 @@ def waste(
     capping.judge_practice(request_of(context), practice, as_drawn, output)
 
 
-def _judge_solution(context: typer.Context, own: dm.Solution, tol: float) -> None:
+def _judge_solution(context: typer.Context, solution: dm.Solution, tol: float) -> None:
     """Report a solution from a file, which was judged anew when it was read, and leave."""
     from dualmech.command import answers
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.families import family_of
 
-    family, asked = family_of(own.problem), own.terms
-    spent_on = {} if asked is None else {"rho": asked.rho, "epsilon": asked.epsilon}
-    kept = any(each is not None for each in spent_on.values())
+    family, plan = family_of(solution.problem), solution.terms
+    spent_on = {} if plan is None else {"rho": plan.rho, "epsilon": plan.epsilon}
+    kept = any(value is not None for value in spent_on.values())
     spent = ("rho", "epsilon", "delta") if family.at_a_cost and not kept else ()
-    used = ("workload", "tol", *(("z", "delta") if asked is None else ()), *spent)
+    used = ("workload", "tol", *(("z", "delta") if plan is None else ()), *spent)
     options.refuse_unused(context, used, "a solution, whose file says what was asked")
     with passing("reading"):
-        told: dict[str, Any] = {} if asked is None else {"z": asked.quantile, "delta": asked.delta}
+        settings: dict[str, Any] = {} if plan is None else {"z": plan.quantile, "delta": plan.delta}
         if family.at_a_cost:
-            told |= {"problem": family.name, "privacy": getattr(own.problem, "privacy", None)}
-            told |= spent_on if kept else {}
-        terms = request_of(context, None, **told).terms
-    leave((answers.solution_report(printing.console(), own, terms, tol), tol))
+            settings |= {"problem": family.name, "privacy": getattr(solution.problem, "privacy", None)}
+            settings |= spent_on if kept else {}
+        terms = request_of(context, None, **settings).terms
+    leave((answers.solution_report(printing.console(), solution, terms, tol), tol))
 
 
 def simulate(
@@ -268,22 +272,22 @@ def simulate(
         out.print(line, markup=False, soft_wrap=True)
 
 
-def request_of(context: typer.Context, kind: type[Request] | None = None, **given: object) -> Request:
+def request_of(context: typer.Context, kind: type[Request] | None = None, **options: object) -> Request:
     """Return the request that a command's options pose, `Request` or another kind; the file is read."""
     from dualmech.command.request import Request
 
     chosen = kind or Request
-    known = [each.name for each in fields(chosen)]
-    return chosen(**{name: context.params[name] for name in known if name in context.params} | given).specified()
+    known = [field.name for field in fields(chosen)]
+    return chosen(**{name: context.params[name] for name in known if name in context.params} | options).specified()
 
 
 def _started(path: str) -> Solution:
     from dualmech.command import inputs
 
-    found = inputs.read_solution(path)
-    if found is None:
+    start = inputs.read_solution(path)
+    if start is None:
         raise UsageError(f"--start takes the file of a solution, which {path} is not")
-    return found
+    return start
 
 
 def _solve(
@@ -301,19 +305,19 @@ def _solve(
 def _refine(problem: AnyProblem, layer: Layer, backend: str | None, tol: float | None, line: Line) -> Solved:
     if layer is Layer.FAST:
         line.say("refining")
-        found = dm.fast.refine(problem, tol=1e-9 if tol is None else tol, callback=line)
+        refinement = dm.fast.refine(problem, tol=1e-9 if tol is None else tol, callback=line)
     else:
         line.say(f"{backend or 'CLARABEL'}: refining")
-        found = dm.reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
-    return found.solution, found.stages
+        refinement = dm.reference.refine(problem, backend=backend or "CLARABEL", tol=tol)
+    return refinement.solution, refinement.stages
 
 
 WITHIN = 1e-6  # distance from the optimum at which an answer counts as certified
 
 
-def _leave_judged(certificate: Certificate, tol: float | None, found: bool) -> NoReturn:
-    """Leave as `leave` does; without a tolerance, where a distance was to be `found`, any that is proven will do."""
-    if tol is None and found and math.isfinite(certificate.gap) and math.isfinite(certificate.resolution):
+def _leave_judged(certificate: Certificate, tol: float | None, searched: bool) -> NoReturn:
+    """Leave as `leave` does; without a tolerance, where one searched for a distance, any that is proven will do."""
+    if tol is None and searched and math.isfinite(certificate.gap) and math.isfinite(certificate.resolution):
         raise typer.Exit(0)
     leave((certificate, WITHIN if tol is None else tol))
 
@@ -389,7 +393,7 @@ def plot(
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.printing import check_drawable, save_picture
 
-    asked = [validate.choice(KINDS, only=each) for each in only or KINDS]
+    kinds = [validate.choice(KINDS, only=kind) for kind in only or KINDS]
     check_drawable(output)
     answer = inputs.read_solution(solution)
     if answer is None:
@@ -402,7 +406,7 @@ def plot(
         "tradeoff": lambda axes, rows: plots.tradeoff(rows, axes=axes),
     }
     out = printing.console()
-    for kind in asked:
+    for kind in kinds:
         try:
             with passing(f"drawing {kind}"):
                 paths = save_picture(kind, output, draw[kind], answer)
@@ -498,10 +502,10 @@ def library(
     built = proven.build(folder, only)
     while True:
         with passing(f"{count} proven"):
-            each = next(built, None)
-        if each is None:
+            row = next(built, None)
+        if row is None:
             break
-        count, widest = count + 1, max(widest, (each.upper / each.lower - 1, each.name))
+        count, widest = count + 1, max(widest, (row.upper / row.lower - 1, row.name))
     out.print(
         f"{count} problems in {folder}, each optimum proven within {widest[0]:.1e} of itself, "
         f"in {time.perf_counter() - began:.1f} s; the widest interval is that of {widest[1]}.",
@@ -536,30 +540,30 @@ def leaderboard(
         from dualmech.crosscheck.printing import table
         from dualmech.display import counted
 
-        found = [*board.entries(folder, answers, scaled=scaled)]
-    out, ranked = printing.console(), board.standings(found, tol)
+        entries = [*board.entries(folder, answers, scaled=scaled)]
+    out, ranked = printing.console(), board.standings(entries, tol)
     headings = "solver", "answers", "feasible", f"within {tol:g}", "median", "worst", "seconds"
     out.print(table(counted(len(ranked), "solver"), headings, map(_standing, ranked)))
-    beyond = [entry for entry in found if not entry.most <= tol]
-    shown = found if every or len(answers) == 1 else beyond
+    beyond = [entry for entry in entries if not entry.most <= tol]
+    shown = entries if every or len(answers) == 1 else beyond
     if shown:
         columns = "solver", "problem", "achieved", "from the optimum", "seconds"
         words = "solver", "problem", "from the optimum"
         out.print(table(counted(len(shown), "answer"), columns, map(_answer, shown), words))
-    if beyond or not found:
-        said = f"{len(beyond)} of {len(found)} answers are not within {tol:g} of the optimum"
-        typer.echo(f"dualmech: {said}", err=True)
+    if beyond or not entries:
+        verdict = f"{len(beyond)} of {len(entries)} answers are not within {tol:g} of the optimum"
+        typer.echo(f"dualmech: {verdict}", err=True)
         raise typer.Exit(3)
 
 
-def _answer(each: Entry) -> tuple[str, ...]:
-    return each.solver, each.name, _number(each.objective, ".9g"), each.words, _number(each.seconds)
+def _answer(entry: Entry) -> tuple[str, ...]:
+    return entry.solver, entry.name, _number(entry.objective, ".9g"), entry.words, _number(entry.seconds)
 
 
-def _standing(each: Standing) -> tuple[str, ...]:
-    apart = (_number(own, ".2g") for own in (each.median, each.worst))
-    counts = map(str, (each.answers, each.feasible, each.within))
-    return each.solver, *counts, *apart, _number(each.seconds)
+def _standing(standing: Standing) -> tuple[str, ...]:
+    apart = (_number(value, ".2g") for value in (standing.median, standing.worst))
+    counts = map(str, (standing.answers, standing.feasible, standing.within))
+    return standing.solver, *counts, *apart, _number(standing.seconds)
 
 
 def _number(value: float, form: str = ".3g") -> str:

@@ -32,23 +32,23 @@ def run(work: Callable[[], None]) -> None:
     if not (hasattr(os, "fork") and hasattr(signal, "pthread_sigmask")):
         return work()
     # Those that are ignored, as Ctrl-C is in the background of a shell, or that are somebody else's, stay so.
-    ours = {
-        each
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(each) in (signal.default_int_handler, signal.SIG_DFL)
+    handled = {
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
     }
-    signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+    signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     read, write = os.pipe()
     worker = os.fork()
     if worker:
         os.close(read)
-        _wait_for(worker, ours)
+        _wait_for(worker, handled)
     os.close(write)
     threading.Thread(target=_end_with, args=(read,), daemon=True).start()
-    for each in ours:
-        signal.signal(each, lambda number, _: leave(signal.Signals(number)))
+    for signum in handled:
+        signal.signal(signum, lambda number, _: leave(signal.Signals(number)))
     signal.signal(signal.SIGPIPE, _end_without_readers)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
     return work()
 
 
@@ -92,12 +92,12 @@ def _end_without_readers(*_: object) -> None:
         leave(signal.SIGPIPE)
 
 
-def _wait_for(worker: int, ours: set[signal.Signals]) -> NoReturn:
+def _wait_for(worker: int, handled: set[signal.Signals]) -> NoReturn:
     """Wait for the process that works, and end as it did."""
-    asked: list[int] = []
+    received: list[int] = []
 
     def pass_on(number: int, _: object) -> None:
-        asked.append(number)
+        received.append(number)
         end(number)  # from a terminal it has its own; from elsewhere it has not
         signal.setitimer(signal.ITIMER_REAL, GRACE)
 
@@ -106,12 +106,12 @@ def _wait_for(worker: int, ours: set[signal.Signals]) -> NoReturn:
             os.kill(worker, by)
 
     signal.signal(signal.SIGALRM, lambda *_: end(signal.SIGKILL))
-    for each in ours:
-        signal.signal(each, pass_on)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
+    for signum in handled:
+        signal.signal(signum, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
     code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     signal.setitimer(signal.ITIMER_REAL, 0)
-    by = asked[0] if asked and code < 0 else -code
+    by = received[0] if received and code < 0 else -code
     if code == STATUS or (code < 0 and by == signal.SIGINT):
         terminal = os.isatty(2) and os.environ.get("TERM") != "dumb"
         os.write(2, CLEAR + LINE if terminal else LINE)
@@ -158,8 +158,8 @@ def _address_space() -> float:
     return float("inf") if limit == resource.RLIM_INFINITY else limit
 
 
-def _too_little(said: str) -> NoReturn:
-    print(f"dualmech: not enough memory to begin: {said}", file=sys.stderr)
+def _too_little(text: str) -> NoReturn:
+    print(f"dualmech: not enough memory to begin: {text}", file=sys.stderr)
     sys.exit(1)
 
 

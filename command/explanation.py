@@ -53,9 +53,9 @@ def refuse_large(workload: Workload, by_table: bool) -> None:
     Raises `InvalidInputError`, before anything of that size is made.
     """
     factors = getattr(workload, "factors", None) if by_table else None
-    for each in factors or (workload,):
-        queries, cells = each.shape
-        if queries * cells > MOST_ENTRIES and not (by_table and each.tabular() is not None):
+    for factor in factors or (workload,):
+        queries, cells = factor.shape
+        if queries * cells > MOST_ENTRIES and not (by_table and factor.tabular() is not None):
             raise InvalidInputError(
                 f"workload must have at most {MOST_ENTRIES} entries to be explained, got {queries} queries x {cells} "
                 f"cells; `dualmech solve` solves it, and --prove writes a proof that a machine can check"
@@ -207,20 +207,20 @@ class AnyRequest(Request):
 
     def state(self, geometry: str | None = None) -> AnyProblem:
         """Read everything and state the problem, unless it is too large to be explained."""
-        own: dict[str, Callable[[], AnyProblem]] = {
+        states: dict[str, Callable[[], AnyProblem]] = {
             "common": self._common,
             "reuse": self._small_reuse,
             "local": self._local,
             "projection": self._projection,
             "estimate": self._estimate,
         }
-        if self.problem in own:
-            return own[self.problem]()
+        if self.problem in states:
+            return states[self.problem]()
         request = self.specified()
-        asked = request._asked()
-        plain = {each.name: getattr(request, each.name) for each in fields(Request)}
+        options = request._asked()
+        plain = {field.name: getattr(request, field.name) for field in fields(Request)}
         if not isinstance(request.workload, Specification):
-            plain["workload"] = asked
+            plain["workload"] = options
         return Request(**plain).state(geometry)
 
     @property

@@ -88,11 +88,11 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
             return None
     elif schema != store.MECHANISM:
         return None
-    if (own := files.read_archive(path, {f"{before}neighbours"}).get(f"{before}neighbours")) is None:
+    if (relation := files.read_archive(path, {f"{before}neighbours"}).get(f"{before}neighbours")) is None:
         return Relation()
-    if own.ndim == 0:
-        return Relation.of(str(own))
-    moves = validate.finite(2, neighbours=own)
+    if relation.ndim == 0:
+        return Relation.of(str(relation))
+    moves = validate.finite(2, neighbours=relation)
     return Relation.matching(moves) or moves
 
 
@@ -141,8 +141,8 @@ def mechanism_in(path: str) -> Any:
         from dualmech.publishing import combining, keeping  # which most commands do not need
 
         return combining.mechanism_of(keeping.load_publication(path))
-    found = read_solution(path)
-    return store.load(path) if found is None else found.mechanism
+    solution = read_solution(path)
+    return store.load(path) if solution is None else solution.mechanism
 
 
 def read_mechanism(path: str) -> Any:
@@ -176,10 +176,10 @@ def read_causal(problem: AnyProblem, text: str) -> CausalMechanism:
     """Return the causal strategy that a text names, for total variance at the cost that is allowed."""
     steps = problem.workload.shape[1]
     if text in CAUSAL:
-        found = CAUSAL[text](steps)
+        strategy = CAUSAL[text](steps)
     else:
-        found = strategies.toeplitz(files.read_vector(text.removeprefix(COEFFICIENTS), "coefficients"), steps)
-    return found.scaled(found.squared_privacy_cost) if isinstance(problem, TotalVariance) else found
+        strategy = strategies.toeplitz(files.read_vector(text.removeprefix(COEFFICIENTS), "coefficients"), steps)
+    return strategy.scaled(strategy.squared_privacy_cost) if isinstance(problem, TotalVariance) else strategy
 
 
 def _schema(path: str) -> str | None:
@@ -212,8 +212,10 @@ def read_query_weights(problem: QueryWeighting, path: str) -> Array:
     solution = read_solution(path)
     if solution is None or not isinstance(solution.problem, QueryWeighting):
         return _answer(path, "query_weights", problem.design, "design")
-    own, given = problem.design, solution.problem.design
-    if own is not given and (np.shape(own) != np.shape(given) or not np.allclose(own, given)):
+    design, start_design = problem.design, solution.problem.design
+    if design is not start_design and (
+        np.shape(design) != np.shape(start_design) or not np.allclose(design, start_design)
+    ):
         raise InvalidInputError(f"{path}: states its query weights on other rows than the problem's design")
     return np.asarray(solution.primal)
 
@@ -283,13 +285,13 @@ def read_numbers(text: str, name: str, workload: Workload) -> Numbers:
     return files.read_vector(text, name)
 
 
-def read_caps(given: Sequence[str], workload: Workload) -> ByName:
+def read_caps(texts: Sequence[str], workload: Workload) -> ByName:
     """Return limits by name, as `read_numbers` does, from texts ``NAME=NUMBER`` and files of lines.
 
     Raises `InvalidInputError` for a text that is neither, a name that is unknown or comes twice.
     """
-    found: ByName = {}
-    for text in given:
+    caps: ByName = {}
+    for text in texts:
         label, _, amount = text.rpartition("=")
         number = csv.number(amount) if label else None
         read: Numbers | None = None
@@ -299,24 +301,24 @@ def read_caps(given: Sequence[str], workload: Workload) -> ByName:
             read = read_numbers(text, "cap", workload)
         if not isinstance(read, dict):
             raise InvalidInputError(f"--cap takes NAME=NUMBER, or a .csv file of lines of name,number, got {text!r}")
-        if twice := found.keys() & read.keys():
+        if twice := caps.keys() & read.keys():
             raise InvalidInputError(f"--cap must name each table or query once, {min(map(str, twice))!r} is double")
-        found |= read
-    return found
+        caps |= read
+    return caps
 
 
 def read_shares(text: str, workload: Workload) -> ByName:
     """Return shares by table from a CSV file of lines ``name,share``."""
-    found = read_numbers(text, "practice", workload) if Path(text).suffix.lower() == ".csv" else None
-    if not isinstance(found, dict):
+    by_name = read_numbers(text, "practice", workload) if Path(text).suffix.lower() == ".csv" else None
+    if not isinstance(by_name, dict):
         raise InvalidInputError(f"--practice takes equal, or a .csv file of lines of name,share, got {text!r}")
-    return found
+    return by_name
 
 
 def labels(workload: Workload) -> list[str] | None:
     """Return what tables are called in reports, None of a workload without tables."""
-    found = getattr(workload, "table_names", None)
-    return None if found is None else [*found]
+    names = getattr(workload, "table_names", None)
+    return None if names is None else [*names]
 
 
 def _by_name(workload: Workload, path: str, rows: Rows) -> ByName:
@@ -326,20 +328,20 @@ def _by_name(workload: Workload, path: str, rows: Rows) -> ByName:
     listed = isinstance(workload, UnionWorkload)  # as the census publishes tables; marginals have no parts
     published = {name: (name, *(census.published(name) if listed else ())) for name in names}
     orders = {tuple(sorted(name.split(" x "))): name for name in names}
-    allowed = {*names, *(each for own in published.values() for each in own)}
+    allowed = {*names, *(label for labels in published.values() for label in labels)}
 
     def known_as(label: str) -> str | None:
-        found = orders.get(tuple(sorted(label.split(" x "))), label)
-        if found in allowed:
-            return found
-        ways = found.removesuffix("-way")  # as reports sum up many tables
+        known = orders.get(tuple(sorted(label.split(" x "))), label)
+        if known in allowed:
+            return known
+        ways = known.removesuffix("-way")  # as reports sum up many tables
         return None if validate.whole(ways) is None else ways
 
     demand = f"name a table such as {names[0]!r}, or its ways,"
-    given = _numbers(path, rows, demand, known_as, lambda label: did_you_mean(label, names))
-    ways = {way: number for label, number in given.items() if (way := validate.whole(label)) is not None}
-    own = {name: [given[each] for each in each_of if each in given] for name, each_of in published.items()}
-    return ways | {name: numbers[0] for name, numbers in own.items() if numbers}
+    by_row = _numbers(path, rows, demand, known_as, lambda label: did_you_mean(label, names))
+    ways = {way: number for label, number in by_row.items() if (way := validate.whole(label)) is not None}
+    by_table = {name: [by_row[label] for label in each_of if label in by_row] for name, each_of in published.items()}
+    return ways | {name: numbers[0] for name, numbers in by_table.items() if numbers}
 
 
 def _by_query(workload: Workload, path: str, rows: Rows) -> ByName:
@@ -365,12 +367,12 @@ def _numbers(
     path: str, rows: Rows, demand: str, known: Callable[[str], str | None], near: Callable[[str], str]
 ) -> ByName:
     """Return the number of each line by what `known` makes of its label, None being what it does not know."""
-    found: ByName = {}
+    by_name: ByName = {}
     for line, label, amount in rows:
         place = f"{path}: line {line}" if line else path  # an option has no lines
         if (name := known(label)) is None:
             raise FileFormatError(f"{place} must {demand} got {label!r}{near(label)}")
-        if name in found:
+        if name in by_name:
             raise FileFormatError(f"{place} names {name!r} a second time")
-        found[name] = amount
-    return found
+        by_name[name] = amount
+    return by_name

@@ -125,9 +125,9 @@ def crosscheck(
             for path in printing.save_picture(name.replace("/", "-"), output, sheet.picture, shown, sheet.panels):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if prove is not None:
-        found = verdicts.written(prove)
-        words = f"; {len(found.refused)} have none, and a file with the reason" if found.refused else ""
-        out.print(f"{prove}: {found.proofs} optima proven in whole numbers{words}", markup=False, soft_wrap=True)
+        verdict = verdicts.written(prove)
+        words = f"; {len(verdict.refused)} have none, and a file with the reason" if verdict.refused else ""
+        out.print(f"{prove}: {verdict.proofs} optima proven in whole numbers{words}", markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
     if Agreement.WIDE in outcomes:
@@ -197,12 +197,12 @@ def main() -> None:
 
 def _one_line(error: Exception) -> str:
     """Return the message of an error, without the control characters that a file or a path may have put in it."""
-    said = str(error)
+    text = str(error)
     if isinstance(error, MemoryError):
-        said = f"not enough memory{said and ': '}{said}"
+        text = f"not enough memory{text and ': '}{text}"
     elif isinstance(error, OSError):
-        said = f"{error.filename or 'output'}: {error.strerror or error}"
-    return printable(" ".join(said.split()))
+        text = f"{error.filename or 'output'}: {error.strerror or error}"
+    return printable(" ".join(text.split()))
 
 
 def _threads() -> str:

@@ -37,11 +37,11 @@ FITNESS_EXPLAINED = Explained("fitness")
 
 def family(text: str) -> Family:
     """Return the problem of a name; another is a fault of usage, answered with the name that is nearest."""
-    return Family(_known(text, [each.value for each in Family]))
+    return Family(_known(text, [member.value for member in Family]))
 
 
 def explained(text: str) -> Explained:
-    return Explained(_known(text, [each.value for each in Explained]))
+    return Explained(_known(text, [member.value for member in Explained]))
 
 
 def _known(text: str, known: list[str]) -> str:
@@ -242,21 +242,21 @@ def poses(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]
     """
 
     def widened(command: Callable[..., None]) -> Callable[..., None]:
-        own = dict(inspect.signature(command, eval_str=True).parameters)
+        declared = dict(inspect.signature(command, eval_str=True).parameters)
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
-            command(**{name: given[name] for name in own})
+        def run(**values: Any) -> None:
+            command(**{name: values[name] for name in declared})
 
         parameters: dict[str, inspect.Parameter] = {}
-        for name, parameter in own.items():
+        for name, parameter in declared.items():
             parameters.setdefault(name, parameter)
             if name == "workload":
                 for posed, (kind, default) in POSING.items():
                     fresh = inspect.Parameter(posed, parameter.kind, default=default, annotation=kind)
-                    parameters |= {} if posed in without else {posed: own.get(posed, fresh)}
+                    parameters |= {} if posed in without else {posed: declared.get(posed, fresh)}
         vars(run)["__signature__"] = inspect.Signature([*parameters.values()])
-        run.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+        run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
         return run
 
     return widened
@@ -271,8 +271,8 @@ class Use(NamedTuple):
     commands: tuple[str, ...] = ()  # all that have the options, if none is named
 
 
-def _judges_a_file(given: Mapping[str, object]) -> bool:
-    return not any(given[name] for name in ("covariance", "strategy", "query_weights"))
+def _judges_a_file(values: Mapping[str, object]) -> bool:
+    return not any(values[name] for name in ("covariance", "strategy", "query_weights"))
 
 
 OF_THE_FAST_LAYER = "belongs to --layer fast without --refine"
@@ -280,64 +280,66 @@ OF_THE_FAST_LAYER = "belongs to --layer fast without --refine"
 USES = (
     Use(
         ("backend",),
-        lambda given: given["layer"] == "reference",
+        lambda options: options["layer"] == "reference",
         "belongs to --layer reference; the fast layer has none",
     ),
     Use(
         ("formulation",),
-        lambda given: given["layer"] == "reference",
+        lambda options: options["layer"] == "reference",
         "belongs to --layer reference; the fast layer has none",
     ),
     Use(
         ("method", "start", "time_limit"),
-        lambda given: given["layer"] == "fast" and not given["refine"],
+        lambda options: options["layer"] == "fast" and not options["refine"],
         OF_THE_FAST_LAYER,
         ("solve",),
     ),
     Use(
         tuple(POSING),
-        lambda given: given["workload"] is not None,
+        lambda options: options["workload"] is not None,
         "poses a problem, and such options need a WORKLOAD, which the proof is to be of",
         ("verify",),
     ),
     Use(
-        ("geometry",), lambda given: given["problem"] in ON_GEOMETRY, f"belongs to --problem {' or '.join(ON_GEOMETRY)}"
+        ("geometry",),
+        lambda options: options["problem"] in ON_GEOMETRY,
+        f"belongs to --problem {' or '.join(ON_GEOMETRY)}",
     ),
-    Use(("z",), lambda given: given["moe"] is not None, "is for --moe", ("verify",)),
+    Use(("z",), lambda options: options["moe"] is not None, "is for --moe", ("verify",)),
     Use(
         ("z",),
-        lambda given: given["moe"] is not None or _judges_a_file(given),
+        lambda options: options["moe"] is not None or _judges_a_file(options),
         "is for --moe: the verdict on an answer has no margins",
         ("judge",),
     ),
-    Use(("delta",), lambda given: given["epsilon"] is not None, "is for --epsilon", ("verify", "explain")),
+    Use(("delta",), lambda options: options["epsilon"] is not None, "is for --epsilon", ("verify", "explain")),
     Use(
         ("delta",),
-        lambda given: given["epsilon"] is not None or _judges_a_file(given),
+        lambda options: options["epsilon"] is not None or _judges_a_file(options),
         "is for --epsilon: the verdict on an answer has no other",
         ("judge",),
     ),
     Use(
         ("rho", "epsilon"),
-        lambda given: given["problem"] == "fitness" or _judges_a_file(given),
+        lambda options: options["problem"] == "fitness" or _judges_a_file(options),
         "belongs to solve; but for fitness, judge takes an answer at sensitivity 1, and reports another scaled to it",
         ("judge",),
     ),
     Use(
         ("output",),
-        lambda given: given["mechanism"] is not None,
+        lambda options: options["mechanism"] is not None,
         "belongs to --mechanism: it writes the better one",
         ("judge",),
     ),
     Use(
         ("output", "allow_empty"),
-        lambda given: not given["dry_run"],
+        lambda options: not options["dry_run"],
         "is not for --dry-run, which reads no record and writes nothing",
         ("release",),
     ),
     Use(
         ("jobs",),
-        lambda given: given["dask"] is None,
+        lambda options: options["dask"] is None,
         "is for this machine; a Dask cluster has as many as it has workers",
         ("sweep",),
     ),
@@ -386,27 +388,27 @@ class Checked(TyperCommand):
         """Write arguments, then options by group."""
         named = _problem_named(ctx.meta.get(WRITTEN, []))
         panels = {name: title for title, names in PANELS.items() for name in names}
-        options = [each for each in self.get_params(ctx) if each.param_type_name == "option"]
-        found: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{title: [] for title in PANELS}}
-        for each in self.get_params(ctx):
-            record = each.get_help_record(ctx)
-            if record is None or named not in (None, *owners_of(str(each.name), named)):
+        options = [param for param in self.get_params(ctx) if param.param_type_name == "option"]
+        titles: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{title: [] for title in PANELS}}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None or named not in (None, *owners_of(str(param.name), named)):
                 continue
-            grouped = panels.get(str(each.name), "Options") if len(options) > MANY else "Options"
-            found["Arguments" if each not in options else grouped].append(record)
-        for title, records in found.items():
+            grouped = panels.get(str(param.name), "Options") if len(options) > MANY else "Options"
+            titles["Arguments" if param not in options else grouped].append(record)
+        for title, records in titles.items():
             if records:
-                own = f"For {named}" if named is not None and title == OTHERS else title
-                with formatter.section(own):
+                panel = f"For {named}" if named is not None and title == OTHERS else title
+                with formatter.section(panel):
                     formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> object:
         """Refuse such options, then run the command."""
-        own = given(ctx)
+        values = given(ctx)
         for use in USES:
-            mine = not use.commands or self.name in use.commands
+            concerned = not use.commands or self.name in use.commands
             for name in use.options:
-                if mine and name in own and not use.when(ctx.params):
+                if concerned and name in values and not use.when(ctx.params):
                     raise UsageError(f"{spelt(name)} {use.words}")
         if ctx.params.get("public", True):
             return super().invoke(ctx)
@@ -431,21 +433,21 @@ class Grouped(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by group, in the order in which they were added."""
-        found: dict[str, list[tuple[str, str]]] = {}
+        groups: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
-            own: Any = self.get_command(ctx, name)
-            title = own.rich_help_panel if isinstance(own.rich_help_panel, str) else "Commands"
-            found.setdefault(title, []).append((name, own.get_short_help_str(formatter.width)))
-        for title, records in found.items():
+            command: Any = self.get_command(ctx, name)
+            title = command.rich_help_panel if isinstance(command.rich_help_panel, str) else "Commands"
+            groups.setdefault(title, []).append((name, command.get_short_help_str(formatter.width)))
+        for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
 
-def tolerance(given: float | None) -> float | None:
+def tolerance(value: float | None) -> float | None:
     """Return a gap to prove; one that every answer meets, or none, is refused."""
-    if given is not None and not 0 < given < math.inf:
-        raise InvalidInputError(f"tol must be positive and finite, got {given:g}")
-    return given
+    if value is not None and not 0 < value < math.inf:
+        raise InvalidInputError(f"tol must be positive and finite, got {value:g}")
+    return value
 
 
 # What columns of records mean.

@@ -66,10 +66,10 @@ def page(
     sizes = answer.problem.headline.partition(" ")[2]
     title = f"The program: least {family_of(answer.problem).measure(answer.problem)}"
     program = program_section(f"{title}{f' ({sizes})' if sizes else ''}.", stated or formula)
-    own = tuple(Words(literal(line)) for line in neighbours_lines(answer.problem))
+    lines = tuple(Words(literal(line)) for line in neighbours_lines(answer.problem))
     free = tuple(Words(literal(line)) for line in free_lines(getattr(answer.problem, "geometry", None)))
     return [
-        replace(program, parts=(*program.parts, *own, *free)),
+        replace(program, parts=(*program.parts, *lines, *free)),
         dual_section(formula),
         _weights(answer, formula, proven),
         _prices(answer, proven),
@@ -87,8 +87,8 @@ def _weights(answer: Solution, formula: Formula, proven: ExactProof | None) -> S
         held = getattr(answer.dual, symbol.part, None) if symbol.part else None
         parts += _values(symbol, exact.get(symbol.part, held))
     for symbol in formula.sought:
-        own = answer.primal if symbol.part == "itself" else getattr(answer.primal, symbol.part or "-", None)
-        parts += _values(symbol, own if proven is None else proven.covariance)
+        value = answer.primal if symbol.part == "itself" else getattr(answer.primal, symbol.part or "-", None)
+        parts += _values(symbol, value if proven is None else proven.covariance)
     note = Words("They are not written out: numbers of products are those of the factors, and matrices are large.")
     return Section("The optimal weights.", tuple(parts) or (note,))
 
@@ -100,10 +100,10 @@ def _values(symbol: Symbol, held: Any) -> list[Part]:
     if np.ndim(held) == 1:
         return [Words(f"${symbol.name} =$ {_listing(held)}")]
     if np.ndim(held) == 3:  # one for each item i
-        each = [
+        values = [
             _values(replace(symbol, name=symbol.name.replace("_i", f"_{{{i}}}")), one) for i, one in enumerate(held)
         ]
-        return [part for parts in each[:LISTED] for part in parts]
+        return [part for parts in values[:LISTED] for part in parts]
     if np.ndim(held) == 2 and 0 < max(np.shape(held)) <= WRITTEN_OUT:
         return [Entries(symbol.name, _matrix(held))]
     return []
@@ -192,8 +192,8 @@ def _floating_proof(answer: Solution, formula: Formula, whole: tuple[Fraction, F
     if whole is None:
         parts.append(Words(f"So the optimum lies in {interval_text(certificate.interval)}."))
     else:
-        said = where_it_lies(*whole, Fraction(answer.tol))
-        parts.append(Words(f"So the optimum {said}: proven in whole numbers, without any rounding."))
+        words = where_it_lies(*whole, Fraction(answer.tol))
+        parts.append(Words(f"So the optimum {words}: proven in whole numbers, without any rounding."))
     return Section("The proof.", tuple(parts))
 
 

@@ -228,7 +228,7 @@ def _no_solution(source: str) -> str:
     """Say why a text names no solution, and what to do."""
     if not Path(source).exists():
         return f"{source}: there is no such file; release takes records, then the file of a solution"
-    told = f"release takes records, then the file of a solution, which {source} is not"
+    words = f"release takes records, then the file of a solution, which {source} is not"
     if Path(source).suffix.lower() == ".toml":
-        return f"{told}: make one of it, dualmech solve {source} -o plan.npz"
-    return told
+        return f"{words}: make one of it, dualmech solve {source} -o plan.npz"
+    return words

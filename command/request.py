@@ -74,7 +74,7 @@ class Request:
         object.__setattr__(self, "cap", self.cap or None)
         if self.after is not None and self.problem == "fitness":
             object.__setattr__(self, "problem", "reuse")
-        self.refuse_foreign(**{each.name: getattr(self, each.name) for each in fields(self)})
+        self.refuse_foreign(**{field.name: getattr(self, field.name) for field in fields(self)})
         if self.problem == "reuse" and self.after is None:
             raise UsageError("--problem reuse needs --after, the file of what is released already")
         if self.targets is not None and self.moe is not None:
@@ -91,23 +91,23 @@ class Request:
 
         The file's ρ and level count where no option says otherwise.
         """
-        found = self.workload
-        if isinstance(found, str):
-            read = inputs.read_specification(found)
+        workload = self.workload
+        if isinstance(workload, str):
+            read = inputs.read_specification(workload)
             if read is None:
                 return self
-            found = read
-        if not isinstance(found, Specification):
+            workload = read
+        if not isinstance(workload, Specification):
             return self
-        if self.problem == "reuse" and found.rho is not None:
+        if self.problem == "reuse" and workload.rho is not None:
             raise UsageError("--after finds the least total cost at which every table keeps its margin: leave out rho")
         named = self.rho is not None or self.epsilon is not None or not self.spends
-        rho = self.rho if named else found.rho
-        request = replace(self, workload=found, rho=rho, z=found.quantile if self.z is None else self.z)
+        rho = self.rho if named else workload.rho
+        request = replace(self, workload=workload, rho=rho, z=workload.quantile if self.z is None else self.z)
         changed = (self.rho, self.epsilon, self.targets, self.moe, self.neighbours)
-        if self.problem != "fitness" or not (request.searches or any(each is not None for each in changed)):
+        if self.problem != "fitness" or not (request.searches or any(value is not None for value in changed)):
             return request
-        return request._folded(found)
+        return request._folded(workload)
 
     @property
     def spends(self) -> bool:
@@ -121,24 +121,24 @@ class Request:
         if self.cap and self.cost is None:
             raise UsageError("--cap needs --rho, or --epsilon with --delta: without them every target is kept")
         hard = isinstance(self.workload, Specification) and self.targets is None and self.moe is None
-        own = hard and self.workload.caps  # type: ignore[union-attr]
-        return bool((self.cap or own) and self.cost is not None and self.problem == "fitness")
+        caps = hard and self.workload.caps  # type: ignore[union-attr]
+        return bool((self.cap or caps) and self.cost is not None and self.problem == "fitness")
 
     def search(self) -> Search:
         """Read everything and state the search for the least factor that hard limits and a privacy leave."""
         z, cost = validate.positive_number(z=self.terms.z), self.cost
         assert cost is not None
-        asked, changes = self._data(matrix=self.geometry == "dense")
+        workload, changes = self._data(matrix=self.geometry == "dense")
         if isinstance(self.workload, Specification):
-            return Search(asked, self.workload.targets, self.workload.caps, cost, changes, self.geometry)
-        given, others = inputs.read_caps(self.cap or (), asked), self._given(asked)
+            return Search(workload, self.workload.targets, self.workload.caps, cost, changes, self.geometry)
+        caps, others = inputs.read_caps(self.cap or (), workload), self._given(workload)
         if self.moe is not None:
-            given = accounting.variance_from_margin(given, z)
-        return Search(asked, others, given, cost, changes, self.geometry)
+            caps = accounting.variance_from_margin(caps, z)
+        return Search(workload, others, caps, cost, changes, self.geometry)
 
-    def refuse_foreign(self, **given: object) -> None:
+    def refuse_foreign(self, **options: object) -> None:
         """Raise `UsageError` if an option was given, neither None nor False, that belongs to other problems."""
-        for name, value in given.items():
+        for name, value in options.items():
             owners = [family.name for family in self.families if name in family.options]
             if value is not None and value is not False and owners and self.problem not in owners:
                 listed = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
@@ -189,32 +189,32 @@ class Request:
             return Fraction(accounting.zcdp_rho(self.epsilon, self.delta))
         return validate.exact_number(rho=self.rho)
 
-    def _folded(self, own: Specification) -> Self:
-        asked, rule, targets = own.workload, None, None
+    def _folded(self, specification: Specification) -> Self:
+        workload, rule, targets = specification.workload, None, None
         if self.neighbours is not None and isinstance(moves := self._moves(), Relation):
             rule = str(moves)
-        caps = _by_table(asked, inputs.read_caps(self.cap or (), asked))
+        caps = _by_table(workload, inputs.read_caps(self.cap or (), workload))
         if self.targets is not None or self.moe is not None:
-            targets = _by_table(asked, self._given(asked))
+            targets = _by_table(workload, self._given(workload))
             if self.moe is not None:
                 caps = accounting.variance_from_margin(caps, self.terms.z) if caps else caps
         rho = None if self._rho is None else str(self._rho)
-        said = own.changed(rho=rho, neighbours=rule, targets=targets, caps=caps)
+        changed = specification.changed(rho=rho, neighbours=rule, targets=targets, caps=caps)
         left = self.neighbours if rule is None else None
-        return replace(self, workload=said, targets=None, moe=None, cap=None, neighbours=left)
+        return replace(self, workload=changed, targets=None, moe=None, cap=None, neighbours=left)
 
-    def under(self, own: Relation | Array | None, path: str) -> Request:
+    def under(self, relation: Relation | Array | None, path: str) -> Request:
         """Return the request under an answer's own neighbours, None where its file says nothing of them.
 
         Raises `InvalidInputError` where others were asked for.
         """
-        asked = self._moves()
-        if self.neighbours is not None and own is not None and not same_content(asked, own):
+        moves = self._moves()
+        if self.neighbours is not None and relation is not None and not same_content(moves, relation):
             raise InvalidInputError(
-                f"neighbours must be those of the answer in {path}, {neighbours_name(own)}, or left out, got "
-                f"{neighbours_name(asked)}"
+                f"neighbours must be those of the answer in {path}, {neighbours_name(relation)}, or left out, got "
+                f"{neighbours_name(moves)}"
             )
-        return replace(self, neighbours=asked if own is None else own)
+        return replace(self, neighbours=moves if relation is None else relation)
 
     def state(self, geometry: str | None = None) -> AnyProblem:
         """Read everything and state the problem, on another geometry if one is named.
@@ -278,15 +278,15 @@ class Request:
     def _data(self, matrix: bool = False) -> tuple[Workload, NeighboursLike]:
         """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
         workload = self._read()
-        given = reachable(workload, self._moves())
-        needed = matrix or not isinstance(given, Relation)
+        relation = reachable(workload, self._moves())
+        needed = matrix or not isinstance(relation, Relation)
         if needed and workload.domain is not None and workload.shape[1] > LARGE:
             named = self.workload if isinstance(self.workload, str) else "workload"
             raise InvalidInputError(
                 f"{named} has {workload.shape[1]} cells, more than are taken query by query (limit {LARGE}): fitness "
                 f"and variance, with neighbours by a rule, are solved by table"
             )
-        return workload, given
+        return workload, relation
 
     def _read(self) -> Workload:
         if isinstance(self.workload, str):
@@ -296,8 +296,8 @@ class Request:
     def _moves(self) -> Relation | Array:
         """Return the neighbours that are asked for, one record added or removed where none are."""
         if self.neighbours is None:
-            own = self.workload
-            return own.neighbours if isinstance(own, Specification) else Relation()
+            stated = self.workload
+            return stated.neighbours if isinstance(stated, Specification) else Relation()
         return inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
 
     def _variances(self, workload: Workload) -> Any:
@@ -314,14 +314,14 @@ class Request:
         return accounting.variance_from_margin(margins, self.terms.z)
 
 
-def _by_table(asked: Workload, numbers: Any) -> dict[str, float]:
-    tables: Any = asked.tabular()
+def _by_table(workload: Workload, numbers: Any) -> dict[str, float]:
+    tables: Any = workload.tabular()
     ways = {table.name: len(table.axes) for table in tables.product_tables}
     if isinstance(numbers, dict):
         return {
-            name: numbers[name] if name in numbers else numbers[own]
-            for name, own in ways.items()
-            if {name, own} & {*numbers}
+            name: numbers[name] if name in numbers else numbers[way]
+            for name, way in ways.items()
+            if {name, way} & {*numbers}
         }
     if np.size(numbers) not in (1, len(ways)):
         raise InvalidInputError(f"targets must be one for all or one per table, {len(ways)}, got {np.size(numbers)}")

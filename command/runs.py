@@ -61,10 +61,10 @@ class PosedRun(Run):
     def state(self, workload: Workload, targets: Array | None = None) -> tuple[AnyProblem, float]:
         if self.family == LOCAL:
             return LocalStrategy(workload, self.epsilon or 0.0), 1.0
-        given: Array | str | None = self.targets if targets is None else targets
+        values: Array | str | None = self.targets if targets is None else targets
         if targets is None and self.targets == RANDOM:
-            given = self.drawn(workload)
-        request = self.request(workload, given)
+            values = self.drawn(workload)
+        request = self.request(workload, values)
         problem = request.state()
         return problem, request.terms.divisor(problem)
 

@@ -48,8 +48,8 @@ def sweep(
     for row in running.sweep(runs, output, jobs, dask, grid):
         done += 1
         out.print(f"{done}: {row_line(row)}", markup=False, soft_wrap=True)
-    asked = {run.digest for run in runs}
-    rows = [row for row in running.read_rows(output) if row["digest"] in asked]
+    digests = {run.digest for run in runs}
+    rows = [row for row in running.read_rows(output) if row["digest"] in digests]
     counts = {status: sum(row["status"] == status for row in rows) for status in {r["status"]: None for r in rows}}
     ends = ", ".join(f"{count} {status}" for status, count in counts.items())
     out.print(f"{output}: {len(rows)} runs, {done} of them now: {ends}", markup=False, soft_wrap=True)
@@ -60,18 +60,18 @@ def sweep(
 
 
 def row_line(row: Row) -> str:
-    asked = [row["family"], row["workload"]]
+    cells = [row["family"], row["workload"]]
     named = ("targets", "rho", "epsilon", "t1", "seed", "tol")
-    asked += [
+    cells += [
         f"{name} {row[name]:g}" if isinstance(row[name], float) else f"{name} {row[name]}"
         for name in named
         if row[name] is not None
     ]
     who = " ".join(filter(None, (row["layer"], row["backend"])))
     if row["lower"] is None:
-        return f"{', '.join(asked)}, {who}: {row['status']}: {row['message']}"
+        return f"{', '.join(cells)}, {who}: {row['status']}: {row['message']}"
     gap = "no gap proven" if row["gap"] is None else f"gap {row['gap']:.1e}"
-    return f"{', '.join(asked)}, {who}: {row['status']}, {gap}, {row['wall_seconds']:.2g} s"
+    return f"{', '.join(cells)}, {who}: {row['status']}, {gap}, {row['wall_seconds']:.2g} s"
 
 
 def _disagreement(out: Console, verdict: Verdict, output: str) -> None:
@@ -99,5 +99,5 @@ def report(
     from dualmech.studies.sweeps.page import write_page
 
     with passing("drawing"):
-        said = write_page(results, html)
-    printing.console().print(f"written: {html}{said}", markup=False, soft_wrap=True)
+        words = write_page(results, html)
+    printing.console().print(f"written: {html}{words}", markup=False, soft_wrap=True)

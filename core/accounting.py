@@ -67,11 +67,11 @@ def squared_cost_from_rho(rho: float | str | Fraction) -> float:
     3.0
     """
     exact = 2 * validate.exact_number(rho=rho)
-    found = float(min(exact, Fraction(sys.float_info.max)))
-    found = found if Fraction(found) <= exact else math.nextafter(found, 0.0)
-    if not found:
+    cost = float(min(exact, Fraction(sys.float_info.max)))
+    cost = cost if Fraction(cost) <= exact else math.nextafter(cost, 0.0)
+    if not cost:
         raise InvalidInputError(f"rho must be at least {math.ulp(0.0)}, got {validate.shown(rho)}")
-    return found
+    return cost
 
 
 def cost_or_rho(cost: float | None, rho: float | str | Fraction | None) -> float:
@@ -114,9 +114,9 @@ def squared_cost_from_mu(mu: float) -> float:
     >>> squared_cost_from_mu(1.5)
     2.25
     """
-    given = validate.positive_number(mu=mu)
-    cost = given * given
-    return cost if math.isinf(cost) or Fraction(cost) <= Fraction(given) ** 2 else math.nextafter(cost, 0.0)
+    value = validate.positive_number(mu=mu)
+    cost = value * value
+    return cost if math.isinf(cost) or Fraction(cost) <= Fraction(value) ** 2 else math.nextafter(cost, 0.0)
 
 
 def log_delta(privacy_cost: float, epsilon: float) -> float:
@@ -291,10 +291,10 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     # ε ≥ ρ + 2 √(ρ log(1/δ)) is enough, and an ε too small for Gaussian noise of the same ρ is too small for all noise.
     safe = max((bound / (math.sqrt(bound - target) + math.sqrt(-target)) / _UP) ** 2, math.ulp(0.0))
     unsafe = privacy_cost(bound, share) ** 2 / 2 * (1 + 1e-6)
-    found = _safe_root(lambda trial: _zcdp_log_delta(trial, bound) - target, unsafe, safe)
-    while zcdp_epsilon(found, share) > bound:  # the inverse of a bound that is rounded up
-        found /= _UP
-    return found
+    rho = _safe_root(lambda trial: _zcdp_log_delta(trial, bound) - target, unsafe, safe)
+    while zcdp_epsilon(rho, share) > bound:  # the inverse of a bound that is rounded up
+        rho /= _UP
+    return rho
 
 
 def variance_from_margin(margin: object, z: float = CENSUS_Z) -> Any:
@@ -310,13 +310,13 @@ def variance_from_margin(margin: object, z: float = CENSUS_Z) -> Any:
     """
     margins = as_mapping(margin, "margin")
     if isinstance(margins, Mapping):
-        return {name: float(variance_from_margin(own, z)) for name, own in margins.items()}
-    given, quantile = validate.positive(margin=margins), validate.positive_number(z=z)
+        return {name: float(variance_from_margin(margin, z)) for name, margin in margins.items()}
+    values, quantile = validate.positive(margin=margins), validate.positive_number(z=z)
     with np.errstate(over="ignore", under="ignore"):
-        found = (given / quantile) ** 2
-    if not np.all((found > 0) & np.isfinite(found)):
+        variances = (values / quantile) ** 2
+    if not np.all((variances > 0) & np.isfinite(variances)):
         raise InvalidInputError("margin over z must have a square that a double can hold")
-    return np.asarray(found)
+    return np.asarray(variances)
 
 
 def margin_from_variance(variance: npt.ArrayLike, z: float = CENSUS_Z) -> Array:
@@ -366,11 +366,11 @@ def _log_delta(cost: float, bound: float) -> float:
     if 2 * cost <= 1 + max(u, 0.0):
         # R(u) - R(v) cancels; it is the integral of 1 - t R(t) = -R'(t), a positive function.
         mean = float(_WEIGHTS @ _mills_slope(u + cost / 2 * (1 + _NODES))) / 2
-        found = log_density + math.log(cost) + math.log(mean)
-        return found + _ERROR + _RELATIVE_ERROR * abs(found)
+        log_delta = log_density + math.log(cost) + math.log(mean)
+        return log_delta + _ERROR + _RELATIVE_ERROR * abs(log_delta)
     if u >= 0:
-        found = log_density + math.log(_mills(u) - _mills(v))
-        return found + _ERROR + _RELATIVE_ERROR * abs(found)
+        log_delta = log_density + math.log(_mills(u) - _mills(v))
+        return log_delta + _ERROR + _RELATIVE_ERROR * abs(log_delta)
     # Here 1 - δ = Φ(u) + e^ε Φ(-v), and e^ε times the density at v is the density at u.
     kept = math.exp(log_density) * (_mills(-u) + _mills(v))
     return math.log1p(-kept * max(1 - _ERROR + _RELATIVE_ERROR * log_density, 0.0))

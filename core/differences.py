@@ -129,8 +129,8 @@ def compositions(d: int, groups: Iterable[Iterable[int]]) -> sp.csc_array:
     """
     cells = validate.size(d=d)
     check_entries(cells)
-    given = validate.sequence(groups=groups)
-    columns = [_household(group, cells, f"groups[{index}]") for index, group in enumerate(given)]
+    sets = validate.sequence(groups=groups)
+    columns = [_household(group, cells, f"groups[{index}]") for index, group in enumerate(sets)]
     if not columns:
         raise InvalidInputError("groups must hold at least one household, got none")
     rows = np.concatenate(columns)
@@ -153,8 +153,8 @@ def _household(group: Iterable[int], cells: int, name: str) -> npt.NDArray[np.in
 
 def as_members(**named: int) -> int:
     """Return a number of records that float64 counts exactly."""
-    ((name, given),) = named.items()
-    count = validate.size(**{name: given})
+    ((name, value),) = named.items()
+    count = validate.size(**{name: value})
     if count > MAX_MEMBERS:
         raise InvalidInputError(f"{name} must be at most {MAX_MEMBERS}, got {count}")
     return count
@@ -248,7 +248,7 @@ def contributions(d: int, groups: npt.ArrayLike, records: int, most: int) -> sp.
     cells, count = validate.size(d=d), as_members(records=records)
     members = cells_of_groups(cells, groups=groups)
     together = min(validate.size(most=most), len(members))
-    columns = ways_to_contribute([len(own) for own in members], together)
+    columns = ways_to_contribute([len(member) for member in members], together)
     if columns * together > MAX_ENTRIES:
         raise InvalidInputError(
             f"{columns:.3g} ways to be in up to {together} groups are too many to write out; add-remove:"
@@ -313,8 +313,8 @@ def sign_patterns(n: int, times: int, separation: int, signs: npt.ArrayLike | No
     groups = [(np.arange(whole), patterns)]
     if starts > whole:  # where signs come several times
         groups.append((np.arange(whole, starts), -np.unique(-patterns[:, :-1], axis=0)))
-    parts = [_columns(own, kept, apart) for own, kept in groups]
-    rows, entries, lengths = (np.concatenate(each) for each in zip(*parts, strict=True))
+    parts = [_columns(members, kept, apart) for members, kept in groups]
+    rows, entries, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return sp.csc_array((entries, rows, np.r_[0, np.cumsum(lengths)]), shape=(steps, len(lengths)))
 
 

@@ -35,8 +35,8 @@ class Displayed:
 
 def rounded_up(number: Fraction) -> float:
     """Return the least double that is not below a fraction."""
-    found = float(number)
-    return found if Fraction(found) >= number else math.nextafter(found, math.inf)
+    value = float(number)
+    return value if Fraction(value) >= number else math.nextafter(value, math.inf)
 
 
 def counted(count: int, what: str) -> str:
@@ -103,7 +103,7 @@ def brief(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, tuple):
-        return f"({', '.join(brief(each) for each in value)})"
+        return f"({', '.join(brief(item) for item in value)})"
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
     if isinstance(value, np.ndarray) or sp.issparse(value):

@@ -55,7 +55,7 @@ class UncertifiedWarning(UserWarning):
     """A solver returned an answer whose proven gap is wider than the tolerance asked for."""
 
 
-def did_you_mean(given: object, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return the end of a message: it names the known text nearest to an unknown one, and is empty where none is near.
 
     Examples
@@ -65,11 +65,11 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     >>> did_you_mean("hours", ["ages", "hours cumulative"])
     ' (did you mean hours cumulative?)'
     """
-    if not isinstance(given, str):
+    if not isinstance(word, str):
         return ""
     names = [*known]
-    parts = [name for name in names if given and given in name.split()]  # a word of exactly one known text
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.7) or (parts if len(parts) == 1 else [])
+    parts = [name for name in names if word and word in name.split()]  # a word of exactly one known text
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.7) or (parts if len(parts) == 1 else [])
     return f" (did you mean {near[0]}?)" if near else ""
 
 

@@ -37,7 +37,7 @@ def freeze(value: T) -> T:
     if isinstance(value, tuple):
         return type(value)(*map(freeze, value)) if hasattr(value, "_fields") else tuple(map(freeze, value))  # type: ignore[return-value]
     if isinstance(value, dict):
-        value.update({key: freeze(each) for key, each in value.items()})
+        value.update({key: freeze(item) for key, item in value.items()})
     elif sp.issparse(value):
         for name in ("data", "indices", "indptr", "coords"):
             if hasattr(value, name):
@@ -63,8 +63,8 @@ def apart(value: T) -> T:
         text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     except (pickle.PicklingError, AttributeError, TypeError):  # the value's class is defined in a function
         return copy.deepcopy(value)
-    found: T = pickle.loads(text, buffers=[memoryview(each).toreadonly() for each in buffers])
-    return found
+    copied: T = pickle.loads(text, buffers=[memoryview(buffer).toreadonly() for buffer in buffers])
+    return copied
 
 
 def _frozen(array: Any, small: bool) -> Any:
@@ -84,21 +84,21 @@ def _frozen(array: Any, small: bool) -> Any:
 def _copied(value: object, known: dict[int, object]) -> Any:
     if id(value) in known:
         return known[id(value)]
-    found = value
+    copied = value
     if isinstance(value, np.ndarray):
         plain = value.size and not value.dtype.hasobject
-        found = value if is_frozen(value) else _frozen(value if plain else value.copy(), True)
+        copied = value if is_frozen(value) else _frozen(value if plain else value.copy(), True)
     elif isinstance(value, tuple):
-        found = tuple(_copied(each, known) for each in value)
+        copied = tuple(_copied(item, known) for item in value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = copy.copy(value)  # a shallow copy, not a new instance: a user's point may have another constructor
+        copied = copy.copy(value)  # a shallow copy, not a new instance: a user's point may have another constructor
         for name in _fields(value):
-            object.__setattr__(found, name, _copied(getattr(value, name), known))
-    known[id(value)] = found
-    return found
+            object.__setattr__(copied, name, _copied(getattr(value, name), known))
+    known[id(value)] = copied
+    return copied
 
 
 def _fields(value: Any) -> list[str]:
     """Return the names of the fields that a dataclass stores, without its computed ones."""
-    names = (each.name for each in dataclasses.fields(value))
+    names = (field.name for field in dataclasses.fields(value))
     return [name for name in names if not isinstance(getattr(type(value), name, None), property)]

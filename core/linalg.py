@@ -267,18 +267,18 @@ def leaves_range(covariance: Array, vectors: Array, rounding: Array | None = Non
 
     With ``b = Σ y``, an error E of Σ turns the directions without noise, so that b has the part ``E y`` in them.
     """
-    own = np.zeros((1, 1)) if rounding is None else rounding
+    allowance = np.zeros((1, 1)) if rounding is None else rounding
     silent = np.diagonal(covariance) <= 0
-    found = np.any((np.abs(vectors) > own) & silent[:, None], axis=0)
+    outside = np.any((np.abs(vectors) > allowance) & silent[:, None], axis=0)
     if not np.all(silent):
         units, values, directions, cut = _spectrum(covariance, np.flatnonzero(~silent))
         seen = directions.T @ (vectors[~silent] / units[:, None])
         none, some = values <= cut, values > cut
         solved = np.linalg.norm(seen[some] / values[some, None], axis=0) * values[-1]
-        spread = np.linalg.norm(np.broadcast_to(own, vectors.shape)[~silent] / units[:, None], axis=0)
+        spread = np.linalg.norm(np.broadcast_to(allowance, vectors.shape)[~silent] / units[:, None], axis=0)
         hidden = 8 * len(values) * EPS * (np.linalg.norm(seen, axis=0) + solved) + spread
-        found |= np.linalg.norm(seen[none], axis=0) > hidden
-    return np.asarray(found)
+        outside |= np.linalg.norm(seen[none], axis=0) > hidden
+    return np.asarray(outside)
 
 
 def inverse_forms(
@@ -307,8 +307,8 @@ def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
     For any y, with ``r = b - Σ y``: ``b' Σ⁻¹ b = b'y + y'r + r' Σ⁻¹ r``, and the last term is at most ``‖r‖² ‖Σ⁻¹‖``.
     """
     noisy = np.diagonal(covariance) > 0
-    own, units = in_powers_of_two(covariance[np.ix_(noisy, noisy)])
-    factor, moved = cholesky(own), vectors[noisy] * units[:, None]
+    scaled, units = in_powers_of_two(covariance[np.ix_(noisy, noisy)])
+    factor, moved = cholesky(scaled), vectors[noisy] * units[:, None]
     if factor is None:
         return np.full(vectors.shape[1], np.inf), np.zeros(vectors.shape[1])
     half = scipy.linalg.solve_triangular(factor, moved, trans="T", check_finite=False)
@@ -316,23 +316,23 @@ def _forms(covariance: Array, vectors: Array) -> tuple[Array, Array]:
     exact = is_identity(factor) and bool(np.all(half == np.rint(half)))
     if exact and np.all(forms <= 2**53):
         return forms, np.zeros(len(forms))  # sums of whole squares are exact
-    if (proven := inverse_root(own, factor)) is None:
+    if (proven := inverse_root(scaled, factor)) is None:
         return forms, np.full(len(forms), np.inf)
-    solved, left, rounding = _solution(own, factor, moved, half)
+    solved, left, rounding = _solution(scaled, factor, moved, half)
     sizes = np.abs(solved)
     once, again = np.einsum("ki,ki->i", moved, solved), np.einsum("ki,ki->i", solved, left)
     off = np.abs(once + again - forms) + 4 * EPS * forms + np.einsum("ki,ki->i", sizes, rounding)
-    off += sum_rounding(len(own)) * np.einsum("ki,ki->i", sizes, np.abs(moved) + np.abs(left))
+    off += sum_rounding(len(scaled)) * np.einsum("ki,ki->i", sizes, np.abs(moved) + np.abs(left))
     rest = np.abs(left) + rounding
     off += np.einsum("ki,ki->i", rest, rest) * _inverse_norm(*proven)
     return forms, np.where(exact & (forms <= 2**53), 0.0, off * UPWARDS)
 
 
-def _solution(own: Array, factor: Array, moved: Array, half: Array) -> tuple[Array, Array, Array]:
+def _solution(matrix: Array, factor: Array, moved: Array, half: Array) -> tuple[Array, Array, Array]:
     """Return y with ``Σ y = b`` for the columns b, the residual ``b - Σ y``, and its rounding, entry by entry."""
     solved = scipy.linalg.solve_triangular(factor, half, check_finite=False)
-    left = moved - own @ solved
-    return solved, left, sum_rounding(len(own) + 1) * (np.abs(own) @ np.abs(solved) + np.abs(moved))
+    left = moved - matrix @ solved
+    return solved, left, sum_rounding(len(matrix) + 1) * (np.abs(matrix) @ np.abs(solved) + np.abs(moved))
 
 
 def _inverse_norm(root: Array, reach: float) -> float:
@@ -374,25 +374,25 @@ def _gathered(values: npt.NDArray[Any], groups: npt.NDArray[np.intp]) -> npt.NDA
 def _blocks(covariance: Array, vectors: Array, groups: npt.NDArray[np.intp]) -> tuple[Array, Array, Array]:
     """Return the blocks of groups, the allowances of their entries, and the roots of their diagonals, rounded up."""
     noisy = np.diagonal(covariance) > 0
-    own, units = in_powers_of_two(covariance[np.ix_(noisy, noisy)])
-    factor = cholesky(own)
-    proven = None if factor is None else inverse_root(own, factor)
+    scaled, units = in_powers_of_two(covariance[np.ix_(noisy, noisy)])
+    factor = cholesky(scaled)
+    proven = None if factor is None else inverse_root(scaled, factor)
     if factor is None or proven is None:
         unknown = np.full((*groups.shape, groups.shape[1]), np.inf)
         return unknown, np.zeros_like(unknown), np.full(groups.shape, np.inf)
-    moved = np.append(vectors[noisy] * units[:, None], np.zeros((len(own), 1)), axis=1)
+    moved = np.append(vectors[noisy] * units[:, None], np.zeros((len(scaled), 1)), axis=1)
     half = scipy.linalg.solve_triangular(factor, moved, trans="T", check_finite=False)
-    parts = (*_solution(own, factor, moved, half), moved)
+    parts = (*_solution(scaled, factor, moved, half), moved)
     solved, left, off, moved = (np.moveaxis(part[:, groups], 0, 1) for part in parts)  # (groups, coordinates, k)
     across, sizes = np.swapaxes(moved, 1, 2) @ solved + np.swapaxes(solved, 1, 2) @ left, np.abs(solved)
-    error = np.swapaxes(sizes, 1, 2) @ off + sum_rounding(len(own) + 2) * (
+    error = np.swapaxes(sizes, 1, 2) @ off + sum_rounding(len(scaled) + 2) * (
         np.swapaxes(np.abs(moved), 1, 2) @ sizes + np.swapaxes(sizes, 1, 2) @ np.abs(left)
     )
     rest = np.linalg.norm(np.abs(left) + off, axis=1)
     error += rest[:, :, None] * rest[:, None, :] * _inverse_norm(*proven) + 2 * EPS * np.abs(across)
-    found = (across + np.swapaxes(across, 1, 2)) / 2
-    diagonals = np.einsum("pii->pi", found) + np.einsum("pii->pi", error)
-    return found, error, np.sqrt(np.maximum(diagonals, 0.0)) * UPWARDS
+    blocks = (across + np.swapaxes(across, 1, 2)) / 2
+    diagonals = np.einsum("pii->pi", blocks) + np.einsum("pii->pi", error)
+    return blocks, error, np.sqrt(np.maximum(diagonals, 0.0)) * UPWARDS
 
 
 def in_powers_of_two(covariance: Array) -> tuple[Array, Array]:
@@ -417,8 +417,8 @@ def inverse_root(covariance: Array, factor: Array) -> tuple[Array, float] | None
     defect = (defect + 3 * sum_rounding(len(root) + 1) * (magnitude + 1)) * UPWARDS
     if defect <= CONTRACTED:
         return root, 1 / (1 - defect) * (1 + 4 * EPS)
-    found = whitened(Enclosure.of(covariance))
-    return None if found is None else (found[0], found[1].norm())
+    whitening = whitened(Enclosure.of(covariance))
+    return None if whitening is None else (whitening[0], whitening[1].norm())
 
 
 STEPS = 3
@@ -495,9 +495,9 @@ def _polar_factor(matrix: Array) -> Array:
     scaled = matrix / (largest if largest > 0 else 1.0)
     values, vectors = np.linalg.eigh(scaled @ scaled.T)
     if values[0] > FROM_GRAM * values[-1]:
-        found = (vectors / np.sqrt(values)) @ (vectors.T @ scaled)
+        factor = (vectors / np.sqrt(values)) @ (vectors.T @ scaled)
         # A step of the Newton–Schulz iteration squares the rounding error G G' - I.
-        return np.asarray(1.5 * found - 0.5 * (found @ found.T) @ found)
+        return np.asarray(1.5 * factor - 0.5 * (factor @ factor.T) @ factor)
     left, _, right = svd(matrix)
     return np.asarray(left @ right)
 

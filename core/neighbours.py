@@ -125,8 +125,8 @@ class Relation:
         known = domain if domain is not None and domain.cells == cells else None
         for rule in _rules(int(members), int(np.diff(sp.csc_array(differences).indptr).max()), known):
             if rule.columns(cells, known) == pairs > 0:
-                own = household(cells, 1) if (matrix := rule.matrix(cells, known)) is None else matrix
-                if abs(own - sp.csc_array(differences)).max() == 0:
+                moves = household(cells, 1) if (matrix := rule.matrix(cells, known)) is None else matrix
+                if abs(moves - sp.csc_array(differences)).max() == 0:
                     return rule
         return None
 
@@ -145,7 +145,7 @@ class Relation:
         """The attributes whose counts no neighbour changes, () for the number of records alone, None where that may."""
         return () if self.replace else None
 
-    def leaves(self, attribute: str, asked: Workload | None, size: int) -> npt.NDArray[np.bool_]:
+    def leaves(self, attribute: str, queries: Workload | None, size: int) -> npt.NDArray[np.bool_]:
         """Return which queries on an attribute (m,) no neighbour changes, summed over all others; None asks its values.
 
         Examples
@@ -156,10 +156,10 @@ class Relation:
         (array([False, False,  True]), array([False, False]))
         """
         values = validate.size(size=size)
-        count = values if asked is None else validate.instance(Workload, asked=asked).shape[0]
+        count = values if queries is None else validate.instance(Workload, queries=queries).shape[0]
         if self.fixed is None or validate.text(attribute=attribute) in self.fixed:
             return np.full(count, self.fixed is not None)
-        return np.full(size, size == 1) if asked is None else np.ptp(asked.dense(), axis=1) == 0
+        return np.full(size, size == 1) if queries is None else np.ptp(queries.dense(), axis=1) == 0
 
     @property
     def reach(self) -> int:
@@ -236,8 +236,8 @@ class Relation:
         if possible is None:
             return self._differences(values)
         kept = np.flatnonzero(possible)
-        found = self._differences(values[kept]).tocoo()
-        return sp.csc_array((found.data, (kept[found.row], found.col)), shape=(cells, found.shape[1]))
+        columns = self._differences(values[kept]).tocoo()
+        return sp.csc_array((columns.data, (kept[columns.row], columns.col)), shape=(cells, columns.shape[1]))
 
     def _axis(self, cells: int, domain: Domain | None) -> tuple[int, int]:
         """Return how many values the attribute of the rule has, and how many cells come with the same one in a row."""
@@ -461,8 +461,8 @@ class Participation(Relation):
                 "given as a matrix, sign_patterns, where they are few"
             )
         check_entries(most)
-        found = np.arange(self.separation)[:, None] + self.separation * np.arange(self.times)
-        return np.where(found < steps, found, -1)
+        grid = np.arange(self.separation)[:, None] + self.separation * np.arange(self.times)
+        return np.where(grid < steps, grid, -1)
 
     @property
     def geometries(self) -> tuple[str, ...]:

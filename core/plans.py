@@ -61,9 +61,9 @@ class HardLimits:
 
     def below(self, problem: AnyProblem) -> AnyProblem:
         """Return the problem at the factor `low`, where weights prove that the answer needs the whole budget."""
-        found = copy.copy(problem)
-        object.__setattr__(found, "targets", validate.positive(1, targets=self.numbers(problem, self.low)))
-        return found
+        posed = copy.copy(problem)
+        object.__setattr__(posed, "targets", validate.positive(1, targets=self.numbers(problem, self.low)))
+        return posed
 
     def certificate(self, problem: AnyProblem, judged: Certificate) -> Certificate:
         """Return the factor's certificate, computed anew; `judged` is the problem's own, of the answer at `high`."""
@@ -103,8 +103,16 @@ class PlanTerms:
     @property
     def margin_tables(self) -> frozenset[str]:
         """Names of the tables whose accuracy was stated as a margin of error."""
-        tables = [] if self.specification is None else json.loads(self.specification).get("tables", [])
-        return frozenset(table_name(table) for table in tables if "margin" in table)
+        return frozenset(table_name(table) for table in self._tables if "margin" in table)
+
+    @property
+    def in_margins(self) -> bool:
+        """Whether the accuracy of every table was stated as a margin of error."""
+        return bool(self._tables) and all("margin" in table for table in self._tables)
+
+    @property
+    def _tables(self) -> list[dict[str, Any]]:
+        return [] if self.specification is None else list(json.loads(self.specification).get("tables", []))
 
     def __post_init__(self) -> None:
         if self.quantile is not None:

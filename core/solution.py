@@ -294,10 +294,10 @@ def _made(**parts: object) -> Solution:
     return solution
 
 
-def retold(answer: Solution, **told: object) -> Solution:
+def retold(answer: Solution, **changes: object) -> Solution:
     """Return the same answer with other words on it: tolerance and status, message, solver, terms."""
     parts = {part.name: getattr(answer, part.name) for part in fields(answer)}
-    return _made(**parts | told)
+    return _made(**parts | changes)
 
 
 def as_plan(answer: Solution, terms: PlanTerms) -> Solution:

@@ -57,10 +57,10 @@ def threads_in_force() -> int:
 
 
 def _threads_of_environment() -> int:
-    said = os.environ.get(THREADS, "1")
-    if not (found := validate.whole(said)):
-        raise InvalidInputError(f"{THREADS} must be an integer of at least 1, got {validate.shown(said)}")
-    return found
+    text = os.environ.get(THREADS, "1")
+    if not (count := validate.whole(text)):
+        raise InvalidInputError(f"{THREADS} must be an integer of at least 1, got {validate.shown(text)}")
+    return count
 
 
 @cache

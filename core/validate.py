@@ -54,7 +54,7 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
     try:
         raw = np.asarray(value)
         # In an array of objects, numpy would read None as NaN and texts as numbers; an empty list has no type.
-        odd = (each is None or isinstance(each, str | bytes) for each in raw.flat)
+        odd = (item is None or isinstance(item, str | bytes) for item in raw.flat)
         masked = np.ma.is_masked(np.ma.array(value) if isinstance(value, list | tuple) else value)
         if masked or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and (not raw.size or any(odd))):
             raise TypeError
@@ -108,7 +108,7 @@ def exact_number(**named: object) -> Fraction:
     """Return one finite number > 0 as an exact fraction, from a number, a `Fraction`, or a text such as ``1/20``."""
     name, value = _one(named)
     try:
-        found = (
+        number = (
             rational(value)
             if isinstance(value, str)
             else Fraction(value if isinstance(value, Fraction) else real(**named))
@@ -119,9 +119,9 @@ def exact_number(**named: object) -> Fraction:
         raise InvalidInputError(
             f"{name} must be a positive number or a fraction such as '1/2', got {shown(value)}"
         ) from error
-    if found <= 0:
+    if number <= 0:
         raise InvalidInputError(f"{name} must be positive, got {shown(value)}")
-    return found
+    return number
 
 
 def rational(text: str) -> Fraction:
@@ -149,10 +149,10 @@ def decoded(what: str, /, **named: object) -> Mapping[Any, Any]:
     """Return the mapping in a JSON text; `what` says what the text maps."""
     (name,), written = named, text(**named)
     try:
-        found = json.loads(written)
+        value = json.loads(written)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{name} must be JSON: {error}") from error
-    return mapping(what, **{name: found})
+    return mapping(what, **{name: value})
 
 
 def nonnegative_number(**named: object) -> float:
@@ -172,8 +172,8 @@ def probability(**named: object) -> float:
 def choice(known: Sequence[str], /, **named: object) -> str:
     name, value = _one(named)
     if not isinstance(value, str) or value not in known:
-        given = f"{shown(value)}{did_you_mean(value, known)}"
-        raise InvalidInputError(f"{name} must be one of {', '.join(known)}, got {given}")
+        words = f"{shown(value)}{did_you_mean(value, known)}"
+        raise InvalidInputError(f"{name} must be one of {', '.join(known)}, got {words}")
     return value
 
 
@@ -243,19 +243,19 @@ def integers(**named: object) -> npt.NDArray[np.intp]:
     """Return integers, as many as are given (also none)."""
     name, value = _one(named)
     with contextlib.suppress(TypeError, ValueError):
-        found = np.asarray(value)
-        whole = found.dtype.kind in "iu" and np.can_cast(found.dtype, np.intp)
-        if found.ndim == 1 and (whole or not found.size):
-            return found.astype(np.intp)
+        array = np.asarray(value)
+        whole = array.dtype.kind in "iu" and np.can_cast(array.dtype, np.intp)
+        if array.ndim == 1 and (whole or not array.size):
+            return array.astype(np.intp)
     raise InputTypeError(f"{name} must be a sequence of integers, got {_describe(value)}")
 
 
 def indices(below: int, /, **named: object) -> npt.NDArray[np.intp]:
     """Return integers from 0 to ``below - 1``, as many as are given (also none)."""
-    (name,), found = named, integers(**named)
-    for each in found[(found < 0) | (found >= below)]:
-        raise InvalidInputError(f"{name} must be integers from 0 to {below - 1}, got {each}")
-    return found
+    (name,), array = named, integers(**named)
+    for number in array[(array < 0) | (array >= below)]:
+        raise InvalidInputError(f"{name} must be integers from 0 to {below - 1}, got {number}")
+    return array
 
 
 def vector(length: int, of: str, /, **named: object) -> Array:

@@ -73,7 +73,7 @@ class Enclosure:
         inner = self.high.shape[1]
         bits = (53 - inner.bit_length()) // 2
         one, two, _, rest, sizes = _pieces(self.high, self.low, bits)
-        first, second, behind, last, others = (each.T for each in _pieces(other.high.T, other.low.T, bits))
+        first, second, behind, last, others = (piece.T for piece in _pieces(other.high.T, other.low.T, bits))
         # Products of the first pieces, and of a first with a second one, are sums of whole numbers below 2^53.
         high, low = two_sum(one @ first, one @ second)
         high, more = two_sum(high, two @ first)
@@ -183,8 +183,8 @@ def proves_span(rows: Array, chosen: npt.NDArray[np.intp], diagonal: Array, left
         distances = np.log2(np.linalg.norm(left.magnitude(), axis=1)[others]) - grid[others]
     if np.all(2 * distances + determinant < -1):
         return True
-    found = exactly_independent(rows.T)
-    return found is not None and len(found) == len(chosen)
+    proof = exactly_independent(rows.T)
+    return proof is not None and len(proof) == len(chosen)
 
 
 def exactly_independent(columns: Array) -> list[int] | None:
@@ -199,7 +199,7 @@ def exactly_independent(columns: Array) -> list[int] | None:
         for pivot, other in reduced:
             if left[pivot]:
                 factor = left[pivot] / other[pivot]
-                left = [own - factor * each if each else own for own, each in zip(left, other, strict=True)]
+                left = [entry - factor * pivot if pivot else entry for entry, pivot in zip(left, other, strict=True)]
         place = next((place for place, entry in enumerate(left) if entry), None)
         if place is not None:
             chosen.append(index)

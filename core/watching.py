@@ -142,16 +142,16 @@ def _now_and_then(error: Console, always: bool) -> Iterator[Callable[[str], None
 @contextlib.contextmanager
 def answers() -> Iterator[list[Any]]:
     """Collect the answers that solvers of either layer return while the block runs."""
-    found: list[Any] = []
-    token = _ANSWERS.set(found)
+    answers: list[Any] = []
+    token = _ANSWERS.set(answers)
     try:
-        yield found
+        yield answers
     finally:
         _ANSWERS.reset(token)
 
 
 def note(answer: object) -> None:
     """Pass an answer to every collector."""
-    found = _ANSWERS.get()
-    if found is not None:
-        found.append(answer)
+    kept = _ANSWERS.get()
+    if kept is not None:
+        kept.append(answer)

@@ -44,8 +44,8 @@ def curve(
     *,
     rhos: npt.ArrayLike | None = None,
     epsilons: npt.ArrayLike | None = None,
-    delta: float = 1e-9,
-    z: float = accounting.CENSUS_Z,
+    delta: float | None = None,
+    z: float | None = None,
 ) -> list[dict[str, float]]:
     """Return the privacy-accuracy curve: for every privacy the margins of error that it buys, a row each.
 
@@ -65,10 +65,10 @@ def curve(
         The queries; by default those of the problem.
     rhos, epsilons : array, optional
         The values of ρ (zCDP), or of ε at `delta`; by default ρ from 0.01 to 10.
-    delta : float
-        δ of every ε.
-    z : float
-        Margins of error in standard deviations, by default 1.645, of 90 % confidence.
+    delta : float, optional
+        δ of every ε; by default the plan's own, else 1e-9.
+    z : float, optional
+        Margins of error in standard deviations; by default the plan's own, else 1.645, of 90 % confidence.
 
     Examples
     --------
@@ -81,7 +81,8 @@ def curve(
     """
     if rhos is not None and epsilons is not None:
         raise InvalidInputError("give either rhos or epsilons, not both")
-    chance, width = validate.probability(delta=delta), validate.positive_number(z=z)
+    chance = validate.probability(delta=_delta(answer) if delta is None else delta)
+    width = validate.positive_number(z=_quantile(answer) if z is None else z)
     implied = plan_rho(answer) is not None
     if epsilons is not None:
         wanted = validate.positive(1, epsilons=epsilons).tolist()
@@ -126,6 +127,16 @@ def _asked(answer: object) -> PlanTerms | None:
     """Return the terms of the request that an answer keeps; a mechanism keeps none."""
     held = getattr(answer, "answer", answer)  # a judgement's, or a plan's
     return held.terms if isinstance(held, Solution) else None
+
+
+def _quantile(answer: object) -> float:
+    terms = _asked(answer)
+    return accounting.CENSUS_Z if terms is None or terms.quantile is None else terms.quantile
+
+
+def _delta(answer: object) -> float:
+    terms = _asked(answer)
+    return 1e-9 if terms is None or terms.delta is None else terms.delta
 
 
 def _release_plan(answer: object) -> Any:
@@ -186,6 +197,7 @@ __all__ = ["curve"]
 LARGEST_MATRIX = 512  # most queries of a covariance that is drawn
 EXACT = 1e-6  # deviation, relative to the largest, below which an answer counts as exact in a picture
 NAMED = 24  # most queries that are named along an axis
+SLANTED = 8  # most that are written at a slant, and not upright
 LONGEST = 24  # most letters of such a name
 ROOM = 1.15  # end of an axis that begins at 0, over the largest value
 DIVERGING, SEQUENTIAL = "PuOr", "viridis"
@@ -246,6 +258,7 @@ def covariance(
 def variances(answer: object, axes: Axes = None) -> Axes:
     """Draw every query's variance against its target, or the largest of each table, each coloured by its price.
 
+    For a plan that states a margin of error for every table, margins are drawn in place of variances.
     Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets, one per query.
 
     Examples
@@ -255,23 +268,29 @@ def variances(answer: object, axes: Axes = None) -> Axes:
     >>> dm.plots.variances(answer).get_ylabel()
     'variance, squared counts'
     """
-    found = require_solution(answer, "answer")
-    targets = getattr(found.problem, "targets", None)
+    solution = require_solution(answer, "answer")
+    targets = getattr(solution.problem, "targets", None)
     if not isinstance(targets, np.ndarray):
-        raise InvalidInputError(f"answer must be to a problem with targets, got {type(found.problem).__name__}")
-    exact = _unmoved(found.mechanism, found.problem.workload, len(targets))
-    reached, prices = np.where(exact, 0.0, found.variances), np.asarray(found.prices)
+        raise InvalidInputError(f"answer must be to a problem with targets, got {type(solution.problem).__name__}")
+    workload, terms = solution.problem.workload, solution.terms
+    exact = _unmoved(solution.mechanism, workload, len(targets))
+    reached, prices = np.where(exact, 0.0, solution.variances), np.asarray(solution.prices)
+    word, label = "variance", "variance, squared counts"
+    if terms is not None and terms.in_margins:
+        z = _quantile(solution)
+        targets, reached = (accounting.margin_from_variance(values, z) for values in (targets, reached))
+        word, label = "margin", f"margin of error, level {accounting.level_of(z):.4g}"
     drawn, places = _axes(axes), np.arange(len(targets))
     drawn.plot(places[~exact], targets[~exact], "_", color=COLOURS[0], ms=9, label="target")
-    image = drawn.scatter(places, reached, c=prices, cmap=SEQUENTIAL, vmin=0, s=18, label="variance", zorder=3)
+    image = drawn.scatter(places, reached, c=prices, cmap=SEQUENTIAL, vmin=0, s=18, label=word, zorder=3)
     drawn.figure.colorbar(image, ax=drawn, label="price: share of the whole cost")
-    drawn.set(xlabel="query", ylabel="variance, squared counts")
+    drawn.set(xlabel="query", ylabel=label)
     if np.ptp(np.log(targets)) > np.log(20):
         drawn.set_yscale("log")
     else:
         drawn.set_ylim(0, ROOM * max(targets.max(), reached.max()))
-    by_table = _name_queries(drawn, found.problem.workload, len(targets))
-    _title(drawn, f"{'largest variance of each table' if by_table else 'variance of each query'}, and its target")
+    by_table = _name_queries(drawn, workload, len(targets))
+    _title(drawn, f"{f'largest {word} of each table' if by_table else f'{word} of each query'}, and its target")
     _legend(drawn)
     return drawn
 
@@ -316,9 +335,7 @@ def tradeoff(answer: object, delta: float | None = None, axes: Axes = None) -> A
     >>> dm.plots.tradeoff(answer).get_ylabel()
     'epsilon at delta = 1e-09'
     """
-    asked, rho = _asked(answer), plan_rho(answer)
-    own = 1e-9 if asked is None or asked.delta is None else asked.delta
-    chance = validate.probability(delta=own if delta is None else delta)
+    rho, chance = plan_rho(answer), validate.probability(delta=_delta(answer) if delta is None else delta)
     cost = positive_cost(mechanism_of_answer(answer)) if rho is None else 2 * rounded_up(rho)
     factors = np.geomspace(0.1, 10, 61)
     epsilons = [epsilon_at(cost / factor**2, chance, rho is not None) for factor in factors]
@@ -506,7 +523,9 @@ def _name_queries(drawn: Any, workload: Workload, count: int | None = None, both
         return by_table
     shown = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
     size = "small" if len(names) <= NAMED // 2 else "x-small"
-    drawn.set_xticks(range(len(names)), shown, rotation=90, fontsize=size)
+    # Few names are read without turning the head, and leave the axes their height.
+    slant = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if len(names) <= SLANTED else {"rotation": 90}
+    drawn.set_xticks(range(len(names)), shown, fontsize=size, **slant)
     if both:
         drawn.set_yticks(range(len(names)), shown, fontsize=size)
     return by_table

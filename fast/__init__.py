@@ -199,24 +199,24 @@ def solve(
     """
     solver = SOLVERS.get(type(problem))
     if solver is None:
-        known = ", ".join(each.__name__ for each in SOLVERS)
+        known = ", ".join(solver.__name__ for solver in SOLVERS)
         raise InputTypeError(f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}")
     chosen = methods.method_for(problem, method)
-    given: dict[str, object] = {} if isinstance(chosen, Auto) else {"method": chosen}
+    named_method: dict[str, object] = {} if isinstance(chosen, Auto) else {"method": chosen}
     if start is not None:
         _check_start(problem, solver, chosen, start)
-        given["start"] = start
+        named_method["start"] = start
     if orbits is not None:
         if not solver.ties or isinstance(chosen, Custom):
             raise InputTypeError(f"option 'orbits' is not for {_whom(problem, chosen)}")
-        given["orbits"] = orbits
+        named_method["orbits"] = orbits
     limits = Limits.validated(tol, max_iterations, time_limit, callback)
     with blas_threads(threads), verbosely(verbose, type(problem).__name__, callback) as tell:
         limits = replace(limits, callback=tell)
         if isinstance(chosen, Custom):
             answer = custom.follow(problem, limits, chosen, lambda: solver.run(problem, Limits.validated(tol)).dual)
         else:
-            answer = solver.run(problem, limits, **given)
+            answer = solver.run(problem, limits, **named_method)
     return warn_if_uncertified(answer, stacklevel=4)  # above the check of keywords
 
 

@@ -208,19 +208,19 @@ def solve_common(
         return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
     with np.errstate(all="ignore"):
         known = _weights(problem, start)
-        found = [
+        answers = [
             _solve_block(
                 problem.bounds[:, block, block], chosen, limits, None if known is None else known[:, block, block]
             )
             for block in problem.slices
         ]
-        covariance = scipy.linalg.block_diag(*(each.covariance for each in found))
+        covariance = scipy.linalg.block_diag(*(answer.covariance for answer in answers))
         weights = np.array(
-            [scipy.linalg.block_diag(*own) for own in zip(*(each.weights for each in found), strict=True)]
+            [scipy.linalg.block_diag(*blocks) for blocks in zip(*(answer.weights for answer in answers), strict=True)]
         )
         primal = problem.feasible(covariance)
-    longest = max(found, key=lambda each: each.iterations)
-    stopped = next((each.reason for each in found if each.reason is not None), Status.STALLED)
+    longest = max(answers, key=lambda answer: answer.iterations)
+    stopped = next((answer.reason for answer in answers if answer.reason is not None), Status.STALLED)
     seconds = time.perf_counter() - began
     return answered(
         primal,
@@ -331,7 +331,7 @@ def volume_of_two(first: Array, second: Array) -> tuple[Array, Array]:
     values, vectors = scipy.linalg.eigh(second, first)
     factor = first @ vectors
     shares = np.stack([values <= 1, values > 1]) * np.maximum(values, 1.0)
-    whole, *weights = ((factor * each) @ factor.T for each in (shares.sum(axis=0), *shares))
+    whole, *weights = ((factor * share) @ factor.T for share in (shares.sum(axis=0), *shares))
     return (whole + whole.T) / 2, np.stack(weights)
 
 
@@ -347,7 +347,7 @@ def _volume_centre(costs: Array, point: Array, sharpness: float) -> Array:
         inner = np.linalg.solve(factor, np.swapaxes(np.linalg.solve(factor, costs), 1, 2))
         slacks = np.linalg.inv((inner + _transpose(inner)) / 2 - np.eye(size))
         slope = slacks.sum(axis=0) / sharpness - np.eye(size)
-        curvature = np.eye(size**2) + sum(np.kron(each, each) for each in slacks) / sharpness
+        curvature = np.eye(size**2) + sum(np.kron(slack, slack) for slack in slacks) / sharpness
         move = -np.linalg.solve(curvature, slope.ravel()).reshape(size, size)
         decrement = float(np.sqrt(max(-sharpness * np.vdot(slope, move), 0.0)))
         damped = (move + move.T) / (2 * (1 + decrement if decrement > 0.25 else 1))

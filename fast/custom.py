@@ -32,18 +32,20 @@ class Best:
         """Relative gap between the two."""
         return (self.objective - self.bound) / self.bound if self.bound > 0 else np.inf
 
-    def take(self, problem: Problem, given: object, some_dual: Callable[[], object]) -> None:
+    def take(self, problem: Problem, proposal: object, some_dual: Callable[[], object]) -> None:
         """Take a step's point, made feasible, and its weights where they are better than the best so far."""
-        primal, dual = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+        primal, dual = proposal if isinstance(proposal, tuple) and len(proposal) == 2 else (proposal, None)
         point = problem.feasible(problem.as_primal(primal))
         if dual is None and self.dual is None:
             dual = some_dual()
         weights = self.dual if dual is None else problem.as_dual(dual)
-        found = problem.certify(point, weights)
-        if self.primal is None or (found.feasible and found.objective + found.offset < self.objective):
-            self.primal, self.objective = point, found.objective + found.offset
-        if self.dual is None or found.lower_bound + found.offset > self.bound:
-            self.dual, self.bound = weights, found.lower_bound + found.offset
+        certificate = problem.certify(point, weights)
+        if self.primal is None or (
+            certificate.feasible and certificate.objective + certificate.offset < self.objective
+        ):
+            self.primal, self.objective = point, certificate.objective + certificate.offset
+        if self.dual is None or certificate.lower_bound + certificate.offset > self.bound:
+            self.dual, self.bound = weights, certificate.lower_bound + certificate.offset
 
 
 def follow(problem: Problem, limits: Limits, method: Custom, some_dual: Callable[[], object]) -> Solution:
@@ -93,8 +95,8 @@ def follow(problem: Problem, limits: Limits, method: Custom, some_dual: Callable
 def _steps(problem: Problem, method: Custom) -> Generator[object, None, None]:
     """Yield the items that a method gives; an error becomes the method's failure, unless it is the library's own."""
     try:
-        given = method.function(apart(problem))  # the method gets a copy: the judge sees the problem unchanged
-        yield from given if isinstance(given, Iterator) else (given,)
+        iterates = method.function(apart(problem))  # the method gets a copy: the judge sees the problem unchanged
+        yield from iterates if isinstance(iterates, Iterator) else (iterates,)
     except DualmechError:
         raise
     except Exception as error:

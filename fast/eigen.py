@@ -142,15 +142,15 @@ def eigen_design(
         bound_tol = validate.positive_number(bound_tol=bound_tol)
     problem = TotalVariance(workload, weights, geometry="dense")
     program = QueryWeighting(_weighted_workload(problem), designs.eigen_queries(_weighted_workload(problem)))
-    found = _weigh(program, method, find, limits)
-    strategy = program.strategy(found.primal)
+    best = _weigh(program, method, find, limits)
+    strategy = program.strategy(best.primal)
     strategy = strategy[np.any(strategy, axis=1)]
     if complete:
         strategy = strategies.completed(strategy)
     basis, root = least_squares(strategy)
     half = problem.basis @ basis.T @ root
     judgement = _judge_covariance(problem, half @ half.T, bound_tol)
-    return EigenDesign(problem, found, strategy, judgement.primal, judgement.dual, judgement.certificate)
+    return EigenDesign(problem, best, strategy, judgement.primal, judgement.dual, judgement.certificate)
 
 
 @blas_threads()
@@ -201,9 +201,9 @@ def _weighted_workload(problem: TotalVariance) -> Workload:
     kept, roots = problem.asked, np.sqrt(problem.asked_weights)
     if len(kept) == len(problem.weights) and np.all(roots == 1):
         return problem.workload
-    asked = problem.workload.select(kept)
-    scaled = asked.matrix.multiply(roots[:, None]) if asked.is_sparse else asked.matrix * roots[:, None]
-    return Workload(scaled, asked.names, asked.groups, asked.domain)
+    queries = problem.workload.select(kept)
+    scaled = queries.matrix.multiply(roots[:, None]) if queries.is_sparse else queries.matrix * roots[:, None]
+    return Workload(scaled, queries.names, queries.groups, queries.domain)
 
 
 def _judge_covariance(problem: TotalVariance, covariance: Array, tol: float | None) -> Solution:
@@ -259,6 +259,6 @@ def _weigh_groups(
     """Find the best common factors of groups of weights: Program 1 again, each group a query."""
     totals = np.array([float((costs[group] * part**-power).sum()) for group, part in groups])
     rows = np.array([sensitivities[group].T @ part for group, part in groups])
-    found = weighting.best(totals, rows, power, limits)
-    weights = np.concatenate([factor * part for factor, (_, part) in zip(found.weights, groups, strict=True)])
-    return replace(found, weights=weights)
+    best = weighting.best(totals, rows, power, limits)
+    weights = np.concatenate([factor * part for factor, (_, part) in zip(best.weights, groups, strict=True)])
+    return replace(best, weights=weights)

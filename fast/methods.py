@@ -273,7 +273,7 @@ def register(name: str, method: Function, problems: object = Problem) -> None:
     if not called.isidentifier() or called in METHODS:
         raise InvalidInputError(f"name must be an identifier and none of {', '.join(METHODS)}, got {name!r}")
     classes = problems if isinstance(problems, tuple) else (problems,)
-    if not classes or not all(isinstance(each, type) and issubclass(each, Problem) for each in classes):
+    if not classes or not all(isinstance(kind, type) and issubclass(kind, Problem) for kind in classes):
         raise InputTypeError(
             f"problems must be a class of problems, or a tuple of them, got {validate.shown(problems)}"
         )
@@ -283,9 +283,11 @@ def register(name: str, method: Function, problems: object = Problem) -> None:
 def method_for(problem: object, method: object) -> Method:
     """Return the method of a name, or a method or a function as it is given; refuse one that is for other problems."""
     if isinstance(method, str):
-        known = {name: own for name, own in (METHODS | REGISTERED).items() if isinstance(problem, own.problems)}
+        known = {
+            name: method for name, method in (METHODS | REGISTERED).items() if isinstance(problem, method.problems)
+        }
         if method in REGISTERED and method not in known:
-            names = ", ".join(each.__name__ for each in REGISTERED[method].problems)
+            names = ", ".join(problem.__name__ for problem in REGISTERED[method].problems)
             raise InputTypeError(f"method {method!r} is registered for {names}, got a {type(problem).__name__}")
         return known[validate.choice([*known], method=method)]
     if not isinstance(method, Method):
@@ -296,7 +298,7 @@ def method_for(problem: object, method: object) -> Method:
             )
         return Custom(str(getattr(method, "__name__", type(method).__name__)), (Problem,), method)
     if not isinstance(problem, method.problems):
-        names = ", ".join(each.__name__ for each in method.problems)
+        names = ", ".join(problem.__name__ for problem in method.problems)
         raise InputTypeError(f"method {method.name!r} is for {names}, got a {type(problem).__name__}")
     return method
 
@@ -309,5 +311,5 @@ def needs_matrix(name: str | None) -> bool:
 def owners(option: str) -> Iterator[str]:
     """Yield the methods that have an option, as they are called."""
     for method in METHODS.values():
-        if option in {each.name for each in fields(method)}:
+        if option in {field.name for field in fields(method)}:
             yield type(method).__name__

@@ -90,7 +90,7 @@ def solve_stage(stage: RefinementStage, limits: loop.Limits = LIMITS) -> tuple[A
     program = DenseDual(queries, moves, offsets=stage.costs[stage.neighbours])
     outcome = _run(program, limits, careful=False)
     if outcome.reason is not None and not limits.deadline.passed:
-        outcome = min(outcome, _run(program, limits, careful=True), key=lambda each: each.history[-1].gap)
+        outcome = min(outcome, _run(program, limits, careful=True), key=lambda trial: trial.history[-1].gap)
     spectrum, weights = outcome.best_primal.point, outcome.best_dual.point.weights
     count = len(stage.neighbours)
     dual = stage.spread(weights[:count] / weights[:count].sum(), weights[count:] / weights[count:].sum())

@@ -75,11 +75,11 @@ class PartEquations:
         spent = (self.first.T * single[of_neighbours]) @ self.first
         change = (self.last.T * single[of_queries]) @ self.last + self.release.T @ double @ self.release - spent
         weighed = self.kernel * change
-        found = np.zeros(len(single)) + np.bincount(
+        sums = np.zeros(len(single)) + np.bincount(
             of_neighbours, _forms(self.first, self.smoothing * spent - weighed), len(single)
         )
-        found += np.bincount(of_queries, _forms(self.last, weighed), len(single))
-        return found, self.release @ weighed @ self.release.T
+        sums += np.bincount(of_queries, _forms(self.last, weighed), len(single))
+        return sums, self.release @ weighed @ self.release.T
 
     def diagonal(self) -> Array:
         """Return the diagonal for pairs of rows of the release (q, q), the identity included."""
@@ -93,18 +93,18 @@ class PartEquations:
         scale = np.concatenate([-np.ones(len(self.first)), np.ones(len(self.last)), units])
         upper, other = np.triu_indices(left.shape[1])
         root = np.sqrt(self.kernel[upper, other] * np.where(upper == other, 1.0, 2.0)) / 2
-        found = np.zeros((len(left), len(left)))
+        matrix = np.zeros((len(left), len(left)))
         # ⟨M_a, K ∘ M_b⟩ of the matrices M_a = scale_a (l_a r_a' + r_a l_a') / 2
         for start in range(0, len(upper), ENTRIES):
             a, b = upper[start : start + ENTRIES], other[start : start + ENTRIES]
             entries = left[:, a] * right[:, b]
             entries += left[:, b] * right[:, a]
             entries *= root[start : start + ENTRIES]
-            found += entries @ entries.T
-        found *= scale * scale[:, None]
+            matrix += entries @ entries.T
+        matrix *= scale * scale[:, None]
         count = len(self.first)
-        found[:count, :count] += self.smoothing * (self.first @ self.first.T) ** 2
-        return found
+        matrix[:count, :count] += self.smoothing * (self.first @ self.first.T) ** 2
+        return matrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,16 +158,16 @@ class ReuseEquations:
     def _times(self, unknowns: Array) -> Array:
         """Return the matrix of the equations times the unknowns."""
         single, doubles = self.split(unknowns)
-        found, matrices = single.copy(), []
+        total, matrices = single.copy(), []
         for part, double in zip(self.parts, doubles, strict=True):
-            own, matrix = part.curvature(single, double)
-            found += own
+            product, matrix = part.curvature(single, double)
+            total += product
             matrices.append((double + matrix).ravel())
         if self.diagonal is not None:
             roots, change = np.sqrt(self.products), np.zeros(len(self.diagonal.weights))
             change[: len(single)] = single / roots
-            found += self.diagonal.curvature_product(change)[: len(single)] / roots
-        return np.concatenate([found, *matrices])
+            total += self.diagonal.curvature_product(change)[: len(single)] / roots
+        return np.concatenate([total, *matrices])
 
     def _preconditioner(self) -> Callable[[Array], Array]:
         """Return the division by the diagonal, and by the whole block of the single weights and the stiff pairs."""
@@ -176,28 +176,28 @@ class ReuseEquations:
         # In units in which an entry off the diagonal, which stands twice, has the norm of one on it.
         units = [np.where(rows == columns, 1.0, np.sqrt(2.0)) for rows, columns in chosen]
         count = len(self.products)
-        starts = count + np.cumsum([0, *(len(each) for each in units)])
+        starts = count + np.cumsum([0, *(len(unit) for unit in units)])
         block = np.eye(int(starts[-1]))
         if self.diagonal is not None:
             roots = np.sqrt(self.products)
             block[:count, :count] += self.diagonal.hessian()[:count, :count] / roots / roots[:, None]
-        for part, pairs, own, start in zip(self.parts, chosen, units, starts, strict=False):
-            places = np.concatenate([*part.groups, start + np.arange(len(own))])
-            _add_at(block, places, part.block(*pairs, own))
+        for part, pairs, unit, start in zip(self.parts, chosen, units, starts, strict=False):
+            places = np.concatenate([*part.groups, start + np.arange(len(unit))])
+            _add_at(block, places, part.block(*pairs, unit))
         factor = scipy.linalg.cho_factor(block, lower=True, overwrite_a=True, check_finite=False)
 
         def invert(residual: Array) -> Array:
             single, doubles = self.split(residual)
-            stiff = [double[pairs] * own for double, pairs, own in zip(doubles, chosen, units, strict=True)]
+            stiff = [double[pairs] * unit for double, pairs, unit in zip(doubles, chosen, units, strict=True)]
             solved = scipy.linalg.cho_solve(factor, np.concatenate([single, *stiff]), check_finite=False)
-            found = [solved[:count]]
-            for double, scale, (rows, columns), own, start in zip(
+            solutions = [solved[:count]]
+            for double, scale, (rows, columns), unit, start in zip(
                 doubles, diagonals, chosen, units, starts, strict=False
             ):
                 result = double / scale
-                result[rows, columns] = result[columns, rows] = solved[start : start + len(own)] / own
-                found.append(result.ravel())
-            return np.concatenate(found)
+                result[rows, columns] = result[columns, rows] = solved[start : start + len(unit)] / unit
+                solutions.append(result.ravel())
+            return np.concatenate(solutions)
 
         return invert
 
@@ -208,14 +208,14 @@ def _forms(rows: Array, matrix: Array) -> Array:
 
 def _stiff_pairs(diagonals: list[Array]) -> list[tuple[Index, Index]]:
     """Return the stiffest pairs of each part, `MOST_PAIRS` in all at most."""
-    pairs = [np.triu_indices(len(each)) for each in diagonals]
-    values = [each[own] for each, own in zip(diagonals, pairs, strict=True)]
+    pairs = [np.triu_indices(len(diagonal)) for diagonal in diagonals]
+    values = [diagonal[pair] for diagonal, pair in zip(diagonals, pairs, strict=True)]
     everywhere = np.concatenate([np.zeros(0), *values])
     limit = 1 + STIFF
     if np.count_nonzero(everywhere > limit) > MOST_PAIRS:
         limit = float(np.partition(everywhere, -MOST_PAIRS)[-MOST_PAIRS])
-    kept = [np.flatnonzero(each > limit) for each in values]
-    return [(rows[own], columns[own]) for (rows, columns), own in zip(pairs, kept, strict=True)]
+    kept = [np.flatnonzero(value > limit) for value in values]
+    return [(rows[chosen], columns[chosen]) for (rows, columns), chosen in zip(pairs, kept, strict=True)]
 
 
 def _add_at(matrix: Array, places: Index, block: Array) -> None:
@@ -353,7 +353,9 @@ def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     here = point.smoothed(mean)
     single, doubles = _residuals(here, state, factors)
     lag = float(np.abs(single + products).sum())
-    lag += sum(float(np.abs(np.diagonal(own) + spread**2).sum()) for own, spread in zip(doubles, spreads, strict=True))
+    lag += sum(
+        float(np.abs(np.diagonal(double) + spread**2).sum()) for double, spread in zip(doubles, spreads, strict=True)
+    )
     quickness = QUICK if state.reach > FAR else STEADY if state.reach > HALF else SLOW
     target = max(quickness * mean, LAG * lag / both, ENOUGH * tol * point.dual_value / (both + len(point.values)))
     equations = ReuseEquations.of(program, here, products, spreads)
@@ -363,9 +365,9 @@ def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     reach, slack_reach = _step_limit(*moves[0]), _step_limit(*moves[1])
     grown, slack_grown = _grown(reach, moves[0][1]), _grown(slack_reach, moves[1][1])
     weights = state.weights * (1 + reach * moves[0][0])
-    factors = [factor @ own for factor, own in zip(factors, grown, strict=True)]
+    factors = [factor @ growth for factor, growth in zip(factors, grown, strict=True)]
     crosses = [
-        other.T @ (spread[:, None] * own) for other, spread, own in zip(slack_grown, spreads, grown, strict=True)
+        other.T @ (spread[:, None] * growth) for other, spread, growth in zip(slack_grown, spreads, grown, strict=True)
     ]
     return _evaluate(
         program,
@@ -398,20 +400,20 @@ def _moves(
     products, (single, doubles) = equations.products, residuals
     roots, spread_roots = np.sqrt(products), [np.sqrt(spread) for spread in spreads]
     wanted = [
-        ((own + target * np.eye(len(root))) / root / root[:, None]).ravel()
-        for own, root in zip(doubles, spread_roots, strict=True)
+        ((double + target * np.eye(len(root))) / root / root[:, None]).ravel()
+        for double, root in zip(doubles, spread_roots, strict=True)
     ]
     scaled = [factor / root for factor, root in zip(factors, spread_roots, strict=True)]
     unknowns, shift = equations.solve(
         np.concatenate([(single + target) / roots, *wanted]), _normals(program, state.weights / roots, scaled)
     )
-    change, found = equations.split(unknowns)
-    matrices = [(own + own.T) / 2 for own in found]
+    change, moved = equations.split(unknowns)
+    matrices = [(matrix + matrix.T) / 2 for matrix in moved]
     slack_matrices = [
-        (np.diag(target / spread - spread) - own) / root / root[:, None]
-        for own, spread, root in zip(matrices, spreads, spread_roots, strict=True)
+        (np.diag(target / spread - spread) - matrix) / root / root[:, None]
+        for matrix, spread, root in zip(matrices, spreads, spread_roots, strict=True)
     ]
-    matrices = [own / root / root[:, None] for own, root in zip(matrices, spread_roots, strict=True)]
+    matrices = [matrix / root / root[:, None] for matrix, root in zip(matrices, spread_roots, strict=True)]
     slack_change = (target - products - roots * change) / products
     return ((change / roots, matrices), (slack_change, slack_matrices)), shift
 
@@ -499,15 +501,15 @@ def _normals(program: ReuseProgram, single: Array, factors: list[Array]) -> Arra
 
 def _step_limit(change: Array, matrices: list[Array]) -> float:
     """Return the longest step, 1 at most, that keeps ``1 + step · change`` and ``I + step · matrix`` positive."""
-    least = [float(change.min()), *(float(np.linalg.eigvalsh(each)[0]) for each in matrices if each.size)]
+    least = [float(change.min()), *(float(np.linalg.eigvalsh(matrix)[0]) for matrix in matrices if matrix.size)]
     worst = -min(least)
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
 def _grown(reach: float, matrices: list[Array]) -> list[Array]:
     """Return the factors of ``I + reach · matrix``."""
-    sums = (np.eye(len(each)) + reach * each for each in matrices)
-    return [scipy.linalg.cholesky(each, lower=True) if each.size else each for each in sums]
+    sums = (np.eye(len(matrix)) + reach * matrix for matrix in matrices)
+    return [scipy.linalg.cholesky(matrix, lower=True) if matrix.size else matrix for matrix in sums]
 
 
 # The way from a problem to its parts, and back.
@@ -559,9 +561,9 @@ def _noises(point: OrbitSpectrum, spare: float) -> Iterator[tuple[Array, tuple[A
     Next to such noise, rounding loses the small variances. The others cost at most a share `spare` more.
     """
     yield point.covariance()
-    for each in (point, point.smoothed(0.0)):
+    for candidate in (point, point.smoothed(0.0)):
         with contextlib.suppress(np.linalg.LinAlgError):  # scales so far apart that both lose a direction
-            yield each.tightened(spare)
+            yield candidate.tightened(spare)
 
 
 def _first_certified(problem: ReuseFitness, points: Iterable[Any], dual: ReuseDual, tol: float) -> Any:
@@ -626,17 +628,19 @@ class BlockReuse:
     @classmethod
     def of(cls, problem: ReuseFitness, released: ReleasedBlocks) -> BlockReuse:
         known, targets = released.coordinates, problem.targets[problem.geometry.tables]
-        turns = [_independent(each) for each in known.covariances]
+        turns = [_independent(covariance) for covariance in known.covariances]
         extended = with_rows(
-            problem.geometry, known.levels, [turn.T @ each for turn, each in zip(turns, known.covariances, strict=True)]
+            problem.geometry,
+            known.levels,
+            [turn.T @ covariance for turn, covariance in zip(turns, known.covariances, strict=True)],
         )
         ones = np.ones(len(extended.tables) - len(targets))
         reduction = BlockReduction.of(extended, np.concatenate([1 / np.sqrt(targets), ones]))
         neighbours, program = len(reduction.cells), reduction.program
         rows = [part.groups[part.program.sizes[0] :] - neighbours for part in program.parts]
         in_matrices = np.zeros(program.queries, dtype=bool)
-        for own in rows:
-            in_matrices[own[reduction.queries[own] >= len(targets)]] = True
+        for block_rows in rows:
+            in_matrices[block_rows[reduction.queries[block_rows] >= len(targets)]] = True
         return cls(targets, turns, len(known.levels), reduction, rows, in_matrices)
 
     @property
@@ -648,9 +652,9 @@ class BlockReuse:
         """Return the problem's parts, with numbers for the weights that are single."""
         reduced, neighbours, parts = self.reduction.program, len(self.reduction.cells), []
         place = np.cumsum(~self.in_matrices) - 1 + neighbours
-        for part, own in zip(reduced.parts, self.rows, strict=True):
-            matrix, cells = self.in_matrices[own], part.groups[: part.program.sizes[0]]
-            groups = np.concatenate([cells, place[own[~matrix]]])
+        for part, block_rows in zip(reduced.parts, self.rows, strict=True):
+            matrix, cells = self.in_matrices[block_rows], part.groups[: part.program.sizes[0]]
+            groups = np.concatenate([cells, place[block_rows[~matrix]]])
             queries = part.program.queries
             parts.append(ReusePart(queries[~matrix], queries[matrix], part.program.moves, groups))
         diagonal = reduced.diagonal
@@ -658,15 +662,15 @@ class BlockReuse:
             diagonal = replace(diagonal, squares=sp.csr_array(diagonal.squares[np.flatnonzero(~self.in_matrices)]))
         return ReuseProgram(tuple(parts), diagonal, (neighbours, int(np.count_nonzero(~self.in_matrices))))
 
-    def dual(self, weights: Array, found: list[Array]) -> ReuseDual:
+    def dual(self, weights: Array, of_blocks: list[Array]) -> ReuseDual:
         """Return the problem's weights from single ones and those of each part's rows of the release."""
         reduction, neighbours = self.reduction, len(self.reduction.cells)
         first, shares = np.zeros(reduction.shape[0]), np.zeros(reduction.shape[1])
         first[reduction.cells] = weights[:neighbours]
         shares[reduction.queries[~self.in_matrices]] = weights[neighbours:]
         matrices, starts = self._diagonals(shares), self.starts
-        for own, matrix in zip(self.rows, found, strict=True):
-            orbits = reduction.queries[own[self.in_matrices[own]]]
+        for block_rows, matrix in zip(self.rows, of_blocks, strict=True):
+            orbits = reduction.queries[block_rows[self.in_matrices[block_rows]]]
             if len(orbits):
                 index = int(np.searchsorted(starts, orbits[0], side="right")) - 1
                 kept = orbits - starts[index]
@@ -680,13 +684,13 @@ class BlockReuse:
 
     def _diagonals(self, shares: Array) -> list[Array]:
         """Return single weights of rows of the release, from those of all orbits, as a matrix for each block."""
-        return [np.diag(own) for own in np.split(shares, self.starts)[1:-1]]
+        return [np.diag(part) for part in np.split(shares, self.starts)[1:-1]]
 
     def _placed(self, first: Array, shares: Array, matrices: list[Array]) -> ReuseDual:
         count, levels = len(self.targets), shares[len(self.targets) : len(self.targets) + self.levels]
-        total = shares[:count].sum() + levels.sum() + sum(np.trace(each) for each in matrices)
-        turned = [turn @ each @ turn.T / total for turn, each in zip(self.turns, matrices, strict=True)]
-        held = BlockPoint(levels / total, tuple((each + each.T) / 2 for each in turned))
+        total = shares[:count].sum() + levels.sum() + sum(np.trace(matrix) for matrix in matrices)
+        turned = [turn @ matrix @ turn.T / total for turn, matrix in zip(self.turns, matrices, strict=True)]
+        held = BlockPoint(levels / total, tuple((matrix + matrix.T) / 2 for matrix in turned))
         return ReuseDual(first / first.sum(), shares[:count] / total / self.targets, held)
 
 

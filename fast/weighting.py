@@ -75,16 +75,16 @@ class SineProgram:
 
     def hats(self, knots: Index) -> Array:
         """Return the piecewise linear functions that are 1 at one knot and 0 at the others, of sum 1 (b, h)."""
-        found = np.zeros((len(knots), self.half))
+        hats = np.zeros((len(knots), self.half))
         for row, place in enumerate(knots):
             low, high = (knots[min(max(row + step, 0), len(knots) - 1)] for step in (-1, 1))
             rise, fall = np.arange(low, place + 1), np.arange(place, high + 1)
-            found[row, rise] = (rise - low) / max(place - low, 1)
-            found[row, fall] = (high - fall) / max(high - place, 1)
-            found[row, place] = 1.0
+            hats[row, rise] = (rise - low) / max(place - low, 1)
+            hats[row, fall] = (high - fall) / max(high - place, 1)
+            hats[row, place] = 1.0
         sizes = np.full(self.half, 2.0)
         sizes[self.cells - self.half :] = 1.0
-        return found / (found @ sizes)[:, None]
+        return hats / (hats @ sizes)[:, None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,9 +146,9 @@ def _evaluate(program: SineProgram, knots: Index, dual: Array, weights: Array, s
     reach = np.sqrt(loads.reach(dual)[0])
     total = float(roots @ reach)
     tried = []
-    for each in (weights, roots / reach / total):
-        used = loads.spent(each)[0]
-        tried.append((float((roots**2 / each).sum() * used.max()), each / used.max(), used))
+    for trial in (weights, roots / reach / total):
+        used = loads.spent(trial)[0]
+        tried.append((float((roots**2 / trial).sum() * used.max()), trial / used.max(), used))
     objective, answer, used = min(tried, key=lambda one: one[0])
     return SinePoint(knots, dual, answer, used[: program.half] - 1, objective, total**2, steps)
 
@@ -178,18 +178,18 @@ def run(problem: QueryWeighting, find: Finder, limits: loop.Limits, solver: str,
     began = time.perf_counter()
     # Products with squared sines are fast; the reductions, which weigh in parts, need the matrix.
     sinusoidal = find is best and problem.geometry.name == "sines"
-    found = _by_sines(problem, limits) if sinusoidal else _by_matrix(problem, find, limits)
+    outcome = _by_sines(problem, limits) if sinusoidal else _by_matrix(problem, find, limits)
     return judged_solution(
         problem,
-        problem.feasible(problem.geometry.spread(found.weights)),
-        WeightingDual(found.dual),
+        problem.feasible(problem.geometry.spread(outcome.weights)),
+        WeightingDual(outcome.dual),
         tol=limits.tol,
-        otherwise=found.reason or Status.STALLED,
+        otherwise=outcome.reason or Status.STALLED,
         message=message,
-        iterations=found.iterations,
+        iterations=outcome.iterations,
         seconds=time.perf_counter() - began,
         solver=solver,
-        history=found.history,
+        history=outcome.history,
     )
 
 
@@ -199,10 +199,10 @@ def _by_matrix(problem: QueryWeighting, find: Finder, limits: loop.Limits) -> Fo
     neighbours = np.flatnonzero(sensitivities[weighed].any(axis=0))
     rows = sensitivities[np.ix_(weighed, neighbours)]
     with np.errstate(all="ignore"):
-        found = find(problem.costs[weighed], rows, problem.power, limits)
+        outcome = find(problem.costs[weighed], rows, problem.power, limits)
     dual = np.zeros(sensitivities.shape[1])
-    dual[neighbours] = found.dual
-    return replace(found, dual=dual)
+    dual[neighbours] = outcome.dual
+    return replace(outcome, dual=dual)
 
 
 def _by_sines(problem: QueryWeighting, limits: loop.Limits) -> Found:

@@ -69,10 +69,10 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         """
         if not self._drawn.ran:
             raise ReleaseOrderError("advance before anything is published: no stage has run")
-        asked = workload if workload is not None else self._default_workload()
-        gathered = CombinedRelease.of(self._drawn, self.chain.of_tables, check_workload(asked))
-        require_answered(gathered, asked)
-        return Publication(gathered, gathered.measured, asked)
+        stated = workload if workload is not None else self._default_workload()
+        gathered = CombinedRelease.of(self._drawn, self.chain.of_tables, check_workload(stated))
+        require_answered(gathered, stated)
+        return Publication(gathered, gathered.measured, stated)
 
     def _shown(self, mechanism: GaussianPrivacy, tables: UnionWorkload | None, answers: Answers) -> Answers:
         """Return the best estimates, by the noise that was drawn and not the one that was planned; they are consistent.
@@ -80,22 +80,22 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         No noise is added where a mechanism's own rows would contradict one another.
         """
         rows = None if self.chain.of_tables else mechanism.query_matrix
-        asked = tables if rows is None else Workload(rows) if len(rows) else None
-        if asked is None:
+        shown = tables if rows is None else Workload(rows) if len(rows) else None
+        if shown is None:
             return super()._shown(mechanism, tables, answers)
-        gathered = CombinedRelease.of(self._drawn, self.chain.of_tables, asked)
+        gathered = CombinedRelease.of(self._drawn, self.chain.of_tables, shown)
         if tables is None:
-            return gathered.estimate(gathered.measured, asked)
+            return gathered.estimate(gathered.measured, shown)
         return {name: gathered.estimate(gathered.measured, name) for name in tables.table_names}
 
     def _default_workload(self) -> Workload:
         if not self.chain.of_tables:
             raise InputTypeError("workload must say what to publish: mechanisms on cells do not know it")
         chosen = self.chosen
-        asked = known_tables(self.known) if chosen is None else self.chain.workload_of(chosen)
-        if asked is None:
+        workload = known_tables(self.known) if chosen is None else self.chain.workload_of(chosen)
+        if workload is None:
             raise InvalidInputError("workload must say what to publish: no table is known as a whole")
-        return asked
+        return workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +118,11 @@ class CombinedRelease:
             together = together.answering(tabular)
         return cls(together, measured, drawn.squared_privacy_cost, by_table)
 
-    def estimate(self, measured: object, asked: object) -> Array:
+    def estimate(self, measured: object, queries: object) -> Array:
         """Return unbiased estimates of a table or a workload."""
         if self.by_table:
-            return np.asarray(self.mechanism.recombine(measured, asked))
-        return np.asarray(self.mechanism.estimates(asked, measured))
+            return np.asarray(self.mechanism.recombine(measured, queries))
+        return np.asarray(self.mechanism.estimates(queries, measured))
 
 
 @blas_threads()
@@ -236,19 +236,19 @@ class DrawnChain(Uncopied):
                 raise InputTypeError(f"domain must have {cells} cells, as the chain, got {domain.cells}")
             x = counted_vector(records, domain, allow_empty)
             return validate.vector(cells, "cell", records=x)
-        own = self._chain.no_release.domain
-        if domain is not None and domain != own:
+        known = self._chain.no_release.domain
+        if domain is not None and domain != known:
             raise InvalidInputError("domain must be that of the chain's tables, which know it: leave it out")
-        if (found := given_counts(records, own)) is not None:
-            return found
+        if (counts := given_counts(records, known)) is not None:
+            return counts
         needed = [parts.target.needed_tables.axes for parts in self._chain.stages[0].decompositions]
-        every = maximal_sets({axes for each in needed for axes in each})
-        return count(records, MarginalWorkload(own, every), allow_empty=allow_empty)
+        every = maximal_sets({axes for group in needed for axes in group})
+        return count(records, MarginalWorkload(known, every), allow_empty=allow_empty)
 
     def together(self) -> tuple[Any, Any]:
         """Return what has run as one mechanism, and its answers, put together by their accuracy."""
         if self._together is None:
-            (first, *rest), answers = [each for each, _ in self.ran], [own for _, own in self.ran]
+            (first, *rest), answers = [drawn for drawn, _ in self.ran], [measured for _, measured in self.ran]
             if self._chain.of_tables:
                 known = first.compose(*rest)
                 self._together = known, known.recreate(self.ran)

@@ -104,11 +104,11 @@ def combined(every: Sequence[Publication], names: Sequence[str]) -> Publication:
     """Return what `combine` does of releases that messages call by `names`, such as the files that hold them."""
     _check(every, names)
     workload, joint = _together(every, names), joint_of(every, names)
-    parts = tuple(part for each in every for part in each.parts)
+    parts = tuple(part for release in every for part in release.parts)
     drawn = joint.drawn(sum((2 * part.rho for part in parts), Fraction(0)), workload)
-    found = Publication(drawn, joint.measured([each.measured for each in every]), workload)
-    found.combined = parts
-    return found
+    publication = Publication(drawn, joint.measured([release.measured for release in every]), workload)
+    publication.combined = parts
+    return publication
 
 
 def joint_of(every: Sequence[ReleasePlan], names: Sequence[str]) -> JointRows | JointTables:
@@ -132,8 +132,8 @@ class PlanAfter(ReleasePlan):
 
     def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Draw what is new, and return what both releases tell together; see `dualmech.combine`."""
-        found = self.further.draw(records, allow_empty=allow_empty)
-        return combined((self.after, found), NAMES)
+        publication = self.further.draw(records, allow_empty=allow_empty)
+        return combined((self.after, publication), NAMES)
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
         both = decimal_above(self.rho + self.after.rho)
@@ -145,22 +145,22 @@ class PlanAfter(ReleasePlan):
 
 def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] = Publication) -> None:
     first, seen = every[0], dict[str, str]()
-    for name, each in zip(names, every, strict=True):
-        if not isinstance(each, kind):
-            raise InputTypeError(f"{name} must be a Publication, got {type(each).__name__}")
-        require_kept(name, each)
-        if each.drawn.by_table != first.drawn.by_table:
+    for name, release in zip(names, every, strict=True):
+        if not isinstance(release, kind):
+            raise InputTypeError(f"{name} must be a Publication, got {type(release).__name__}")
+        require_kept(name, release)
+        if release.drawn.by_table != first.drawn.by_table:
             raise InvalidInputError(
                 f"{name} must be of the kind of {names[0]}: one is on a matrix, one of tables by blocks"
             )
-        if each.workload.domain != first.workload.domain or _cells(each) != _cells(first):
+        if release.workload.domain != first.workload.domain or _cells(release) != _cells(first):
             raise InvalidInputError(f"{name} must be of the same attributes, values and cells as {names[0]}")
-        if each.relation != first.relation:
+        if release.relation != first.relation:
             raise InvalidInputError(
                 f"{name} must protect the neighbours of {names[0]}, for their rho to add up: {first.relation}; got "
-                f"{each.relation}"
+                f"{release.relation}"
             )
-        for part in each.parts if isinstance(each, Publication) else ():
+        for part in release.parts if isinstance(release, Publication) else ():
             if part.digest in seen:
                 raise InvalidInputError(
                     f"{name} must have noise of its own: it holds a release that {seen[part.digest]} holds too"
@@ -193,14 +193,14 @@ def _cells(published: ReleasePlan) -> object:
 
 def _together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Workload:
     """Return a workload with the tables of all releases by their names."""
-    tabular = [each.workload.tabular() for each in every]
-    if all(own is None for own in tabular):
+    tabular = [release.workload.tabular() for release in every]
+    if all(tables is None for tables in tabular):
         return _groups_together(every, names)
     tables: dict[str, tuple[Table, str]] = {}
-    for name, each, own in zip(names, every, tabular, strict=True):
-        if own is None:
+    for name, release, tabulated in zip(names, every, tabular, strict=True):
+        if tabulated is None:
             raise InvalidInputError(f"{name} must publish tables of attributes, as the others do")
-        for called, table in zip(each.tables, own.product_tables, strict=True):
+        for called, table in zip(release.tables, tabulated.product_tables, strict=True):
             known = tables.setdefault(called, (Table(called, table.queries), name))
             if not known[0].asks_the_same(table):
                 raise InvalidInputError(
@@ -215,15 +215,15 @@ def _together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Workload:
 def _groups_together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Workload:
     rows: list[Any] = []
     labels, groups, known = list[str](), list[str](), dict[str, tuple[Workload, str]]()
-    for name, each in zip(names, every, strict=True):
-        for called, table in each.published.items():
-            matrix = sp.csr_array(each.workload.matrix)[table.rows]
-            own = Workload(matrix, names=[each.workload.names[row] for row in table.rows])
+    for name, release in zip(names, every, strict=True):
+        for called, table in release.published.items():
+            matrix = sp.csr_array(release.workload.matrix)[table.rows]
+            workload = Workload(matrix, names=[release.workload.names[row] for row in table.rows])
             if called not in known:
-                known[called] = own, name
+                known[called] = workload, name
                 rows.append(matrix)
-                labels, groups = [*labels, *own.names], [*groups, *[called] * len(own.names)]
-            elif own.names != known[called][0].names or not same_content(own, known[called][0]):
+                labels, groups = [*labels, *workload.names], [*groups, *[called] * len(workload.names)]
+            elif workload.names != known[called][0].names or not same_content(workload, known[called][0]):
                 raise InvalidInputError(
                     f"{name} has a table {called!r} that asks other queries than that of {known[called][1]}"
                 )
@@ -297,10 +297,10 @@ class JointRows:
     """What several releases on matrices tell together, before anything is told; see `LeastSquares`."""
 
     def __init__(self, every: Sequence[ReleasePlan], names: Sequence[str]) -> None:
-        drawn = [(each.drawn.mechanism, each.drawn.exact) for each in every]
+        drawn = [(release.drawn.mechanism, release.drawn.exact) for release in every]
         self.names, self.counts = names, [count for _, count in drawn]
         self.exact = [mechanism.query_matrix[:count] for mechanism, count in drawn]
-        noisy = [(own.query_matrix[count:], own.covariance()[count:, count:]) for own, count in drawn]
+        noisy = [(mechanism.query_matrix[count:], mechanism.covariance()[count:, count:]) for mechanism, count in drawn]
         self.fit = fit = LeastSquares.of(self.exact, noisy)
         size = len(fit.exact) + len(fit.rows)
         covariance = np.zeros((size, size))
@@ -314,11 +314,13 @@ class JointRows:
 
     def measured(self, every: Sequence[Any]) -> Array:
         """Return the joint answers, from all releases' own."""
-        split = [(count, np.asarray(each)) for count, each in zip(self.counts, every, strict=True)]
+        split = [(count, np.asarray(answers)) for count, answers in zip(self.counts, every, strict=True)]
         known = np.concatenate([answers[:count] for count, answers in split])[:, None]
-        values, found = self.fit.solve(known, np.concatenate([answers[count:] for count, answers in split])[:, None])
+        values, estimates = self.fit.solve(
+            known, np.concatenate([answers[count:] for count, answers in split])[:, None]
+        )
         _require_same_records(self.fit.off(known, values, np.vstack(self.exact)), self.names)
-        return np.concatenate([values, found]).ravel()
+        return np.concatenate([values, estimates]).ravel()
 
 
 # On blocks of tables.
@@ -328,9 +330,9 @@ class JointTables:
     """The same of tables, on the blocks that all of them leave together."""
 
     def __init__(self, every: Sequence[ReleasePlan], names: Sequence[str]) -> None:
-        self.names, self.mechanisms = names, [mechanism_of(each) for each in every]
+        self.names, self.mechanisms = names, [mechanism_of(release) for release in every]
         frame = TableBlocks(self.mechanisms, names)
-        self.refined = [frame.refined(each) for each in self.mechanisms]
+        self.refined = [frame.refined(mechanism) for mechanism in self.mechanisms]
         blank, pieces = self.refined[0], dict[Key, Piece]()
         self.fits = {key: BlockFit.of([fine for fine in self.refined if key in fine.pieces], key) for key in frame.keys}
         for key, fit in self.fits.items():
@@ -344,15 +346,15 @@ class JointTables:
     def measured(self, every: Sequence[Any]) -> dict[Axes, Array]:
         """Return what the joint mechanism would have measured, from what all releases did."""
         several = zip(self.mechanisms, self.refined, every, strict=True)
-        told = [(fine, refined_parts(own, fine, answers)) for own, fine, answers in several]
+        refined = [(fine, refined_parts(mechanism, fine, answers)) for mechanism, fine, answers in several]
         blank, measured = self.refined[0], dict[Axes, Array]()
         for key, fit in self.fits.items():
             axes, where = axes_of(key), np.ix_(*blank.places(key))
-            answers = [own[axes][where] for fine, own in told if key in fine.pieces]
+            answers = [parts[axes][where] for fine, parts in refined if key in fine.pieces]
             shape = answers[0].shape
-            flat = [each.reshape(math.prod(shape[: len(axes)]), -1).T for each in answers]
-            found = fit.solve(flat, self.names)
-            measured.setdefault(axes, np.zeros(blank.extents(axes)))[where] = found.T.reshape(shape)
+            flat = [answer.reshape(math.prod(shape[: len(axes)]), -1).T for answer in answers]
+            estimates = fit.solve(flat, self.names)
+            measured.setdefault(axes, np.zeros(blank.extents(axes)))[where] = estimates.T.reshape(shape)
         return measured
 
 
@@ -375,35 +377,38 @@ class BlockFit:
     @classmethod
     def of(cls, mechanisms: Sequence[BlockMechanism], key: Key) -> BlockFit:
         """Fit; rows without noise have some in a `Piece`, since it must be definite: least squares do without."""
-        stills, beyonds, exact, noisy, said = [], [], list[Array](), list[tuple[Array, Array]](), math.inf
+        stills, beyonds, exact, noisy, least = [], [], list[Array](), list[tuple[Array, Array]](), math.inf
         for mechanism in mechanisms:
             piece, still = mechanism.pieces[key], still_rows(mechanism, key)
             beyond = scipy.linalg.null_space(still).T if len(still) else np.eye(len(piece.moves))
             noise = beyond @ piece.covariance @ beyond.T
             if len(still):
-                own, across = still @ piece.covariance @ still.T, still @ piece.covariance @ beyond.T
-                noise, said = noise - across.T @ np.linalg.solve(own, across), min(said, np.linalg.eigvalsh(own)[0])
+                within, across = still @ piece.covariance @ still.T, still @ piece.covariance @ beyond.T
+                noise, least = (
+                    noise - across.T @ np.linalg.solve(within, across),
+                    min(least, np.linalg.eigvalsh(within)[0]),
+                )
             stills.append(still)
             beyonds.append(beyond)
             exact.append(still @ piece.moves)
             noisy.append((beyond @ piece.moves, (noise + noise.T) / 2))
         fit = LeastSquares.of(exact, noisy)
         span = linalg.row_space(fit.exact) if len(fit.exact) else fit.exact
-        silent = np.eye(len(span)) * (said if len(span) else 1.0)
+        silent = np.eye(len(span)) * (least if len(span) else 1.0)
         covariance = scipy.linalg.block_diag(silent, fit.covariance)[-(len(span) + len(fit.rows)) :]
         joint = np.vstack([span, fit.rows]), covariance[:, -len(covariance) :]
         rows = tuple(mechanism.pieces[key].moves for mechanism in mechanisms)
         return cls(rows, tuple(stills), tuple(beyonds), np.vstack(exact), fit, joint)
 
-    def solve(self, told: Sequence[Array], names: Sequence[str]) -> Array:
+    def solve(self, known: Sequence[Array], names: Sequence[str]) -> Array:
         """Return the coordinates (b, copies) of the joint estimate from those that each mechanism tells."""
-        answers = [rows @ coordinates for rows, coordinates in zip(self.rows, told, strict=True)]
-        given = np.vstack([still @ each for still, each in zip(self.still, answers, strict=True)])
-        noisy = np.vstack([beyond @ each for beyond, each in zip(self.beyond, answers, strict=True)])
-        values, estimates = self.fit.solve(given, noisy)
-        _require_same_records(self.fit.off(given, values, self.exact), names)
-        found = self.fit.rows.T @ estimates
-        return found + np.linalg.pinv(self.fit.exact) @ values if len(self.fit.exact) else found
+        answers = [rows @ coordinates for rows, coordinates in zip(self.rows, known, strict=True)]
+        still_answers = np.vstack([still @ answer for still, answer in zip(self.still, answers, strict=True)])
+        noisy = np.vstack([beyond @ answer for beyond, answer in zip(self.beyond, answers, strict=True)])
+        values, estimates = self.fit.solve(still_answers, noisy)
+        _require_same_records(self.fit.off(still_answers, values, self.exact), names)
+        solution = self.fit.rows.T @ estimates
+        return solution + np.linalg.pinv(self.fit.exact) @ values if len(self.fit.exact) else solution
 
 
 def refined_parts(coarse: BlockMechanism, fine: BlockMechanism, measured: Mapping[Axes, Array]) -> dict[Axes, Array]:
@@ -414,26 +419,28 @@ def refined_parts(coarse: BlockMechanism, fine: BlockMechanism, measured: Mappin
     """
     if same_symmetry(coarse.symmetries, fine.symmetries):
         return dict(measured)
-    found: dict[Axes, Array] = {}
+    arrays: dict[Axes, Array] = {}
     wanted = {axes_of(key) for key in fine.pieces}
     for axes in {axes_of(key) for key in coarse.pieces}:
         for inside in itertools.chain.from_iterable(itertools.combinations(axes, n) for n in range(len(axes) + 1)):
             if inside in wanted and {*axes} - {*inside} <= {*fine.wide}:  # else parts add up to 0
                 part = _refined(coarse, fine, np.asarray(measured[axes]), axes, inside)
-                found[inside] = found.get(inside, 0.0) + part
-    return found
+                arrays[inside] = arrays.get(inside, 0.0) + part
+    return arrays
 
 
 def _refined(coarse: BlockMechanism, fine: BlockMechanism, parts: Array, axes: Axes, inside: Axes) -> Array:
     """Return measurements on some attributes as parts along those `inside`, and by finer classes of all others."""
     order = [*axes, *(axis for axis in coarse.wide if axis not in axes)]
     for place, axis in enumerate(order):
-        own, finer = coarse.symmetries[axis], fine.symmetries[axis]
+        coarser, finer = coarse.symmetries[axis], fine.symmetries[axis]
         if axis not in axes:
-            shares = _shares(own.labels, finer.labels, finer.sizes / own.sizes[_parents(own.labels, finer.labels)])
+            shares = _shares(
+                coarser.labels, finer.labels, finer.sizes / coarser.sizes[_parents(coarser.labels, finer.labels)]
+            )
             parts = np.moveaxis(np.tensordot(shares, parts, axes=(1, place)), 0, place)
             continue
-        values = block_noise.from_parts(own, parts, place)
+        values = block_noise.from_parts(coarser, parts, place)
         parts = (block_noise.parts_of if axis in inside else block_noise.class_sums)(finer, values, place)
     for axis in fine.wide:
         if axis not in order:  # all of its values were alike
@@ -445,14 +452,14 @@ def _refined(coarse: BlockMechanism, fine: BlockMechanism, parts: Array, axes: A
 
 def _parents(coarse: Any, fine: Any) -> Any:
     """Return the coarse class of each fine class, from the classes of all values."""
-    found = np.zeros(int(fine.max()) + 1, dtype=np.intp)
-    found[fine] = coarse
-    return found
+    parents = np.zeros(int(fine.max()) + 1, dtype=np.intp)
+    parents[fine] = coarse
+    return parents
 
 
 def _shares(coarse: Any, fine: Any, shares: Array) -> Array:
     """Return the matrix (fine, coarse) that spreads sums over coarse classes evenly over the finer ones."""
     parents = _parents(coarse, fine)
-    found = np.zeros((len(parents), int(coarse.max()) + 1))
-    found[np.arange(len(parents)), parents] = shares
-    return found
+    weights = np.zeros((len(parents), int(coarse.max()) + 1))
+    weights[np.arange(len(parents)), parents] = shares
+    return weights

@@ -166,11 +166,11 @@ def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:
 
 def drawn(noise: Noise, exponents: Integers) -> Exact:
     """Draw independent noise of deviations ``2^exponents``."""
-    found = np.zeros(exponents.shape, dtype=object)
+    values = np.zeros(exponents.shape, dtype=object)
     for exponent in np.unique(exponents).tolist():
         where = exponents == exponent
-        found[where] = noise(2.0**exponent, int(where.sum()))
-    return found
+        values[where] = noise(2.0**exponent, int(where.sum()))
+    return values
 
 
 def inverse_factor(covariance: Array) -> tuple[Array, Array]:

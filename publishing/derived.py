@@ -39,11 +39,11 @@ def quantile_share(**named: object) -> float | None:
     >>> quantile_share(kind="median"), quantile_share(kind="quantile 0.9"), quantile_share(kind="mean")
     (0.5, 0.9, None)
     """
-    ((name, given),) = named.items()
-    kind = validate.text(**{name: given})
+    ((name, value),) = named.items()
+    kind = validate.text(**{name: value})
     if kind.startswith(QUANTILE):
-        told = f"{name} {kind!r}"
-        return validate.probability(**{told: float(validate.exact_number(**{told: kind.removeprefix(QUANTILE)}))})
+        word = f"{name} {kind!r}"
+        return validate.probability(**{word: float(validate.exact_number(**{word: kind.removeprefix(QUANTILE)}))})
     return 0.5 if validate.choice((*KINDS, f"{QUANTILE}0.9"), **{name: kind}) == MEDIAN else None
 
 
@@ -74,10 +74,10 @@ def needed(kind: str, domain: Domain, queries: Mapping[int, Queries], last: int)
     Raises `InvalidInputError` for a table that does not ask that.
     """
     share = quantile_share(derive=kind)
-    found = _ratios(kind, domain, queries, last) if share is None else _sums(domain, queries, share)
-    if found is None:
+    rows = _ratios(kind, domain, queries, last) if share is None else _sums(domain, queries, share)
+    if rows is None:
         raise InvalidInputError(f"derive: the {kind} needs a table that asks {_needs(kind)}")
-    return found
+    return rows
 
 
 def _needs(kind: str) -> str:
@@ -94,11 +94,11 @@ def require_derivable(planned: Publication) -> None:
 def derived(released: Publication, table: str, kind: str, level: float | None = None) -> tuple[list[str], list[Any]]:
     """Return the heading and rows of a derived column; see `dualmech.publishing.publication.Publication.derived`."""
     quantile_share(kind=kind)
-    found = _needed(released, table, kind)
+    parts = _needed(released, table, kind)
     quantile = released.quantile if level is None else normal_quantile(validate.probability(level=level))
-    if isinstance(found, Sums):
-        return _quantiles(released, table, kind, found, quantile)
-    return _quotients(released, table, kind, found, quantile)
+    if isinstance(parts, Sums):
+        return _quantiles(released, table, kind, parts, quantile)
+    return _quotients(released, table, kind, parts, quantile)
 
 
 def farthest(planned: Publication, table: str, kind: str, count: float, level: float | None = None) -> float:
@@ -109,17 +109,17 @@ def farthest(planned: Publication, table: str, kind: str, count: float, level: f
     further from it than ``z max(√v(a), √v(b)) / count``; nor where the denominator comes out larger.
     Raises `InvalidInputError` for a quantile, and a table that does not ask what this needs.
     """
-    found = _needed(planned, table, kind)
-    if isinstance(found, Sums):
+    parts = _needed(planned, table, kind)
+    if isinstance(parts, Sums):
         raise InvalidInputError(f"expected is for shares and means, got {kind!r} of {table!r}")
     quantile = planned.quantile if level is None else normal_quantile(validate.probability(level=level))
-    one, two, both = np.split(_variances(planned, table, found), 3)
-    counted = found.dividing > 0
-    values = np.where(counted, found.divided / np.where(counted, found.dividing, 1.0), np.nan)
+    one, two, both = np.split(_variances(planned, table, parts), 3)
+    counted = parts.dividing > 0
+    values = np.where(counted, parts.divided / np.where(counted, parts.dividing, 1.0), np.nan)
     ends = (np.nanmin(values, axis=1), np.nanmax(values, axis=1))
     shape = (-1,) + (1,) * (one.ndim - 1)
     spread = [one - (both - one - two) * end.reshape(shape) + end.reshape(shape) ** 2 * two for end in ends]
-    largest = max(0.0, *(float(each.max()) for each in spread))  # 0 but for rounding where a row is divided by itself
+    largest = max(0.0, *(float(array.max()) for array in spread))  # 0 but for rounding where a row is divided by itself
     return float(quantile * np.sqrt(largest)) / validate.positive_number(count=count)
 
 
@@ -140,41 +140,41 @@ def _asked(released: Publication, table: str) -> tuple[Domain, dict[int, Queries
     names = [*released.published]
     if tabular is None:
         raise InvalidInputError(f"derive: {table!r} has no attributes whose values could be summed or divided")
-    found: Table = tabular.product_tables[names.index(table)]
-    return tabular.domain, dict(found.queries)
+    chosen: Table = tabular.product_tables[names.index(table)]
+    return tabular.domain, dict(chosen.queries)
 
 
 def _ratios(kind: str, domain: Domain, queries: Mapping[int, Queries], last: int) -> Ratios | None:
     if kind == SHARE:
         return _shares(domain.attribute(last), last, queries[last])
-    for axis, asked in queries.items():
-        found = None if asked is None else _mean(domain.attribute(axis), axis, asked)
-        if found is not None:
-            return found
+    for axis, query in queries.items():
+        ratios = None if query is None else _mean(domain.attribute(axis), axis, query)
+        if ratios is not None:
+            return ratios
     return None
 
 
-def _shares(attribute: Attribute, axis: int, asked: Queries) -> Ratios | None:
+def _shares(attribute: Attribute, axis: int, query: Queries) -> Ratios | None:
     """Return every row that counts values over the total, which is a row itself or, of all values, their sum."""
     size = attribute.size
-    if (size if asked is None else asked.shape[0]) > 2 * MOST:
+    if (size if query is None else query.shape[0]) > 2 * MOST:
         return None
-    rows = np.eye(size) if asked is None else asked.dense()
+    rows = np.eye(size) if query is None else query.dense()
     totals = np.flatnonzero(np.all(rows == 1, axis=1))
     counting = np.flatnonzero(np.all((rows == 0) | (rows == 1), axis=1))
-    if asked is not None and not len(totals):
+    if query is not None and not len(totals):
         return None
-    total = np.ones(size) if asked is None else (np.arange(len(rows)) == totals[0]).astype(np.float64)
+    total = np.ones(size) if query is None else (np.arange(len(rows)) == totals[0]).astype(np.float64)
     over, under = np.eye(len(rows))[counting], np.tile(total, (len(counting), 1))
     return Ratios(axis, tuple(counting.tolist()), over, under, rows[counting], np.ones((len(counting), size)))
 
 
-def _mean(attribute: Attribute, axis: int, asked: Workload) -> Ratios | None:
+def _mean(attribute: Attribute, axis: int, query: Workload) -> Ratios | None:
     """Return the sum over the number of records that have a value."""
     worth = attribute.worth
-    if worth is None or asked.shape[0] > 2 * MOST:
+    if worth is None or query.shape[0] > 2 * MOST:
         return None
-    rows, valued = asked.dense(), (np.arange(attribute.size) < attribute.values).astype(np.float64)
+    rows, valued = query.dense(), (np.arange(attribute.size) < attribute.values).astype(np.float64)
     sums, counts = (np.flatnonzero(np.all(rows == row, axis=1)) for row in (worth, valued))
     if not len(sums) or not len(counts):
         return None
@@ -184,11 +184,11 @@ def _mean(attribute: Attribute, axis: int, asked: Workload) -> Ratios | None:
 
 def _sums(domain: Domain, queries: Mapping[int, Queries], share: float) -> Sums | None:
     """Return the running sums of the attribute whose prefixes a table asks, if any."""
-    for axis, asked in queries.items():
+    for axis, query in queries.items():
         attribute = domain.attribute(axis)
-        if asked is not None and 1 < asked.shape[0] == attribute.values <= MOST:
+        if query is not None and 1 < query.shape[0] == attribute.values <= MOST:
             rows = np.tril(np.ones((attribute.values, attribute.size)))
-            if np.array_equal(asked.dense(), rows):
+            if np.array_equal(query.dense(), rows):
                 return Sums(axis, share, rows - share * rows[-1])
     return None
 
@@ -201,15 +201,15 @@ def _variances(released: Publication, table: str, wanted: Ratios | Sums) -> Arra
         rows = wanted.less_share
     else:
         rows = np.vstack([wanted.divided, wanted.dividing, wanted.divided + wanted.dividing])
-    own = Table("derived", tuple(sorted((queries | {axis: Workload(rows)}).items())))
-    workload, mechanism = UnionWorkload(domain, [own]), released.drawn.mechanism
+    derived_table = Table("derived", tuple(sorted((queries | {axis: Workload(rows)}).items())))
+    workload, mechanism = UnionWorkload(domain, [derived_table]), released.drawn.mechanism
     if released.drawn.by_table:
         if not hasattr(mechanism, "answering"):
             raise InvalidInputError(f"derive: a {type(mechanism).__name__} does not answer combinations of its queries")
-        found = mechanism.answering(workload).variances("derived")
+        variances = mechanism.answering(workload).variances("derived")
     else:
-        found = np.reshape(mechanism.variances(workload), workload.table_shape(own))
-    return np.moveaxis(np.asarray(found), [*sorted(queries)].index(axis), 0)
+        variances = np.reshape(mechanism.variances(workload), workload.table_shape(derived_table))
+    return np.moveaxis(np.asarray(variances), [*sorted(queries)].index(axis), 0)
 
 
 def _along(released: Publication, table: str, axis: int) -> Array:
@@ -221,7 +221,7 @@ def _along(released: Publication, table: str, axis: int) -> Array:
 def _others(released: Publication, table: str, axis: int) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return the sides of a table beside an attribute, and the labels of all combinations of their entries."""
     domain, queries = _asked(released, table)
-    names = [domain.names[each] for each in sorted(queries) if each != axis]
+    names = [domain.names[other] for other in sorted(queries) if other != axis]
     sides = released.published[table].sides
     return names, [*itertools.product(*(sides[name] for name in names))]
 
@@ -230,18 +230,18 @@ def _quotients(
     released: Publication, table: str, kind: str, ratios: Ratios, quantile: float
 ) -> tuple[list[str], list[Any]]:
     estimates = _along(released, table, ratios.axis)
-    over, under = (np.tensordot(each, estimates, axes=1) for each in (ratios.over, ratios.under))
+    over, under = (np.tensordot(rows, estimates, axes=1) for rows in (ratios.over, ratios.under))
     count = len(ratios.divided)
     spread = _variances(released, table, ratios)
     one, two, both = spread[:count], spread[count : 2 * count], spread[2 * count :]
-    found = fieller(over, under, one, two, (both - one - two) / 2, quantile)
+    intervals = fieller(over, under, one, two, (both - one - two) / 2, quantile)
     names, cells = _others(released, table, ratios.axis)
     domain, _ = _asked(released, table)
     side = domain.names[ratios.axis]
     known = released.published[table].sides[side]
     labels: list[tuple[str, ...]] = [(known[entry],) for entry in ratios.entries] or [()]
     heading = [*names, *([side] if ratios.entries else []), kind, "low", "high"]
-    numbers = np.moveaxis(np.stack(found, axis=-1).reshape(count, -1, 3), 0, 1)
+    numbers = np.moveaxis(np.stack(intervals, axis=-1).reshape(count, -1, 3), 0, 1)
     rows = [
         (*cell, *label, *numbers[place, index].tolist())
         for place, cell in enumerate(cells)
@@ -292,12 +292,12 @@ def _quantiles(
     band = normal_quantile(level_of(quantile), values)
     margins = band * np.sqrt(_variances(released, table, sums)).reshape(values, -1)
     names, cells = _others(released, table, sums.axis)
-    found = []
+    quantiles = []
     for place, cell in enumerate(cells):
-        own, width = differences[:, place], margins[:, place]
-        reached = (_first(own >= 0), _first(own + width >= 0), _first(own - width >= 0))
-        found.append((*cell, *(attribute.label(code) for code in reached)))
-    return [*names, kind, "low", "high"], found
+        below, width = differences[:, place], margins[:, place]
+        reached = (_first(below >= 0), _first(below + width >= 0), _first(below - width >= 0))
+        quantiles.append((*cell, *(attribute.label(code) for code in reached)))
+    return [*names, kind, "low", "high"], quantiles
 
 
 def _first(reached: Any) -> int:

@@ -71,19 +71,19 @@ def whole_basis(rows: Array) -> Integers:
     count, cells = rows.shape
     if count == cells:
         return np.eye(cells, dtype=np.int64)
-    found = _whole_multiples(rows)
-    if count and (found is None or np.abs(found).max() > SMALL_MULTIPLE):
+    multiples = _whole_multiples(rows)
+    if count and (multiples is None or np.abs(multiples).max() > SMALL_MULTIPLE):
         pivots = scipy.linalg.qr(rows, mode="r", pivoting=True, check_finite=False)[1][:count]
         echelon = np.linalg.solve(rows[:, np.sort(pivots)], rows)
         other = _whole_multiples(np.asarray(echelon, dtype=np.float64))
-        if other is not None and (found is None or np.abs(other).max() < np.abs(found).max()):
-            found = other
-    if found is None:
+        if other is not None and (multiples is None or np.abs(other).max() < np.abs(multiples).max()):
+            multiples = other
+    if multiples is None:
         raise InvalidInputError(
             f"mechanism must answer queries whose span has a basis of whole numbers up to {LARGEST_MULTIPLE}: its "
             f"{count} independent rows on {cells} cells have none that was found"
         )
-    return found
+    return multiples
 
 
 def rows_beyond(basis: Integers, part: Integers) -> Integers:
@@ -105,23 +105,23 @@ def rows_beyond(basis: Integers, part: Integers) -> Integers:
 
 def _whole_multiples(rows: Array) -> Integers | None:
     """Return each row as a multiple of itself with small whole entries; None where one has none."""
-    found = np.zeros(rows.shape, dtype=np.int64)
+    array = np.zeros(rows.shape, dtype=np.int64)
     for index, row in enumerate(rows):
         size = np.abs(row).max()
         entries = row / np.abs(row[np.abs(row) > AGREEMENT * size]).min()
         # Rounding leaves many values where there is one; how near all of them are is looked at below.
         values, places = np.unique(np.round(entries, DIGITS), return_inverse=True)
         near = [Fraction(value).limit_denominator(LARGEST_DENOMINATOR) for value in values.tolist()]
-        common = math.lcm(*(each.denominator for each in near))
-        whole = [int(each * common) for each in near]
+        common = math.lcm(*(fraction.denominator for fraction in near))
+        whole = [int(fraction * common) for fraction in near]
         if common > LARGEST_MULTIPLE or max(map(abs, whole)) > LARGEST_MULTIPLE:
             return None
-        doubles = np.array([float(each) for each in near])[places.ravel()]
+        doubles = np.array([float(number) for number in near])[places.ravel()]
         if np.abs(entries - doubles).max() > AGREEMENT * np.abs(entries).max():
             return None
         divisor = math.gcd(*whole)
-        found[index] = np.array([each // divisor for each in whole])[places.ravel()]
-    return found
+        array[index] = np.array([number // divisor for number in whole])[places.ravel()]
+    return array
 
 
 def on_grid(factor: Array, bits: int, least: int) -> tuple[Integers, Integers]:
@@ -150,12 +150,12 @@ def on_grid(factor: Array, bits: int, least: int) -> tuple[Integers, Integers]:
 
 def pieces(whole: npt.NDArray[Any]) -> list[Array]:
     """Return doubles that hold some bits each: ``whole = Σ_j pieces[j] · 2^(20 j)``, all of the sign of the number."""
-    sign, rest, found = np.where(whole < 0, -1.0, 1.0), np.abs(whole), []
+    sign, rest, parts = np.where(whole < 0, -1.0, 1.0), np.abs(whole), []
     while True:
-        found.append(sign * (rest & (2**PIECE_BITS - 1)).astype(np.float64))
+        parts.append(sign * (rest & (2**PIECE_BITS - 1)).astype(np.float64))
         rest = rest >> PIECE_BITS
         if not np.any(rest):
-            return found
+            return parts
 
 
 def column_squares(whole: Integers) -> Exact:
@@ -174,7 +174,7 @@ def column_products(one: Integers, two: Integers) -> Exact:
     """Return the inner product of each column of one matrix with the same column of another, exactly."""
     total = np.zeros(one.shape[1], dtype=object)
     for start in range(0, len(one), LONGEST_SUM):
-        left, right = (pieces(each[start : start + LONGEST_SUM]) for each in (one, two))
+        left, right = (pieces(column[start : start + LONGEST_SUM]) for column in (one, two))
         for i, first in enumerate(left):
             for j, second in enumerate(right):
                 sums = np.einsum("ki,ki->i", first, second).astype(np.int64).astype(object)
@@ -208,8 +208,8 @@ def along_axes(matrices: Sequence[Integers], data: npt.NDArray[Any]) -> Exact:
     """Return whole data with a whole matrix applied along each axis, exactly."""
     for axis, matrix in enumerate(matrices):
         moved = np.moveaxis(data, axis, 0)
-        found = product(matrix, moved.reshape(len(moved), -1))
-        data = np.moveaxis(found.reshape(len(matrix), *moved.shape[1:]), 0, axis)
+        along = product(matrix, moved.reshape(len(moved), -1))
+        data = np.moveaxis(along.reshape(len(matrix), *moved.shape[1:]), 0, axis)
     return np.asarray(data, dtype=object)
 
 
@@ -244,11 +244,11 @@ def squared_costs(whole: Integers, exponents: Integers, neighbours: Matrix | Non
     reach = np.abs(whole).astype(np.float64).max(initial=0.0) * abs(moves).sum(axis=0).max()
     if reach >= LARGEST:
         raise InvalidInputError("neighbours must differ in fewer records for their cost to be known exactly")
-    found, step = [], max(CHUNK // max(len(whole), 1), 1)
+    costs, step = [], max(CHUNK // max(len(whole), 1), 1)
     for start in range(0, moves.shape[1], step):
         moved = np.asarray((moves[:, start : start + step].T @ whole.T).T)
-        found.append(sums_of_squares(moved, exponents + scale))
-    return np.concatenate(found)
+        costs.append(sums_of_squares(moved, exponents + scale))
+    return np.concatenate(costs)
 
 
 def sums_of_squares(moved: Integers, exponents: Integers) -> Exact:
@@ -257,7 +257,7 @@ def sums_of_squares(moved: Integers, exponents: Integers) -> Exact:
     total = np.zeros(moved.shape[1], dtype=object)
     for exponent in np.unique(exponents).tolist():
         total = total + column_squares(moved[exponents == exponent]) * 4 ** (top - exponent)
-    return np.array([Fraction(each, 4**top) for each in total.tolist()], dtype=object)
+    return np.array([Fraction(numerator, 4**top) for numerator in total.tolist()], dtype=object)
 
 
 # The one place where noise of a release is drawn: OpenDP's exact discrete Gaussian sampler.
@@ -295,13 +295,13 @@ def in_batches(noise: Noise) -> Noise:
     No number is handed out twice; those that are left in the end belong to nothing.
     """
     left: dict[float, Exact] = {}
-    asked: dict[float, int] = {}
+    counts: dict[float, int] = {}
 
     def draw(deviation: float, count: int) -> Exact:
-        held, so_far = left.get(deviation, np.zeros(0, dtype=object)), asked.get(deviation, 0)
+        held, so_far = left.get(deviation, np.zeros(0, dtype=object)), counts.get(deviation, 0)
         if len(held) < count:
             held = np.concatenate([held, noise(deviation, max(count - len(held), so_far))])
-        left[deviation], asked[deviation] = held[count:], so_far + count
+        left[deviation], counts[deviation] = held[count:], so_far + count
         return held[:count]
 
     return draw
@@ -341,7 +341,7 @@ class Measured(Protocol):
     def squared_privacy_cost(self) -> Fraction:
         """The largest squared distance between neighbours in units of the noise: twice ρ."""
 
-    def estimate(self, measured: Any, asked: Any) -> Any:
+    def estimate(self, measured: Any, queries: Any) -> Any:
         """Return unbiased estimates of a table or a workload."""
 
 
@@ -399,10 +399,10 @@ def is_frame(source: object) -> bool:
 def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any:
     """Return the data vector (d,) of records over all cells of a domain; anything else as it is."""
     if not is_records(source):
-        found = None if domain is None else given_counts(source, domain)
-        if domain is not None and found is not None:
+        vector = None if domain is None else given_counts(source, domain)
+        if domain is not None and vector is not None:
             every = tuple(range(len(domain.names)))
-            return records.marginal_of(domain, found, every).ravel()
+            return records.marginal_of(domain, vector, every).ravel()
         counts, possible = whole_counts(records=source), None if domain is None else domain.possible()
         if possible is not None and counts.shape == possible.shape and np.any(counts[~possible]):
             raise InvalidInputError(f"records {NOBODY}")
@@ -452,18 +452,18 @@ def _require_agreement(counts: Mapping[Axes, Counts], domain: Domain) -> None:
     known: dict[Axes, tuple[Axes, Counts]] = {}
     for axes, table in counts.items():
         for shared in _possibly_shared(axes, counts):
-            own = table.sum(axis=tuple(at for at, axis in enumerate(axes) if axis not in shared))
-            other, theirs = known.setdefault(shared, (axes, own))
-            if not np.array_equal(own, theirs):
-                told = " x ".join(domain.names[axis] for axis in shared) or "the number of records"
+            sums = table.sum(axis=tuple(at for at, axis in enumerate(axes) if axis not in shared))
+            other, other_sums = known.setdefault(shared, (axes, sums))
+            if not np.array_equal(sums, other_sums):
+                words = " x ".join(domain.names[axis] for axis in shared) or "the number of records"
                 raise InvalidInputError(
-                    f"records[{other}] and records[{axes}] must be of the same records: they differ on {told}"
+                    f"records[{other}] and records[{axes}] must be of the same records: they differ on {words}"
                 )
 
 
 def _possibly_shared(axes: Axes, tables: Iterable[Axes]) -> set[Axes]:
     """Return sets of a table's attributes that hold all it has in common with any other: all, or those, if fewer."""
-    others = [frozenset(each) for each in tables]
+    others = [frozenset(table) for table in tables]
     if 2 ** len(axes) <= len(others):
-        return {each for size in range(len(axes) + 1) for each in itertools.combinations(axes, size)}
+        return {subset for size in range(len(axes) + 1) for subset in itertools.combinations(axes, size)}
     return {tuple(axis for axis in axes if axis in other) for other in others}

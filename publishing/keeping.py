@@ -52,10 +52,10 @@ def save_publication(released: Publication, path: str | PathLike[str]) -> None:
             raise InvalidInputError("released must be of a mechanism with the symmetry of its own tables")
     arrays = codec.pack("workload", released.workload) | codec.pack("mechanism", mechanism)
     arrays |= (
-        {} if released.answer is None else {f"{ANSWER}{key}": own for key, own in released.answer.arrays().items()}
+        {} if released.answer is None else {f"{ANSWER}{key}": array for key, array in released.answer.arrays().items()}
     )
     if drawn.by_table:
-        arrays |= {f"measured.{_name(axes)}": np.asarray(own) for axes, own in released.measured.items()}
+        arrays |= {f"measured.{_name(axes)}": np.asarray(array) for axes, array in released.measured.items()}
     else:
         arrays |= {"measured": np.asarray(released.measured), "exact": np.array(drawn.exact)}
     cost, parts = str(Fraction(drawn.squared_privacy_cost)), json.dumps([_told(part) for part in released.combined])
@@ -109,9 +109,9 @@ def load_publication(path: str | PathLike[str]) -> Publication:
             if not 0 <= exact <= rows:
                 raise InvalidInputError(f"exact must be from 0 to {rows}, got {exact}")
             drawn = CombinedRows(mechanism, exact, cost)
-        found = Publication(drawn, measured, workload, _answer(arrays))
-        found.combined = tuple(map(_part, json.loads(str(store.required_array(arrays, "combined")))))
-        return found
+        publication = Publication(drawn, measured, workload, _answer(arrays))
+        publication.combined = tuple(map(_part, json.loads(str(store.required_array(arrays, "combined")))))
+        return publication
 
 
 def _name(axes: Axes) -> str:
@@ -119,18 +119,18 @@ def _name(axes: Axes) -> str:
 
 
 def _measured_tables(arrays: Arrays, mechanism: BlockMechanism) -> dict[Axes, Array]:
-    found: dict[Axes, Array] = {}
+    tables: dict[Axes, Array] = {}
     for axes in dict.fromkeys(map(axes_of, mechanism.pieces)):
-        own = np.asarray(store.required_array(arrays, f"measured.{_name(axes)}"), dtype=np.float64)
-        if own.shape != mechanism.extents(axes) or not np.all(np.isfinite(own)):
+        array = np.asarray(store.required_array(arrays, f"measured.{_name(axes)}"), dtype=np.float64)
+        if array.shape != mechanism.extents(axes) or not np.all(np.isfinite(array)):
             raise InvalidInputError(f"measured.{_name(axes)} must be numbers of shape {mechanism.extents(axes)}")
-        found[axes] = own
-    return found
+        tables[axes] = array
+    return tables
 
 
 def _answer(arrays: Arrays) -> Solution | None:
-    own = {key.removeprefix(ANSWER): array for key, array in arrays.items() if key.startswith(ANSWER)}
-    return store.solution_of(own) if own else None
+    parts = {key.removeprefix(ANSWER): array for key, array in arrays.items() if key.startswith(ANSWER)}
+    return store.solution_of(parts) if parts else None
 
 
 def _told(part: Part) -> dict[str, Any]:
@@ -139,10 +139,10 @@ def _told(part: Part) -> dict[str, Any]:
     return {"rho": str(part.rho), "tables": [*part.tables], "digest": part.digest, "terms": kept or None}
 
 
-def _part(told: Mapping[str, Any]) -> Part:
+def _part(facts: Mapping[str, Any]) -> Part:
     try:
-        terms = None if told["terms"] is None else PlanTerms(**told["terms"])
-        return Part(Fraction(told["rho"]), tuple(map(str, told["tables"])), str(told["digest"]), terms)
+        terms = None if facts["terms"] is None else PlanTerms(**facts["terms"])
+        return Part(Fraction(facts["rho"]), tuple(map(str, facts["tables"])), str(facts["digest"]), terms)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"combined must list releases, each with rho, tables, digest and terms: {error}"

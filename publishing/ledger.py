@@ -57,28 +57,28 @@ class Ledger:
         place = _place(path)
         if not place.exists():
             raise FileFormatError(f'{path}: there is no such ledger; begin one with a line such as limit = "1/2"')
-        given = read_toml(place)
+        held = read_toml(place)
         with errors_naming(path):
-            if unknown := sorted(given.keys() - {*KEYS}):
+            if unknown := sorted(held.keys() - {*KEYS}):
                 raise InvalidInputError(f"a ledger holds {', '.join(KEYS)}, got {unknown[0]!r}")
-            if "limit" not in given:
+            if "limit" not in held:
                 raise InvalidInputError('a ledger needs limit, the rho that all releases may cost, such as "1/2"')
-            limit = validate.exact_number(limit=given["limit"])
-            entries = [_entry(each) for each in validate.sequence(releases=given.get("releases", ()))]
-            if entries and "neighbours" not in given:
+            limit = validate.exact_number(limit=held["limit"])
+            entries = [_entry(entry) for entry in validate.sequence(releases=held.get("releases", ()))]
+            if entries and "neighbours" not in held:
                 raise InvalidInputError("a ledger with releases must have neighbours, whom all of them protect")
-            whom = _relation(given["neighbours"]) if "neighbours" in given else ""
-            if others := [each["neighbours"] for each in entries if not _protects(each["neighbours"], whom)]:
+            relation = _relation(held["neighbours"]) if "neighbours" in held else ""
+            if others := [entry["neighbours"] for entry in entries if not _protects(entry["neighbours"], relation)]:
                 raise InvalidInputError(
                     "the releases of a ledger must protect its neighbours, for their rho to add up: "
-                    f"{whom}; one protects {others[0]}"
+                    f"{relation}; one protects {others[0]}"
                 )
-            return cls(place, limit, tuple(entries), whom)
+            return cls(place, limit, tuple(entries), relation)
 
     @property
     def spent(self) -> Fraction:
         """The ρ of all releases together, exactly: zCDP adds."""
-        return sum((_cost(each["rho"]) for each in self.releases), Fraction(0))
+        return sum((_cost(release["rho"]) for release in self.releases), Fraction(0))
 
     def check(self, planned: ReleasePlan) -> None:
         """Refuse a release that would exceed the limit, or that protects others than those before it."""
@@ -138,8 +138,8 @@ class Ledger:
 
     def _write(self) -> None:
         lines = [f"limit = {_toml(str(self.limit))}", f"neighbours = {_toml(self.neighbours)}"]
-        for each in self.releases:
-            lines += ["", "[[releases]]", *(f"{key} = {_toml(each[key])}" for key in ENTRY)]
+        for release in self.releases:
+            lines += ["", "[[releases]]", *(f"{key} = {_toml(release[key])}" for key in ENTRY)]
         with files.atomic_write(self.path) as handle:
             handle.write(("\n".join(lines) + "\n").encode())
         folder = os.open(self.path.parent, os.O_RDONLY)
@@ -153,25 +153,25 @@ def _cost(rho: str) -> Fraction:
     return Fraction(0) if rho == "0" else validate.exact_number(rho=rho)
 
 
-def _entry(given: object) -> dict[str, str]:
-    held = validate.mapping("rho, what, when and workload", releases=given)
-    if {*held} != {*ENTRY} or not all(isinstance(each, str) for each in held.values()):
+def _entry(entry: object) -> dict[str, str]:
+    held = validate.mapping("rho, what, when and workload", releases=entry)
+    if {*held} != {*ENTRY} or not all(isinstance(value, str) for value in held.values()):
         raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {held}")
     _cost(held["rho"])
     return {key: held[key] for key in ENTRY} | {"neighbours": _relation(held["neighbours"])}
 
 
-def _relation(given: object) -> str:
+def _relation(relation: object) -> str:
     """Return the canonical text of whom a ledger, or a release in it, protects."""
-    text = validate.text(neighbours=given)
+    text = validate.text(neighbours=relation)
     return text if text.startswith(DIFFERENCES) else str(Relation.of(text))
 
 
-def _protects(release: str, whom: str) -> bool:
+def _protects(release: str, relation: str) -> bool:
     """Whether a release protects the neighbours of a ledger, the same or more: it costs them no more, then."""
-    if release.startswith(DIFFERENCES) or whom.startswith(DIFFERENCES):
-        return release == whom
-    return Relation.of(release).contains(Relation.of(whom))
+    if release.startswith(DIFFERENCES) or relation.startswith(DIFFERENCES):
+        return release == relation
+    return Relation.of(release).contains(Relation.of(relation))
 
 
 def _place(path: str | PathLike[str]) -> Path:

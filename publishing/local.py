@@ -82,21 +82,21 @@ class LocalRandomiser:
     def reports(self, users: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Draw the reports of many persons by their types (N,), each on its own."""
         kinds = validate.indices(self.chances.shape[1], users=users)
-        found = np.empty(len(kinds), dtype=np.int64)
+        reports = np.empty(len(kinds), dtype=np.int64)
         for start in range(0, len(kinds), BATCH):
             batch = kinds[start : start + BATCH]
             # The upper bits of eight secure bytes a person: every number below 2^52 is as likely.
             drawn = np.frombuffer(secrets.token_bytes(8 * len(batch)), dtype=np.uint64) >> np.uint64(64 - BITS)
             for kind in np.unique(batch):
-                mine = np.flatnonzero(batch == kind)
-                places = np.searchsorted(self._ends[:, kind], drawn[mine].astype(np.int64), side="right")
-                found[start + mine] = places
-        return found
+                persons = np.flatnonzero(batch == kind)
+                places = np.searchsorted(self._ends[:, kind], drawn[persons].astype(np.int64), side="right")
+                reports[start + persons] = places
+        return reports
 
     def histogram(self, reports: npt.ArrayLike) -> Array:
         """Return how often each report came (m,): what a mechanism's `estimate` takes."""
-        given = validate.indices(len(self.chances), reports=reports)
-        return np.bincount(given, minlength=len(self.chances)).astype(np.float64)
+        indices = validate.indices(len(self.chances), reports=reports)
+        return np.bincount(indices, minlength=len(self.chances)).astype(np.float64)
 
     def __repr__(self) -> str:
         outputs, size = self.chances.shape

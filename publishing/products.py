@@ -91,11 +91,11 @@ class DrawnProduct:
 
     def __init__(self, mechanism: ProductMechanism) -> None:
         written: list[LinearGaussianMechanism] = [factor.dense() for factor in mechanism.factors]
-        self.bases = tuple(drawing.whole_basis(each.independent_rows) for each in written)
+        self.bases = tuple(drawing.whole_basis(factor.independent_rows) for factor in written)
         pairs = zip(written, self.bases, strict=True)
-        halves = [inverse_factor(each.covariance(Workload(basis.astype(np.float64)))) for each, basis in pairs]
+        halves = [inverse_factor(factor.covariance(Workload(basis.astype(np.float64)))) for factor, basis in pairs]
         bits = shared_bits(ROOM + sum(magnitude(exact) for _, exact in halves), len(halves))
-        self.factors = tuple(DrawnFactor.of(*each, bits) for each in halves)
+        self.factors = tuple(DrawnFactor.of(*half, bits) for half in halves)
         self._written = [
             LinearGaussianMechanism(basis, factor.covariance)
             for basis, factor in zip(self.bases, self.factors, strict=True)
@@ -115,7 +115,7 @@ class DrawnProduct:
     @property
     def squared_privacy_cost(self) -> Fraction:
         """The product of the factors', exactly."""
-        most = math.prod(int(max(drawing.column_squares(each))) for each in self.whole)
+        most = math.prod(int(max(drawing.column_squares(matrix))) for matrix in self.whole)
         return Fraction(most) / Fraction(4) ** self.exponent
 
     by_table = False
@@ -127,8 +127,8 @@ class DrawnProduct:
     def draw(self, x: object, noise: Noise) -> Array:
         """Draw estimates of ``(⊗ B_i) x`` from counts on the factors' axes: the one place where data meet noise."""
         shape = tuple(basis.shape[1] for basis in self.bases)
-        given = validate.vector(math.prod(shape), "cell", records=np.asarray(x).ravel())
-        counts = whole_counts(records=given).reshape(shape)
+        vector = validate.vector(math.prod(shape), "cell", records=np.asarray(x).ravel())
+        counts = whole_counts(records=vector).reshape(shape)
         extra = max(LEAST_EXPONENT - self.exponent, 0)  # so that tiny noise, too, is many grid steps
         whole = drawing.along_axes(self.whole, counts) * 2**extra
         noisy = whole + noise(2.0 ** (self.exponent + extra), whole.size).reshape(whole.shape)
@@ -141,5 +141,5 @@ class DrawnProduct:
     def estimate(self, measured: Array, workload: ProductWorkload) -> Array:
         """Return the unbiased estimates (m,) of a product workload from what was drawn."""
         pairs = zip(self._written, workload.factors, strict=True)
-        matrices = [linalg.to_dense(own.represent(part)) for own, part in pairs]
+        matrices = [linalg.to_dense(factor.represent(part)) for factor, part in pairs]
         return linalg.apply_along_axes(matrices, measured).ravel()

@@ -74,9 +74,9 @@ class ReleasePlan(Displayed):
         empty = validate.boolean(allow_empty=allow_empty)
         require_sampler()
         data = self.drawn.read(declared(records, self.specification), self.workload.domain, empty)
-        found = Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
-        found._known = self._known
-        return found
+        publication = Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
+        publication._known = self._known
+        return publication
 
     @property
     def terms(self) -> PlanTerms | None:
@@ -91,8 +91,8 @@ class ReleasePlan(Displayed):
     @property
     def quantile(self) -> float:
         """Standard deviations in a margin of error where no level is named: as asked, else for 19 in 20."""
-        own = None if self.terms is None else self.terms.quantile
-        return normal_quantile(LEVEL) if own is None else own
+        quantile = None if self.terms is None else self.terms.quantile
+        return normal_quantile(LEVEL) if quantile is None else quantile
 
     @cached_property
     def rho(self) -> Fraction:
@@ -123,13 +123,15 @@ class ReleasePlan(Displayed):
     @cached_property
     def derivations(self) -> Mapping[str, tuple[str, ...]]:
         """The derived columns of each table of which the plan asks some; see `Publication.derived`."""
-        kept = {table: kinds for asked in self._specifications for table, kinds in asked.derivations.items()}
+        kept = {
+            table: kinds for specification in self._specifications for table, kinds in specification.derivations.items()
+        }
         return {table: kinds for table, kinds in kept.items() if table in self.published}
 
     def ordered_sides(self, table: str) -> list[str]:
         """Return the sides of a table in the order in which a specification asks for them, or of the attributes."""
-        sides, asked = [*self._table(table).sides], self.asks.get(table, {})
-        return [*asked] if {*asked} == {*sides} else sides
+        sides, questions = [*self._table(table).sides], self.asks.get(table, {})
+        return [*questions] if {*questions} == {*sides} else sides
 
     @cached_property
     def published(self) -> dict[str, PublishedTable]:
@@ -155,19 +157,21 @@ class ReleasePlan(Displayed):
 
     def unmoved(self, table: str) -> npt.NDArray[np.bool_]:
         """Return which entries of a table no neighbour changes, an axis a side: they are published as they are."""
-        asked = self._table(table)
+        listed = self._table(table)
         if not hasattr(self.drawn, "unmoved"):
-            return np.zeros(asked.shape, dtype=bool) | asked.empty
-        found = self.drawn.unmoved(asked.asked) if self.drawn.by_table else self._unmoved[asked.rows]
-        return np.asarray(found).reshape(asked.shape) | asked.empty
+            return np.zeros(listed.shape, dtype=bool) | listed.empty
+        unmoved = self.drawn.unmoved(listed.asked) if self.drawn.by_table else self._unmoved[listed.rows]
+        return np.asarray(unmoved).reshape(listed.shape) | listed.empty
 
     def variances(self, table: str) -> Array:
         """Return the variance of each estimate of a table, an axis a side; 0 of what no neighbour changes."""
-        asked = self._table(table)
+        listed = self._table(table)
         if table not in self._known:
             mechanism = self.drawn.mechanism
-            found = np.asarray(mechanism.variances(asked.asked)) if self.drawn.by_table else self._spread[asked.rows]
-            self._known[table] = np.where(self.unmoved(table), 0.0, found.reshape(asked.shape))
+            variances = (
+                np.asarray(mechanism.variances(listed.asked)) if self.drawn.by_table else self._spread[listed.rows]
+            )
+            self._known[table] = np.where(self.unmoved(table), 0.0, variances.reshape(listed.shape))
         return self._known[table].copy()
 
     def margins(self, table: str, level: float | None = None, simultaneous: bool = False) -> Array:
@@ -199,7 +203,9 @@ class ReleasePlan(Displayed):
     @cached_property
     def asks(self) -> Mapping[str, Mapping[str, Any]]:
         """What a specification asks of each table's attributes, where the plan keeps one."""
-        return {table: own for asked in self._specifications for table, own in asked.asks.items()}
+        return {
+            table: question for specification in self._specifications for table, question in specification.asks.items()
+        }
 
     @property
     def _specifications(self) -> tuple[Specification, ...]:
@@ -214,10 +220,10 @@ class ReleasePlan(Displayed):
         return self._variances(self.workload)
 
     def _variances(self, workload: Workload) -> Array:
-        found = self.drawn.mechanism.variances(workload)
-        if isinstance(found, tuple):  # of a product, by factor
-            return products.outer(found).ravel()
-        return np.asarray(found)
+        variances = self.drawn.mechanism.variances(workload)
+        if isinstance(variances, tuple):  # of a product, by factor
+            return products.outer(variances).ravel()
+        return np.asarray(variances)
 
     def _table(self, name: str) -> PublishedTable:
         if not isinstance(name, str) or name not in self.published:
@@ -228,7 +234,7 @@ class ReleasePlan(Displayed):
     def _facts(self) -> dict[str, object]:
         return {
             "tables": len(self.tables),
-            "queries": sum(each.entries for each in self.published.values()),
+            "queries": sum(value.entries for value in self.published.values()),
             "rho (zCDP)": decimal_above(self.rho),
             "epsilon at delta = 1e-09": decimal_above(self.epsilon(1e-9)),
         }
@@ -298,14 +304,20 @@ class Publication(ReleasePlan):
         """What its plan keeps of what was asked; of a combination the level and the δ that all its plans share."""
         if not self.combined:
             return super().terms
-        told = [(None, None) if each.terms is None else (each.terms.quantile, each.terms.delta) for each in self.parts]
-        quantiles, deltas = ({*each} for each in zip(*told, strict=True))
-        return PlanTerms(*(each.pop() if len(each) == 1 else None for each in (quantiles, deltas)))
+        levels = [
+            (None, None) if part.terms is None else (part.terms.quantile, part.terms.delta) for part in self.parts
+        ]
+        quantiles, deltas = ({*values} for values in zip(*levels, strict=True))
+        return PlanTerms(*(values.pop() if len(values) == 1 else None for values in (quantiles, deltas)))
 
     @property
     def _specifications(self) -> tuple[Specification, ...]:
-        kept = (specification_of(each.terms) for each in self.combined)
-        return tuple(each for each in kept if each is not None) if self.combined else super()._specifications
+        kept = (specification_of(part.terms) for part in self.combined)
+        return (
+            tuple(specification for specification in kept if specification is not None)
+            if self.combined
+            else super()._specifications
+        )
 
     def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Refuse to draw again: that is another release, which costs as much once more, and has a plan of its own."""
@@ -313,13 +325,15 @@ class Publication(ReleasePlan):
 
     def estimates(self, table: str) -> Array:
         """Return the unbiased estimates of a table, an axis a side; what no neighbour changes is the truth."""
-        asked = self._table(table)
+        listed = self._table(table)
         by_table = self.drawn.by_table
-        found = self.drawn.estimate(self.measured, asked.asked) if by_table else self._answers[asked.rows]
-        found, known = np.reshape(found, asked.shape), self.unmoved(table)
-        found = np.where(asked.empty, 0.0, found)
-        near = np.rint(found)  # whole rows have whole answers, which sums of parts miss by their rounding alone
-        return np.where(known & (np.abs(found - near) <= ROUNDING * np.abs(found).max(initial=0.0)), near, found)
+        estimates = self.drawn.estimate(self.measured, listed.asked) if by_table else self._answers[listed.rows]
+        estimates, known = np.reshape(estimates, listed.shape), self.unmoved(table)
+        estimates = np.where(listed.empty, 0.0, estimates)
+        near = np.rint(estimates)  # whole rows have whole answers, which sums of parts miss by their rounding alone
+        return np.where(
+            known & (np.abs(estimates - near) <= ROUNDING * np.abs(estimates).max(initial=0.0)), near, estimates
+        )
 
     def rows(
         self, table: str, level: float | None = None, simultaneous: bool = False
@@ -328,16 +342,16 @@ class Publication(ReleasePlan):
 
         Sides are in the order in which a specification asks for them, else in the order of the attributes.
         """
-        asked, sides = self._table(table), self.ordered_sides(table)
-        cells = itertools.product(*(asked.sides[side] for side in sides))
+        listed, sides = self._table(table), self.ordered_sides(table)
+        cells = itertools.product(*(listed.sides[side] for side in sides))
         numbers = self._measures(table, self.margins(table, level, simultaneous))
-        return (*sides, *MEASURES), ((*cell, *own) for cell, own in zip(cells, numbers, strict=True))
+        return (*sides, *MEASURES), ((*cell, *number) for cell, number in zip(cells, numbers, strict=True))
 
     def _measures(self, table: str, margins: Array) -> Iterator[tuple[float, float, float, float]]:
         """Yield the numbers of each entry of a table, in the order of its rows."""
         sides = [*self._table(table).sides]
         order = [sides.index(side) for side in self.ordered_sides(table)]
-        pairs = (np.transpose(each, order).ravel().tolist() for each in (self.estimates(table), margins))
+        pairs = (np.transpose(array, order).ravel().tolist() for array in (self.estimates(table), margins))
         return ((one, margin, one - margin, one + margin) for one, margin in zip(*pairs, strict=True))
 
     def _with_keys(self, table: str) -> tuple[list[str], Iterator[tuple[str, ...]]]:
@@ -378,19 +392,19 @@ class Publication(ReleasePlan):
         """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
         return as_frame(*self.rows(table, level, simultaneous))
 
-    def estimate(self, asked: object) -> tuple[float, float] | tuple[Array, Array]:
+    def estimate(self, queries: object) -> tuple[float, float] | tuple[Array, Array]:
         """Return the estimate of a derived query and its variance, from the joint noise of all tables.
 
-        `asked` is a `Workload` of any queries in the span, where the mechanism is on a matrix; of tables, a product
+        `queries` is a `Workload` of any queries in the span, where the mechanism is on a matrix; of tables, a product
         query: a mapping of attributes to factors, as `BlockMechanism.variance_of` takes it.
         """
         if not self.drawn.by_table:
-            workload = validate.instance(Workload, asked=asked)
+            workload = validate.instance(Workload, queries=queries)
             return self.drawn.estimate(self.measured, workload), self._variances(workload)
         mechanism = self.drawn.mechanism
         factors = {
             name: np.asarray(factor, dtype=np.float64)
-            for name, factor in validate.mapping("attributes to factors", asked=asked).items()
+            for name, factor in validate.mapping("attributes to factors", queries=queries).items()
         }
         variance = mechanism.variance_of(factors)
         table = self.drawn.estimate(self.measured, tuple(factors))
@@ -433,15 +447,15 @@ def write_into(released: Publication, folder: Path, level: float | None, simulta
     for name, table in zip(names, released.tables, strict=True):
         (heading, labels), margins = released._with_keys(table), released.margins(table, level, simultaneous)
         numbers = zip(labels, released._measures(table, margins), strict=True)
-        write_rows(folder / name, (*heading, *MEASURES), ((*entry, *to_digits(*own)) for entry, own in numbers))
+        write_rows(folder / name, (*heading, *MEASURES), ((*entry, *to_digits(*values)) for entry, values in numbers))
         largest = to_digits(margin=float(margins.max()))[1]
         listed.append((name, table, released.published[table].entries, largest))
     for name, table in zip(names, released.tables, strict=True):
         for kind in released.derivations.get(table, ()):
-            own = f"{name.removesuffix('.csv')}_{kind.replace(' ', '_')}.csv"
-            heading, found = released.derived(table, kind, level)
-            write_rows(folder / own, heading, map(_with_digits, found))
-            listed.append((own, f"{table}: {kind}", len(found), ""))
+            target = f"{name.removesuffix('.csv')}_{kind.replace(' ', '_')}.csv"
+            heading, lines = released.derived(table, kind, level)
+            write_rows(folder / target, heading, map(_with_digits, lines))
+            listed.append((target, f"{table}: {kind}", len(lines), ""))
     write_rows(folder / INDEX, ("file", "table", "entries", "largest margin"), listed)
     with files.atomic_write(folder / STATEMENT) as handle:
         handle.write(released.statement(level, simultaneous).encode())
@@ -450,12 +464,12 @@ def write_into(released: Publication, folder: Path, level: float | None, simulta
 
 def measured_digest(measured: Any) -> str:
     """Return the SHA-256 of noisy answers, which tells a release from every other."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     arrays = measured if isinstance(measured, Mapping) else {(): measured}
     for axes in sorted(arrays):
         array = np.ascontiguousarray(arrays[axes], dtype="<f8")
-        found.update(f"{axes}:{array.shape}:".encode() + array.tobytes())
-    return found.hexdigest()
+        hashed.update(f"{axes}:{array.shape}:".encode() + array.tobytes())
+    return hashed.hexdigest()
 
 
 def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple[float, ...]:
@@ -470,9 +484,9 @@ def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple
     """
     numbers = (estimate, margin, *ends)
     if margin == 0:  # the truth
-        return tuple(int(each) if each == int(each) else each for each in numbers)
+        return tuple(int(number) if number == int(number) else number for number in numbers)
     places = DIGITS - 1 - math.floor(math.log10(margin))
-    return tuple(round(each, places) + 0.0 for each in numbers)
+    return tuple(round(number, places) + 0.0 for number in numbers)
 
 
 def _with_digits(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -530,18 +544,22 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
         )
 
 
-def declared(source: object, asked: Specification | None) -> object:
+def declared(source: object, specification: Specification | None) -> object:
     """Return records with what a specification says of their columns; counts as they are.
 
     Raises `InvalidInputError` for records that say otherwise themselves.
     """
-    if asked is None or not is_records(source):
+    if specification is None or not is_records(source):
         return source
-    given, nothing = records.Records.of(source), records.Records(None)
-    said = replace(given, source=None)
-    if said not in (nothing, asked.records) and asked.records != nothing:
+    held, nothing = records.Records.of(source), records.Records(None)
+    stated = replace(held, source=None)
+    if stated not in (nothing, specification.records) and specification.records != nothing:
         raise InvalidInputError("records must say of their columns what the specification says, or nothing")
-    return given if asked.records == nothing else replace(asked.records, source=given.source, report=given.report)
+    return (
+        held
+        if specification.records == nothing
+        else replace(specification.records, source=held.source, report=held.report)
+    )
 
 
 def check_columns(source: object, workload: Workload | None) -> list[str]:

@@ -71,20 +71,20 @@ def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
     if tabular is None:
         return _groups(workload)
     domain: Domain = tabular.domain
-    rows, found = _rows_by_table(workload, len(tabular.product_tables)), []
-    for own, table in zip(rows, tabular.product_tables, strict=True):
+    rows, tables = _rows_by_table(workload, len(tabular.product_tables)), []
+    for row, table in zip(rows, tabular.product_tables, strict=True):
         sides, keys = dict[str, list[str]](), dict[str, list[tuple[str, str]]]()
-        for axis, asked in table.queries:
-            side, (labels, ends) = domain.names[axis], entries(domain.attribute(axis), asked)
+        for axis, question in table.queries:
+            side, (labels, ends) = domain.names[axis], entries(domain.attribute(axis), question)
             _require_distinct(table.name, side, labels)
             sides[side] = labels
             if any(any(pair) and pair != (label, label) for pair, label in zip(ends, labels, strict=bool(ends))):
                 keys[side] = ends
         named = isinstance(tabular, UnionWorkload) and isinstance(workload, UnionWorkload)
-        asked = table.name if named else tuple(domain.names[axis] for axis in table.axes)
+        question = table.name if named else tuple(domain.names[axis] for axis in table.axes)
         empty = counts_nobody(domain, dict(table.queries))
-        found.append(PublishedTable(table.name or "total", sides, asked, own, keys, empty))
-    return tuple(found)
+        tables.append(PublishedTable(table.name or "total", sides, question, row, keys, empty))
+    return tuple(tables)
 
 
 def counts_nobody(domain: Domain, queries: Mapping[int, Workload | None]) -> npt.NDArray[np.bool_] | bool:
@@ -98,26 +98,26 @@ def counts_nobody(domain: Domain, queries: Mapping[int, Workload | None]) -> npt
     array([[False, False],
            [False,  True]])
     """
-    found: npt.NDArray[np.bool_] | bool = False
+    nobody: npt.NDArray[np.bool_] | bool = False
     for together in domain.impossible:
         if any(len(chosen) < domain.shape[axis] for axis, chosen in together.items() if axis not in queries):
             continue  # the table sums over values that records may have
         inside = np.ones((), dtype=bool)
-        for axis, asked in queries.items():
-            inside = np.logical_and.outer(inside, _within(asked, together.get(axis), domain.shape[axis]))
-        found = found | inside
-    return found
+        for axis, query in queries.items():
+            inside = np.logical_and.outer(inside, _within(query, together.get(axis), domain.shape[axis]))
+        nobody = nobody | inside
+    return nobody
 
 
-def _within(asked: Workload | None, chosen: Sequence[int] | None, size: int) -> npt.NDArray[np.bool_]:
+def _within(query: Workload | None, chosen: Sequence[int] | None, size: int) -> npt.NDArray[np.bool_]:
     """Return which queries on an attribute count no value but the chosen ones; None of these are all of them."""
     if chosen is None:
-        return np.ones(size if asked is None else asked.shape[0], dtype=bool)
-    if asked is None:
+        return np.ones(size if query is None else query.shape[0], dtype=bool)
+    if query is None:
         return np.isin(np.arange(size), chosen)
-    if math.prod(asked.shape) > LARGEST_SEARCH:
-        return np.zeros(asked.shape[0], dtype=bool)
-    return np.asarray(~np.any(np.delete(asked.dense(), chosen, axis=1), axis=1))
+    if math.prod(query.shape) > LARGEST_SEARCH:
+        return np.zeros(query.shape[0], dtype=bool)
+    return np.asarray(~np.any(np.delete(query.dense(), chosen, axis=1), axis=1))
 
 
 def _rows_by_table(workload: Workload, tables: int) -> list[npt.NDArray[np.intp]]:
@@ -129,15 +129,15 @@ def _rows_by_table(workload: Workload, tables: int) -> list[npt.NDArray[np.intp]
     return np.split(np.argsort(numbers, kind="stable"), ends[:-1])
 
 
-def entries(attribute: Attribute, asked: Any) -> tuple[list[str], list[tuple[str, str]]]:
+def entries(attribute: Attribute, ask: Any) -> tuple[list[str], list[tuple[str, str]]]:
     """Return what the entries along an attribute are called, and what sorts and joins them, where that is known."""
-    if asked is None:
+    if ask is None:
         codes = range(attribute.size)
         return [attribute.label(code) for code in codes], attribute.keys([[code] for code in codes])
-    if not attribute.named or isinstance(asked, CircularWorkload) or math.prod(asked.shape) > LARGEST_SEARCH:
-        return [*asked.names], []
-    counted = _counted(asked)
-    return _names(attribute, asked.names, counted), attribute.keys(counted)
+    if not attribute.named or isinstance(ask, CircularWorkload) or math.prod(ask.shape) > LARGEST_SEARCH:
+        return [*ask.names], []
+    counted = _counted(ask)
+    return _names(attribute, ask.names, counted), attribute.keys(counted)
 
 
 def _names(attribute: Attribute, names: Sequence[str], counted: list[list[int]]) -> list[str]:
@@ -151,9 +151,9 @@ def _names(attribute: Attribute, names: Sequence[str], counted: list[list[int]])
     ]
 
 
-def _counted(asked: Workload) -> list[list[int]]:
+def _counted(query: Workload) -> list[list[int]]:
     """Return the values that each query counts once; none of a query that weighs its values."""
-    rows = sp.csr_array(asked.matrix, copy=True)
+    rows = sp.csr_array(query.matrix, copy=True)
     rows.eliminate_zeros()
     rows.sort_indices()
     return [

@@ -99,10 +99,10 @@ def release(
     (True, ('age', 'sex', 'age x sex'))
     """
     require_no_seed(refused)
-    own = getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
-    if getattr(own, "domain", None) is not None:
+    stated = getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
+    if getattr(stated, "domain", None) is not None:
         known = specification_of(getattr(mechanism, "terms", None))
-        check_columns(declared(records, known), own)  # before any work
+        check_columns(declared(records, known), stated)  # before any work
     return plan_release(mechanism, workload=workload, rho=rho, after=after).draw(records, allow_empty=allow_empty)
 
 
@@ -134,13 +134,13 @@ def plan_release(
 
     ``planned.draw(records)`` then releases what was planned.
     """
-    drawn, asked = plan(mechanism, workload) if after is None else _plan_after(mechanism, workload, after)
+    drawn, answered = plan(mechanism, workload) if after is None else _plan_after(mechanism, workload, after)
     if workload is not None:
-        require_answered(drawn, asked)
+        require_answered(drawn, answered)
     answer = mechanism if isinstance(mechanism, Solution) else None
-    own = None if answer is None or answer.terms is None else answer.terms.rho
-    require_within(drawn.squared_privacy_cost, as_fraction(own if rho is None else rho))
-    planned = ReleasePlan(drawn, asked, answer)
+    spent = None if answer is None or answer.terms is None else answer.terms.rho
+    require_within(drawn.squared_privacy_cost, as_fraction(spent if rho is None else rho))
+    planned = ReleasePlan(drawn, answered, answer)
     planned = planned if after is None else PlanAfter(after, planned)
     if planned.specification is not None:  # all that its files will say can be told, before anything is drawn
         for table in planned.tables:
@@ -157,14 +157,16 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
         stated, mechanism = getattr(mechanism.problem, "workload", None), _as_spent(mechanism)
     mechanism = _named(mechanism) if workload is None else mechanism
     drawn = as_drawn(mechanism)
-    own = getattr(mechanism, "workload", None)
-    if isinstance(own, UnionWorkload) and isinstance(workload, Workload) and _restates(own, workload):
-        workload = own
-    known = (workload, stated, own)
-    asked = next((each for each in known if each is not None), getattr(mechanism, "needed_tables", None))
-    if asked is None:
+    workload_of = getattr(mechanism, "workload", None)
+    if isinstance(workload_of, UnionWorkload) and isinstance(workload, Workload) and _restates(workload_of, workload):
+        workload = workload_of
+    known = (workload, stated, workload_of)
+    chosen = next(
+        (candidate for candidate in known if candidate is not None), getattr(mechanism, "needed_tables", None)
+    )
+    if chosen is None:
         raise InputTypeError("workload must say what to publish: this mechanism does not know it")
-    return drawn, check_workload(asked)
+    return drawn, check_workload(chosen)
 
 
 NEW = 1e-6  # least share of the information that is drawn anew, where any of a block is: the grid is as accurate
@@ -212,15 +214,15 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
     if not drawn.by_table:
         mechanism.variances(workload)
         return
-    own, tabular = mechanism.workload, workload.tabular()
-    domain = mechanism.needed_tables.domain if own is None else own.domain
+    stated, tabular = mechanism.workload, workload.tabular()
+    domain = mechanism.needed_tables.domain if stated is None else stated.domain
     if tabular is None or tabular.domain != domain:
         raise InvalidInputError("workload must be of tables over the mechanism's own domain")
-    known, plain = _known_tables(own), isinstance(tabular, MarginalWorkload)
+    known, plain = _known_tables(stated), isinstance(tabular, MarginalWorkload)
     for published, table in zip(published_tables(workload), tabular.product_tables, strict=True):
         values = Table("", tuple((axis, None) for axis in table.axes))
-        given = known.get(published.asked, None if isinstance(published.asked, str) else values)
-        if given is None or not table.asks_the_same(given):
+        held = known.get(published.asked, None if isinstance(published.asked, str) else values)
+        if held is None or not table.asks_the_same(held):
             raise InvalidInputError(
                 f"workload asks {published.name!r}, which the mechanism does not answer under this name: take the "
                 f"tables that it was made for, or some of them"
@@ -233,29 +235,29 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
 
 def _named(mechanism: object) -> object:
     """Return a mechanism with the tables that it answers by name; what several have in common lacks some of theirs."""
-    own = getattr(mechanism, "workload", None)
-    if not isinstance(own, UnionWorkload) or not isinstance(mechanism, BlockMechanism):
+    stated = getattr(mechanism, "workload", None)
+    if not isinstance(stated, UnionWorkload) or not isinstance(mechanism, BlockMechanism):
         return mechanism
-    if all(map(mechanism._answers_all_of, own.tables)):
+    if all(map(mechanism._answers_all_of, stated.tables)):
         return mechanism
-    return mechanism.answering(known_tables(mechanism) or own)
+    return mechanism.answering(known_tables(mechanism) or stated)
 
 
-def _known_tables(own: Workload | None) -> dict[object, Table]:
+def _known_tables(workload: Workload | None) -> dict[object, Table]:
     """Return what a mechanism of tables answers by name, or by attributes with queries of their own."""
-    tabular = None if own is None else own.tabular()
-    if own is None or tabular is None:
+    tabular = None if workload is None else workload.tabular()
+    if workload is None or tabular is None:
         return {}
-    if isinstance(own, UnionWorkload):
-        return {table.name: table for table in own.tables}
+    if isinstance(workload, UnionWorkload):
+        return {table.name: table for table in workload.tables}
     names = tabular.domain.names
     return {tuple(names[axis] for axis in table.axes): table for table in tabular.product_tables}
 
 
-def _restates(own: UnionWorkload, workload: Workload) -> bool:
+def _restates(tables: UnionWorkload, workload: Workload) -> bool:
     """Whether a workload without names for its tables asks what a mechanism was made for."""
     tabular = None if isinstance(workload, UnionWorkload) else workload.tabular()
-    return tabular is not None and tabular.domain == own.domain and own.same_as(tabular)
+    return tabular is not None and tabular.domain == tables.domain and tables.same_as(tabular)
 
 
 @singledispatch

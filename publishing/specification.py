@@ -116,11 +116,11 @@ class Specification:
         exact: list[str] = []
         alone = len(schema.shape) == len(given["tables"]) == 1
         for table in validate.sequence(tables=given["tables"]):
-            name, asked, target = _table(schema, table, level, alone)
+            name, queries, target = _table(schema, table, level, alone)
             if name in tables:
                 raise InvalidInputError(f"tables must have distinct names, got {name!r} twice")
-            tables[name] = asked
-            _check_derived(schema, table, asked)
+            tables[name] = queries
+            _check_derived(schema, table, queries)
             if target == 0:
                 exact.append(name)
                 continue
@@ -137,7 +137,7 @@ class Specification:
         # What costs nothing is solved with the loosest of the other targets, and published without noise.
         targets |= dict.fromkeys(exact, max([*targets.values(), *caps.values()], default=1.0))
         title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
-        known = {**given, "attributes": {each.name: each.as_spec() for each in schema.attributes}}
+        known = {**given, "attributes": {attribute.name: attribute.as_spec() for attribute in schema.attributes}}
         kept = json.loads(json.dumps(known, default=_plain))
         return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level, reading, title, day, kept)
 
@@ -163,12 +163,12 @@ class Specification:
         With `targets`, what the tables were asked before, hard or not, no longer counts. Without, a cap is a margin of
         error where the table states one, else a variance.
         """
-        given = {key: value for key, value in self.given.items() if key != "rho" or targets is None}
-        given |= {} if rho is None else {"rho": str(rho)}
-        given |= {} if neighbours is None else {"neighbours": neighbours}
+        options = {key: value for key, value in self.given.items() if key != "rho" or targets is None}
+        options |= {} if rho is None else {"rho": str(rho)}
+        options |= {} if neighbours is None else {"neighbours": neighbours}
         names, tables = self.workload.table_names, []
-        for name, table in zip(names, given["tables"], strict=True):
-            own = {
+        for name, table in zip(names, options["tables"], strict=True):
+            changed = {
                 key: value
                 for key, value in table.items()
                 if targets is None or key in ("name", "ask", "total", "derive")
@@ -176,10 +176,10 @@ class Specification:
             for limits, hard in ((targets or {}, {}), (caps or {}, {"hard": True})):
                 if name in limits:
                     kind = "margin" if targets is None and "margin" in table else "variance"
-                    own = {key: value for key, value in own.items() if key not in ("margin", "variance")}
-                    own |= {kind: limits[name], **hard}
-            tables.append(own)
-        return Specification.of(given | {"tables": tables})
+                    changed = {key: value for key, value in changed.items() if key not in ("margin", "variance")}
+                    changed |= {kind: limits[name], **hard}
+            tables.append(changed)
+        return Specification.of(options | {"tables": tables})
 
     def planned(self, answer: Solution) -> Solution:
         """Return a solution that keeps what was asked: its file, its statement and all who read it say the same.
@@ -203,9 +203,9 @@ class Specification:
 
         Raises `FileFormatError` for a file that cannot be read or is no TOML, and with its path for what `of` refuses.
         """
-        given = read_toml(path)
+        spec = read_toml(path)
         with errors_naming(path):
-            return cls.of(given)
+            return cls.of(spec)
 
     @property
     def asks(self) -> dict[str, dict[str, Any]]:
@@ -229,7 +229,7 @@ class Specification:
     def exact(self) -> frozenset[str]:
         """Tables of margin 0: no neighbour changes an answer of theirs."""
         zero = (any(table.get(key) == 0 for key in ("margin", "variance")) for table in self.given["tables"])
-        return frozenset(name for name, each in zip(self.workload.table_names, zero, strict=True) if each)
+        return frozenset(name for name, is_zero in zip(self.workload.table_names, zero, strict=True) if is_zero)
 
     @property
     def room(self) -> float:
@@ -239,8 +239,8 @@ class Specification:
     @property
     def protected(self) -> Relation:
         """The neighbours that noise is made for: as asked, or more where these tables take no such rule."""
-        found: Relation = reachable(self.workload, self.neighbours)
-        return found
+        relation: Relation = reachable(self.workload, self.neighbours)
+        return relation
 
     @property
     def cost(self) -> float | None:
@@ -268,7 +268,7 @@ class Specification:
         return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.protected)
 
 
-def reachable(workload: Workload, asked: object) -> Any:
+def reachable(workload: Workload, neighbours: object) -> Any:
     """Return neighbours that a workload takes and that protect all who were asked for, these themselves if it can be.
 
     Where contributions of k records to each of l values are not taken, ``K ≥ k l / m`` records to each of m ≤ l values
@@ -281,21 +281,28 @@ def reachable(workload: Workload, asked: object) -> Any:
     >>> str(reachable(asked, dm.neighbours.Relation.of("contributions:month:2:3")))
     'contributions:month:3:2'
     """
-    if not isinstance(asked, Contributions) or workload.domain is None or asked.attribute not in workload.domain.names:
-        return asked
-    (axis,) = workload.domain.axes([asked.attribute])
-    groups = min(asked.groups, workload.domain.shape[axis])
-    tried = [asked, *(Contributions(-(-asked.members * groups // m), asked.attribute, m) for m in range(groups, 0, -1))]
-    for each in tried:
+    if (
+        not isinstance(neighbours, Contributions)
+        or workload.domain is None
+        or neighbours.attribute not in workload.domain.names
+    ):
+        return neighbours
+    (axis,) = workload.domain.axes([neighbours.attribute])
+    groups = min(neighbours.groups, workload.domain.shape[axis])
+    tried = [
+        neighbours,
+        *(Contributions(-(-neighbours.members * groups // m), neighbours.attribute, m) for m in range(groups, 0, -1)),
+    ]
+    for candidate in tried:
         with contextlib.suppress(InvalidInputError):
-            FitnessForUse(workload, 1.0, neighbours=each)
-            return each
-    return asked
+            FitnessForUse(workload, 1.0, neighbours=candidate)
+            return candidate
+    return neighbours
 
 
-def _records(given: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
+def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
     """Return what columns mean that no attribute reads, and the neighbours: those stated, or that a bound implies."""
-    options = {**validate.mapping("options of records", records=given)}
+    options = {**validate.mapping("options of records", records=spec)}
     _known(options, RECORD_KEYS, "records")
     person, at_most, per, check = (options.pop(key, None) for key in RECORD_KEYS[2:])
     check = validate.boolean(**{"records.check": False if check is None else check})
@@ -322,10 +329,10 @@ def _records(given: object, neighbours: object, schema: Schema) -> tuple[Records
                     f"{stated}"
                 )
             stated = stated or implied
-    found = Records(None, **options, persons=bound)
-    if found.count in schema.sources:
-        raise InvalidInputError(f"records.count must be a column that is no attribute, got {found.count!r}")
-    return found, stated or Relation()
+    reading = Records(None, **options, persons=bound)
+    if reading.count in schema.sources:
+        raise InvalidInputError(f"records.count must be a column that is no attribute, got {reading.count!r}")
+    return reading, stated or Relation()
 
 
 def _checked_bound(person: str, relation: Relation) -> Bound:
@@ -335,30 +342,30 @@ def _checked_bound(person: str, relation: Relation) -> Bound:
     return Bound(person, relation.members, per, check=True, groups=groups)
 
 
-def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[str, Any, float]:
+def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str, Any, float]:
     """Return a table's name, what it asks of each attribute, and its target."""
-    table = validate.mapping("name, ask, and variance or margin", table=given)
+    table = validate.mapping("name, ask, and variance or margin", table=spec)
     _known(table, TABLE_KEYS, "a table")
-    asked = table.get("ask")
+    ask = table.get("ask")
     if validate.boolean(total=table.get("total", False)):
-        if asked is not None:
+        if ask is not None:
             raise InvalidInputError("a table must have ask or total, not both: the total is of all records")
-        asked = {}
-    known = table_name({**table, "ask": asked if isinstance(asked, Mapping | list | tuple) else ()})
-    what = f"table {known!r}" if asked or "name" in table else "a table"
-    if not asked and asked is not None and not table.get("total"):
+        ask = {}
+    known = table_name({**table, "ask": ask if isinstance(ask, Mapping | list | tuple) else ()})
+    what = f"table {known!r}" if ask or "name" in table else "a table"
+    if not ask and ask is not None and not table.get("total"):
         raise InvalidInputError(f"{what} must ask an attribute or more; total = true asks the number of all records")
-    if not isinstance(asked, Mapping | list | tuple):
+    if not isinstance(ask, Mapping | list | tuple):
         raise InvalidInputError(f"{what} must have ask, attributes or a mapping of them to what is asked")
     if ("variance" in table) == ("margin" in table):
         got = "both" if "variance" in table else "neither"
         raise InvalidInputError(f"{what} must have one of variance and margin, got {got}")
-    each = _each(asked)
+    by_attribute = _each(ask)
     name = validate.text(name=known)
     queries = {}
-    for attribute, own in each.items():
+    for attribute, query in by_attribute.items():
         (axis,) = schema.axes([attribute])
-        queries[attribute] = asked_of(schema.attribute(axis), own, alone)
+        queries[attribute] = asked_of(schema.attribute(axis), query, alone)
     kind = "variance" if "variance" in table else "margin"
     limit = validate.nonnegative_number(**{f"{kind} of {name!r}": table[kind]})
     if limit and kind == "margin":
@@ -368,7 +375,7 @@ def _table(schema: Schema, given: object, level: float, alone: bool) -> tuple[st
 
 def _check_derived(schema: Schema, table: Mapping[str, Any], queries: Mapping[str, Any]) -> None:
     """Refuse derived columns that do not follow from what a table asks."""
-    by_axis = {schema.names.index(attribute): own for attribute, own in queries.items()}
+    by_axis = {schema.names.index(attribute): query for attribute, query in queries.items()}
     for kind in validate.sequence(derive=table.get("derive", ())):
         if not by_axis:
             raise InvalidInputError("derive must be of a table that asks attributes, not of the total")
@@ -384,11 +391,11 @@ def _check_derived(schema: Schema, table: Mapping[str, Any], queries: Mapping[st
 def _check_exact(name: str, schema: Schema, queries: Mapping[str, Workload | None], relation: Relation) -> None:
     """Refuse margin 0 for a table of which neighbours change some answer."""
     sizes = dict(schema.sizes)
-    if np.all(counts_nobody(schema, {schema.names.index(attribute): each for attribute, each in queries.items()})):
+    if np.all(counts_nobody(schema, {schema.names.index(attribute): query for attribute, query in queries.items()})):
         return
     if relation.fixed is None:
         why = f"of neighbours that add or remove records ({relation}) every answer is changed by some"
-    elif not all(relation.leaves(attribute, each, sizes[attribute]).all() for attribute, each in queries.items()):
+    elif not all(relation.leaves(attribute, query, sizes[attribute]).all() for attribute, query in queries.items()):
         why = (
             f"neighbours ({relation}) change answers of this table; those that they do not change, such as the number "
             f"of records, are published exactly whatever is asked of the others"
@@ -398,11 +405,11 @@ def _check_exact(name: str, schema: Schema, queries: Mapping[str, Workload | Non
     raise InvalidInputError(f"margin and variance of {name!r} must be positive: {why}")
 
 
-def _each(asked: Any) -> dict[str, Any]:
+def _each(ask: Any) -> dict[str, Any]:
     """Return the question to each attribute that a table names; an attribute that comes twice is refused."""
-    if not isinstance(asked, Mapping) and len({*map(str, asked)}) < len(asked):
-        raise InvalidInputError(f"a table must ask each attribute once, got {list(asked)}")
-    return {**asked} if isinstance(asked, Mapping) else dict.fromkeys(asked, "values")
+    if not isinstance(ask, Mapping) and len({*map(str, ask)}) < len(ask):
+        raise InvalidInputError(f"a table must ask each attribute once, got {list(ask)}")
+    return {**ask} if isinstance(ask, Mapping) else dict.fromkeys(ask, "values")
 
 
 def _text(key: str, value: object) -> str:
@@ -419,8 +426,8 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else [*value]
 
 
-def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
-    for key in given:
+def _known(spec: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+    for key in spec:
         if key in BUDGETS:
             raise InvalidInputError(
                 f"{what} states its privacy as rho (zCDP), not {key}: for an epsilon at a delta, "

@@ -50,7 +50,7 @@ class DrawnSplit:
         ]
         self.share_bits = min(math.floor(SHARE_OF_BITS * min(rooms, default=ROOM)), MOST_SHARE_BITS)
         bits = shared_bits(min(rooms, default=ROOM) - self.share_bits, 1)
-        self.factors = {axis: DrawnFactor.of(*own, bits) for axis, own in halves.items()}
+        self.factors = {axis: DrawnFactor.of(*pair, bits) for axis, pair in halves.items()}
         self.rows, shapes = {}, list(mechanism.point.shapes)
         for axis, factor in self.factors.items():
             shares = _whole_shares(parts[axis].means, self.share_bits)
@@ -70,7 +70,7 @@ class DrawnSplit:
     @property
     def squared_privacy_cost(self) -> Fraction:
         """That of the record whose values are the worst in every attribute, exactly."""
-        worst = {axis: int(max(drawing.column_squares(own))) for axis, own in self._whole.items()}
+        worst = {axis: int(max(drawing.column_squares(array))) for axis, array in self._whole.items()}
         total = Fraction(0)
         for axes, level in self.mechanism.noise.items():
             extra, deviation = self._grid(axes, level)
@@ -83,8 +83,8 @@ class DrawnSplit:
         """Return the tables of counts that are needed of records, or those that were given."""
         tables = self.mechanism.workload.tables
         assert tables.domain is not None
-        found = given_counts(source, tables.domain)
-        return records.count(source, tables, allow_empty=allow_empty) if found is None else found
+        counts = given_counts(source, tables.domain)
+        return records.count(source, tables, allow_empty=allow_empty) if counts is None else counts
 
     def draw(self, tables: Tables, noise: Noise) -> dict[Axes, Array]:
         """Draw the noisy residuals of all measured sets from tables of counts: the one place where they meet noise."""
@@ -95,9 +95,9 @@ class DrawnSplit:
             table = marginal_of(domain, tables, axes)
             counts = whole_counts(tables=table)
             extra, deviation = self._grid(axes, level)
-            asked = drawing.along_axes([whole[axis] for axis in axes], counts)
-            noisy = asked.ravel() * 2**extra + noise(deviation, asked.size)
-            answers = np.ldexp(noisy.astype(np.float64), -extra - self._exponent(axes)).reshape(asked.shape)
+            exact = drawing.along_axes([whole[axis] for axis in axes], counts)
+            noisy = exact.ravel() * 2**extra + noise(deviation, exact.size)
+            answers = np.ldexp(noisy.astype(np.float64), -extra - self._exponent(axes)).reshape(exact.shape)
             for position, axis in enumerate(axes):
                 moved = np.moveaxis(answers, position, 0)
                 left = self.factors[axis].solved(moved.reshape(len(moved), -1))

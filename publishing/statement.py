@@ -91,30 +91,30 @@ def goodness(answer: Solution) -> list[str]:
     """Say which limits are kept, and by how much all other variances are what was asked, as far as it is proven."""
     limits = None if answer is None else answer.limits
     if limits is not None:
-        found = limits.certificate(answer.problem, answer.certificate)
+        certificate = limits.certificate(answer.problem, answer.certificate)
         kept, rho = ", ".join(map(printable, limits.names)), limits.cost / 2
         return [
             f"Hard limits are kept: {kept}. The rest is as good as possible at rho = {rho:.6g}: its variances are "
-            f"{found.objective:.4g} times what was asked, {_proven_words(found)}."
+            f"{certificate.objective:.4g} times what was asked, {_proven_words(certificate)}."
         ]
     if answer is not None and isinstance(answer.problem, PrivacyFirst):
-        found, rho = answer.certificate, answer.problem.cost / 2
+        certificate, rho = answer.certificate, answer.problem.cost / 2
         return [
-            f"All variances are {found.objective:.4g} times what was asked, the least factor at rho = {rho:.6g}, "
-            f"{_proven_words(found)}."
+            f"All variances are {certificate.objective:.4g} times what was asked, the least factor at rho = {rho:.6g}, "
+            f"{_proven_words(certificate)}."
         ]
     return []
 
 
-def _proven_words(found: Certificate) -> str:
-    low = found.interval[0]
-    return f"and none below {low:.9g} can be (proven)" if found.feasible and low > 0 else "which is not proven"
+def _proven_words(certificate: Certificate) -> str:
+    low = certificate.interval[0]
+    return f"and none below {low:.9g} can be (proven)" if certificate.feasible and low > 0 else "which is not proven"
 
 
 def _deltas(planned: Planned) -> tuple[float, ...]:
     """Return the δ at which ε is told: the one that was asked, or the usual ones."""
-    asked = planned.terms
-    return DELTAS if asked is None or asked.delta is None else (asked.delta,)
+    terms = planned.terms
+    return DELTAS if terms is None or terms.delta is None else (terms.delta,)
 
 
 def _level_words(planned: Planned, level: float | None, simultaneous: bool) -> str:
@@ -130,15 +130,17 @@ def _most_words(planned: Planned, name: str, level: float | None, simultaneous: 
 
 def _asked_words(planned: Planned, name: str, before: str = "") -> str:
     """Say which margin was asked of a table at the plan's level, nothing where the plan does not keep it."""
-    asked = planned.specification
-    if asked is None or name not in asked.targets | asked.caps:
+    specification = planned.specification
+    if specification is None or name not in specification.targets | specification.caps:
         return ""
-    if name in asked.exact:
+    if name in specification.exact:
         return f"{before}0"
-    hard, limits = name in asked.caps, asked.targets | asked.caps
-    margin = planned.quantile * math.sqrt(limits[name] / (1 - asked.room))
-    ratio = asked.rho is not None and not hard
-    return f"{before}{margin:.6g}{' as a ratio' if ratio else ', hard' if hard and asked.rho is not None else ''}"
+    hard, limits = name in specification.caps, specification.targets | specification.caps
+    margin = planned.quantile * math.sqrt(limits[name] / (1 - specification.room))
+    ratio = specification.rho is not None and not hard
+    return (
+        f"{before}{margin:.6g}{' as a ratio' if ratio else ', hard' if hard and specification.rho is not None else ''}"
+    )
 
 
 def statement(released: Planned, level: float | None, simultaneous: bool) -> str:
@@ -162,7 +164,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         f"- ε is {CONVERSION.replace('rho', 'ρ')}",
         "",
         *_combined(released),
-        *([line for said in released.ledger.lines() for line in (said, "")] if released.ledger is not None else []),
+        *([line for text in released.ledger.lines() for line in (text, "")] if released.ledger is not None else []),
         "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "
         "else was computed from the sums.",
         "",
@@ -191,12 +193,12 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
 
 def neighbours_text(released: Planned) -> str:
     """Say in words which data sets privacy keeps apart."""
-    given: Any = getattr(released.drawn.mechanism, "neighbours", None)
+    known: Any = getattr(released.drawn.mechanism, "neighbours", None)
     relation: Relation | None = Relation()
-    if given is not None:
-        relation = given if isinstance(given, Relation) else Relation.matching(given, released.workload.domain)
+    if known is not None:
+        relation = known if isinstance(known, Relation) else Relation.matching(known, released.workload.domain)
     if relation is None:
-        return f"they differ by one of {given.shape[1]} listed differences"
+        return f"they differ by one of {known.shape[1]} listed differences"
     return relation.words
 
 
@@ -223,10 +225,10 @@ def _persons(planned: Planned) -> list[str]:
 
 def _asked_neighbours(planned: Planned) -> str:
     """Say which neighbours were asked for, where these tables take none but others that protect them too."""
-    asked, used = planned.specification, getattr(planned.drawn.mechanism, "neighbours", None)
-    if asked is None or not isinstance(used, Relation) or used == asked.neighbours:
+    specification, used = planned.specification, getattr(planned.drawn.mechanism, "neighbours", None)
+    if specification is None or not isinstance(used, Relation) or used == specification.neighbours:
         return ""
-    return f", which protects all who were asked for: {asked.neighbours} came to {used} on these tables"
+    return f", which protects all who were asked for: {specification.neighbours} came to {used} on these tables"
 
 
 def _combined(released: Planned) -> list[str]:
@@ -239,8 +241,8 @@ def _combined(released: Planned) -> list[str]:
         "",
     ]
     for number, part in enumerate(released.parts, start=1):
-        asked = None if part.terms is None or part.terms.specification is None else part.terms.specification
-        title = "" if asked is None else printable(Specification.of_json(asked).title)
+        specification = None if part.terms is None or part.terms.specification is None else part.terms.specification
+        title = "" if specification is None else printable(Specification.of_json(specification).title)
         names = ", ".join(map(printable, part.tables[:FIRST]))
         left = len(part.tables) - FIRST
         lines.append(
@@ -253,18 +255,18 @@ def _combined(released: Planned) -> list[str]:
 
 def digest(workload: object) -> str:
     """Return the SHA-256 of what a workload asks, as its file would hold it."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     packed = codec.pack("workload", workload)
     for key in sorted(packed):
         array = np.asarray(packed[key])
-        found.update(f"{key}:{array.dtype.str}:{array.shape}:".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        hashed.update(f"{key}:{array.dtype.str}:{array.shape}:".encode())
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()
 
 
-def _heading(asked: Specification | None) -> list[str]:
-    title = "" if asked is None else printable(asked.title)
-    when = "" if asked is None or not asked.date else f", {printable(asked.date)}"
+def _heading(specification: Specification | None) -> list[str]:
+    title = "" if specification is None else printable(specification.title)
+    when = "" if specification is None or not specification.date else f", {printable(specification.date)}"
     if title:
         return [f"# {title}", "", f"Statement of a differentially private release{when}.", ""]
     return [f"# Statement of a differentially private release{when}", ""]
@@ -272,7 +274,7 @@ def _heading(asked: Specification | None) -> list[str]:
 
 def _attributes(domain: Domain) -> list[str]:
     """Say which values each attribute has, and where records hold them."""
-    found = ["Attributes:", ""]
+    lines = ["Attributes:", ""]
     for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
         known, missing = domain.attribute(axis), domain.attribute(axis).missing
         labels = [
@@ -283,25 +285,25 @@ def _attributes(domain: Domain) -> list[str]:
         absent = f"; missing where records hold {' or '.join(map(repr, missing))}" if missing else ""
         ends = "; numbers beyond the ends count at the ends" if getattr(known, "clamp", False) else ""
         others = f"; every other value counts as {printable(rest)!r}" if (rest := getattr(known, "rest", "")) else ""
-        found.append(f"- {printable(name)} ({size} values): {', '.join(labels)}{column}{others}{absent}{ends}")
-        found += [f"  - {printable(word)}: {_grouping(known, groups)}" for word, groups in known.groups.items()]
+        lines.append(f"- {printable(name)} ({size} values): {', '.join(labels)}{column}{others}{absent}{ends}")
+        lines += [f"  - {printable(word)}: {_grouping(known, groups)}" for word, groups in known.groups.items()]
     left = len(domain.names) - MOST_LISTED
-    found += [f"- and {left} more"] if left > 0 else []
+    lines += [f"- and {left} more"] if left > 0 else []
     for together in [*getattr(domain, "never", ())][:MOST_LISTED]:
         values = " with ".join(f"{printable(name)} = {' or '.join(map(printable, texts))}" for name, texts in together)
-        found.append(f"- no record has {values}: what counts such records alone is 0, and noise need not protect them")
-    return [*found, ""]
+        lines.append(f"- no record has {values}: what counts such records alone is 0, and noise need not protect them")
+    return [*lines, ""]
 
 
 def _grouping(attribute: Attribute, groups: Grouping) -> str:
     """Say which values each group counts."""
-    said = []
+    lines = []
     for name, codes in [*groups.items()][:MOST_LISTED]:
         labels = [printable(attribute.label(code)) for code in codes[:FIRST]]
         more = f" and {len(codes) - FIRST} more" if len(codes) > FIRST else ""
-        said.append(f"{printable(name)} = {', '.join(labels)}{more}")
+        lines.append(f"{printable(name)} = {', '.join(labels)}{more}")
     left = len(groups) - MOST_LISTED
-    return "; ".join(said) + (f"; and {left} more" if left > 0 else "")
+    return "; ".join(lines) + (f"; and {left} more" if left > 0 else "")
 
 
 def _proven(answer: Solution | None) -> list[str]:
@@ -316,7 +318,7 @@ def _proven(answer: Solution | None) -> list[str]:
         f"its kind has one below {low:.9g}, as a certificate proves that was computed from what was asked "
         f"({answer.status.name}).",
         "",
-        *(line for said in goodness(answer) for line in (said, "")),
+        *(line for text in goodness(answer) for line in (text, "")),
     ]
     if (words := uncertified(answer)) is not None:
         lines += [f"**It is not certified:** {words}.", ""]
@@ -344,7 +346,7 @@ def _definition(released: Planned, name: str) -> str:
     """Say what a table counts: by attribute its values, cumulative or not, or the queries on it."""
     asks, table = released.asks, released.published[name]
     if name in asks:
-        return " x ".join(_question(attribute, own) for attribute, own in asks[name].items()) or "all records"
+        return " x ".join(_question(attribute, ask) for attribute, ask in asks[name].items()) or "all records"
     sides = [
         side if len(entries) == 1 else f"{side}: {entries[0]}, …, {entries[-1]}"
         for side, entries in table.sides.items()
@@ -352,13 +354,11 @@ def _definition(released: Planned, name: str) -> str:
     return "; ".join(sides)
 
 
-def _question(attribute: str, asked: Any) -> str:
+def _question(attribute: str, ask: Any) -> str:
     """Say what a specification asks of an attribute: in words, by named rows, or by values."""
-    if isinstance(asked, str):
-        return ASKED.get(asked, f"{{}} by {asked}").format(attribute)
-    parts = (
-        [f"{name} ({_part(own)})" for name, own in asked.items()] if isinstance(asked, Mapping) else map(_part, asked)
-    )
+    if isinstance(ask, str):
+        return ASKED.get(ask, f"{{}} by {ask}").format(attribute)
+    parts = [f"{name} ({_part(group)})" for name, group in ask.items()] if isinstance(ask, Mapping) else map(_part, ask)
     return f"{attribute}: {', '.join(parts)}"
 
 
@@ -368,13 +368,13 @@ def _part(item: object) -> str:
 
 def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> list[str]:
     shown = released.tables[:MOST_LISTED]
-    asked = any(_asked_words(released, name) for name in shown)
-    columns = ["table", "entries", "largest margin", *(["margin asked"] if asked else []), "what it counts"]
+    stated = any(_asked_words(released, name) for name in shown)
+    columns = ["table", "entries", "largest margin", *(["margin asked"] if stated else []), "what it counts"]
     rows = [columns, ["---", *["---:"] * (len(columns) - 2), "---"]]
     for name in shown:
         most = _most_words(released, name, level, simultaneous)
-        own = [_asked_words(released, name)] if asked else []
-        rows.append([name, str(released.published[name].entries), most, *own, _definition(released, name)])
+        words = [_asked_words(released, name)] if stated else []
+        rows.append([name, str(released.published[name].entries), most, *words, _definition(released, name)])
     left = len(released.tables) - MOST_LISTED
     rows += [] if left <= 0 else [[f"and {left} more, in the list of tables", *[""] * (len(columns) - 1)]]
     return [f"| {' | '.join(printable(cell).replace('|', '/') for cell in row)} |" for row in rows]
@@ -382,7 +382,7 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> lis
 
 def _derived(released: Planned, level: float | None) -> list[str]:
     """Say which derived columns there are, and how their intervals hold."""
-    kinds = [(name, kind) for name, own in released.derivations.items() for kind in own]
+    kinds = [(name, kind) for name, kinds in released.derivations.items() for kind in kinds]
     if not kinds:
         return []
     shown = ", ".join(f"the {kind} of {printable(name)!r}" for name, kind in kinds[:MOST_LISTED])
@@ -398,10 +398,10 @@ def _derived(released: Planned, level: float | None) -> list[str]:
 
 def _expected(planned: Planned, name: str, level: float | None) -> list[str]:
     """Say how far intervals of shares and means go where a row counts as many records as the specification expects."""
-    asked = planned.specification
-    if asked is None or name not in asked.expected:
+    specification = planned.specification
+    if specification is None or name not in specification.expected:
         return []
-    count, kinds = asked.expected[name], [kind for kind in planned.derivations[name] if kind in (SHARE, MEAN)]
+    count, kinds = specification.expected[name], [kind for kind in planned.derivations[name] if kind in (SHARE, MEAN)]
     return [
         f"the {kind} is within {farthest(planned, name, kind, count, level):.4g} where it is of {count:g} records or "
         f"more, as expected; of fewer its interval is wider"

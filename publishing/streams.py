@@ -63,11 +63,11 @@ class DecayedSum:
 
     def answers(self, x: Counts) -> Exact:
         """Return g (n,), exactly."""
-        half, found, last = 1 << (FRACTION - 1), [], 0
+        half, answers, last = 1 << (FRACTION - 1), [], 0
         for gain, decay, count in zip(self.whole_gains, self.whole_decays, x.tolist(), strict=True):
             last = (gain * count + decay * last + half) >> FRACTION
-            found.append(last)
-        return np.array(found, dtype=object)
+            answers.append(last)
+        return np.array(answers, dtype=object)
 
     def apply(self, vector: Array) -> Array:
         """Return the sums ``F v`` (n,) of real numbers, in units of the noise."""
@@ -109,11 +109,11 @@ def _sums_of(decays: Array) -> Array:
 
 
 def _whole(values: Array, bits: int) -> tuple[int, ...]:
-    return tuple(round(math.ldexp(each, bits)) for each in values.tolist())
+    return tuple(round(math.ldexp(value, bits)) for value in values.tolist())
 
 
 def _reals(whole: tuple[int, ...], bits: int) -> Array:
-    return np.array([math.ldexp(float(each), -bits) for each in whole])
+    return np.array([math.ldexp(float(number), -bits) for number in whole])
 
 
 class DrawnStream:
@@ -142,8 +142,8 @@ class DrawnStream:
             )
         self.given, self.mechanism = mechanism, mechanism.scaled(LARGER)
         self.root = inverse_root(mechanism, POLES)
-        self.sums = tuple(DecayedSum.of(*each) for each in _measured(self.root))
-        costs = np.sum([each.changes() ** 2 for each in self.sums], axis=0)
+        self.sums = tuple(DecayedSum.of(*arguments) for arguments in _measured(self.root))
+        costs = np.sum([decayed.changes() ** 2 for decayed in self.sums], axis=0)
         self.squared_privacy_cost = Fraction(float(costs.max()) * (1 + 64 * EPS))
         self._check()
 
@@ -155,9 +155,9 @@ class DrawnStream:
         """Draw estimates of the cells (d,) from a data vector (d,) of whole numbers."""
         counts = whole_counts(records=validate.vector(self.given.cells, "cell", records=x))
         total = np.zeros(len(counts))
-        for each in self.sums:
-            noisy = each.answers(counts) + noise(2.0**EXPONENT, len(counts))
-            total += each.transposed(np.ldexp(noisy.astype(np.float64), -EXPONENT))
+        for decayed in self.sums:
+            noisy = decayed.answers(counts) + noise(2.0**EXPONENT, len(counts))
+            total += decayed.transposed(np.ldexp(noisy.astype(np.float64), -EXPONENT))
         return self._cells(total)
 
     def estimate(self, measured: Array, workload: Workload) -> Array:
@@ -166,26 +166,26 @@ class DrawnStream:
 
     def _precision(self, vector: Array) -> Array:
         """Return ``F'F v`` (d,) of all that is measured."""
-        return np.sum([each.transposed(each.apply(vector)) for each in self.sums], axis=0)
+        return np.sum([decayed.transposed(decayed.apply(vector)) for decayed in self.sums], axis=0)
 
     def _cells(self, total: Array) -> Array:
         """Return ``(F'F)⁻¹ v`` (d,), the noise of the mechanism being nearly its inverse."""
-        found, left, missed = np.zeros(len(total)), total, math.inf
+        cells, left, missed = np.zeros(len(total)), total, math.inf
         for _ in range(PASSES):
             step = self.root.noise_times(left)
             before, missed = missed, abs(float(left @ step))  # squared, in units of the noise
             if missed <= SOLVED**2 or not missed < before / 4:
                 break
-            found += step
-            left = total - self._precision(found)
-        if not missed <= max(SOLVED**2, ROUNDED * abs(float(total @ found))):
+            cells += step
+            left = total - self._precision(cells)
+        if not missed <= max(SOLVED**2, ROUNDED * abs(float(total @ cells))):
             raise InvalidInputError(UNEVEN)
-        return found
+        return cells
 
     def _check(self) -> None:
         """Refuse sums that rounding moves from the mechanism, in cost or in the noise of any direction."""
         # With each F moved by a share η at most, no direction has noise larger by more than (1 - ACCURACY - η)^-2.
-        if not max(each.moved for each in self.sums) <= ACCURACY / 2:
+        if not max(decayed.moved for decayed in self.sums) <= ACCURACY / 2:
             raise InvalidInputError(UNEVEN)
         if not float(self.squared_privacy_cost) <= self.given.squared_privacy_cost:
             raise InvalidInputError(UNEVEN)

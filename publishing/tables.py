@@ -94,8 +94,8 @@ class DrawnBlock:
         answers = np.ldexp(noisy.astype(np.float64), -self.exponents[:, None])
         known = drawing.product(self.basis[: self.exact], data).astype(np.float64)
         rows = np.concatenate([known, solved(self.factor, self.exponents, answers)])
-        found = (self.moves @ rows / self.cells).T
-        return np.asarray(found.reshape(*residual.shape[:-1], -1))
+        directions = (self.moves @ rows / self.cells).T
+        return np.asarray(directions.reshape(*residual.shape[:-1], -1))
 
 
 def _with_still_first(basis: Integers, moves: Array, moved: Moved) -> tuple[Integers, int]:
@@ -173,21 +173,21 @@ def _of_pairs(
     squares = drawing.column_squares(columns)
     shared = np.array([1] * pairs.count, dtype=object)
     for axis, component in key:
-        own = _inner_products(mechanism.symmetries[axis], component, pairs.types[axis])
-        shared = shared * own[pairs.chosen[axis]]
+        inner = _inner_products(mechanism.symmetries[axis], component, pairs.types[axis])
+        shared = shared * inner[pairs.chosen[axis]]
     crossed = np.zeros(pairs.count, dtype=object)
     met = np.flatnonzero((one < len(cells)) & (two < len(cells)) & (shared != 0))
     crossed[met] = drawing.column_products(columns[:, one[met]], columns[:, two[met]])
-    own, crosswise = (np.array(each, dtype=object) for each in pairs.weights())
-    return np.asarray(own * same * (squares[one] + squares[two]) + crosswise * shared * crossed)
+    inner, crosswise = (np.array(weight, dtype=object) for weight in pairs.weights())
+    return np.asarray(inner * same * (squares[one] + squares[two]) + crosswise * shared * crossed)
 
 
 def _inner_products(symmetry: AttributeSymmetry, component: int, types: Types) -> Exact:
     """Return the inner product of two values' moves in a component, for each type of pair of values."""
-    size, own = class_size(symmetry, component), symmetry.classes[component]
-    inside = (types.first == own) & (types.second == own)
-    found = np.where(types.equal, size * (size - 1), -size)
-    return np.asarray(np.where(inside, found, 0).astype(object))
+    size, codes = class_size(symmetry, component), symmetry.classes[component]
+    inside = (types.first == codes) & (types.second == codes)
+    products = np.where(types.equal, size * (size - 1), -size)
+    return np.asarray(np.where(inside, products, 0).astype(object))
 
 
 def _moved_part(mechanism: BlockMechanism, key: Key) -> Moved | None:
@@ -224,8 +224,8 @@ class AnsweredTables:
         """Return which queries of a table, an axis per attribute, are released as they are, unchanged by neighbours."""
         domain, relation = self.mechanism.domain, self.mechanism.neighbours or Relation()
         left = (
-            relation.leaves(domain.names[axis], asked, domain.shape[axis])
-            for axis, asked in self.mechanism._table(table).queries
+            relation.leaves(domain.names[axis], query, domain.shape[axis])
+            for axis, query in self.mechanism._table(table).queries
         )
         return np.asarray(functools.reduce(np.logical_and.outer, left, np.array(relation.fixed is not None)))
 
@@ -275,23 +275,25 @@ class DrawnTables(AnsweredTables):
 
     def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
         """Return the tables of counts that are needed of records, or those that were given."""
-        found = given_counts(source, self.mechanism.domain)
-        return records.count(source, self.mechanism.needed_tables, allow_empty=allow_empty) if found is None else found
+        counts = given_counts(source, self.mechanism.domain)
+        return (
+            records.count(source, self.mechanism.needed_tables, allow_empty=allow_empty) if counts is None else counts
+        )
 
     def draw(self, tables: records.Tables, noise: Noise) -> dict[Axes, Array]:
         """Draw the noisy parts of all blocks from tables of counts, as `BlockMechanism.measure` returns them."""
         mechanism, measured = self.mechanism, dict[Axes, Array]()
         tables, noise = records.IndexedTables(tables), drawing.in_batches(noise)
         for (key_axes, classed), keys in mechanism.blocks_by_view().items():
-            found = measured.setdefault(key_axes, np.zeros(mechanism.extents(key_axes)))
+            array = measured.setdefault(key_axes, np.zeros(mechanism.extents(key_axes)))
             counts = whole_counts(tables=mechanism.counts_by_class(tables, key_axes, classed)).astype(object)
             for key in keys:
                 where = mechanism.places(key)
-                own = counts[np.ix_(*where)] if where else counts
-                residual = block_noise.scaled_residual(own, len(key)).reshape(*own.shape[: len(key)], -1)
+                part = counts[np.ix_(*where)] if where else counts
+                residual = block_noise.scaled_residual(part, len(key)).reshape(*part.shape[: len(key)], -1)
                 noisy = self.blocks[key].draw(residual, noise)
                 for position, (axis, component) in enumerate(key):
                     noisy = block_noise.unit_noise(mechanism.symmetries[axis], component, noisy, position)
-                extents = (*noisy.shape[:-1], *found.shape[len(key) :])
-                found[np.ix_(*where)] = (noisy @ mechanism.pieces[key].moves).reshape(extents)
+                extents = (*noisy.shape[:-1], *array.shape[len(key) :])
+                array[np.ix_(*where)] = (noisy @ mechanism.pieces[key].moves).reshape(extents)
         return measured

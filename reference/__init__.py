@@ -130,8 +130,8 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     stated = FAMILIES.get(type(problem))
     if stated is None:
         raise _unknown(problem, "states")
-    given = {} if formulation is None else {"formulation": formulation}
-    program: cp.Problem = stated[0](problem, **given, **options)
+    named = {} if formulation is None else {"formulation": formulation}
+    program: cp.Problem = stated[0](problem, **named, **options)
     return program
 
 
@@ -164,8 +164,8 @@ def latex(problem: object, formulation: str | None = None) -> str:
 
 def formulations(problem: object) -> tuple[str, ...]:
     """Return the names of a problem's formulations, the default first; none where it has no one program."""
-    found = _formulations(problem)
-    return () if found is None else (*found.cones(problem),)
+    offered = _formulations(problem)
+    return () if offered is None else (*offered.cones(problem),)
 
 
 def matrix_inequalities(problem: object, formulation: str | None = None) -> MatrixInequalities:
@@ -182,19 +182,19 @@ def matrix_inequalities(problem: object, formulation: str | None = None) -> Matr
     >>> written.blocks, written.variables["u"]
     ((-2, 2, 2), array([3, 4]))
     """
-    found = _formulations(problem)
-    able = {name: cones for name, cones in (found.cones(problem).items() if found else ()) if cones <= conic.CONES}
-    if found is not None and not able:
+    offered = _formulations(problem)
+    able = {name: cones for name, cones in (offered.cones(problem).items() if offered else ()) if cones <= conic.CONES}
+    if offered is not None and not able:
         raise InvalidInputError(f"problem must have a program in semidefinite cones, got {type(problem).__name__}")
-    if found is not None and formulation is None:
+    if offered is not None and formulation is None:
         formulation = next((name for name, cones in able.items() if "PSD" in cones), next(iter(able)))
     return conic.matrix_inequalities(formulate(problem, formulation))
 
 
 def formula(problem: object, formulation: str | None = None) -> programs.Formula:
     """Return the content of `latex` before it is written: the symbols, and the program of a formulation."""
-    found = _formulations(problem)
-    return programs.stated(problem, formulas.formula(problem), found, formulation)
+    offered = _formulations(problem)
+    return programs.stated(problem, formulas.formula(problem), offered, formulation)
 
 
 def solve(
@@ -272,8 +272,8 @@ def _formulations(problem: object) -> Formulations | None:
         raise _unknown(problem, "states")
     if stated[0] is geometries.formulate:
         return geometries.formulations(problem, streams=True)
-    found = getattr(stated[0], "__self__", None)
-    return found if isinstance(found, Formulations) else None
+    owner = getattr(stated[0], "__self__", None)
+    return owner if isinstance(owner, Formulations) else None
 
 
 def _unknown(problem: object, verb: str) -> InputTypeError:

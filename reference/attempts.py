@@ -134,9 +134,9 @@ class Formulations:
         """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
         assert self.scale is not None
         name = self.formulation_name(problem, formulation)
-        own = self._with_orbits({} if orbits is None else {"orbits": orbits})
+        settings = self._with_orbits({} if orbits is None else {"orbits": orbits})
         request = BackendRequest.of(backend, self.cones(problem)[name], tol, time_limit, options)
-        scaled = self.scale(problem, name, request, **own)
+        scaled = self.scale(problem, name, request, **settings)
         if isinstance(scaled, Solution):  # known without a program
             return scaled
         answer = solve(scaled, request)

@@ -40,17 +40,17 @@ class Accuracy:
     """How a backend is told to be accurate."""
 
     options: tuple[str, ...]  # its tolerances on gaps and residuals, of its own scaled program
-    own: float  # the loosest of them where none is asked of it through CVXPY
+    default: float  # the loosest of them where none is asked of it through CVXPY
     share: float  # of the gap that the judge is to prove
     least: float = 0.0  # below which it refuses them, or gives up
 
 
 ACCURACY = {
-    "CLARABEL": Accuracy(("tol_gap_abs", "tol_gap_rel", "tol_feas"), own=1e-8, share=1e-2),
-    "SCS": Accuracy(("eps_abs", "eps_rel"), own=1e-5, share=3e-2),
-    "SDPA": Accuracy(("epsilonStar", "epsilonDash"), own=1e-7, share=1e-2),
-    "CVXOPT": Accuracy(("abstol", "reltol", "feastol"), own=1e-6, share=1e-2, least=1e-8),
-    "COPT": Accuracy(("RelGap", "AbsGap", "FeasTol", "DualTol"), own=1e-6, share=1e-2, least=1e-9),
+    "CLARABEL": Accuracy(("tol_gap_abs", "tol_gap_rel", "tol_feas"), default=1e-8, share=1e-2),
+    "SCS": Accuracy(("eps_abs", "eps_rel"), default=1e-5, share=3e-2),
+    "SDPA": Accuracy(("epsilonStar", "epsilonDash"), default=1e-7, share=1e-2),
+    "CVXOPT": Accuracy(("abstol", "reltol", "feastol"), default=1e-6, share=1e-2, least=1e-8),
+    "COPT": Accuracy(("RelGap", "AbsGap", "FeasTol", "DualTol"), default=1e-6, share=1e-2, least=1e-9),
 }
 """A backend measures residuals of its own scaled program, the judge the gap after the repair to exact feasibility; the
 shares leave room for the difference, as measured on the workloads in the tests."""
@@ -162,13 +162,13 @@ def run(
     # CVXPY evaluates the objective where the backend ended, be it outside the domain of a logarithm.
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # An inaccurate ending becomes the solution's status, and the judge says how inaccurate it is.
-        for said in ("Solution may be inaccurate", *SDPA_OWN_CHECKS):
-            warnings.filterwarnings("ignore", message=said)
+        for warning in ("Solution may be inaccurate", *SDPA_OWN_CHECKS):
+            warnings.filterwarnings("ignore", message=warning)
         try:
             _forget_options(backend)
-            asked = {} if tol is None else accuracy(backend, tol)
+            tolerances = {} if tol is None else accuracy(backend, tol)
             threads = {THREADS[backend]: threads_in_force()} if backend in THREADS else {}
-            settings = {**asked, **threads, **_limit(program, backend, deadline), **(options or {})}
+            settings = {**tolerances, **threads, **_limit(program, backend, deadline), **(options or {})}
             program.solve(solver=GIVEN.get(backend, backend), verbose=False, warm_start=True, **settings)
         except BackendError:
             raise

@@ -116,26 +116,26 @@ class BlockArrays:
         live = np.flatnonzero(np.diff(sp.csc_array(blocks.reach).indptr))
         moved = tuple(block.moved() for block in blocks.matrix_blocks)
         kept = [
-            (block, np.eye(len(block.moves)) if own is None else own)
-            for block, own in zip(blocks.matrix_blocks, moved, strict=True)
-            if own is None or own.size
+            (block, np.eye(len(block.moves)) if moves is None else moves)
+            for block, moves in zip(blocks.matrix_blocks, moved, strict=True)
+            if moves is None or moves.size
         ]
         return cls(
             sp.csr_array(blocks.reach[:, live]),
             sp.csr_array(blocks.scalar_blocks[:, live]),
-            tuple(own.T @ each.steps for each, own in kept),
-            tuple(each.queries @ own for each, own in kept),
-            tuple(_selection(each.orbits, blocks.reach.shape[0]) for each, _ in kept),
-            tuple(_selection(each.rows, len(blocks.tables)) for each, _ in kept),
+            tuple(moves.T @ block.steps for block, moves in kept),
+            tuple(block.queries @ moves for block, moves in kept),
+            tuple(_selection(block.orbits, blocks.reach.shape[0]) for block, _ in kept),
+            tuple(_selection(block.rows, len(blocks.tables)) for block, _ in kept),
             live,
             moved,
         )
 
     def scaled(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> BlockArrays:
         """Return the same for noise ``levels ∘ τ`` and ``lift K lift'``; rows times factors, costs over a unit."""
-        moves = [np.linalg.solve(lift, own) / np.sqrt(cost) for lift, own in zip(lifts, self.M, strict=True)]
+        moves = [np.linalg.solve(lift, moves) / np.sqrt(cost) for lift, moves in zip(lifts, self.M, strict=True)]
         scaled = zip(self.V, self.Q, lifts, strict=True)
-        queries = [(rows @ own)[:, None] * (values @ lift) for values, own, lift in scaled]
+        queries = [(rows @ selection)[:, None] * (values @ lift) for values, selection, lift in scaled]
         return replace(
             self,
             R=(self.R / (cost * levels)[None, :]).tocsr(),
@@ -169,7 +169,7 @@ class BlockUnits:
         """Balance every block by its singular values, as `dualmech.reference.scaling.Scaled` does."""
         stated = BlockArrays.of(blocks)
         levels = 1 / np.sqrt(np.asarray(stated.N.T @ rows**2))
-        lifts = [_balance(*own, rows) for own in zip(stated.M, stated.V, stated.Q, strict=True)]
+        lifts = [_balance(*arrays, rows) for arrays in zip(stated.M, stated.V, stated.Q, strict=True)]
         begun = stated.scaled(1.0, rows, levels, lifts)
         costs, seen = _sums(begun)
         cost, variance = float(costs.max()), float(seen.max())
@@ -203,12 +203,12 @@ class BlockUnits:
 
         Every block gets the same part of the cost that may be added, `spare` (`Scaled.covariance`).
         """
-        given = returned_array(inner, "noise")
-        if given.ndim == 2:
+        begin = returned_array(inner, "noise")
+        if begin.ndim == 2:
             begun = [np.ravel(np.eye(len(lift))) for lift in self.lifts]
-            given = np.concatenate([np.ones(len(self.levels)), *begun])
+            begin = np.concatenate([np.ones(len(self.levels)), *begun])
         starts = np.cumsum([len(self.levels), *(lift.size for lift in self.lifts)])[:-1]
-        levels, *matrices = np.split(given, starts)
+        levels, *matrices = np.split(begin, starts)
         share = spare / (len(levels) + len(matrices))
         if len(levels):
             if not levels.max() > 0:
@@ -229,7 +229,9 @@ class BlockUnits:
         """Return noise on all blocks, next to none on directions that no neighbour moves."""
         spread = np.full(len(self.problem.geometry.keys), UNMOVED_TOLERANCE * max(levels, default=1.0))
         spread[self.stated.live] = levels
-        raised = [with_still(next(covariances) if own is None or own.size else None, own) for own in self.stated.moved]
+        raised = [
+            with_still(next(covariances) if moves is None or moves.size else None, moves) for moves in self.stated.moved
+        ]
         return BlockPoint(spread, tuple(raised))
 
     def dual(self, privacy: Array, accuracy: Array | None = None) -> FitnessDual | VarianceDual:
@@ -310,8 +312,8 @@ def _scaled_bound_program(scaled: BlockUnits) -> attempts.ScaledProgram:
     program = best_bound(sensitivities)
 
     def weights() -> Array:
-        found = returned_array(program.var_dict["m"].value, "weights")
-        return np.maximum(found, FLOOR * np.max(found))
+        multipliers = returned_array(program.var_dict["m"].value, "weights")
+        return np.maximum(multipliers, FLOOR * np.max(multipliers))
 
     return attempts.ScaledProgram(
         program,

@@ -218,7 +218,7 @@ def _scaled_program(
         known = [program.var_dict[f"Y_{i}"].value for i in range(len(scaled.bounds))]
         # Before there is an answer: equal weights, which prove some bound.
         even = np.eye(scaled.sizes[1]) / len(known)
-        return CommonDual(np.stack([even if each is None else each for each in known]))
+        return CommonDual(np.stack([even if weights is None else weights for weights in known]))
 
     return attempts.ScaledProgram(program, scaled, lambda: program.constraints[-1].dual_value, weights)
 
@@ -253,8 +253,8 @@ class _CommonUnits:
 
         `spare` is a variance, in scaled units, to add beyond that, should rounding hide whether Σ is above.
         """
-        given = returned_array(inner)
-        noise = (given + given.T) / 2
+        matrix = returned_array(inner)
+        noise = (matrix + matrix.T) / 2
         missing = max(float(np.linalg.eigvalsh(bound - noise)[-1]) for bound in self.bounds)
         raised = noise + (max(missing, 0.0) + spare) * np.eye(len(noise))
         return self.problem.feasible(self.objective_unit * raised)
@@ -298,8 +298,8 @@ def chain(
     (True, [1, 2])
     """
     name = backends.backend_name(backend, backends.SEMIDEFINITE)
-    asked = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
-    accuracy = min(asked, STAGE_TOLERANCES.get(name, OTHER_STAGE_TOLERANCE))
+    tolerance = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
+    accuracy = min(tolerance, STAGE_TOLERANCES.get(name, OTHER_STAGE_TOLERANCE))
 
     def solve(problem: CommonMechanism) -> Solution:
         with warnings.catch_warnings():
@@ -307,4 +307,4 @@ def chain(
             warnings.simplefilter("ignore", UncertifiedWarning)
             return FORMULATIONS.solve(problem, backend=name, tol=accuracy, **options)
 
-    return build(mechanisms, solve, tol=asked, solver=f"reference:{name}:chain")
+    return build(mechanisms, solve, tol=tolerance, solver=f"reference:{name}:chain")

@@ -176,14 +176,14 @@ def program_of(objective: Array, blocks: tuple[int, ...], entries: Iterable[Entr
 def _slack(x: cp.Variable, size: int, entries: list[Entry]) -> cp.Expression:
     """Return one block of ``Σ_i x_i F_i − F_0``, a diagonal one as a vector."""
     side = abs(size)
-    numbers, _, rows, columns, values = (np.array(each) for each in zip(*entries, strict=True))
+    numbers, _, rows, columns, values = (np.array(column) for column in zip(*entries, strict=True))
     rows, columns = rows.astype(int) - 1, columns.astype(int) - 1
     if size < 0:
         places, total = rows, side
     else:
         mirrored = rows != columns
         places = np.concatenate([rows * side + columns, (columns * side + rows)[mirrored]])
-        numbers, values = (np.concatenate([each, each[mirrored]]) for each in (numbers, values))
+        numbers, values = (np.concatenate([part, part[mirrored]]) for part in (numbers, values))
         total = side**2
     whole = sp.coo_array((values, (places, numbers.astype(int))), shape=(total, x.size + 1)).tocsc()
     slack = whole[:, 1:] @ x - whole[:, [0]].toarray()[:, 0]

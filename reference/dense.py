@@ -88,14 +88,14 @@ def _means(
         return None
     if formulation != "schur":
         raise InvalidInputError(f"orbits are for formulation 'schur', not for {formulation!r}")
-    found = Orbits.of(problem, orbits)
-    return averages(found.neighbours[neighbours]), averages(found.queries[queries])
+    symmetry = Orbits.of(problem, orbits)
+    return averages(symmetry.neighbours[neighbours]), averages(symmetry.queries[queries])
 
 
 def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) -> FitnessDual:
     """Return the weights of all members from multipliers of orbits, equal ones where there are none yet."""
-    given = zip(means, (privacy, accuracy), strict=True)
-    return scaled.dual(*(mean.T @ each if len(each) == mean.shape[0] else each for mean, each in given))
+    pairs = zip(means, (privacy, accuracy), strict=True)
+    return scaled.dual(*(mean.T @ values if len(values) == mean.shape[0] else values for mean, values in pairs))
 
 
 def _central_path(program: cp.Problem, scaled: Scaled, tol: float) -> Iterator[attempts.Step]:

@@ -78,8 +78,8 @@ def _paid(costs: cp.Expression, phases: list[Index], limit: Any) -> list[cp.Cons
     bounds = []
     for number, steps in enumerate(phases):
         d = cp.Variable(len(steps), name=f"d[{number}]")
-        own = costs[np.ix_(steps, steps)]
-        bounds.append(label(f"phases[{number}]", cp.diag(d) - (own + own.T) / 2 >> 0))
+        block = costs[np.ix_(steps, steps)]
+        bounds.append(label(f"phases[{number}]", cp.diag(d) - (block + block.T) / 2 >> 0))
         bounds.append(label(f"privacy[{number}]", cp.sum(d) <= limit))
     return bounds
 
@@ -134,16 +134,16 @@ class PhaseUnits:
         """Return multipliers of phases as dual weights (phases, times, times)."""
         geometry: Epochs = self.problem.geometry
         times = geometry.phases.shape[1]
-        found = np.zeros((len(geometry.phases), times, times))
+        matrices = np.zeros((len(geometry.phases), times, times))
         begin = 0
         for number, steps in enumerate(steps_of(self.problem)):
             count = len(steps)
-            found[number, :count, :count] = multipliers[begin : begin + count**2].reshape(count, count)
+            matrices[number, :count, :count] = multipliers[begin : begin + count**2].reshape(count, count)
             begin += count**2
-        masses = np.einsum("pii->pi", found).max(axis=1).sum()
-        if not (np.all(np.isfinite(found)) and masses > 0):
+        masses = np.einsum("pii->pi", matrices).max(axis=1).sum()
+        if not (np.all(np.isfinite(matrices)) and masses > 0):
             raise BackendError("the backend returned no multipliers to judge")
-        return found / masses
+        return matrices / masses
 
     def fitness_dual(self, phases: Array, accuracy: Array) -> FitnessDual:
         """Return multipliers as dual weights."""

@@ -93,7 +93,7 @@ class _EstimateUnits:
         fitted = inside @ np.linalg.lstsq(inside, problem.answers, rcond=None)[0] - problem.answers
         candidates = [EstimateDual(self.answer * residual), EstimateDual(fitted)]
         data = self.covariance(estimate)
-        return max(candidates, key=lambda each: problem.certify(data, each).lower_bound)
+        return max(candidates, key=lambda candidate: problem.certify(data, candidate).lower_bound)
 
 
 def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
@@ -181,10 +181,10 @@ class _ProjectionUnits:
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
         """Return a strategy, exactly feasible; `spare` has no use here."""
-        given = returned_array(inner, "strategy")
-        if given.shape != self.matrix.shape:
-            given = np.ones(self.matrix.shape)
-        return self.problem.feasible(given / len(self.matrix))
+        strategy = returned_array(inner, "strategy")
+        if strategy.shape != self.matrix.shape:
+            strategy = np.ones(self.matrix.shape)
+        return self.problem.feasible(strategy / len(self.matrix))
 
 
 def _multipliers(program: cp.Problem, scaled: _ProjectionUnits) -> ProjectionDual:
@@ -251,19 +251,19 @@ def reconstruct(
            [-0.5,  1.5]])
     """
     check_workload(workload)
-    given, size = validate.finite(2, strategy=strategy), workload.shape[1]
-    if given.shape[1] != size or np.any(given < 0):
+    matrix, size = validate.finite(2, strategy=strategy), workload.shape[1]
+    if matrix.shape[1] != size or np.any(matrix < 0):
         raise InvalidInputError(
-            f"strategy must have {size} columns, one per user type, and no negative entry, got shape {given.shape} and "
-            f"a least entry of {given.min():g}"
+            f"strategy must have {size} columns, one per user type, and no negative entry, got shape {matrix.shape} "
+            f"and a least entry of {matrix.min():g}"
         )
     name = backends.backend_name(backend, CONES)
-    program = quadratic_reconstruction(workload.dense(), given, as_prior(prior, size))
+    program = quadratic_reconstruction(workload.dense(), matrix, as_prior(prior, size))
     outcome = backends.run(program, name, tol=ACCURACY, options=options)
-    found = program.var_dict["V"].value
-    if found is None:
+    reconstruction = program.var_dict["V"].value
+    if reconstruction is None:
         raise BackendError(f"the backend returned no reconstruction (backend {name}, status {outcome.status})")
-    return np.asarray(found * np.linalg.norm(workload.dense()))
+    return np.asarray(reconstruction * np.linalg.norm(workload.dense()))
 
 
 def quadratic_reconstruction(queries: Array, strategy: Array, prior: Array) -> cp.Problem:

@@ -46,8 +46,8 @@ def solve_products(
             left = None if deadline.left is None else max(deadline.left, SHORTEST)
             known[factor] = solver(factor, tol=share, time_limit=left, **options)
     answers = [known[factor] for factor in factors]
-    asked = math.expm1(math.fsum(math.log1p(answer.tol) for answer in answers))
-    return combine_factors(problem, answers, type(answers[0].dual), asked)
+    within = math.expm1(math.fsum(math.log1p(answer.tol) for answer in answers))
+    return combine_factors(problem, answers, type(answers[0].dual), within)
 
 
 # Split noise through CVXPY: each attribute alone, then its levels and weights as second-order cone programs.
@@ -66,9 +66,9 @@ def solve_split(
     request = attempts.BackendRequest.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
     steps = 0
 
-    def solve_attribute(own: object) -> Solution:
+    def solve_attribute(part: object) -> Solution:
         nonlocal steps
-        answer = solver(own, backend=backend, time_limit=request.time_left, **options)
+        answer = solver(part, backend=backend, time_limit=request.time_left, **options)
         steps += answer.iterations
         return answer
 
@@ -79,11 +79,11 @@ def solve_split(
         total = float((costs / unit).sum())
         program = weighting.inv_pos(costs / unit / total, sensitivities.multiply(unit[:, None]).tocsr())
         outcome = backends.run(program, request.backend, tol=request.tol, deadline=request.deadline, options=options)
-        found = np.asarray(program.var_dict["u"].value, dtype=np.float64)
+        attribute_weights = np.asarray(program.var_dict["u"].value, dtype=np.float64)
         weights = shares(attempts.multipliers(program, "privacy"))
-        return np.maximum(found, 1e-12 * np.max(found)) * unit, weights, outcome.iterations
+        return np.maximum(attribute_weights, 1e-12 * np.max(attribute_weights)) * unit, weights, outcome.iterations
 
-    point, dual, found = best_split(
+    point, dual, value = best_split(
         problem, request.tol, solve_attribute, solve_levels, lambda: request.deadline.passed
     )
     return judged_solution(
@@ -93,7 +93,7 @@ def solve_split(
         tol=request.tol,
         otherwise=Status.STEPS_EXHAUSTED if request.deadline.passed else Status.STALLED,
         message=LOOSE,
-        iterations=steps + found,
+        iterations=steps + value,
         seconds=time.perf_counter() - request.began,
         solver=f"reference:{request.backend}:products",
     )
@@ -119,8 +119,8 @@ def solve_streams(
     fixed = isinstance(problem, TotalVariance)
     sums = problem.geometry.on_sums(problem.weights) if fixed else answer.dual.query_weights
     point = StreamPoint(_raised(answer.dual.neighbour_weights), _raised(sums), 1.0)
-    asked = retold(answer, tol=answer.tol / SHARPER)
-    return transfer(asked, problem, problem.feasible(point), answer.dual)
+    sharpened = retold(answer, tol=answer.tol / SHARPER)
+    return transfer(sharpened, problem, problem.feasible(point), answer.dual)
 
 
 def _raised(weights: Array) -> Array:
@@ -153,8 +153,8 @@ def solve(problem: AnyProblem, **options: Any) -> Solution:
     if (stated := formulations(problem)) is not None:
         return stated.solve(problem, **options)
     options.pop("orbits", None)
-    own = {"product": solve_products, "split": solve_split, "stream": solve_streams}[name]
-    return own(problem, solve, **options)
+    solver = {"product": solve_products, "split": solve_split, "stream": solve_streams}[name]
+    return solver(problem, solve, **options)
 
 
 def formulations(problem: AnyProblem, streams: bool = False) -> Formulations | None:

@@ -148,8 +148,8 @@ class StrategyUnits:
         centre = root @ prior
         centred = root - centre[:, None]
         # One pattern of each size tells the largest trace that the part of G with sum 0 can have.
-        each = local.rows(np.tri(size, dtype=bool)[:-1], problem.epsilon)
-        trace = size * float(np.square(each - 1 / size).sum(axis=1).max())
+        ratios = local.rows(np.tri(size, dtype=bool)[:-1], problem.epsilon)
+        trace = size * float(np.square(ratios - 1 / size).sum(axis=1).max())
         nuclear = float(linalg.singular_values(centred - centred.mean(axis=1)[:, None]).sum())
         # A workload that is constant up to rounding leaves nothing to optimise.
         unit = max(nuclear, 8 * size * linalg.EPS * float(np.linalg.norm(root))) ** 2 / trace
@@ -188,8 +188,8 @@ class StrategyUnits:
         A matrix stands for its diagonal: the identity for equal weights. `spare` is the share of all reports that goes
         to equal weights, should rounding hide that an almost singular strategy can answer the workload.
         """
-        given = np.maximum(entries(inner, "weights"), 0.0)
-        weights, prior = given[: len(self.patterns)], given[len(self.patterns) :]
+        positive = np.maximum(entries(inner, "weights"), 0.0)
+        weights, prior = positive[: len(self.patterns)], positive[len(self.patterns) :]
         if not weights.any() or (prior.size and not prior.any()):
             raise BackendError("the backend returned no weights to judge: none is positive")
         weights = (1 - spare) * weights + spare * weights.mean()
@@ -233,8 +233,8 @@ def _scaled_socp_program(scaled: StrategyUnits) -> attempts.ScaledProgram:
     worst = "users" in known
 
     def weights() -> Array | None:
-        found = [program.var_dict["w"].value, *([known["users"].dual_value] if worst else [])]
-        return None if any(part is None for part in found) else np.concatenate(found)
+        multipliers = [program.var_dict["w"].value, *([known["users"].dual_value] if worst else [])]
+        return None if any(part is None for part in multipliers) else np.concatenate(multipliers)
 
     def proof() -> Proof:
         Z, y = known["unbiased"].dual_value, known["columns"].dual_value
@@ -255,8 +255,8 @@ def _scaled_dual_program(scaled: StrategyUnits) -> attempts.ScaledProgram:
         sums, parts = program.constraints[0].dual_value
         if sums is None or parts is None:
             return None
-        found = np.ravel(sums) + np.reshape(parts, (-1, len(scaled.patterns)))[-1]
-        return found if share is None else np.concatenate([found, share.value])
+        multipliers = np.ravel(sums) + np.reshape(parts, (-1, len(scaled.patterns)))[-1]
+        return multipliers if share is None else np.concatenate([multipliers, share.value])
 
     def proof() -> Proof:
         Z, y = variables["Z"].value, variables["y"].value
@@ -278,8 +278,8 @@ def _with_proof(
     program: cp.Problem, scaled: StrategyUnits, weights: Callable[[], Array | None], proof: Callable[[], Proof]
 ) -> attempts.ScaledProgram:
     def multipliers() -> LocalDual:
-        found = proof()
-        return scaled.empty_dual() if found is None else scaled.dual(*found)
+        values = proof()
+        return scaled.empty_dual() if values is None else scaled.dual(*values)
 
     average = scaled.problem.criterion == "average"
     constant = len(scaled.share) * float(scaled.centre @ scaled.centre) / scaled.unit if average else 0.0
@@ -368,9 +368,9 @@ def lower_bound(
         )
     size = scaled.basis.shape[1]
     unit, _ = _units(average.user_types, average.epsilon)
-    found = scaled.dual(-scaled.basis @ known["schur"][:size, size:], known["columns"])
+    weights = scaled.dual(-scaled.basis @ known["schur"][:size, size:], known["columns"])
     held = average.prior if problem.criterion == "worst" else None
-    return replace(found, prior=held, relaxation=_multipliers(known, average.user_types, scaled.unit / unit))
+    return replace(weights, prior=held, relaxation=_multipliers(known, average.user_types, scaled.unit / unit))
 
 
 def relaxation(root: Array, basis: Array, share: Array, epsilon: float) -> cp.Problem:
@@ -417,8 +417,8 @@ def _units(size: int, epsilon: float) -> tuple[float, float]:
 
     The best size is the size of the closed-form bound: the largest trace that the part of G with sum 0 can have.
     """
-    each = local.rows(np.tri(size, dtype=bool)[:-1], epsilon)
-    count = int(np.argmax(np.square(each - 1 / size).sum(axis=1))) + 1
+    ratios = local.rows(np.tri(size, dtype=bool)[:-1], epsilon)
+    count = int(np.argmax(np.square(ratios - 1 / size).sum(axis=1))) + 1
     return count / (size + local.gain(epsilon) * count) ** 2, float(np.sqrt(count / size))
 
 

@@ -108,15 +108,15 @@ def _scaled_program(
     if isinstance(problem.known, ReleasedBlocks):
         return _scaled_on_blocks(problem, problem.known)
     scaled = replace(Scaled.of(problem.rows.together), problem=problem)
-    asked = scaled.kept_queries < len(problem.targets)
-    aim = fitness.accuracy_first(np.ones(int(asked.sum())))
-    program = schur(aim, scaled.moves, scaled.queries[asked], scaled.queries[~asked])
+    mask = scaled.kept_queries < len(problem.targets)
+    aim = fitness.accuracy_first(np.ones(int(mask.sum())))
+    program = schur(aim, scaled.moves, scaled.queries[mask], scaled.queries[~mask])
     return attempts.ScaledProgram(
         program,
         scaled,
         covariance=lambda: program.var_dict["Sigma"].value,
         dual=lambda *multipliers: _dual(scaled, *multipliers),
-        constraints=("privacy", "accuracy", "released")[: 2 + (not asked.all())],
+        constraints=("privacy", "accuracy", "released")[: 2 + (not mask.all())],
     )
 
 
@@ -124,38 +124,38 @@ def _on_moved(known: BlockPoint, stated: BlockArrays) -> tuple[Array, list[Array
     """Return the release on the directions that neighbours move, as the arrays have them."""
     pairs = zip(known.covariances, stated.moved, strict=True)
     return known.levels[stated.live], [
-        each if own is None else each @ own for each, own in pairs if own is None or own.size
+        rows if moves is None else rows @ moves for rows, moves in pairs if moves is None or moves.size
     ]
 
 
 def _scaled_on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> attempts.ScaledProgram:
     """Scale as for fitness for use of the rows of both, so that no block is without a scale."""
-    asked, known = problem.geometry, released.coordinates
-    rows = 1 / np.sqrt(problem.targets[asked.tables])
-    both = with_rows(asked, known.levels, list(known.covariances))
+    geometry, known = problem.geometry, released.coordinates
+    rows = 1 / np.sqrt(problem.targets[geometry.tables])
+    both = with_rows(geometry, known.levels, list(known.covariances))
     units = BlockUnits.balanced(problem, both, np.concatenate([rows, np.ones(len(both.tables) - len(rows))]))
-    stated = BlockArrays.of(asked)
+    stated = BlockArrays.of(geometry)
     levels, matrices = _on_moved(known, stated)
     scaled = stated.scaled(units.cost, rows, units.levels, units.lifts)
-    lifted = [each @ lift for each, lift in zip(matrices, units.lifts, strict=True)]
+    lifted = [matrix @ lift for matrix, lift in zip(matrices, units.lifts, strict=True)]
     aim = fitness.accuracy_first(np.ones(len(rows)))
     program = schur_on_blocks(aim, scaled, levels * np.sqrt(units.levels), lifted)
-    live = [index for index, own in enumerate(stated.moved) if own is None or own.size]
+    live = [index for index, moves in enumerate(stated.moved) if moves is None or moves.size]
 
-    def dual(privacy: Array, accuracy: Array, found: Array) -> ReuseDual:
+    def dual(privacy: Array, accuracy: Array, weights: Array) -> ReuseDual:
         shares, singles = np.maximum(accuracy, 0.0), np.zeros(len(known.levels))
-        several = [np.zeros_like(each) for each in known.covariances]
+        several = [np.zeros_like(covariance) for covariance in known.covariances]
         sizes = [len(levels), *(several[index].size for index in live)]
-        first, *rest = np.split(found, np.cumsum(sizes)[:-1])
+        first, *rest = np.split(weights, np.cumsum(sizes)[:-1])
         singles[stated.live] = np.maximum(first, 0.0)
-        for index, each in zip(live, rest, strict=True):
-            several[index] = each.reshape(several[index].shape)
-        total = float(shares.sum() + singles.sum() + sum(np.trace(each) for each in several))
+        for index, matrix in zip(live, rest, strict=True):
+            several[index] = matrix.reshape(several[index].shape)
+        total = float(shares.sum() + singles.sum() + sum(np.trace(matrix) for matrix in several))
         if not (np.isfinite(total) and total > 0):
             raise BackendError("the backend returned no multipliers to judge")
-        held = BlockPoint(singles / total, tuple((each + each.T) / 2 / total for each in several))
+        held = BlockPoint(singles / total, tuple((matrix + matrix.T) / 2 / total for matrix in several))
         paid = np.maximum(privacy, 0.0)
-        return ReuseDual(paid / paid.sum(), shares / total / problem.targets[asked.tables], held)
+        return ReuseDual(paid / paid.sum(), shares / total / problem.targets[geometry.tables], held)
 
     return attempts.ScaledProgram(
         program,
@@ -172,8 +172,8 @@ FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE},
 def _dual(scaled: Scaled, privacy: Array, accuracy: Array, released: Array | None = None) -> ReuseDual:
     """Return multipliers as weights with ``Σ λ_i = 1`` and ``Σ μ_j c_j + tr Ω = 1``."""
     problem: ReuseFitness = scaled.problem
-    asked = scaled.kept_queries < len(problem.targets)
-    queries, rows = scaled.kept_queries[asked], scaled.kept_queries[~asked] - len(problem.targets)
+    mask = scaled.kept_queries < len(problem.targets)
+    queries, rows = scaled.kept_queries[mask], scaled.kept_queries[~mask] - len(problem.targets)
     shares = np.maximum(accuracy[: len(queries)], 0.0)
     matrix = np.zeros((len(problem.release), len(problem.release)))
     if released is not None:

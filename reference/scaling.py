@@ -130,16 +130,16 @@ class Scaled:
 
 def returned_array(inner: npt.ArrayLike | None, what: str = "covariance") -> Array:
     """Return a backend's numbers; `BackendError` where it left none, or some that are not finite."""
-    given = np.asarray(np.nan if inner is None else inner, dtype=np.float64)
-    if not np.all(np.isfinite(given)):
+    array = np.asarray(np.nan if inner is None else inner, dtype=np.float64)
+    if not np.all(np.isfinite(array)):
         raise BackendError(f"the backend returned no {what} to judge")
-    return given
+    return array
 
 
 def entries(inner: npt.ArrayLike | None, what: str) -> Array:
     """Return the same as a vector; a matrix, such as the identity for where a backend began, is its diagonal."""
-    given = returned_array(inner, what)
-    return np.diagonal(given) if given.ndim == 2 else given
+    array = returned_array(inner, what)
+    return np.diagonal(array) if array.ndim == 2 else array
 
 
 def shares(multipliers: Array) -> Array:

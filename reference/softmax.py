@@ -50,7 +50,7 @@ def smoothed(
     >>> problem.certify(Sigma, problem.dual_type(*weights)).gap < 1e-6
     True
     """
-    BU, L, c = (cp.Constant(each, name=name) for each, name in zip(arrays, ("BU", "L", "c"), strict=True))
+    BU, L, c = (cp.Constant(array, name=name) for array, name in zip(arrays, ("BU", "L", "c"), strict=True))
     t1, t2 = sharpness
     Sigma, Z, schur = symmetric("Sigma", BU.shape[0]), symmetric("Z", BU.shape[1]), formulation == "schur"
     costs = cp.diag(Z) if schur else cp.hstack([cp.matrix_frac(b, Sigma) for b in arrays[0].T])

@@ -104,29 +104,29 @@ def apply_rule(rule: Rule, stage: int, answers: Answers, mechanisms: int) -> npt
     """
     of_tables = isinstance(answers, dict)
     decided = rule(stage, answers)
-    said = validate.integers(**{f"what rule returns at stage {stage}": [decided] if of_tables else decided})
+    decision = validate.integers(**{f"what rule returns at stage {stage}": [decided] if of_tables else decided})
     expected = 1 if of_tables else len(answers)
-    if len(said) != expected:
-        raise InvalidInputError(f"rule must return {expected} integers at stage {stage}, got {len(said)}")
+    if len(decision) != expected:
+        raise InvalidInputError(f"rule must return {expected} integers at stage {stage}, got {len(decision)}")
     last = stage == mechanisms - 2
-    offered = (said >= stage) & (said < mechanisms) | (said == STOP)
-    refused = said[~(offered if last else offered | (said == GO_ON))]
+    offered = (decision >= stage) & (decision < mechanisms) | (decision == STOP)
+    refused = decision[~(offered if last else offered | (decision == GO_ON))]
     if refused.size:
         raise InvalidInputError(
             f"rule must choose a mechanism from {stage} to {mechanisms - 1}{'' if last else ', GO_ON'} or STOP "
             f"at stage {stage}, got {refused[0]}"
         )
-    return said
+    return decision
 
 
 def gather_answers(
-    mechanism: LinearGaussianMechanism, found: list[tuple[npt.NDArray[np.intp], Array]]
+    mechanism: LinearGaussianMechanism, parts: list[tuple[npt.NDArray[np.intp], Array]]
 ) -> ChosenAnswers:
-    if not found:
+    if not parts:
         return ChosenAnswers(np.zeros(0, dtype=np.intp), np.zeros((0, len(mechanism.query_matrix))))
-    blocks = np.concatenate([block for block, _ in found])
+    blocks = np.concatenate([block for block, _ in parts])
     order = np.argsort(blocks)
-    return ChosenAnswers(blocks[order], np.vstack([values for _, values in found])[order])
+    return ChosenAnswers(blocks[order], np.vstack([values for _, values in parts])[order])
 
 
 # Tables that can be estimated so far: the tables asked for, or the known parts of them.
@@ -148,32 +148,32 @@ def known_tables(mechanism: OrderedBlocks) -> UnionWorkload | None:
     >>> [table.name for table in known_tables(chain.stages[0].known).tables]
     ['age']
     """
-    found: list[Table] = []
-    asked, names_of = mechanism.workload, mechanism.domain.names
-    for table in () if asked is None else asked.product_tables:
+    tables: list[Table] = []
+    workload, names_of = mechanism.workload, mechanism.domain.names
+    for table in () if workload is None else workload.product_tables:
         names = [names_of[axis] for axis in table.axes]
         for queries in _parts(table):
-            own = Table(
+            listed = Table(
                 table.name
                 if len(queries) == len(table.queries)
                 else " x ".join(names[table.axes.index(axis)] for axis, _ in queries) or "total",
                 queries,
             )
-            if any(map(own.is_part_of, found)) or not mechanism._answers_all_of(own):
+            if any(map(listed.is_part_of, tables)) or not mechanism._answers_all_of(listed):
                 continue
-            found.append(own)
-    largest = [each for each in found if not any(each is not other and each.is_part_of(other) for other in found)]
+            tables.append(listed)
+    largest = [table for table in tables if not any(table is not other and table.is_part_of(other) for other in tables)]
     return UnionWorkload(mechanism.domain, _named_apart(largest)) if largest else None
 
 
 def own_tables(mechanism: OrderedBlocks, workload: Workload | None) -> UnionWorkload | None:
     """Return the tables of a workload by the names under which a mechanism knows them."""
     tabular = None if workload is None else workload.tabular()
-    asked = mechanism.workload
-    if tabular is None or asked is None:
+    queries = mechanism.workload
+    if tabular is None or queries is None:
         return None
     wanted = tabular.product_tables
-    tables = [each for each in asked.product_tables if any(map(each.asks_the_same, wanted))]
+    tables = [table for table in queries.product_tables if any(map(table.asks_the_same, wanted))]
     return UnionWorkload(mechanism.domain, tables)
 
 
@@ -231,7 +231,7 @@ class ChainStage:
     @property
     def maximality(self) -> Maximality:
         """Whether the known mechanism is a maximal common mechanism of all that remain to choose from."""
-        targets = [each.target for each in self.decompositions]
+        targets = [decomposition.target for decomposition in self.decompositions]
         return CommonMechanism(targets).maximality(self.known)
 
     def decomposition(self, mechanism: int) -> AnyDecomposition:
@@ -280,10 +280,10 @@ class Chain:
     stages: tuple[ChainStage, ...]
 
     def __post_init__(self) -> None:
-        given, stages = validate.sequence(mechanisms=self.mechanisms), validate.sequence(stages=self.stages)
-        if not len(stages) == len(given) - 1 > 0:
+        mechanisms, stages = validate.sequence(mechanisms=self.mechanisms), validate.sequence(stages=self.stages)
+        if not len(stages) == len(mechanisms) - 1 > 0:
             raise InvalidInputError("stages must be one fewer than the mechanisms, of which there are two or more")
-        frame_of(given)
+        frame_of(mechanisms)
         for index, stage in enumerate(stages):
             validate.instance(ChainStage, **{f"stages[{index}]": stage})
 
@@ -324,7 +324,9 @@ class Chain:
         Every branch ends with the cost of one of the mechanisms, or stops with less; what is released next may
         depend on what came before, and zCDP and Gaussian privacy compose under that, neighbour by neighbour.
         """
-        return Guarantee(np.max([each.target.profile for each in self.stages[0].decompositions], axis=0))
+        return Guarantee(
+            np.max([decomposition.target.profile for decomposition in self.stages[0].decompositions], axis=0)
+        )
 
     @property
     def certified(self) -> bool:
@@ -357,7 +359,7 @@ class Chain:
         if data.shape[1] != cells:
             raise InvalidInputError(f"blocks must have {cells} cells, one per column, got {data.shape[1]}")
         choices, ends = np.full((2, len(data)), STOP, dtype=np.intp)
-        found: list[list[tuple[npt.NDArray[np.intp], Array]]] = [[] for _ in self.mechanisms]
+        measured: list[list[tuple[npt.NDArray[np.intp], Array]]] = [[] for _ in self.mechanisms]
         active, answers = np.arange(len(data)), np.zeros((len(data), 0))
         for stage in self.stages:
             if not active.size:
@@ -366,15 +368,15 @@ class Chain:
             answers = stage.step.combine(answers, further)
             decisions = apply_rule(rule, stage.index, answers, count)
             for index in range(stage.index, count):
-                mine = np.flatnonzero(decisions == index)
-                if mine.size:
+                ended_here = np.flatnonzero(decisions == index)
+                if ended_here.size:
                     parts = stage.decomposition(index)
-                    left = simulate_answers(parts.residual, data[active[mine]], generator)
-                    found[index].append((active[mine], parts.combine(answers[mine], left, generator)))
+                    left = simulate_answers(parts.residual, data[active[ended_here]], generator)
+                    measured[index].append((active[ended_here], parts.combine(answers[ended_here], left, generator)))
             ended = decisions != GO_ON
             choices[active[ended]], ends[active[ended]] = decisions[ended], stage.index
             active, answers = active[~ended], answers[~ended]
-        return ChainOutcome(choices, ends, tuple(map(gather_answers, self.mechanisms, found)))
+        return ChainOutcome(choices, ends, tuple(map(gather_answers, self.mechanisms, measured)))
 
 
 # Building chains stage by stage: the mechanism common to the remaining residuals, block by block.
@@ -401,29 +403,32 @@ def build(mechanisms: Sequence[GaussianPrivacy], solve: StageSolver, *, tol: flo
     """
     tol = validate.positive_number(tol=tol)
     problem = CommonMechanism(mechanisms)
-    given, frame, stages = problem.mechanisms, problem.frame, list[ChainStage]()
-    targets = [frame.parts(each) for each in given]
-    known = [_empty_mechanism(each) for each in targets[0]]
-    explained, spans = np.zeros(len(given)), [each.query_matrix for each in known]
-    for index in range(len(given) - 1):
+    matrices, frame, stages = problem.mechanisms, problem.frame, list[ChainStage]()
+    targets = [frame.parts(mechanism) for mechanism in matrices]
+    known = [_empty_mechanism(target) for target in targets[0]]
+    explained, spans = np.zeros(len(matrices)), [mechanism.query_matrix for mechanism in known]
+    for index in range(len(matrices) - 1):
         solution = _with_tolerance(solve(problem), tol)
         common, left = frame.parts(solution.mechanism), list(zip(*targets[index:], strict=True))
         pairs = zip(spans, common, left, strict=True)
-        spans = [_extend_span(span, part.query_matrix, own) for span, part, own in pairs]
-        increments = [_on_span(*each) for each in zip(common, spans, strict=True)]
-        steps = [_compose(*each) for each in zip(known, increments, spans, strict=True)]
+        spans = [_extend_span(span, part.query_matrix, mechanisms) for span, part, mechanisms in pairs]
+        increments = [_on_span(*pair) for pair in zip(common, spans, strict=True)]
+        steps = [_compose(*triple) for triple in zip(known, increments, spans, strict=True)]
         known = [step.target for step in steps]
-        parts = [[decomposition(each[block], own) for block, own in enumerate(known)] for each in targets[index:]]
+        parts = [
+            [decomposition(target[block], mechanism) for block, mechanism in enumerate(known)]
+            for target in targets[index:]
+        ]
         step, decompositions = frame.decomposed(steps), tuple(map(frame.decomposed, parts))
         stages.append(ChainStage(index, step, solution, decompositions))
-        if index < len(given) - 2:
+        if index < len(matrices) - 2:
             explained = np.maximum(explained, _shares_within_gap(solution))[1:]
             left_over = [
-                [_without_negligible(part, share) for part in each]
-                for each, share in zip(parts[1:], explained, strict=True)
+                [_without_negligible(part, share) for part in mechanisms]
+                for mechanisms, share in zip(parts[1:], explained, strict=True)
             ]
-            problem = CommonMechanism([frame.joined(each) for each in left_over])
-    chain = Chain(given, tuple(stages))
+            problem = CommonMechanism([frame.joined(rest) for rest in left_over])
+    chain = Chain(matrices, tuple(stages))
     if not chain.certified:
         warnings.warn(
             f"{solver}: a stage is proven to {chain.gap:.1e} where {tol:.1e} was asked",
@@ -458,7 +463,7 @@ def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMecha
         outside = outside - (outside @ span.T) @ span
     _, sines, directions = linalg.svd(outside)
     further = directions[: len(sines)][sines > SHARED_TOLERANCE]
-    unseen = [~np.any(each.query_matrix, axis=0) for each in mechanisms if len(each.query_matrix)]
+    unseen = [~np.any(mechanism.query_matrix, axis=0) for mechanism in mechanisms if len(mechanism.query_matrix)]
     further = np.where(np.any(unseen, axis=0), 0.0, further)
     return np.vstack([span, further])
 
@@ -478,8 +483,8 @@ def _compose(known: LinearGaussianMechanism, increment: LinearGaussianMechanism,
     form, count = increment.standard_form, len(known.query_matrix)
     rows = np.vstack([known.query_matrix, form.queries])
     orthogonal, triangle = scipy.linalg.qr(rows @ span.T, mode="economic", check_finite=False)
-    said = scipy.linalg.block_diag(np.eye(count), form.estimate)[: len(rows)]
-    update = orthogonal.T @ said
+    estimate = scipy.linalg.block_diag(np.eye(count), form.estimate)[: len(rows)]
+    update = orthogonal.T @ estimate
     together = LinearGaussianMechanism(without_tiny_entries(triangle @ span), np.eye(len(span)), known.neighbours)
     nothing = np.zeros((len(span), len(span)))
     return Decomposition(together, known, increment, update[:, :count], update[:, count:], nothing)

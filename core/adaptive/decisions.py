@@ -115,8 +115,8 @@ class SignalToNoise:
         if fraction > 1:
             raise InvalidInputError(f"share must be more than 0 and at most 1, got {fraction:g}")
         primary, secondary, common = map(as_matrix, (primary, secondary, common))
-        for name, each in {"primary": primary, "secondary": secondary, "common": common}.items():
-            validate.instance(LinearGaussianMechanism, **{name: each})
+        for name, number in {"primary": primary, "secondary": secondary, "common": common}.items():
+            validate.instance(LinearGaussianMechanism, **{name: number})
         queries = Workload(primary.query_matrix)
         nested = _estimation_matrix("secondary", secondary, queries)
         estimator = _estimation_matrix("common", common, queries)
@@ -134,10 +134,10 @@ class SignalToNoise:
 
     def intervals(self, answers: npt.ArrayLike) -> tuple[Array, Array]:
         """Return the lower and upper ends of the primary queries' intervals, (m,) or (n, m), in counts."""
-        given, size = validate.finite(answers=answers), self.estimator.shape[1]
-        if given.ndim not in (1, 2) or given.shape[-1] != size:
-            raise InvalidInputError(f"answers must have {size} entries in each row, got shape {given.shape}")
-        estimates, reach = given @ self.estimator.T, self.confidence * self.deviations
+        vector, size = validate.finite(answers=answers), self.estimator.shape[1]
+        if vector.ndim not in (1, 2) or vector.shape[-1] != size:
+            raise InvalidInputError(f"answers must have {size} entries in each row, got shape {vector.shape}")
+        estimates, reach = vector @ self.estimator.T, self.confidence * self.deviations
         return estimates - reach, estimates + reach
 
     def bounds(self, answers: npt.ArrayLike) -> SignalBounds:

@@ -185,8 +185,8 @@ class AdaptiveRelease(Uncopied):
         residual = self._draw_answers(parts.residual)
         combined = parts.combine(self._answers, residual, self._generator)
         self.chosen = int(index)
-        own = self.chain.workload_of(int(index))
-        return ReleasedAnswer(int(index), parts.target, self._shown(parts.target, own, combined))
+        workload = self.chain.workload_of(int(index))
+        return ReleasedAnswer(int(index), parts.target, self._shown(parts.target, workload, combined))
 
     def stop(self) -> Answers:
         """End the release with the known mechanism, and return its answers (k,); of tables, as `answers`."""

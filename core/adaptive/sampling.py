@@ -78,9 +78,9 @@ class ConfidenceRegion:
     ) -> None:
         mechanism = validate.instance(LinearGaussianMechanism, mechanism=as_matrix(mechanism))
         rows = len(mechanism.query_matrix)
-        given = validate.vector(rows, "query", answer=answer) if rows else np.zeros(0)
+        values = validate.vector(rows, "query", answer=answer) if rows else np.zeros(0)
         level = validate.probability(confidence=confidence)
-        whitened, centre = _whiten(mechanism, given)
+        whitened, centre = _whiten(mechanism, values)
         # Without any query there is no ellipsoid; a radius of 1 around the only point there is says the same.
         squared = float(chdtri(rows, 1 - level)) if rows else 1.0
         most = _most_records(whitened, centre, squared)
@@ -88,7 +88,7 @@ class ConfidenceRegion:
             most = min(most, validate.positive_number(total=total))
         if not np.isfinite(most):
             raise InvalidInputError(_unbounded_message(whitened))
-        fields = (mechanism, given, level, total, squared, most, whitened, centre)
+        fields = (mechanism, values, level, total, squared, most, whitened, centre)
         for name, value in zip(self.__dataclass_fields__, fields, strict=True):
             object.__setattr__(self, name, value)
         self._interior()
@@ -363,9 +363,9 @@ class _Directions:
             noise = self.generator.standard_normal((cells, walks))
             return np.asarray(scipy.linalg.solve_triangular(self.factor, noise, check_finite=False))
         pair = np.searchsorted(self.exchanges, self.generator.random(walks), side="right")
-        towards, each = np.zeros((cells, walks)), np.arange(walks)
-        np.add.at(towards, (pair // cells, each), 1.0)
-        np.add.at(towards, (pair % cells, each), -1.0)
+        towards, walk = np.zeros((cells, walks)), np.arange(walks)
+        np.add.at(towards, (pair // cells, walk), 1.0)
+        np.add.at(towards, (pair % cells, walk), -1.0)
         return towards
 
 

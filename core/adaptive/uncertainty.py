@@ -129,14 +129,15 @@ def variance_reduction(
     """
     known, mechanisms = as_matrix(known), _several(mechanisms)
     check_comparable((known, *mechanisms), ("known", *(f"mechanisms[{i}]" for i in range(len(mechanisms)))))
-    own = [Workload(mechanism.query_matrix) for mechanism in mechanisms]
+    workloads = [Workload(mechanism.query_matrix) for mechanism in mechanisms]
     for index, mechanism in enumerate(mechanisms):
         if not known.is_answerable_from(mechanism):
             raise InvalidInputError(f"known must be answerable from every mechanism, it is not from {index}")
     return VarianceReduction(
-        tuple(posterior_variances(queries, known, prior) for queries in own),
+        tuple(posterior_variances(queries, known, prior) for queries in workloads),
         tuple(
-            posterior_variances(queries, mechanism, prior) for queries, mechanism in zip(own, mechanisms, strict=True)
+            posterior_variances(queries, mechanism, prior)
+            for queries, mechanism in zip(workloads, mechanisms, strict=True)
         ),
     )
 
@@ -162,18 +163,18 @@ def sampled_reduction(mechanisms: Sequence[LinearGaussianMechanism], samples: Sa
     mechanisms = _several(mechanisms)
     validate.instance(Samples, samples=samples)
     check_comparable(mechanisms)
-    own = [Workload(mechanism.query_matrix) for mechanism in mechanisms]
+    workloads = [Workload(mechanism.query_matrix) for mechanism in mechanisms]
     return VarianceReduction(
-        tuple(samples.variances(queries) for queries in own),
-        tuple(mechanism.variances(queries) for queries, mechanism in zip(own, mechanisms, strict=True)),
+        tuple(samples.variances(queries) for queries in workloads),
+        tuple(mechanism.variances(queries) for queries, mechanism in zip(workloads, mechanisms, strict=True)),
     )
 
 
 def _several(mechanisms: Sequence[LinearGaussianMechanism]) -> tuple[LinearGaussianMechanism, ...]:
-    given = validate.sequence(mechanisms=mechanisms)
-    if not given:
+    several = validate.sequence(mechanisms=mechanisms)
+    if not several:
         raise InvalidInputError("mechanisms must be one or more, got none")
-    return given
+    return several
 
 
 def _flat_variances(workload: Workload, known: LinearGaussianMechanism) -> Array:
@@ -192,9 +193,9 @@ def _flat_variances(workload: Workload, known: LinearGaussianMechanism) -> Array
 
 def _prior_factor(prior: npt.ArrayLike, cells: int) -> Array:
     """Return F (d, r) with ``F F'`` the prior covariance."""
-    given = validate.finite(prior=prior)
-    validate.moderate(prior=given)
-    if given.ndim < 2:
+    matrix = validate.finite(prior=prior)
+    validate.moderate(prior=matrix)
+    if matrix.ndim < 2:
         return np.diag(np.sqrt(validate.per_item(cells, prior=prior)))
     covariance = validate.symmetric(prior=prior)
     if len(covariance) != cells:

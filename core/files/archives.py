@@ -42,8 +42,8 @@ def write_npz(path: FilePath, schema: str, version: int, /, **arrays: npt.ArrayL
     """
     check_suffix(path, ".npz")
     contents = {"schema": np.array(schema), "version": np.array(version, dtype=np.int64)}
-    own = {key: value for key, value in arrays.items() if key != DIGEST}
-    for key, value in (own | {LIBRARY: metadata.version("dualmech")}).items():
+    entries = {key: value for key, value in arrays.items() if key != DIGEST}
+    for key, value in (entries | {LIBRARY: metadata.version("dualmech")}).items():
         if key in contents:
             raise InvalidInputError(f"an array must not be called {key!r}, which every file has")
         array = np.asarray(value)
@@ -93,11 +93,11 @@ def read_npz(path: FilePath, schema: str, versions: Collection[int]) -> Arrays:
 def _check_head(path: FilePath, head: Arrays, schema: str, versions: Collection[int]) -> None:
     """Refuse a file of another schema or version."""
     require(path, head, "schema", "version")
-    found, version = head["schema"], head["version"]
-    if found.shape != () or found.dtype.kind != "U" or version.shape != () or version.dtype.kind not in "iu":
+    named, version = head["schema"], head["version"]
+    if named.shape != () or named.dtype.kind != "U" or version.shape != () or version.dtype.kind not in "iu":
         raise FileFormatError(f"{path}: schema must be one text and version one integer")
-    if str(found) != schema:
-        raise FileFormatError(f"{path}: must follow the schema {schema!r}, got {str(found)!r}")
+    if str(named) != schema:
+        raise FileFormatError(f"{path}: must follow the schema {schema!r}, got {str(named)!r}")
     if int(version) not in versions:
         newer = "; it was written by a newer dualmech" if int(version) > max(versions) else ""
         allowed = ", ".join(map(str, sorted(versions)))
@@ -105,13 +105,13 @@ def _check_head(path: FilePath, head: Arrays, schema: str, versions: Collection[
 
 
 def _digest(arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for key in sorted(arrays):
         if key != DIGEST:
             array = np.ascontiguousarray(arrays[key])
-            found.update(f"{key}:{array.dtype.str}:{array.shape}:".encode())
-            found.update(array.tobytes())
-    return found.hexdigest()
+            hashed.update(f"{key}:{array.dtype.str}:{array.shape}:".encode())
+            hashed.update(array.tobytes())
+    return hashed.hexdigest()
 
 
 def read_archive(path: FilePath, keys: Collection[str] | None = None) -> Arrays:
@@ -156,9 +156,9 @@ def read_array(stream: IO[bytes], size: int) -> npt.NDArray[np.generic]:
         if dtype.hasobject:
             raise ValueError("holds pickled objects")
         entries: int = math.prod(shape)
-        stated, found = entries * dtype.itemsize, size - stream.tell()
-        if stated != found or (entries and not dtype.itemsize) or min(shape, default=0) < 0:
-            raise ValueError(f"its header states {dtype} of shape {shape}, {stated} bytes; {found} bytes follow")
+        stated, available = entries * dtype.itemsize, size - stream.tell()
+        if stated != available or (entries and not dtype.itemsize) or min(shape, default=0) < 0:
+            raise ValueError(f"its header states {dtype} of shape {shape}, {stated} bytes; {available} bytes follow")
         stream.seek(0)
         return np.lib.format.read_array(stream, allow_pickle=False)
 

@@ -57,8 +57,8 @@ def sweep(folder: Path) -> None:
     """Remove files that killed processes left in a folder: this machine's ended processes, and old ones elsewhere."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            found = _NAME.fullmatch(entry.name)
-            if found is not None and _abandoned(entry, found[1], int(found[2])):
+            match = _NAME.fullmatch(entry.name)
+            if match is not None and _abandoned(entry, match[1], int(match[2])):
                 _remove(Path(entry.path))
 
 

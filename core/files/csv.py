@@ -67,8 +67,8 @@ def read_table(path: str | PathLike[str]) -> CsvTable:
         raise FileFormatError(f"{path}: holds no row of numbers")
     named: list[tuple[str, ...] | None] = [tuple(column) for column in zip(*labels, strict=True)]
     names, groups = (*named, None, None)[:2]
-    said = cells and all(map(str.strip, cells)) and cells != _counted(len(cells))
-    return CsvTable(np.stack(rows), names, groups, tuple(cells) if said else None)
+    has_names = cells and all(map(str.strip, cells)) and cells != _counted(len(cells))
+    return CsvTable(np.stack(rows), names, groups, tuple(cells) if has_names else None)
 
 
 def read_named(path: str | PathLike[str]) -> list[Named] | None:
@@ -77,7 +77,7 @@ def read_named(path: str | PathLike[str]) -> list[Named] | None:
     The header may be left out: it is a first line whose second field is no number.
     Raises `FileFormatError` for a line that holds anything else; `OSError` is passed on.
     """
-    found: list[Named] = []
+    rows: list[Named] = []
     first = True
     for line, row in lines(path):
         if first and len(row) == 1:
@@ -89,11 +89,11 @@ def read_named(path: str | PathLike[str]) -> list[Named] | None:
             if amount is not None and not math.isfinite(amount):
                 raise InvalidInputError(f"numbers must be finite, got {row[1]!r}")
         if amount is not None:
-            found.append((line, row[0].strip(), amount))
+            rows.append((line, row[0].strip(), amount))
         first = False
-    if not found:
+    if not rows:
         raise FileFormatError(f"{path}: holds no row of numbers")
-    return found
+    return rows
 
 
 def lines(path: str | PathLike[str]) -> Iterator[tuple[int, list[str]]]:
@@ -101,8 +101,8 @@ def lines(path: str | PathLike[str]) -> Iterator[tuple[int, list[str]]]:
 
     Raises `FileFormatError` for a file that is not UTF-8 or not CSV (RFC 4180) with commas; `OSError` is passed on.
     """
-    with opened_lines(path) as given:
-        reader, first = csv.reader(given, strict=True), True
+    with opened_lines(path) as stream:
+        reader, first = csv.reader(stream, strict=True), True
         try:
             for row in reader:
                 if len(row) < 2 and (not row or row[0].isspace()):

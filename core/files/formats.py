@@ -63,9 +63,9 @@ def read_matrix_market(path: str | PathLike[str]) -> Array | sp.csr_array:
     Raises `InvalidInputError` or `ValueError` for another kind of file or of matrix, text that is not a number,
     another number of entries than is announced.
     """
-    with opened_lines(path) as given:
-        words = next(given, "").lower().split()
-        lines = [line for line in given if line.strip() and not line.lstrip().startswith("%")]
+    with opened_lines(path) as stream:
+        words = next(stream, "").lower().split()
+        lines = [line for line in stream if line.strip() and not line.lstrip().startswith("%")]
     layout, field, symmetry = words[2:] if len(words) == 5 else ("", "", "")
     if words[:2] != ["%%matrixmarket", "matrix"] or (layout, field) not in KINDS or symmetry not in MIRRORS:
         raise InvalidInputError(
@@ -257,12 +257,12 @@ def read_by_name(path: FilePath, name: str) -> dict[str, float]:
         lines = csv.read_named(path)
     if lines is None:
         raise FileFormatError(f"{path}: {name} by name must be lines of a name and a number, got one column")
-    found: dict[str, float] = {}
-    for line, own, number in lines:
-        if own in found:
-            raise FileFormatError(f"{path}: line {line}: {name} must name each item once, {own!r} is double")
-        found[own] = number
-    return found
+    numbers: dict[str, float] = {}
+    for line, label, number in lines:
+        if label in numbers:
+            raise FileFormatError(f"{path}: line {line}: {name} must name each item once, {label!r} is double")
+        numbers[label] = number
+    return numbers
 
 
 def read_matrix(path: FilePath, name: str) -> Array:

@@ -71,18 +71,18 @@ class AttributeSymmetry:
         """
         if size > MAX_VALUES:
             raise GeometryError(f"attributes of a union must have at most {MAX_VALUES} values, got {size}")
-        stored = [each for each in queries if each is not None and not isinstance(each, CircularWorkload)]
-        if sum(each.shape[0] * size for each in stored) > MAX_ENTRIES:
+        stored = [query for query in queries if query is not None and not isinstance(query, CircularWorkload)]
+        if sum(workload.shape[0] * size for workload in stored) > MAX_ENTRIES:
             raise GeometryError(
                 f"queries of one attribute must have at most {MAX_ENTRIES} entries in all to be searched for symmetries"
             )
-        circular = any(isinstance(each, CircularWorkload) for each in queries)
-        sets = [each.dense() + 0.0 for each in stored]
-        if circular and size > 3 and all(_rotation_invariant(each) for each in sets):
+        circular = any(isinstance(query, CircularWorkload) for query in queries)
+        sets = [workload.dense() + 0.0 for workload in stored]
+        if circular and size > 3 and all(_rotation_invariant(rows) for rows in sets):
             return cls._cyclic(size)
-        sets += [each.dense() + 0.0 for each in queries if isinstance(each, CircularWorkload)]
+        sets += [query.dense() + 0.0 for query in queries if isinstance(query, CircularWorkload)]
         labels = _exchangeable(sets, size)
-        if 3 < size == labels.max() + 1 and all(_rotation_invariant(each) for each in sets):
+        if 3 < size == labels.max() + 1 and all(_rotation_invariant(rows) for rows in sets):
             return cls._cyclic(size)
         counts = np.bincount(labels)
         classes = np.flatnonzero(counts > 1)
@@ -129,16 +129,16 @@ class AttributeSymmetry:
             angles = 2 * np.pi * (component + 1) * np.arange(size) / size
             waves = np.stack([np.cos(angles), np.sin(angles)], axis=1)[:, :count]
             return np.asarray(waves * np.sqrt(count / size))
-        found = np.zeros((size, count))
-        found[self.labels == self.classes[component]] = scipy.linalg.helmert(count + 1).T
-        return found
+        columns = np.zeros((size, count))
+        columns[self.labels == self.classes[component]] = scipy.linalg.helmert(count + 1).T
+        return columns
 
     def _value_parts(self) -> Parts:
         """Return the parts of the values themselves, one orbit per class, without writing a matrix."""
         sizes = self.sizes
-        own = self.classes == np.arange(len(sizes))[:, None]
+        inside = self.classes == np.arange(len(sizes))[:, None]
         return Parts(
-            self.labels, np.diag(1 / sizes), own * (self.dimensions / sizes[self.classes]), np.ones(len(sizes))
+            self.labels, np.diag(1 / sizes), inside * (self.dimensions / sizes[self.classes]), np.ones(len(sizes))
         )
 
     def _fourier_parts(self, queries: Workload | None) -> Parts:
@@ -151,8 +151,8 @@ class AttributeSymmetry:
         else:
             written = queries.dense() + 0.0
             # Queries that turning takes to no others of theirs, as a mechanism may be asked, stand for themselves.
-            own = np.arange(len(written))
-            orbits, first = _rotation_orbits(written) if _rotation_invariant(written) else (own, own)
+            index = np.arange(len(written))
+            orbits, first = _rotation_orbits(written) if _rotation_invariant(written) else (index, index)
             rows = written[first]
         waves = np.abs(np.fft.rfft(rows, axis=1))
         largest = np.abs(rows).max(axis=1)
@@ -175,24 +175,24 @@ def _exchangeable(sets: Sequence[Array], size: int) -> Index:
     known: dict[int, list[int]] = {int(looks[0]): [0]}
     for value in range(1, size):
         alike = known.setdefault(int(looks[value]), [])
-        found = next((each for each in alike if _swappable(sets, representatives[each], value)), None)
-        if found is None:
+        number = next((candidate for candidate in alike if _swappable(sets, representatives[candidate], value)), None)
+        if number is None:
             alike.append(len(representatives))
-            found = len(representatives)
+            number = len(representatives)
             representatives.append(value)
-        labels[value] = found
+        labels[value] = number
     return labels
 
 
 def _value_labels(sets: Sequence[Array], size: int) -> Index:
     """Return a number for each value that swappable values share: its entries in all sets, order and signs left out."""
-    columns = [np.sort(np.abs(each), axis=0) for each in sets]
+    columns = [np.sort(np.abs(rows), axis=0) for rows in sets]
     return np.unique(np.vstack(columns), axis=1, return_inverse=True)[1].ravel()
 
 
 def _swappable(sets: Sequence[Array], one: int, two: int) -> bool:
-    for each in sets:
-        affected = each[each[:, one] != each[:, two]]
+    for rows in sets:
+        affected = rows[rows[:, one] != rows[:, two]]
         swapped = affected.copy()
         swapped[:, [one, two]] = affected[:, [two, one]]
         if not _same_queries(affected, swapped):
@@ -206,7 +206,7 @@ def _rotation_invariant(queries: Array) -> bool:
 
 def _same_queries(one: Array, two: Array) -> bool:
     """Whether two matrices hold the same rows, as often, up to their order and signs."""
-    first, second = (Counter(row.tobytes() for row in with_positive_lead(each)) for each in (one, two))
+    first, second = (Counter(row.tobytes() for row in with_positive_lead(rows)) for rows in (one, two))
     return first == second
 
 
@@ -222,10 +222,10 @@ def _canonical_rows(rows: Array, labels: Index) -> Array:
     starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
     both = []
     for sign in (1.0, -1.0):
-        own = sign * rows[:, order] + 0.0
+        signed = sign * rows[:, order] + 0.0
         for start, stop in zip(starts, [*starts[1:], len(labels)], strict=True):
-            own[:, start:stop] = np.sort(own[:, start:stop], axis=1)
-        both.append(own)
+            signed[:, start:stop] = np.sort(signed[:, start:stop], axis=1)
+        both.append(signed)
     first = np.argmax(both[0] != both[1], axis=1)
     rows_at = np.arange(len(rows))
     larger = both[0][rows_at, first] >= both[1][rows_at, first]

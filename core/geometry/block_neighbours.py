@@ -60,11 +60,11 @@ class Types:
             nought = np.zeros(len(shifts), dtype=np.intp)
             return cls(nought, nought, far, shifts == 0, np.arange(len(shifts)), np.zeros(len(far)))
         several = np.flatnonzero(symmetry.sizes > 1)
-        one, two = (each.ravel() for each in np.meshgrid(range(classes), range(classes), indexing="ij"))
+        one, two = (grid.ravel() for grid in np.meshgrid(range(classes), range(classes), indexing="ij"))
         crossed = np.flatnonzero(one != two)
-        own = np.arange(classes)
-        first = np.concatenate([own, several, one[crossed]])
-        second = np.concatenate([own, several, two[crossed]])
+        codes = np.arange(classes)
+        first = np.concatenate([codes, several, one[crossed]])
+        second = np.concatenate([codes, several, two[crossed]])
         equal = np.arange(len(first)) < classes
         inside = (symmetry.classes[:, None] == first) & (symmetry.classes[:, None] == second)
         values = np.where(equal, 0.0, symmetry.sizes[first] / np.maximum(symmetry.sizes[first] - 1, 1))
@@ -94,25 +94,27 @@ class Pairs:
     def of(cls, symmetries: tuple[AttributeSymmetry, ...], wide: tuple[int, ...], fixed: Collection[int] = ()) -> Pairs:
         """List the kinds of pairs that have the same value of each `fixed` attribute; refused beyond `MAX_ORBITS`."""
         types = tuple(Types.of(symmetry) for symmetry in symmetries)
-        kept = [np.flatnonzero(each.equal | (axis not in fixed)) for axis, each in enumerate(types)]
-        count = math.prod(float(len(each)) for each in kept)
+        kept = [
+            np.flatnonzero(attribute_types.equal | (axis not in fixed)) for axis, attribute_types in enumerate(types)
+        ]
+        count = math.prod(float(len(places)) for places in kept)
         if count > 2 * MAX_ORBITS:
             raise GeometryError(
                 f"replaced records make {count:.3g} types of pairs of cells, more than "
                 f"{2 * MAX_ORBITS}; records added or removed make fewer, and add-remove:2 protects a replaced one too"
             )
         chosen = _unordered(types, kept)
-        same = np.all([own.equal[at] for own, at in zip(types, chosen, strict=True)], axis=0)
+        same = np.all([attribute_types.equal[at] for attribute_types, at in zip(types, chosen, strict=True)], axis=0)
         chosen = tuple(at[~same] for at in chosen)
         return cls(types, chosen, *_ends(types, chosen, symmetries, wide))
 
     def apart(self, key: Key) -> Array:
         """Return 1 - κ of a block for each kind, 1 where it does not see both."""
-        found = np.zeros(self.count)
+        differs = np.zeros(self.count)
         for axis, component in key:
-            own = self.types[axis].apart[component][self.chosen[axis]]
-            found = found + own - found * own
-        return found
+            differs_here = self.types[axis].apart[component][self.chosen[axis]]
+            differs = differs + differs_here - differs * differs_here
+        return differs
 
     def inside(self, key: Key) -> Array:
         """Return what a unit of ``1/K`` costs each kind, both of whose cells are in one coordinate of a block."""
@@ -158,9 +160,11 @@ class Persons(Pairs):
         groups, seen = (domain.names.index(rule.attribute), {axis for key in blocks for axis, _ in key} | {*wide})
         types = tuple(Types.of(symmetry) for symmetry in symmetries)
         most = _most_cells(rule, domain, symmetries, wide, seen)
-        kept = [np.arange(len(each.first) if axis in seen else 1) for axis, each in enumerate(types)]
+        kept = [
+            np.arange(len(attribute_types.first) if axis in seen else 1) for axis, attribute_types in enumerate(types)
+        ]
         kept[groups] = np.flatnonzero(~types[groups].equal)
-        pairs = math.prod(float(len(each)) for each in kept)
+        pairs = math.prod(float(len(places)) for places in kept)
         singles = math.prod(len(symmetries[axis].sizes) for axis in wide)
         kinds = singles + pairs * (most - 1)
         if kinds > MAX_ORBITS or kinds * len(blocks) > MAX_ENTRIES:
@@ -235,7 +239,7 @@ def _most_cells(
 
 def _unordered(types: Sequence[Types], kept: Sequence[Index]) -> tuple[Index, ...]:
     """Return, by attribute, the types of all pairs of cells of these types, one of a pair and its reverse."""
-    several = [axis for axis, each in enumerate(kept) if len(each) != 1]
+    several = [axis for axis, places in enumerate(kept) if len(places) != 1]
     sizes = [len(kept[axis]) for axis in several]
     count = math.prod(sizes)
     index = np.unravel_index(np.arange(count), sizes) if sizes else ()
@@ -244,10 +248,10 @@ def _unordered(types: Sequence[Types], kept: Sequence[Index]) -> tuple[Index, ..
         reverse = np.searchsorted(kept[axis], types[axis].reverse[kept[axis]])
         turned = turned * len(kept[axis]) + reverse[at]
     one_of_both = np.flatnonzero(np.arange(count) <= turned)
-    found = [np.full(len(one_of_both), each[0] if len(each) else 0, dtype=np.intp) for each in kept]
+    columns = [np.full(len(one_of_both), places[0] if len(places) else 0, dtype=np.intp) for places in kept]
     for axis, at in zip(several, index, strict=True):
-        found[axis] = kept[axis][at[one_of_both]].astype(np.intp)
-    return tuple(found)
+        columns[axis] = kept[axis][at[one_of_both]].astype(np.intp)
+    return tuple(columns)
 
 
 def _ends(
@@ -283,7 +287,7 @@ def moved_by(
     for block in blocks:
         steps, orbits = moved.steps(block.key, block.moves)
         several.append(replace(block, steps=steps, orbits=orbits))
-    if not (reach.count_nonzero() or any(map(np.any, (each.steps for each in several)))):
+    if not (reach.count_nonzero() or any(map(np.any, (block.steps for block in several)))):
         raise InvalidInputError(UNMOVED)
     return sp.csr_array(moved.scale**2 * reach), tuple(several)
 

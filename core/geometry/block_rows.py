@@ -63,16 +63,16 @@ class Block:
         if np.array_equal(basis, self.moves):
             return covariance
         shape = self.moves.shape
-        rows, own = validate.numeric(2, basis=basis), validate.numeric(2, covariance=covariance)
-        if rows.shape != shape or own.shape != (shape[0], shape[0]):
+        rows, matrix = validate.numeric(2, basis=basis), validate.numeric(2, covariance=covariance)
+        if rows.shape != shape or matrix.shape != (shape[0], shape[0]):
             raise InvalidInputError(
                 f"basis and covariance must have shapes {shape} and {(shape[0], shape[0])}, "
-                f"got {rows.shape} and {own.shape}"
+                f"got {rows.shape} and {matrix.shape}"
             )
         turn = self.moves @ rows.T
         if not np.abs(turn @ rows - self.moves).max() <= linalg.SPAN_TOLERANCE:
             raise InvalidInputError("basis must be orthonormal and span what the block's queries span")
-        return np.asarray(turn @ own @ turn.T)
+        return np.asarray(turn @ matrix @ turn.T)
 
 
 def with_still(noise: Array | None, moved: Array | None) -> Array:
@@ -94,19 +94,22 @@ class BlockRows:
 
     def add(self, axes: tuple[int, ...], parts: tuple[Parts, ...], orbits: Index) -> None:
         """Add what a table asks, block by block; rows of zeros are left out."""
-        asked = dict(zip(axes, parts, strict=True))
-        found: list[tuple[Key, Array]] = [((), np.ones((1, 1)))]
+        parts_by_axis = dict(zip(axes, parts, strict=True))
+        terms: list[tuple[Key, Array]] = [((), np.ones((1, 1)))]
         # Attribute by attribute, so that a product is formed once for all blocks that begin alike.
         for axis in sorted({*axes, *self.wide}):
             factors: list[tuple[Key, Array]] = [((), np.ones((1, len(self.symmetries[axis].sizes))))]
-            if axis in asked:
-                component_norms = asked[axis].component_norms
-                own = (int(each) for each in np.flatnonzero(np.any(component_norms, axis=0)))
-                factors = [((), asked[axis].means), *((((axis, each),), component_norms[:, [each]]) for each in own)]
-            found = [
-                (key + more, linalg.kronecker([values, factor])) for key, values in found for more, factor in factors
+            if axis in parts_by_axis:
+                component_norms = parts_by_axis[axis].component_norms
+                components = (int(component) for component in np.flatnonzero(np.any(component_norms, axis=0)))
+                factors = [
+                    ((), parts_by_axis[axis].means),
+                    *((((axis, component),), component_norms[:, [component]]) for component in components),
+                ]
+            terms = [
+                (key + more, linalg.kronecker([values, factor])) for key, values in terms for more, factor in factors
             ]
-        for key, values in found:
+        for key, values in terms:
             seen = np.flatnonzero(np.any(values, axis=1))
             if seen.size:
                 self.rows.setdefault(key, []).append(orbits[seen])
@@ -117,7 +120,7 @@ class BlockRows:
         keys = tuple(key for key, values in self.values.items() if values[0].shape[1] == 1)
         rows = [np.concatenate(self.rows[key]) for key in keys]
         squares = [np.concatenate(self.values[key])[:, 0] ** 2 for key in keys]
-        columns = np.repeat(np.arange(len(keys)), [len(each) for each in rows])
+        columns = np.repeat(np.arange(len(keys)), [len(row) for row in rows])
         entries = (np.concatenate([np.zeros(0), *squares]), (np.concatenate([np.zeros(0, int), *rows]), columns))
         matrix = sp.csr_array(entries, shape=(orbits, len(keys)))
         return keys, matrix, np.array([self.cells_of(key)[0] for key in keys], dtype=np.intp)
@@ -139,15 +142,16 @@ class BlockRows:
         orbits = np.zeros(1, dtype=np.intp)
         for axis in self.wide:
             symmetry = self.symmetries[axis]
-            own = [symmetry.classes[chosen[axis]]] if axis in chosen else np.arange(len(symmetry.sizes))
-            orbits = np.add.outer(orbits * len(symmetry.sizes), own).ravel()
+            codes = [symmetry.classes[chosen[axis]]] if axis in chosen else np.arange(len(symmetry.sizes))
+            orbits = np.add.outer(orbits * len(symmetry.sizes), codes).ravel()
         return orbits.astype(np.intp)
 
 
 def check_key(key: Key, symmetries: tuple[AttributeSymmetry, ...]) -> None:
     axes = [axis for axis, _ in key]
     if axes != sorted({*axes}) or any(
-        not (0 <= axis < len(symmetries) and 0 <= each < len(symmetries[axis].dimensions)) for axis, each in key
+        not (0 <= axis < len(symmetries) and 0 <= component < len(symmetries[axis].dimensions))
+        for axis, component in key
     ):
         raise InvalidInputError(f"keys must name components of increasing attributes, got {key}")
 
@@ -155,18 +159,19 @@ def check_key(key: Key, symmetries: tuple[AttributeSymmetry, ...]) -> None:
 def symmetries_of(workload: UnionWorkload) -> tuple[tuple[AttributeSymmetry, ...], list[dict[object, Parts]]]:
     """Return every attribute's symmetry, and from there the parts of each of its query sets."""
     assert workload.domain is not None
-    asked: list[dict[object, Queries]] = [{} for _ in workload.domain.shape]
+    queries: list[dict[object, Queries]] = [{} for _ in workload.domain.shape]
     for table in workload.tables:
-        for axis, own in table.queries:
-            if own is not None:
-                validate.moderate(queries=own.bases if isinstance(own, CircularWorkload) else own.matrix)
-            asked[axis][key_of(own)] = own
+        for axis, query in table.queries:
+            if query is not None:
+                validate.moderate(queries=query.bases if isinstance(query, CircularWorkload) else query.matrix)
+            queries[axis][key_of(query)] = query
     symmetries = tuple(
-        AttributeSymmetry.of([*own.values()], size) for own, size in zip(asked, workload.domain.shape, strict=True)
+        AttributeSymmetry.of([*queries.values()], size)
+        for queries, size in zip(queries, workload.domain.shape, strict=True)
     )
     looks = [
-        {key: symmetry.parts(each) for key, each in own.items()}
-        for symmetry, own in zip(symmetries, asked, strict=True)
+        {key: symmetry.parts(queries) for key, queries in by_key.items()}
+        for symmetry, by_key in zip(symmetries, queries, strict=True)
     ]
     return symmetries, looks
 
@@ -179,12 +184,12 @@ def check_sums(workload: UnionWorkload, most: float) -> None:
     if len(workload.tables) > 1 or most == math.inf:
         return
     cells = queries = 1
-    for _, own in workload.tables[0].queries:
-        if own is not None and not isinstance(own, CircularWorkload):
-            if not own.has_matrix:
+    for _, query in workload.tables[0].queries:
+        if query is not None and not isinstance(query, CircularWorkload):
+            if not query.has_matrix:
                 raise GeometryError("geometry 'blocks' takes queries on attributes that can be written out")
-            cells *= _distinct(own.matrix.sum(axis=0))
-            queries *= _distinct(own.matrix.sum(axis=1))
+            cells *= _distinct(query.matrix.sum(axis=0))
+            queries *= _distinct(query.matrix.sum(axis=1))
     if decompositions(min(cells, queries), 0) > most:
         raise GeometryError(
             f"workload has {cells} orbits of cells and {queries} of queries or more, too many for blocks"
@@ -196,9 +201,9 @@ def _distinct(sums: Array) -> int:
     return len(np.unique(np.round(sums / max(np.abs(sums).max(), validate.SMALLEST), 9)))
 
 
-def key_of(asked: Queries) -> object:
+def key_of(queries: Queries) -> object:
     """Return a key that tells query sets apart; the values themselves are one set in all tables."""
-    return None if asked is None else id(asked)
+    return None if queries is None else id(queries)
 
 
 def check_size(
@@ -224,8 +229,8 @@ def check_size(
     entries = 0
     for table, count in zip(workload.tables, counts, strict=True):
         others = math.prod(len(symmetries[axis].sizes) for axis in wide if axis not in table.axes)
-        own = math.prod(len(symmetries[axis].sizes) + len(symmetries[axis].classes) for axis in table.axes)
-        entries += count * others * own
+        orbits = math.prod(len(symmetries[axis].sizes) + len(symmetries[axis].classes) for axis in table.axes)
+        entries += count * others * orbits
     if entries > MAX_ENTRIES:
         raise GeometryError(
             f"workload has {entries} entries in all its blocks (limit {MAX_ENTRIES}); classes of values that no query "

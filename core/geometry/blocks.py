@@ -61,7 +61,9 @@ class BlockPoint:
         """Return the noise times a positive number, kept symmetric; any other number leaves it unchanged."""
         if not (np.isfinite(validate.real(factor=factor)) and factor > 0):
             return self
-        return BlockPoint(self.levels * factor, tuple((each + each.T) / 2 * factor for each in self.covariances))
+        return BlockPoint(
+            self.levels * factor, tuple((covariance + covariance.T) / 2 * factor for covariance in self.covariances)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,12 +75,14 @@ class BasedPoint:
     bases: tuple[Array, ...] = ()
 
     def on(self, blocks: Sequence[Block]) -> BlockPoint:
-        for name, own in (("covariances", self.covariances), ("bases", self.bases)):
-            if not isinstance(own, tuple) or len(own) != len(blocks):
-                given = len(own) if isinstance(own, tuple) else type(own).__name__
-                raise InvalidInputError(f"{name} must be {len(blocks)} items, got {given}")
-        found = zip(blocks, self.covariances, self.bases, strict=True)
-        return BlockPoint(self.levels, tuple(block.covariance_from_basis(own, basis) for block, own, basis in found))
+        for name, parts in (("covariances", self.covariances), ("bases", self.bases)):
+            if not isinstance(parts, tuple) or len(parts) != len(blocks):
+                got = len(parts) if isinstance(parts, tuple) else type(parts).__name__
+                raise InvalidInputError(f"{name} must be {len(blocks)} items, got {got}")
+        triples = zip(blocks, self.covariances, self.bases, strict=True)
+        return BlockPoint(
+            self.levels, tuple(block.covariance_from_basis(matrix, basis) for block, matrix, basis in triples)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,14 +124,14 @@ def as_block_point(blocks: Blocks, primal: object, name: str = "primal") -> Bloc
     expected = len(blocks.matrix_blocks)
     if len(primal.covariances) != expected:
         raise InvalidInputError(f"covariances{of} must be {expected}, got {len(primal.covariances)}")
-    found = []
-    for index, (each, block) in enumerate(zip(primal.covariances, blocks.matrix_blocks, strict=True)):
+    covariances = []
+    for index, (block_covariance, block) in enumerate(zip(primal.covariances, blocks.matrix_blocks, strict=True)):
         called = f"covariances[{index}]{of}"
-        covariance, size = validate.numeric(2, **{called: each}), len(block.moves)
+        covariance, size = validate.numeric(2, **{called: block_covariance}), len(block.moves)
         if covariance.shape != (size, size):
             raise InvalidInputError(f"{called} must have shape ({size}, {size}), got {covariance.shape}")
-        found.append(covariance)
-    return BlockPoint(levels, tuple(found))
+        covariances.append(covariance)
+    return BlockPoint(levels, tuple(covariances))
 
 
 def evaluate(blocks: Blocks, point: BlockPoint) -> BlockForms | None:
@@ -144,11 +148,11 @@ def evaluate(blocks: Blocks, point: BlockPoint) -> BlockForms | None:
             return None
         regularised, profile, allowance = judged
         rows = block.queries
-        own = np.einsum("jk,jk->j", rows @ regularised, rows)
+        squares = np.einsum("jk,jk->j", rows @ regularised, rows)
         sizes = np.einsum("jk,jk->j", np.abs(rows) @ np.abs(regularised), np.abs(rows))
         np.add.at(costs, block.orbits, profile)
         np.add.at(cost_rounding, block.orbits, allowance + len(blocks.matrix_blocks) * EPS * profile)
-        np.add.at(variances, block.rows, own)
+        np.add.at(variances, block.rows, squares)
         np.add.at(variance_rounding, block.rows, (2 * len(regularised) + depth) * EPS * sizes)
     # What rounding hides of a query may be a part that it needs, which then meets the noise of its block.
     hidden = (blocks.rounding_threshold * blocks.magnitudes) ** 2 * _all_noise(blocks, point)
@@ -185,19 +189,19 @@ def block_shares(blocks: Blocks, neighbour_weights: Array, query_weights: Array)
     seen = np.asarray(blocks.scalar_blocks.T @ query_weights)
     moved = np.asarray(blocks.reach.T @ neighbour_weights)
     values = np.sqrt(np.divide(moved, seen, out=np.zeros_like(seen), where=seen > 0))
-    found = np.asarray(blocks.scalar_blocks @ values) * query_weights
+    shares = np.asarray(blocks.scalar_blocks @ values) * query_weights
     for block in blocks.matrix_blocks:
         factors = np.sqrt(query_weights[block.rows])
         moves = np.sqrt(neighbour_weights[block.orbits])
         left, singular, _ = linalg.svd(factors[:, None] * (block.queries @ block.steps) * moves)
-        np.add.at(found, block.rows, left**2 @ singular)
-    return found
+        np.add.at(shares, block.rows, left**2 @ singular)
+    return shares
 
 
 def _all_noise(blocks: Blocks, point: BlockPoint) -> float:
     """Return the variances of all coordinates of all copies of all blocks, added up."""
     several = zip(blocks.matrix_blocks, point.covariances, strict=True)
-    return float(blocks.copies @ point.levels + sum(each.copies * np.trace(noise) for each, noise in several))
+    return float(blocks.copies @ point.levels + sum(block.copies * np.trace(noise) for block, noise in several))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,9 +248,9 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
         if isinstance(tables, MarginalWorkload) and relation is None:
             geometry = cls.of_marginals(tables)
         else:
-            asked = tables if isinstance(tables, UnionWorkload) else union_of([tables])
-            assert asked is not None and (relation is None or isinstance(relation, Relation))
-            geometry = cls.of(asked, request.most, relation)
+            union = tables if isinstance(tables, UnionWorkload) else union_of([tables])
+            assert union is not None and (relation is None or isinstance(relation, Relation))
+            geometry = cls.of(union, request.most, relation)
         return Offer(geometry.operations, lambda: (geometry, held))
 
     @classmethod
@@ -260,36 +264,36 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
         check_sums(workload, most)
         symmetries, looks = symmetries_of(workload)
         wide = tuple(axis for axis, symmetry in enumerate(symmetries) if len(symmetry.sizes) > 1)
-        parts = tuple(tuple(looks[axis][key_of(asked)] for axis, asked in table.queries) for table in workload.tables)
-        counts = [math.prod(len(each.means) for each in own) for own in parts]
+        parts = tuple(tuple(looks[axis][key_of(query)] for axis, query in table.queries) for table in workload.tables)
+        counts = [math.prod(len(part.means) for part in table_parts) for table_parts in parts]
         cells = math.prod(len(symmetries[axis].sizes) for axis in wide)
         check_size(workload, symmetries, wide, counts, cells, most)
-        found = BlockRows(symmetries, wide)
+        rows = BlockRows(symmetries, wide)
         start = 0
-        for table, own, count in zip(workload.tables, parts, counts, strict=True):
-            found.add(table.axes, own, np.arange(start, start + count))
+        for table, table_parts, count in zip(workload.tables, parts, counts, strict=True):
+            rows.add(table.axes, table_parts, np.arange(start, start + count))
             start += count
-        keys, squares, columns = found.scalar_block_arrays(start)
-        if not found.values:
+        keys, squares, columns = rows.scalar_block_arrays(start)
+        if not rows.values:
             raise InvalidInputError("workload must have at least one query that is not all zero")
         ones = (np.ones(len(keys)), (columns, np.arange(len(keys))))
-        reach, several = sp.csr_array(ones, shape=(cells, len(keys))), found.matrix_blocks()
+        reach, several = sp.csr_array(ones, shape=(cells, len(keys))), rows.matrix_blocks()
         if neighbours is not None:
             assert workload.domain is not None
-            reach, several = moved_by(neighbours, workload.domain, symmetries, found, keys, reach, several)
+            reach, several = moved_by(neighbours, workload.domain, symmetries, rows, keys, reach, several)
         return cls(
             workload,
             symmetries,
             wide,
             parts,
             np.repeat(np.arange(len(counts)), counts),
-            np.concatenate([_products(own, "magnitudes") for own in parts]),
-            np.concatenate([_products(own, "counts") for own in parts]),
+            np.concatenate([_products(table_parts, "magnitudes") for table_parts in parts]),
+            np.concatenate([_products(table_parts, "counts") for table_parts in parts]),
             cells,
             keys,
             squares,
             reach,
-            np.array([found.copies_of(key) for key in keys]),
+            np.array([rows.copies_of(key) for key in keys]),
             several,
             neighbours=neighbours,
         )
@@ -337,8 +341,8 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
         count = int(np.searchsorted(self.tables, tables))
         blocks = []
         for block in self.matrix_blocks:
-            own = block.rows < count
-            blocks.append(replace(block, rows=block.rows[own], queries=block.queries[own]))
+            inside = block.rows < count
+            blocks.append(replace(block, rows=block.rows[inside], queries=block.queries[inside]))
         return replace(
             self,
             workload=workload,
@@ -350,16 +354,16 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
             matrix_blocks=tuple(blocks),
         )
 
-    def numbers(self, workload: Workload, given: object, name: str) -> Array:
-        tables, own = workload.tabular(), self.workload
-        if tables is None or not any(own.same_as(each) for each in (workload, tables, union_of([tables]))):
+    def numbers(self, workload: Workload, values: object, name: str) -> Array:
+        tables, stated = workload.tabular(), self.workload
+        if tables is None or not any(stated.same_as(candidate) for candidate in (workload, tables, union_of([tables]))):
             raise InvalidInputError("geometry must be of this workload")
-        return numbers_by_table(self.name, workload, tables, given, name)
+        return numbers_by_table(self.name, workload, tables, values, name)
 
     @property
     def operations(self) -> float:
         """About how many operations a solution takes."""
-        shapes = ((len(each.moves), len(each.rows) + each.steps.shape[1]) for each in self.matrix_blocks)
+        shapes = ((len(block.moves), len(block.rows) + block.steps.shape[1]) for block in self.matrix_blocks)
         return SET_UP + sum(decompositions(rank, max(rows - rank, 0)) for rank, rows in shapes)
 
     @property
@@ -382,7 +386,7 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
         if self.exact:
             return 4
         longest = max(symmetry.roundings for symmetry in self.symmetries)
-        return 4 * longest * (1 + max(len(own) for own in self.parts))
+        return 4 * longest * (1 + max(len(table_parts) for table_parts in self.parts))
 
     @property
     def rounding_threshold(self) -> float:
@@ -408,8 +412,8 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
         """Return noise on these blocks' bases; anything else is left to the judge."""
         return point.on(self.matrix_blocks) if isinstance(point, BasedPoint) else point
 
-    def checked(self, given: object) -> BlockPoint:
-        point = self.point(given)
+    def checked(self, proposal: object) -> BlockPoint:
+        point = self.point(proposal)
         check_noise(point.levels, covariances=point.covariances)
         return point
 
@@ -423,8 +427,8 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         first, last = given_weights(dual, queries)
         checked = read_weights(self.reach.shape[0], first, "neighbour_weights", "orbit")
-        own = read_weights(len(self.tables), last, "query_weights", "orbit") if queries else np.zeros(0)
-        return checked, own
+        shares = read_weights(len(self.tables), last, "query_weights", "orbit") if queries else np.zeros(0)
+        return checked, shares
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
         """Return ``(Σ_b ‖diag(√μ) V_b diag(√λ)‖_*)² / (Σ λ_o Σ μ_j c_j)`` and its rounding, relative."""
@@ -451,14 +455,14 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
         if not valid_weights(neighbour_weights):
             return np.zeros(len(weights))
-        found = block_shares(self, neighbour_weights, self.orbit_weights(weights))
-        return self._by_table(found, len(weights))
+        prices = block_shares(self, neighbour_weights, self.orbit_weights(weights))
+        return self._by_table(prices, len(weights))
 
     def _bound(self, neighbour_weights: Array, bill: Array) -> Judged:
         if not valid_weights(neighbour_weights):
             return 0.0, 0.0
-        own = neighbour_weights / neighbour_weights.max()
-        norm, rounding = trace_norm(self, own / own.sum(), bill)
+        shares = neighbour_weights / neighbour_weights.max()
+        norm, rounding = trace_norm(self, shares / shares.sum(), bill)
         return norm**2, 2 * rounding / norm if norm > 0 else 0.0
 
     def _by_table(self, values: Array, count: int) -> Array:
@@ -466,14 +470,14 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
 
     def orbit_shape(self, table: int) -> tuple[int, ...]:
         """Return how many orbits of queries a table has along each of its attributes."""
-        return tuple(len(each.means) for each in self.parts[table])
+        return tuple(len(part.means) for part in self.parts[table])
 
     def spread(self, table: int, values: Array) -> Array:
         """Return one number per query of a table, in the table's shape, from one per orbit of queries of all tables."""
-        own = values[self.tables == table].reshape(self.orbit_shape(table))
-        return np.asarray(own[np.ix_(*(each.orbits for each in self.parts[table]))])
+        array = values[self.tables == table].reshape(self.orbit_shape(table))
+        return np.asarray(array[np.ix_(*(part.orbits for part in self.parts[table]))])
 
 
-def _products(own: tuple[Parts, ...], name: str) -> Array:
+def _products(parts: tuple[Parts, ...], name: str) -> Array:
     """Return the products over a table's attributes of one number of each, an orbit of queries after another."""
-    return linalg.kronecker([getattr(each, name)[:, None] for each in own]).ravel()
+    return linalg.kronecker([getattr(part, name)[:, None] for part in parts]).ravel()

@@ -68,18 +68,18 @@ class Tree:
 
     def costs(self) -> Array:
         """Return how many blocks each step is in (n,)."""
-        cells, found = np.arange(self.steps), np.zeros(self.steps)
+        cells, costs = np.arange(self.steps), np.zeros(self.steps)
         for height in range(self.steps.bit_length()):
-            found += ((cells >> height) + 1) << height <= self.steps
-        return found
+            costs += ((cells >> height) + 1) << height <= self.steps
+        return costs
 
     def variances(self, decay: float) -> tuple[Array, Array]:
         """Return the variance of each sum (n,), and what it may be higher by, relative."""
         self._check(decay)
-        ends, found = np.arange(1, self.steps + 1), np.zeros(self.steps)
+        ends, variances = np.arange(1, self.steps + 1), np.zeros(self.steps)
         for height, variance in enumerate(self._variances()):
-            found += variance * (ends >> height & 1)
-        return found, np.full(self.steps, 8 * (self.steps.bit_length() + 2) * EPS)
+            variances += variance * (ends >> height & 1)
+        return variances, np.full(self.steps, 8 * (self.steps.bit_length() + 2) * EPS)
 
     @property
     def nonnegative(self) -> bool:
@@ -90,28 +90,28 @@ class Tree:
         """Return the largest squared norm of a sum of columns, so many steps apart: of counts by block."""
         together = sign_patterns(self.steps, times, apart, np.ones((1, times)))
         cells, persons = together.tocoo().coords
-        found = np.zeros(together.shape[1])
+        costs = np.zeros(together.shape[1])
         for height in range(self.steps.bit_length()):
             blocks = cells >> height
             complete = (blocks + 1) << height <= self.steps
             keys, counts = np.unique(persons[complete] * np.int64(self.steps) + blocks[complete], return_counts=True)
-            np.add.at(found, keys // self.steps, counts.astype(np.float64) ** 2)
-        return float(found.max())
+            np.add.at(costs, keys // self.steps, counts.astype(np.float64) ** 2)
+        return float(costs.max())
 
     def noise(self, generator: np.random.Generator, decay: float) -> Array:
         """Draw the noise of the sums (n,)."""
         self._check(decay)
-        ends, found = np.arange(1, self.steps + 1), np.zeros(self.steps)
+        ends, variances = np.arange(1, self.steps + 1), np.zeros(self.steps)
         below = np.zeros(0)
         for height, variance in enumerate(self._variances()):
             blocks = generator.standard_normal(self.steps >> height)
             if height:
                 pairs = below[: 2 * len(blocks)].reshape(-1, 2).sum(axis=1)
                 blocks = variance * blocks + (1 - variance) * pairs
-            asked = (ends >> height & 1).astype(bool)
-            found[asked] += blocks[(ends[asked] >> height) - 1]
+            bits = (ends >> height & 1).astype(bool)
+            variances[bits] += blocks[(ends[bits] >> height) - 1]
             below = blocks
-        return found
+        return variances
 
     def matrix(self) -> Array:
         """Refuse: what a tree answers is no least squares, so that a matrix would not tell the whole."""
@@ -126,10 +126,10 @@ class Tree:
         )
 
     def _variances(self) -> list[float]:
-        found = [1.0]
-        while len(found) < self.steps.bit_length():
-            found.append(1 / (1 + 1 / (2 * found[-1])))
-        return found
+        variances = [1.0]
+        while len(variances) < self.steps.bit_length():
+            variances.append(1 / (1 + 1 / (2 * variances[-1])))
+        return variances
 
     def _check(self, decay: float) -> None:
         if decay != 1:
@@ -183,25 +183,25 @@ class Banded:
 
     def variances(self, decay: float) -> tuple[Array, Array]:
         """Return the variance of each sum (n,), and what it may be higher by, relative."""
-        found, off = np.zeros(self.steps), np.full(self.steps, np.inf)
+        variances, off = np.zeros(self.steps), np.full(self.steps, np.inf)
         before, factor = np.zeros((0, 0)), 1.0
         with np.errstate(all="ignore"):
-            for start, own, left in _in_blocks(*self._shifted(decay)):
-                target = np.eye(len(own[0])) + left[0] @ before @ left[0].T
-                half = scipy.linalg.solve_triangular(own[0], target, lower=True, check_finite=False)
-                noise = scipy.linalg.solve_triangular(own[0], half.T, lower=True, check_finite=False)
+            for start, current, left in _in_blocks(*self._shifted(decay)):
+                target = np.eye(len(current[0])) + left[0] @ before @ left[0].T
+                half = scipy.linalg.solve_triangular(current[0], target, lower=True, check_finite=False)
+                noise = scipy.linalg.solve_triangular(current[0], half.T, lower=True, check_finite=False)
                 noise = (noise + noise.T) / 2
-                magnitude = _spread(own[1], noise) + _spread(left[1], before) + np.sqrt(len(noise))
-                missed = np.linalg.norm(own[0] @ noise @ own[0].T - target)
+                magnitude = _spread(current[1], noise) + _spread(left[1], before) + np.sqrt(len(noise))
+                missed = np.linalg.norm(current[0] @ noise @ current[0].T - target)
                 missed += 4 * (len(noise) + 2) * EPS * magnitude
                 factor *= max(1 - missed, 0.0)
                 if not (factor > CAUSAL_BANDS_USABLE and np.all(np.isfinite(noise))):
                     break
                 block = slice(start, start + len(noise))
-                found[block], off[block] = np.diagonal(noise), 1 / factor - 1
+                variances[block], off[block] = np.diagonal(noise), 1 / factor - 1
                 before = noise
-        found[np.isinf(off)] = np.inf
-        return found, off
+        variances[np.isinf(off)] = np.inf
+        return variances, off
 
     @property
     def nonnegative(self) -> bool:
@@ -242,17 +242,17 @@ class Banded:
         return both[0], both[1]
 
 
-def _in_blocks(*given: Array) -> Iterator[tuple[int, list[Array], list[Array]]]:
+def _in_blocks(*arrays: Array) -> Iterator[tuple[int, list[Array], list[Array]]]:
     """Yield blocks of steps of banded matrices: where one begins, its diagonal part and the part to the left."""
-    width, count = len(given[0]) - 1, given[0].shape[1]
+    width, count = len(arrays[0]) - 1, arrays[0].shape[1]
     size = max(LEAST_BLOCK, width)
     for start in range(0, count, size):
         rows = np.arange(start, min(start + size, count))[:, None]
         columns = np.arange(max(start - size, 0), rows[-1, 0] + 1)
         below = rows - columns
         inside, earlier = (below >= 0) & (below <= width), start - int(columns[0])
-        whole = [np.where(inside, bands[np.clip(below, 0, width), columns], 0.0) for bands in given]
-        yield start, [each[:, earlier:] for each in whole], [each[:, :earlier] for each in whole]
+        whole = [np.where(inside, bands[np.clip(below, 0, width), columns], 0.0) for bands in arrays]
+        yield start, [array[:, earlier:] for array in whole], [array[:, :earlier] for array in whole]
 
 
 def _spread(rows: Array, noise: Array) -> float:

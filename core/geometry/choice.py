@@ -19,7 +19,7 @@ from dualmech.neighbours import Relation, relation_of
 from dualmech.workloads import numbers
 from dualmech.workloads.base import check_workload
 
-GEOMETRIES: dict[str, type[Geometry]] = {each.name: each for each in (Product, Stream, Split, Epochs, Dense, Blocks)}
+GEOMETRIES: dict[str, type[Geometry]] = {kind.name: kind for kind in (Product, Stream, Split, Epochs, Dense, Blocks)}
 """Every geometry by name, in the order in which ``auto`` asks them; at equal numbers the later one is taken."""
 
 KINDS = ("auto", *sorted(GEOMETRIES))
@@ -31,7 +31,7 @@ NONE = "no other geometry holds it: ask for coarser values"
 
 def choose(
     workload: object,
-    given: object,
+    values: object,
     name: str,
     geometry: str | Geometry,
     dense: DenseBuilder,
@@ -57,8 +57,8 @@ def choose(
         The user's arguments: only dense geometries take a basis and a matrix of neighbours; blocks also take a rule of
         neighbours, such as ``replace``.
     """
-    asked = check_workload(workload)
-    given = numbers.as_mapping(given, name)
+    checked = check_workload(workload)
+    values = numbers.as_mapping(values, name)
     if not isinstance(geometry, str):
         if basis is not None or neighbours is not None:
             raise InvalidInputError("the geometry that is given has a basis and neighbours; leave both out")
@@ -66,30 +66,30 @@ def choose(
             raise InputTypeError(
                 f"geometry must be one of {', '.join(KINDS)}, or a Geometry, got {validate.shown(geometry)}"
             )
-        return geometry, geometry.numbers(asked, given, name)
+        return geometry, geometry.numbers(checked, values, name)
     kind = validate.choice(KINDS, geometry=geometry)
     relation = relation_of(neighbours)
     if relation is not None:
-        relation.check(asked.domain)
+        relation.check(checked.domain)
     if basis is not None or (neighbours is not None and relation is None):
-        kind = on_matrix(asked, kind, neighbours if relation is None else None)
+        kind = on_matrix(checked, kind, neighbours if relation is None else None)
     moves = neighbours if relation is None else None if relation == Relation() else relation
-    request = Request(asked, given, name, dense, moves, kind != "auto")
+    request = Request(checked, values, name, dense, moves, kind != "auto")
     return (_cheapest(request) if kind == "auto" else _named(request, GEOMETRIES[kind])).take()
 
 
 def _named(request: Request, geometry: type[Geometry]) -> Offer:
     """Return what the geometry that was asked for offers; where it refuses, say which others would not."""
     try:
-        found = _offered(request, geometry)
-        if found is None:
+        offer = _offered(request, geometry)
+        if offer is None:
             raise GeometryError(f"geometry {geometry.name!r} takes {geometry.takes}")
     except GeometryError as error:
         request = replace(request, named=False)
         others = [other for other in GEOMETRIES.values() if other is not geometry and _holds(other, request)]
         held = f"geometry {' or '.join(repr(other.name) for other in others)} holds it" if others else NONE
         raise GeometryError(f"{error}; {held}") from None
-    return found
+    return offer
 
 
 def _holds(geometry: type[Geometry], request: Request) -> bool:
@@ -108,16 +108,16 @@ def _cheapest(request: Request) -> Offer:
     domain, least = request.workload.domain, min(request.workload.shape)
     if domain is not None and domain.impossible and least <= SMALL_MATRIX:
         with contextlib.suppress(GeometryError):
-            if (found := _offered(request, Dense)) is not None:
-                return found
+            if (offer := _offered(request, Dense)) is not None:
+                return offer
     for geometry in GEOMETRIES.values():
         try:
-            found = _offered(request, geometry)
+            offer = _offered(request, geometry)
         except GeometryError as error:
             refusals.append(str(error))
             continue
-        if found is not None and (best is None or found.operations <= best.operations):
-            best, request = found, replace(request, most=found.operations)
+        if offer is not None and (best is None or offer.operations <= best.operations):
+            best, request = offer, replace(request, most=offer.operations)
     if best is None:
         raise GeometryError("; ".join(dict.fromkeys([*refusals, NONE])))
     return best
@@ -136,10 +136,10 @@ def _offered(request: Request, geometry: type[Geometry]) -> Offer | None:
             f"geometry {geometry.name!r} does not take neighbours {relation}"
             f"{bound_words(relation.reach, geometry.name)}"
         )
-    found = geometry.offer(request)
-    if found is not None and isinstance(relation, Relation) and not geometry.takes_relations:
+    offer = geometry.offer(request)
+    if offer is not None and isinstance(relation, Relation) and not geometry.takes_relations:
         raise GeometryError(
             f"geometry {geometry.name!r} takes neighbours that differ by one record added or removed, got {relation}"
             f"{bound_words(relation.reach, geometry.name)}"
         )
-    return found
+    return offer

@@ -191,10 +191,10 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
     def _scaled(self, neighbour_weights: Array, factors: Array) -> tuple[Array, float] | None:
         """Return ``diag(factors) W Λ^½`` for weights of total mass 1, and what it may be off by; None of no weights."""
-        found = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
-        if found is None:
+        scaled_roots = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
+        if scaled_roots is None:
             return None
-        roots = found[0] / np.sqrt(found[1])
+        roots = scaled_roots[0] / np.sqrt(scaled_roots[1])
         rows = np.append(self.workload.dense(), np.zeros((len(factors), 1)), axis=1)[:, self.phases].swapaxes(0, 1)
         image, size = rows @ roots, np.abs(rows) @ np.abs(roots)  # (phases, m, times)
         off = sum_rounding(self.phases.shape[1]) + 4 * linalg.EPS
@@ -242,11 +242,11 @@ def _roots_of_signs(roots: Array, lengths: Array) -> Array:
     means[:, diagonal, diagonal] = 1.0
     off[:, diagonal, diagonal] = 0.0
     values, vectors = np.linalg.eigh(means)
-    found = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-    left = np.abs(found @ np.swapaxes(found, 1, 2) - means) + off + 4 * sum_rounding(count + 2)
+    factors = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+    left = np.abs(factors @ np.swapaxes(factors, 1, 2) - means) + off + 4 * sum_rounding(count + 2)
     # A row sum is no smaller than the spectral norm of a symmetric matrix.
     mixed = np.minimum(left.sum(axis=2).max(axis=1) * UPWARDS, 1.0)
-    return np.asarray(found * np.sqrt(1 - mixed)[:, None, None])
+    return np.asarray(factors * np.sqrt(1 - mixed)[:, None, None])
 
 
 # What a phase costs.
@@ -331,10 +331,10 @@ def _of_vectors(blocks: Array, rounding: Array) -> Array:
 def _proven(blocks: Array, rounding: Array, diagonals: Array) -> Array:
     """Return ``1'd``, each d raised so far that ``diag(d) - C`` is proven positive semidefinite."""
     steps, totals = blocks.shape[1], diagonals.sum(axis=1)
-    found = np.empty(len(blocks))
+    bounds = np.empty(len(blocks))
     for place, (block, off, diagonal) in enumerate(zip(blocks, rounding, diagonals, strict=True)):
         least, _ = linalg.extreme_eigenvalues(
             np.diag(diagonal) - block, spectral_norm(off + linalg.EPS * np.abs(block))
         )
-        found[place] = totals[place] * (1 + sum_rounding(steps)) + steps * max(0.0, -least)
-    return found * (1 + 4 * linalg.EPS)
+        bounds[place] = totals[place] * (1 + sum_rounding(steps)) + steps * max(0.0, -least)
+    return bounds * (1 + 4 * linalg.EPS)

@@ -23,19 +23,19 @@ class Sets:
         self.matrices: dict[str, Array] = {}
         self._names: dict[object, str] = {}
 
-    def name(self, asked: Workload | None) -> str:
-        if asked is None:
+    def name(self, workload: Workload | None) -> str:
+        if workload is None:
             return VALUES
-        if id(asked) not in self._names:
-            matrix = asked.dense() + 0.0
+        if id(workload) not in self._names:
+            matrix = workload.dense() + 0.0
             key = matrix.shape, matrix.tobytes()
             if matrix.shape[0] == matrix.shape[1] and linalg.is_identity(matrix):
                 self._names[key] = VALUES
             elif key not in self._names:
                 self._names[key] = f"set {len(self.matrices) + 1}"
                 self.matrices[self._names[key]] = matrix
-            self._names[id(asked)] = self._names[key]
-        return self._names[id(asked)]
+            self._names[id(workload)] = self._names[key]
+        return self._names[id(workload)]
 
 
 def tables_in_numbers(workload: Any, kind: str, numbers: Array, relation: Relation | None) -> dict[str, object]:
@@ -49,7 +49,7 @@ def tables_in_numbers(workload: Any, kind: str, numbers: Array, relation: Relati
             f"in several groups ({relation}); state the problem with geometry='dense' where it is small"
         )
     sets = Sets()
-    tables = [{str(axis): sets.name(asked) for axis, asked in table.queries} for table in workload.product_tables]
+    tables = [{str(axis): sets.name(workload) for axis, workload in table.queries} for table in workload.product_tables]
     return {
         "kind": f"table {kind}",
         "sizes": [*workload.domain.shape],

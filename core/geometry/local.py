@@ -116,14 +116,14 @@ def forms(matrix: Array, epsilon: float) -> Iterator[Priced]:
     left, right = _subsets(half), _subsets(size - half)
     right = right[np.argsort(right.sum(axis=1), kind="stable")]
     first, second = 1 + excess * left, 1 + excess * right
-    own = [
+    blocks = [
         np.einsum("su,uv,sv->s", vectors, block, vectors, optimize=True)
         for vectors, block in ((first, matrix[:half, :half]), (second, matrix[half:, half:]))
     ]
     ones = np.ones((len(second), 1))
-    columns = np.hstack([second, ones, own[1][:, None]]).astype(precision).T
+    columns = np.hstack([second, ones, blocks[1][:, None]]).astype(precision).T
     mixed = 2 * first @ matrix[:half, half:]
-    lines = np.hstack([mixed, own[0][:, None], np.ones((len(first), 1))]).astype(precision)
+    lines = np.hstack([mixed, blocks[0][:, None], np.ones((len(first), 1))]).astype(precision)
     step = max(BLOCK // columns.shape[1], 1)
     for start in range(0, len(lines), step):
         yield Priced(lines[start : start + step] @ columns, left[start : start + step], right)
@@ -142,8 +142,8 @@ def worst_by_size(matrix: Array, epsilon: float) -> tuple[Array, float]:
         counts = block.right.sum(axis=1)
         starts = np.flatnonzero(np.diff(counts, prepend=-1))
         by_right = np.maximum.reduceat(block.values, starts, axis=1)
-        for own, values in zip(block.left.sum(axis=1), by_right, strict=True):
-            reached = own + counts[starts]
+        for total, values in zip(block.left.sum(axis=1), by_right, strict=True):
+            reached = total + counts[starts]
             worst[reached] = np.maximum(worst[reached], values)
     largest = (1 + gain(epsilon)) ** 2 * float(np.abs(matrix).sum())
     unit = np.finfo(np.float64 if size <= DOUBLE else np.float32).eps
@@ -173,7 +173,7 @@ class Relaxation:
     products: Array
 
     @classmethod
-    def of(cls, size: int, squares: Array | None = None, **given: Array) -> Relaxation:
+    def of(cls, size: int, squares: Array | None = None, **values: Array) -> Relaxation:
         """Build multipliers, 0 where not given, and check their shapes.
 
         Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, NaN or infinity.
@@ -188,7 +188,7 @@ class Relaxation:
         }
         parts = {}
         for name, shape in shapes.items():
-            array = squares if name == "squares" else given.get(name)
+            array = squares if name == "squares" else values.get(name)
             part = np.zeros(shape) if array is None or not np.size(array) else validate.finite(**{name: array})
             if part.shape != shape:
                 raise InvalidInputError(f"{name} must have shape {shape}, got {part.shape}")
@@ -283,7 +283,7 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     # Any V will do whose answers are mended where they are biased: V is taken as it came out.
     missed, rounding = best @ strategy - root, sum_rounding(best.shape[1] + 1)
     hides = rounding * (np.abs(best) @ strategy + np.abs(root))
-    bias, most = (_mended_bias(each, float(prior @ moments), epsilon) for each in (missed, np.abs(missed) + hides))
+    bias, most = (_mended_bias(bias, float(prior @ moments), epsilon) for bias in (missed, np.abs(missed) + hides))
     # Ratios above e^ε by the share v are mended by ignoring a share ``v / (1 - e^-ε)`` of all reports.
     room = -np.expm1(-epsilon)
     ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
@@ -309,7 +309,7 @@ def _mended_bias(missed: Array, moment: float, epsilon: float) -> float:
 
 def user_variances(root: Array, strategy: Array, reconstruction: Array) -> Array:
     """Return ``T_u = Σ_o Q_ou ‖V_o - W_u‖²``: as it stands where it is small, for there its parts would cancel."""
-    lengths, squares = (np.einsum("ku,ku->u", each, each) for each in (reconstruction, root))
+    lengths, squares = (np.einsum("ku,ku->u", rows, rows) for rows in (reconstruction, root))
     crossed = np.einsum("ku,ku->u", reconstruction @ strategy, root)
     moments = lengths @ strategy
     variances = moments - 2 * crossed + squares * strategy.sum(axis=0)
@@ -395,22 +395,22 @@ def repair(strategy: Array, epsilon: float) -> Array:
 
 
 def as_epsilon(epsilon: float) -> float:
-    given = validate.positive_number(epsilon=epsilon)
-    if not SMALLEST_EPSILON <= given <= LARGEST_EPSILON:
-        raise InvalidInputError(f"epsilon must be from {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g}, got {given:g}")
-    return given
+    value = validate.positive_number(epsilon=epsilon)
+    if not SMALLEST_EPSILON <= value <= LARGEST_EPSILON:
+        raise InvalidInputError(f"epsilon must be from {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g}, got {value:g}")
+    return value
 
 
 def as_prior(prior: npt.ArrayLike | None, size: int) -> Array:
     """Return a probability over the user types, uniform by default."""
     if prior is None:
         return freeze(np.full(size, 1 / size))
-    given = validate.finite(1, prior=prior)
-    if given.shape != (size,) or np.any(given < 0) or abs(given.sum() - 1) > FEASIBLE:
+    value = validate.finite(1, prior=prior)
+    if value.shape != (size,) or np.any(value < 0) or abs(value.sum() - 1) > FEASIBLE:
         raise InvalidInputError(
-            f"prior must hold {size} numbers, none negative, of sum 1, got {len(given)} of sum {given.sum():g}"
+            f"prior must hold {size} numbers, none negative, of sum 1, got {len(value)} of sum {value.sum():g}"
         )
-    return freeze(given / given.sum())
+    return freeze(value / value.sum())
 
 
 def centred(root: Array) -> Array:

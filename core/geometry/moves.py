@@ -67,14 +67,14 @@ def product(left: Matrix, right: Matrix) -> tuple[Array, Array]:
 
     Where a column has two entries at most, both powers of 2, as with replaced records, the one sum is rounded.
     """
-    found, reach = linalg.to_dense(left @ right), linalg.to_dense(abs(left) @ abs(right))
+    values, reach = linalg.to_dense(left @ right), linalg.to_dense(abs(left) @ abs(right))
     if _is_whole(left) and _is_whole(right) and reach.max(initial=0.0) <= 2**53:
-        return found, np.zeros_like(found)
+        return values, np.zeros_like(values)
     terms = int(np.max(np.asarray((abs(right) > 0).sum(axis=0)), initial=0))
     entries = right.data if sp.issparse(right) else right[right != 0]
     if terms <= 2 and np.all(np.abs(np.frexp(entries)[0]) == 0.5):
-        return found, linalg.EPS * np.abs(found)
-    return found, terms * linalg.EPS * reach
+        return values, linalg.EPS * np.abs(values)
+    return values, terms * linalg.EPS * reach
 
 
 def _is_whole(matrix: Matrix) -> bool:

@@ -82,8 +82,8 @@ class Orbits:
         several = validate.sequence(orbits=permutations)
         numbers = problem.weights if hasattr(problem, "weights") else problem.targets
         moves, links = [], []
-        for index, given in enumerate(several):
-            order = _permutation(given, index, cells)
+        for index, permutation in enumerate(several):
+            order = _permutation(permutation, index, cells)
             links.append(_images(problem.workload.matrix, order, numbers, f"orbits[{index}]", _query(problem)))
             if neighbours is None:
                 moves.append(order)
@@ -111,16 +111,16 @@ def _query(problem: Any) -> Any:
     return lambda row: f"query {problem.workload.names[row]!r}"
 
 
-def _labels(name: str, given: object, count: int) -> Index:
+def _labels(name: str, values: object, count: int) -> Index:
     """Return labels that a user gave, checked; whether they are orbits shows in the gap."""
-    labels = validate.numeric(1, **{f"orbits.{name}": given})
+    labels = validate.numeric(1, **{f"orbits.{name}": values})
     if len(labels) != count or not np.array_equal(labels, np.clip(np.round(labels), 0, count)):
         raise InvalidInputError(f"orbits.{name} must be {count} whole numbers from 0, one each")
     return labels.astype(np.intp)
 
 
-def _permutation(given: npt.ArrayLike, index: int, cells: int) -> Index:
-    order = validate.numeric(1, **{f"orbits[{index}]": given})
+def _permutation(values: npt.ArrayLike, index: int, cells: int) -> Index:
+    order = validate.numeric(1, **{f"orbits[{index}]": values})
     if len(order) != cells or not np.array_equal(np.sort(order), np.arange(cells)):
         raise InvalidInputError(f"orbits[{index}] must be a permutation of the cells 0 to {cells - 1}")
     return order.astype(np.intp)

@@ -68,17 +68,17 @@ class ProductForms(Forms[PerFactor]):
 
     @property
     def cost(self) -> float:
-        return _representable_product("squared privacy cost of the product", [each.cost for each in self.factors])
+        return _representable_product("squared privacy cost of the product", [factor.cost for factor in self.factors])
 
     @property
     def cost_rounding(self) -> float:
-        return _product_rounding(each.cost_rounding for each in self.factors)
+        return _product_rounding(factor.cost_rounding for factor in self.factors)
 
     def excess(self, targets: PerFactor) -> Judged:
-        return _product_judged(each.excess(own) for each, own in zip(self.factors, targets, strict=True))
+        return _product_judged(factor.excess(target) for factor, target in zip(self.factors, targets, strict=True))
 
     def total(self, weights: PerFactor) -> Judged:
-        return _product_judged(each.total(own) for each, own in zip(self.factors, weights, strict=True))
+        return _product_judged(factor.total(weight) for factor, weight in zip(self.factors, weights, strict=True))
 
     def binding(self, slack: float) -> Index:
         """Return the cells each of whose factors is within `slack` of its largest cost, where they can be listed.
@@ -90,22 +90,22 @@ class ProductForms(Forms[PerFactor]):
             raise InvalidInputError(
                 f"binding cells are listed among {LISTED} at most, got {count_text(cells)}; take the factors' own"
             )
-        found = np.zeros(1, dtype=np.intp)
+        items = np.zeros(1, dtype=np.intp)
         for geometry, forms in zip(self.product.factors, self.factors, strict=True):
             size = geometry.workload.shape[1]
-            own = np.arange(size) if isinstance(geometry, Blocks) else forms.binding(slack)
-            found = np.add.outer(size * found, own).ravel()
-        return found
+            factor_items = np.arange(size) if isinstance(geometry, Blocks) else forms.binding(slack)
+            items = np.add.outer(size * items, factor_items).ravel()
+        return items
 
     def loose(self, targets: PerFactor, slack: float) -> Index:
         """Refuse: of a product, queries are too many to tell apart one by one."""
         raise InvalidInputError("a product has no loose queries of its own; take its factors' loose queries")
 
     def worst_items(self, targets: PerFactor) -> Ranked:
-        return joined(each.worst_items(own) for each, own in zip(self.factors, targets, strict=True))
+        return joined(factor.worst_items(target) for factor, target in zip(self.factors, targets, strict=True))
 
     def worst_neighbours(self) -> Ranked:
-        return joined(each.worst_neighbours() for each in self.factors)
+        return joined(factor.worst_neighbours() for factor in self.factors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,62 +131,64 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
-        found = _multiplied(request.workload, request.values, request.name, request.named)
-        if found is None:
+        multiplied = _multiplied(request.workload, request.values, request.name, request.named)
+        if multiplied is None:
             return None
-        workload, given = found
-        shares = _shares(workload, given, request.name)
-        offers = _each_once(given, zip(workload.factors, shares, strict=True), partial(_factor_offer, request))
+        workload, values = multiplied
+        shares = _shares(workload, values, request.name)
+        offers = _each_once(values, zip(workload.factors, shares, strict=True), partial(_factor_offer, request))
 
         def take() -> tuple[Product, PerFactor]:
-            taken = _each_once(given, ((each,) for each in offers), lambda each: each.take())
+            taken = _each_once(values, ((offer,) for offer in offers), lambda offer: offer.take())
             made, held = cls(workload, tuple(one for one, _ in taken)), tuple(two for _, two in taken)
             made.representable(request.name, held)
             return made, held
 
-        distinct = {id(each): each.operations - SET_UP for each in offers}
+        distinct = {id(offer): offer.operations - SET_UP for offer in offers}
         return Offer(SET_UP + sum(distinct.values()), take)
 
-    def numbers(self, workload: Workload, given: object, name: str) -> PerFactor:
+    def numbers(self, workload: Workload, values: object, name: str) -> PerFactor:
         """Return the numbers of each factor; a factor that comes again is read once."""
-        found = _multiplied(workload, given, name, True)
-        if found is None or not found[0].same_as(self.workload):
+        multiplied = _multiplied(workload, values, name, True)
+        if multiplied is None or not multiplied[0].same_as(self.workload):
             raise InvalidInputError("geometry must be of this workload")
-        pairs = zip(found[0].factors, self.factors, _shares(*found, name), strict=True)
-        held = tuple(_each_once(found[1], pairs, lambda own, factor, share: factor.numbers(own, share, name)))
+        pairs = zip(multiplied[0].factors, self.factors, _shares(*multiplied, name), strict=True)
+        held = tuple(
+            _each_once(multiplied[1], pairs, lambda workload, factor, share: factor.numbers(workload, share, name))
+        )
         self.representable(name, held)
         return held
 
     @property
     def rank(self) -> int:
-        return max(each.rank for each in self.factors)
+        return max(factor.rank for factor in self.factors)
 
     def point(self, primal: object) -> PerFactor:
-        return self._per_factor("primal", primal, lambda factor, own: factor.point(own))
+        return self._per_factor("primal", primal, lambda factor, part: factor.point(part))
 
-    def checked(self, given: object) -> PerFactor:
-        return self._per_factor("primal", given, lambda factor, own: factor.checked(own))
+    def checked(self, point: object) -> PerFactor:
+        return self._per_factor("primal", point, lambda factor, part: factor.checked(part))
 
     def divide(self, point: PerFactor, divisor: float) -> PerFactor:
         """Return noise over a positive number: every factor takes its share of it."""
         share = np.float64(divisor) ** (1 / len(self.factors)) if divisor > 0 else np.float64(np.nan)
-        return tuple(factor.divide(own, share) for factor, own in zip(self.factors, point, strict=True))
+        return tuple(factor.divide(part, share) for factor, part in zip(self.factors, point, strict=True))
 
     def forms(self, point: PerFactor) -> ProductForms | None:
-        found = [factor.forms(own) for factor, own in zip(self.factors, point, strict=True)]
-        held = tuple(each for each in found if each is not None)
-        return ProductForms(self, held) if len(held) == len(found) else None
+        forms = [factor.forms(part) for factor, part in zip(self.factors, point, strict=True)]
+        held = tuple(form for form in forms if form is not None)
+        return ProductForms(self, held) if len(held) == len(forms) else None
 
     def largest_ratio(self, point: PerFactor, targets: PerFactor) -> float:
         return products.product(
-            max(factor.largest_ratio(own, limits), 0.0)
-            for factor, own, limits in zip(self.factors, point, targets, strict=True)
+            max(factor.largest_ratio(part, limits), 0.0)
+            for factor, part, limits in zip(self.factors, point, targets, strict=True)
         )
 
     def weights(self, dual: object, queries: bool = True) -> tuple[PerFactor, PerFactor]:
-        neighbours, asked = given_weights(dual, queries)
-        first = self._per_factor("neighbour_weights", neighbours, lambda _, own: own)
-        last = self._per_factor("query_weights", asked, lambda _, own: own) if queries else first
+        neighbours, second = given_weights(dual, queries)
+        first = self._per_factor("neighbour_weights", neighbours, lambda _, part: part)
+        last = self._per_factor("query_weights", second, lambda _, part: part) if queries else first
         pairs = [
             factor.weights(FitnessDual(one, two) if queries else one, queries)
             for factor, one, two in zip(self.factors, first, last, strict=True)
@@ -194,81 +196,83 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return tuple(one for one, _ in pairs), tuple(two for _, two in pairs)
 
     def bound(self, neighbour_weights: PerFactor, query_weights: PerFactor, targets: PerFactor) -> Judged:
-        given = zip(self.factors, neighbour_weights, query_weights, targets, strict=True)
-        return _product_judged(factor.bound(*own) for factor, *own in given)
+        parts = zip(self.factors, neighbour_weights, query_weights, targets, strict=True)
+        return _product_judged(factor.bound(*arguments) for factor, *arguments in parts)
 
     def total_bound(self, neighbour_weights: PerFactor, weights: PerFactor) -> Judged:
-        given = zip(self.factors, neighbour_weights, weights, strict=True)
-        return _product_judged(factor.total_bound(*own) for factor, *own in given)
+        parts = zip(self.factors, neighbour_weights, weights, strict=True)
+        return _product_judged(factor.total_bound(*arguments) for factor, *arguments in parts)
 
     def prices(self, query_weights: PerFactor, targets: PerFactor) -> Array:
         """Return each query's share of the cost (m,), refused where they are too many to write out.
 
         It is the product of the factors' shares, in which a table's share is spread evenly over its queries.
         """
-        given = zip(self.factors, query_weights, targets, strict=True)
-        return self.outer([factor.prices(*own) for factor, *own in given])
+        parts = zip(self.factors, query_weights, targets, strict=True)
+        return self.outer([factor.prices(*arguments) for factor, *arguments in parts])
 
     def total_prices(self, neighbour_weights: PerFactor, weights: PerFactor) -> Array:
         """Return each query's share of the total (m,), as `prices`."""
-        given = zip(self.factors, neighbour_weights, weights, strict=True)
-        return self.outer([factor.total_prices(*own) for factor, *own in given])
+        parts = zip(self.factors, neighbour_weights, weights, strict=True)
+        return self.outer([factor.total_prices(*arguments) for factor, *arguments in parts])
 
     def item_words(self, index: PerFactor) -> str:
-        return joined_words([each.item_words for each in self.factors], index)
+        return joined_words([factor.item_words for factor in self.factors], index)
 
     def neighbour_words(self, index: PerFactor) -> str:
-        return joined_words([each.neighbour_words for each in self.factors], index)
+        return joined_words([factor.neighbour_words for factor in self.factors], index)
 
     def argument_values(self) -> dict[str, object]:
         return {"bases": tuple(factor.argument_values().get("basis") for factor in self.factors)}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: PerFactor) -> dict[str, object]:
-        given = zip(self.factors, self.workload.factors, numbers, strict=True)
+        parts = zip(self.factors, self.workload.factors, numbers, strict=True)
         return {
             "kind": f"product {kind}",
-            "factors": [{**factor.in_numbers(own, kind, each), "allowed": 1.0} for factor, own, each in given],
+            "factors": [
+                {**factor.in_numbers(workload, kind, number), "allowed": 1.0} for factor, workload, number in parts
+            ],
         }
 
     def stored(self, point: PerFactor) -> PerFactor:
-        return tuple(factor.stored(own) for factor, own in zip(self.factors, point, strict=True))
+        return tuple(factor.stored(part) for factor, part in zip(self.factors, point, strict=True))
 
     def restored(self, point: object) -> object:
         if not isinstance(point, tuple) or len(point) != len(self.factors):
             return point
-        return tuple(factor.restored(own) for factor, own in zip(self.factors, point, strict=True))
+        return tuple(factor.restored(part) for factor, part in zip(self.factors, point, strict=True))
 
     def per_query(self, workload: Workload, numbers: PerFactor) -> Array:
-        given = zip(self.workload.factors, self.factors, numbers, strict=True)
-        return products.outer([factor.per_query(asked, own) for asked, factor, own in given])
+        triples = zip(self.workload.factors, self.factors, numbers, strict=True)
+        return products.outer([factor.per_query(workload, number) for workload, factor, number in triples])
 
     def representable(self, name: str, numbers: PerFactor) -> None:
         """Refuse numbers of the factors whose products no double can hold."""
-        held = [np.asarray(each, dtype=np.float64) for each in numbers]
-        for end in ([each.max() for each in held], [each[each > 0].min() for each in held]):
+        held = [np.asarray(number, dtype=np.float64) for number in numbers]
+        for end in ([array.max() for array in held], [array[array > 0].min() for array in held]):
             _representable_product(f"{name} of the product", end)
 
     def outer(self, shares: Sequence[Array]) -> Array:
         """Return the products of one share of each factor, a table's spread evenly over its queries."""
-        found = []
-        for factor, own in zip(self.factors, shares, strict=True):
+        parts = []
+        for factor, share in zip(self.factors, shares, strict=True):
             sizes = getattr(factor.workload, "table_cells", None)
-            if sizes is not None and len(own) == len(sizes):
+            if sizes is not None and len(share) == len(sizes):
                 if factor.workload.shape[0] > LISTED:
                     raise InvalidInputError(f"{factor.workload.shape[0]} queries of a factor are too many to write out")
-                own = np.repeat(own / sizes, sizes.astype(np.int64))
-            found.append(own)
-        return products.outer(found)
+                share = np.repeat(share / sizes, sizes.astype(np.int64))
+            parts.append(share)
+        return products.outer(parts)
 
-    def _per_factor(self, name: str, given: object, checked: Callable[[Geometry, Any], Any]) -> PerFactor:
-        if not isinstance(given, Sequence) or isinstance(given, str):
-            raise InputTypeError(f"{name} must be a sequence, one item per factor, got {type(given).__name__}")
-        if len(given) != len(self.factors):
-            raise InvalidInputError(f"{name} must have {len(self.factors)} items, one per factor, got {len(given)}")
-        return tuple(checked(factor, own) for factor, own in zip(self.factors, given, strict=True))
+    def _per_factor(self, name: str, values: object, checked: Callable[[Geometry, Any], Any]) -> PerFactor:
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise InputTypeError(f"{name} must be a sequence, one item per factor, got {type(values).__name__}")
+        if len(values) != len(self.factors):
+            raise InvalidInputError(f"{name} must have {len(self.factors)} items, one per factor, got {len(values)}")
+        return tuple(checked(factor, part) for factor, part in zip(self.factors, values, strict=True))
 
 
-def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple[ProductWorkload, object] | None:
+def _multiplied(workload: Workload, values: Any, name: str, named: bool) -> tuple[ProductWorkload, object] | None:
     """Return the workload as a product with one number, or numbers by factor; None where it is no product.
 
     Numbers of all queries one by one are factored, and a single table is taken as a product, where that is asked for
@@ -276,49 +280,49 @@ def _multiplied(workload: Workload, given: Any, name: str, named: bool) -> tuple
     """
     large = named or workload.shape[1] > PRODUCT_FROM
     if not isinstance(workload, ProductWorkload):
-        own = products.as_product(workload) if large else None
-        if own is None or isinstance(given, ByFactor):
-            return None if own is None else (own, given)
-        each_table = numbers.of_tables(workload, workload, given, name)
-        return None if each_table is None else (own, float(each_table[0]))
-    if isinstance(given, ByFactor) or numbers.is_number(given):
-        return workload, given
-    if large and not isinstance(given, Mapping) and np.shape(given) == workload.shape[:1]:
-        parts = products.factored(workload, numbers.by_query(workload, given, name, positive=name == "targets"))
+        product = products.as_product(workload) if large else None
+        if product is None or isinstance(values, ByFactor):
+            return None if product is None else (product, values)
+        each_table = numbers.of_tables(workload, workload, values, name)
+        return None if each_table is None else (product, float(each_table[0]))
+    if isinstance(values, ByFactor) or numbers.is_number(values):
+        return workload, values
+    if large and not isinstance(values, Mapping) and np.shape(values) == workload.shape[:1]:
+        parts = products.factored(workload, numbers.by_query(workload, values, name, positive=name == "targets"))
         return None if parts is None else (workload, ByFactor(*parts))
     return None
 
 
-def _shares(workload: ProductWorkload, given: object, name: str) -> PerFactor:
+def _shares(workload: ProductWorkload, values: object, name: str) -> PerFactor:
     """Return the numbers of each factor."""
     count = len(workload.factors)
-    if not isinstance(given, ByFactor):
-        return (given, *[1.0] * (count - 1))
-    if len(given.numbers) != count:
-        raise InvalidInputError(f"{name} by factor must be {count}, one per factor, got {len(given.numbers)}")
-    return given.numbers
+    if not isinstance(values, ByFactor):
+        return (values, *[1.0] * (count - 1))
+    if len(values.numbers) != count:
+        raise InvalidInputError(f"{name} by factor must be {count}, one per factor, got {len(values.numbers)}")
+    return values.numbers
 
 
-def _factor_offer(request: Request, factor: Workload, own: object) -> Offer:
-    asked = replace(request, workload=factor, values=numbers.as_mapping(own, request.name), named=True)
+def _factor_offer(request: Request, factor: Workload, values: object) -> Offer:
+    posed = replace(request, workload=factor, values=numbers.as_mapping(values, request.name), named=True)
     geometry: type[Geometry] = Blocks if isinstance(factor, MarginalWorkload) else Dense
-    found = geometry.offer(asked)
-    assert found is not None
-    return found
+    offer = geometry.offer(posed)
+    assert offer is not None
+    return offer
 
 
-def _each_once(given: object, items: Iterable[PerFactor], found: Callable[..., T]) -> list[T]:
+def _each_once(values: object, items: Iterable[PerFactor], compute: Callable[..., T]) -> list[T]:
     """Return each factor's result, computed once for equal ones; an error about several numbers names the factor."""
     known: dict[tuple[object, ...], T] = {}
     keys = []
     for index, item in enumerate(items):
-        key = tuple(each if isinstance(each, int | float | np.number) else id(each) for each in item)
+        key = tuple(part if isinstance(part, int | float | np.number) else id(part) for part in item)
         keys.append(key)
         if key not in known:
             try:
-                known[key] = found(*item)
+                known[key] = compute(*item)
             except DualmechError as error:
-                if isinstance(given, ByFactor):
+                if isinstance(values, ByFactor):
                     raise type(error)(f"factors[{index}]: {error}") from None
                 raise
     return [known[key] for key in keys]
@@ -326,20 +330,20 @@ def _each_once(given: object, items: Iterable[PerFactor], found: Callable[..., T
 
 def _product_judged(judged: Iterable[Judged]) -> Judged:
     values, roundings = zip(*judged, strict=True)
-    return products.product([max(each, 0.0) for each in values]), _product_rounding(roundings)
+    return products.product([max(value, 0.0) for value in values]), _product_rounding(roundings)
 
 
 def _product_rounding(roundings: Iterable[float]) -> float:
     with np.errstate(over="ignore"):
-        return float(np.expm1(math.fsum(math.log1p(each) for each in roundings)))
+        return float(np.expm1(math.fsum(math.log1p(rounding) for rounding in roundings)))
 
 
 def _representable_product(words: str, numbers: Sequence[float]) -> float:
     """Return a product of positive numbers; refuse one that a double cannot hold, with its order of magnitude."""
-    found = products.product(numbers)
-    if all(0 < each < math.inf for each in numbers) and not LEAST <= found < math.inf:
+    value = products.product(numbers)
+    if all(0 < number < math.inf for number in numbers) and not LEAST <= value < math.inf:
         exponent = math.fsum(math.log10(number) for number in numbers)
         raise InvalidInputError(
             f"{words} must be a number that a double can hold, got about 1e{exponent:+.0f}; scale those of the factors"
         )
-    return found
+    return value

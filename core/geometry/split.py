@@ -165,8 +165,8 @@ class SplitForms(Forms[Array]):
     def variances(self) -> Array:
         """The largest variance of a query of each table (tables,)."""
         largest = np.zeros(len(self.split.workload.tables.axes))
-        found, tables = self.split.worst_variances(self.parts)
-        np.maximum.at(largest, tables, found.T @ self.levels)
+        variances, tables = self.split.worst_variances(self.parts)
+        np.maximum.at(largest, tables, variances.T @ self.levels)
         return largest
 
     def excess(self, targets: Array) -> Judged:
@@ -226,10 +226,10 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
         held = geometry.numbers(workload, request.values, request.name)
         return Offer(SET_UP + decompositions(SPLIT_FROM, SPLIT_FROM), lambda: (geometry, held))
 
-    def numbers(self, workload: Workload, given: object, name: str) -> Array:
+    def numbers(self, workload: Workload, values: object, name: str) -> Array:
         if not self.workload.same_as(workload):
             raise InvalidInputError("geometry must be of this workload")
-        return numbers_by_table(self.name, workload, self.workload.tables, given, name)
+        return numbers_by_table(self.name, workload, self.workload.tables, values, name)
 
     @property
     def rank(self) -> int:
@@ -247,8 +247,8 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
             raise InvalidInputError(f"noise must have {count} levels, one per residual subspace, got {len(levels)}")
         return SplitPoint(tuple(shapes), levels)
 
-    def checked(self, given: object) -> SplitPoint:
-        point = self.point(given)
+    def checked(self, proposal: object) -> SplitPoint:
+        point = self.point(proposal)
         check_noise(point.levels, shapes=point.shapes)
         return point
 
@@ -268,19 +268,19 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
         if queries and not isinstance(last, SplitWeights):
             raise InputTypeError(f"query weights must be dualmech.duals.SplitWeights, got {type(last).__name__}")
         sizes, count = self.workload.sizes, len(self.workload.tables.axes)
-        given = self._as_attribute_arrays("neighbour_weights", first, 1)
-        users = self._read_all(sizes, given, "neighbour_weights", "value")
+        neighbours = self._as_attribute_arrays("neighbour_weights", first, 1)
+        users = self._read_all(sizes, neighbours, "neighbour_weights", "value")
         counts = self.workload.table_shape(range(len(sizes)))
         if not queries:
-            return users, SplitWeights(tuple(np.ones(each) for each in counts), np.ones(count))
-        asked = self._as_attribute_arrays("query_weights", last.queries, 1)
-        asked = self._read_all(counts, asked, "query_weights", "query")
+            return users, SplitWeights(tuple(np.ones(count) for count in counts), np.ones(count))
+        query_arrays = self._as_attribute_arrays("query_weights", last.queries, 1)
+        query_arrays = self._read_all(counts, query_arrays, "query_weights", "query")
         tables = read_weights(count, last.tables, "table_weights", "table")
-        return users, SplitWeights(tuple(asked), tables)
+        return users, SplitWeights(tuple(query_arrays), tables)
 
-    def _read_all(self, counts: Sequence[int], given: list[Array], name: str, each: str) -> list[Array]:
-        pairs = enumerate(zip(counts, given, strict=True))
-        return [read_weights(count, own, f"{name}[{axis}]", each) for axis, (count, own) in pairs]
+    def _read_all(self, counts: Sequence[int], arrays: list[Array], name: str, item: str) -> list[Array]:
+        pairs = enumerate(zip(counts, arrays, strict=True))
+        return [read_weights(count, array, f"{name}[{axis}]", item) for axis, (count, array) in pairs]
 
     def bound(self, neighbour_weights: Sequence[Array], query_weights: SplitWeights, targets: Array) -> Judged:
         """Return the bound of the class's docstring, squared; what enters it is rounded down."""
@@ -319,8 +319,8 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
 
     def parts(self, shapes: Sequence[Array]) -> tuple[SplitNoise, ...] | None:
         """Return every attribute's covariance, split; None where one is not positive definite."""
-        found = [SplitNoise.of(matrix, self.workload.matrix_of(axis)) for axis, matrix in enumerate(shapes)]
-        return None if any(each is None for each in found) else tuple(each for each in found if each)
+        noises = [SplitNoise.of(matrix, self.workload.matrix_of(axis)) for axis, matrix in enumerate(shapes)]
+        return None if any(noise is None for noise in noises) else tuple(noise for noise in noises if noise)
 
     def costs(self, parts: Sequence[SplitNoise]) -> Array:
         """Return what a unit of ``1/τ_T`` costs, ``Π_{i in T} k_i`` (t,)."""
@@ -347,10 +347,10 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
     def bound_products(self, neighbour_weights: Sequence[Array], query_weights: Sequence[Array]) -> sp.csr_array:
         """Return the numbers ``Π_{i in T} a_i² Π_{i in S, not T} b_i²`` (t, tables) of the bound."""
         pairs = []
-        for axis, (own, weights) in enumerate(zip(neighbour_weights, query_weights, strict=True)):
-            proven = valid_weights(own) and valid_weights(weights)
+        for axis, (moves, weights) in enumerate(zip(neighbour_weights, query_weights, strict=True)):
+            proven = valid_weights(moves) and valid_weights(weights)
             queries = self.workload.matrix_of(axis)
-            split = SplitBound.of(queries, weights, own) if proven else SplitBound(0.0, 0.0)
+            split = SplitBound.of(queries, weights, moves) if proven else SplitBound(0.0, 0.0)
             pairs.append(np.array([[split.across**2, split.along**2]]))
         return self._by_table(pairs)
 
@@ -364,20 +364,20 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
         rows, columns, values, start = [], [], [], 0
         index = {axes: row for row, axes in enumerate(self.workload.tables.lattice.axes)}
         for block, count in zip(blocks, counts, strict=True):
-            for subset, own in block.items():
+            for subset, value in block.items():
                 if subset in index:  # those with an attribute of one value are none
                     rows.append(np.full(count, index[subset]))
                     columns.append(np.arange(start, start + count))
-                    values.append(own)
+                    values.append(value)
             start += count
         entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns)))
         return sp.csr_array(entries, shape=(len(index), start))
 
-    def _as_attribute_arrays(self, name: str, given: Sequence[object], dimensions: int) -> list[Array]:
+    def _as_attribute_arrays(self, name: str, arrays: Sequence[object], dimensions: int) -> list[Array]:
         count = len(self.workload.sizes)
-        if not isinstance(given, Sequence) or len(given) != count:
+        if not isinstance(arrays, Sequence) or len(arrays) != count:
             raise InvalidInputError(f"{name} must be a sequence of {count} arrays, one per attribute")
-        return [validate.numeric(dimensions, **{f"{name}[{axis}]": each}) for axis, each in enumerate(given)]
+        return [validate.numeric(dimensions, **{f"{name}[{axis}]": array}) for axis, array in enumerate(arrays)]
 
 
 def _products(axes: tuple[int, ...], pairs: list[Array]) -> dict[tuple[int, ...], Array]:
@@ -385,10 +385,10 @@ def _products(axes: tuple[int, ...], pairs: list[Array]) -> dict[tuple[int, ...]
 
     `pairs` (p_i, 2) belong to the table's attributes; products are in row-major order.
     """
-    found = {}
+    products = {}
     for chosen in itertools.product((False, True), repeat=len(axes)):
         product = np.ones(1)
         for inside, pair in zip(chosen, pairs, strict=True):
             product = np.multiply.outer(product, pair[:, 0 if inside else 1]).ravel()
-        found[tuple(axis for axis, inside in zip(axes, chosen, strict=True) if inside)] = product
-    return found
+        products[tuple(axis for axis, inside in zip(axes, chosen, strict=True) if inside)] = product
+    return products

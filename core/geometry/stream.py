@@ -73,13 +73,13 @@ class Poles:
         ratio = low / high
         if not (ratio > 0 and high < np.inf):  # no sum reaches from 0, nor to infinity: nothing is known
             return cls(np.full(2, np.nan), np.full(2, np.nan), np.inf)
-        other, own = float(scipy.special.ellipk(ratio)), float(scipy.special.ellipkm1(ratio))  # K and K'
-        count = max(int(np.ceil(np.log(5 / tol) * own / (2 * np.pi * other))), 2)
+        other, complement = float(scipy.special.ellipk(ratio)), float(scipy.special.ellipkm1(ratio))  # K and K'
+        count = max(int(np.ceil(np.log(5 / tol) * complement / (2 * np.pi * other))), 2)
         count += count % 2
-        nome = np.exp(-np.pi * own / other)
+        nome = np.exp(-np.pi * complement / other)
         # By Jacobi's imaginary transformation sc(u|k') is the sine amplitude of modulus k along the imaginary axis;
         # up to K'/2 its series has positive terms that fall like the nome's root. The rest is its mirror image.
-        angles = np.pi / (2 * other) * (np.arange(count // 2) + 0.5) * own / count
+        angles = np.pi / (2 * other) * (np.arange(count // 2) + 0.5) * complement / count
         odd = 2 * np.arange(24)[:, None] + 1
         weights = 2 * np.pi / (np.sqrt(ratio) * other) / (1 - nome**odd)
         rise, fall = (np.exp(odd * (sign * angles + np.log(nome) / 2)) for sign in (1, -1))
@@ -87,10 +87,10 @@ class Poles:
         slopes = np.sqrt(low) * (weights * odd * np.pi / (2 * other) * (rise + fall) / 2).sum(axis=0)
         mirrored = np.sqrt(low * high) / roots
         slopes = np.concatenate([slopes, slopes * mirrored / roots])
-        q = np.exp(-2 * np.pi * count * other / own)
+        q = np.exp(-2 * np.pi * count * other / complement)
         return cls(
             np.concatenate([roots, mirrored]) ** 2,
-            2 * own / (np.pi * count) * slopes,
+            2 * complement / (np.pi * count) * slopes,
             float(4 * q / (1 - q) + 64 * EPS),
         )
 
@@ -134,20 +134,20 @@ def square_root(matrix: Bidiagonal, poles: Poles) -> Array:
     With ``G = (T + w)⁻¹``, of positive entries, ``T G = 1 - w G`` is ``(p + r) / (w + p + r)`` on the diagonal. Beside
     it ``G_ij = G_{i+1,j} √(a_i b_i) / (w + p_i + a_i)`` for ``i < j``.
     """
-    found = np.zeros((len(matrix.a),) * 2)
+    root = np.zeros((len(matrix.a),) * 2)
     for place, factor in zip(poles.places, poles.factors, strict=True):
-        before, after = (each[:, 0] for each in recurrences(matrix, np.array([place])))
+        before, after = (recurrence[:, 0] for recurrence in recurrences(matrix, np.array([place])))
         shares = np.sqrt(matrix.a[:-1] * matrix.b) / (place + before[:-1] + matrix.a[:-1])
         row = np.zeros(0)
-        for step in range(len(found) - 1, -1, -1):
+        for step in range(len(root) - 1, -1, -1):
             whole = place + before[step] + after[step]
-            found[step, step] += factor * (before[step] + after[step]) / whole
-            if step < len(found) - 1:
+            root[step, step] += factor * (before[step] + after[step]) / whole
+            if step < len(root) - 1:
                 row *= shares[step]
-                found[step, step + 1 :] -= factor * place * row
+                root[step, step + 1 :] -= factor * place * row
             row = np.r_[1 / whole, row]
-    upper = np.triu(found, 1)
-    return upper + upper.T + np.diag(np.diagonal(found))
+    upper = np.triu(root, 1)
+    return upper + upper.T + np.diag(np.diagonal(root))
 
 
 def passed_on(matrix: Bidiagonal, places: Array) -> Array:
@@ -165,7 +165,7 @@ def inverse_root_diagonals(matrix: Bidiagonal, poles: Poles, both: bool = True) 
     a, b, count = matrix.a, matrix.b, len(matrix.a)
     left, right = np.zeros(count), np.zeros(count if both else 0)
     for start in range(0, len(poles.places), POLES):
-        places, factors = (each[start : start + POLES] for each in (poles.places, poles.factors))
+        places, factors = (array[start : start + POLES] for array in (poles.places, poles.factors))
         before, after = recurrences(matrix, places)
         before += places
         left += (factors / (before + after)).sum(axis=1)
@@ -194,8 +194,8 @@ def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
     stretches = -(-count // length)
     g, h = (np.ones((stretches * length, 1)) for _ in range(2))
     g[:count, 0], h[:count, 0] = gains, halves
-    g, h = (np.ascontiguousarray(each.reshape(stretches, length, 1).swapaxes(0, 1)) for each in (g, h))
-    alpha, beta, gamma, delta = (np.full((stretches, len(shifts)), each) for each in (1.0, 0.0, 0.0, 1.0))
+    g, h = (np.ascontiguousarray(array.reshape(stretches, length, 1).swapaxes(0, 1)) for array in (g, h))
+    alpha, beta, gamma, delta = (np.full((stretches, len(shifts)), value) for value in (1.0, 0.0, 0.0, 1.0))
     for step in range(length):
         alpha += shifts * gamma
         beta += shifts * delta
@@ -206,20 +206,20 @@ def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
         alpha *= g[step]
         beta *= g[step]
         if step % RESCALED == 0:
-            for each in (alpha, beta, gamma):
-                each /= delta
+            for array in (alpha, beta, gamma):
+                array /= delta
             delta.fill(1.0)
     y, end = np.empty((stretches, len(shifts))), np.ones(len(shifts))
     for stretch in range(stretches):
         y[stretch] = end
         end = (alpha[stretch] * end + beta[stretch]) / (gamma[stretch] * end + delta[stretch])
-    found = np.empty((stretches, length, len(shifts)))
+    sequence = np.empty((stretches, length, len(shifts)))
     for step in range(length):
         shifted = y + shifts
         y = shifted / (shifted + h[step])
         y *= g[step]
-        found[:, step] = y
-    return found.reshape(stretches * length, len(shifts))[:count]
+        sequence[:, step] = y
+    return sequence.reshape(stretches * length, len(shifts))[:count]
 
 
 STEPS, UNEVEN = 16.0, {"targets": 3.0, "weights": 1.5}
@@ -252,8 +252,8 @@ class StreamPoint:
     def checked(self) -> StreamPoint:
         """Return it; refuse weights, or a level, that are not positive."""
         weights = {"neighbour_weights": self.neighbour_weights, "query_weights": self.query_weights}
-        for name, each in weights.items():
-            validate.positive(1, **{name: each})
+        for name, value in weights.items():
+            validate.positive(1, **{name: value})
         return replace(self, level=validate.positive_number(level=self.level))
 
     def forms(self, geometry: Stream) -> EvaluatedForms | None:
@@ -361,11 +361,11 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
                 "solving, judging, variances and drawing on geometry='stream' need no matrix"
             )
 
-    def operations(self, given: Array, name: str) -> float:
+    def operations(self, values: Array, name: str) -> float:
         """Return about how many operations a solution takes, as measured: more where numbers differ, or sums forget."""
-        even = np.ptp(given) == 0 and (name == "weights" or np.min(self.decay) == 1)
+        even = np.ptp(values) == 0 and (name == "weights" or np.min(self.decay) == 1)
         steps = STEPS if even else STEPS * UNEVEN[name]
-        return float(steps * (A_STEP[name] + A_CELL[name] * len(self.on_sums(given))))
+        return float(steps * (A_STEP[name] + A_CELL[name] * len(self.on_sums(values))))
 
     @property
     def decay(self) -> float | Array:
@@ -377,21 +377,21 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
         """The same, one per step, as sums of two doubles (d - 1,)."""
         return np.full(self.workload.shape[1] - 1, self.decay), np.zeros(self.workload.shape[1] - 1)
 
-    def numbers(self, workload: Workload, given: object, name: str) -> Array:
-        return numbers.by_query(self.workload, self._own(workload, given, name), name, positive=True)
+    def numbers(self, workload: Workload, values: object, name: str) -> Array:
+        return numbers.by_query(self.workload, self._own(workload, values, name), name, positive=True)
 
-    def _own(self, workload: Workload, given: object, name: str) -> object:
+    def _own(self, workload: Workload, values: object, name: str) -> object:
         """Return what was given for the sums; of a table by its name, one number for all."""
-        own = stream_in(workload)
-        if own is None or not self.workload.same_as(own):
+        stream = stream_in(workload)
+        if stream is None or not self.workload.same_as(stream):
             raise InvalidInputError("geometry must be of this workload")
-        if own is workload:
-            return given
-        each = numbers.of_tables(workload, workload, given, name)
-        return numbers.by_query(workload, given, name) if each is None else float(each[0])
+        if stream is workload:
+            return values
+        array = numbers.of_tables(workload, workload, values, name)
+        return numbers.by_query(workload, values, name) if array is None else float(array[0])
 
-    def on_sums(self, given: Array) -> Array:
-        return given
+    def on_sums(self, values: Array) -> Array:
+        return values
 
     @property
     def rank(self) -> int:
@@ -409,7 +409,7 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
 
     def point(self, primal: object) -> AnyNoise:
         """Return a primal point of the right shapes, its entries unseen: a covariance on the cells, too."""
-        count, found = self.workload.shape[1], []
+        count, parts = self.workload.shape[1], []
         if isinstance(primal, CausalPoint) and primal.strategy.steps == count:
             return primal
         if isinstance(primal, np.ndarray | list | tuple):
@@ -419,16 +419,16 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
                 f"primal must be a StreamPoint of dualmech or a covariance on the cells, got {type(primal).__name__}"
             )
         for name in ("neighbour_weights", "query_weights"):
-            given = validate.numeric(1, **{name: getattr(primal, name)})
-            if len(given) != count:
-                raise InvalidInputError(f"{name} must be {count}, one per cell, got {len(given)}")
-            found.append(given)
-        return StreamPoint(found[0], found[1], float(validate.numeric(0, level=primal.level)))
+            array = validate.numeric(1, **{name: getattr(primal, name)})
+            if len(array) != count:
+                raise InvalidInputError(f"{name} must be {count}, one per cell, got {len(array)}")
+            parts.append(array)
+        return StreamPoint(parts[0], parts[1], float(validate.numeric(0, level=primal.level)))
 
-    def checked(self, given: object) -> AnyNoise:
-        if isinstance(given, np.ndarray | list | tuple):
-            return self.written.checked(given)
-        point = self.point(given)
+    def checked(self, proposal: object) -> AnyNoise:
+        if isinstance(proposal, np.ndarray | list | tuple):
+            return self.written.checked(proposal)
+        point = self.point(proposal)
         return point if isinstance(point, np.ndarray) else point.checked()
 
     def divide(self, point: AnyNoise, divisor: float) -> AnyNoise:
@@ -459,8 +459,8 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
         if not valid_weights(neighbour_weights):
             return 0.0, 0.0
         cells, unit = np.maximum(neighbour_weights / neighbour_weights.max(), FLOOR), weights.max()
-        found, _, error = self.diagonals(cells, weights / unit, both=False)
-        return float(found.sum() ** 2 * unit / cells.sum()), 2 * error
+        diagonal, _, error = self.diagonals(cells, weights / unit, both=False)
+        return float(diagonal.sum() ** 2 * unit / cells.sum()), 2 * error
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
         return numbers
@@ -581,27 +581,27 @@ class RangeStream(Stream):
         order = np.arange(1, self.workload.shape[1] + 1, dtype=np.float64)
         return (self.workload.shape[1] + 1) * order / (order + 1)
 
-    def numbers(self, workload: Workload, given: object, name: str) -> Array:
+    def numbers(self, workload: Workload, values: object, name: str) -> Array:
         """Return the one weight of all ranges (1,); refuse targets, and weights that differ."""
-        given = self._own(workload, given, name)
+        values = self._own(workload, values, name)
         if name != "weights":
             raise InvalidInputError(
                 f"geometry 'stream' takes all ranges for total variance alone, not with {name}: take 'dense'"
             )
-        found = one_number(self.workload, given, name)
-        if found is None:
+        number = one_number(self.workload, values, name)
+        if number is None:
             raise InvalidInputError("geometry 'stream' takes weights that are equal for all ranges")
-        return found
+        return number
 
-    def on_sums(self, given: Array) -> Array:
+    def on_sums(self, values: Array) -> Array:
         """Return the weights of the sums V x (d,) from the weight of all ranges."""
-        return np.asarray(given[0] * self.shares)
+        return np.asarray(values[0] * self.shares)
 
     def forms(self, point: AnyNoise) -> RangeForms | None:  # type: ignore[override]
-        if (found := Stream.forms(self, point)) is None:
+        if (forms := Stream.forms(self, point)) is None:
             return None
         of_ranges = isinstance(point, np.ndarray)
-        return RangeForms(found, np.ones(self.workload.shape[0]) if of_ranges else self.shares)
+        return RangeForms(forms, np.ones(self.workload.shape[0]) if of_ranges else self.shares)
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         """Return weights on cells (d,); there are none on ranges."""
@@ -628,18 +628,18 @@ class RangeStream(Stream):
         return np.ones(1) if valid_weights(neighbour_weights) else np.zeros(1)
 
 
-def one_number(workload: RangeWorkload, given: object, name: str) -> Array | None:
+def one_number(workload: RangeWorkload, values: object, name: str) -> Array | None:
     """Return the number that all ranges have (1,), None where they differ; refuse a value that is no number."""
-    named = isinstance(given, Mapping)
-    if isinstance(given, Mapping) and {*given} == {"ranges"} and workload.shape[0] > 1:
-        given, named = given["ranges"], False
-    checked = None if named else validate.finite(**{name: given})
+    named = isinstance(values, Mapping)
+    if isinstance(values, Mapping) and {*values} == {"ranges"} and workload.shape[0] > 1:
+        values, named = values["ranges"], False
+    checked = None if named else validate.finite(**{name: values})
     if checked is None or checked.shape not in ((), (1,)):
-        each = numbers.by_query(workload, given, name, positive=False)
-        return each[:1] if np.ptp(each) == 0 and each[0] > 0 else None
-    found = np.array([validate.positive_number(**{name: float(checked.reshape(()))})])
-    validate.moderate(**{name: found})
-    return freeze(found)
+        by_query = numbers.by_query(workload, values, name, positive=False)
+        return by_query[:1] if np.ptp(by_query) == 0 and by_query[0] > 0 else None
+    number = np.array([validate.positive_number(**{name: float(checked.reshape(()))})])
+    validate.moderate(**{name: number})
+    return freeze(number)
 
 
 def stream_in(workload: Workload) -> StreamWorkload | RangeWorkload | None:
@@ -649,14 +649,14 @@ def stream_in(workload: Workload) -> StreamWorkload | RangeWorkload | None:
     domain = workload.domain
     if not isinstance(workload, UnionWorkload) or domain is None or len(workload.tables) + len(domain.shape) > 2:
         return None
-    asked = dict(workload.tables[0].queries).get(0)
-    if asked is None or isinstance(asked, StreamWorkload | RangeWorkload):
-        return asked
-    sums = StreamWorkload(asked.shape[1])
-    if asked.shape != sums.shape:
+    queries = dict(workload.tables[0].queries).get(0)
+    if queries is None or isinstance(queries, StreamWorkload | RangeWorkload):
+        return queries
+    sums = StreamWorkload(queries.shape[1])
+    if queries.shape != sums.shape:
         return None
-    counts = np.arange(1.0, 1.0 + asked.shape[1])  # answers of sums are whole numbers, exactly, and cheaper than rows
-    return sums if np.array_equal(asked.apply(counts), sums.apply(counts)) and sums.same_as(asked) else None
+    counts = np.arange(1.0, 1.0 + queries.shape[1])  # answers of sums are whole numbers, exactly, and cheaper than rows
+    return sums if np.array_equal(queries.apply(counts), sums.apply(counts)) and sums.same_as(queries) else None
 
 
 def stream_of(workload: Workload) -> Stream:

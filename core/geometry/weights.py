@@ -55,23 +55,23 @@ def given_weights(dual: Any, queries: bool) -> tuple[Weights, Weights]:
     if not queries:
         return getattr(dual, "neighbour_weights", dual), None
     try:
-        neighbours, asked = dual
+        neighbours, last = dual
     except (TypeError, ValueError) as error:
-        given = type(dual).__name__
+        got = type(dual).__name__
         raise InputTypeError(
-            f"dual must be a FitnessDual of dualmech or a pair of weights as its, got {given}"
+            f"dual must be a FitnessDual of dualmech or a pair of weights as its, got {got}"
         ) from error
-    return neighbours, asked
+    return neighbours, last
 
 
-def read_weights(count: int, given: object, name: str, each: str) -> Array:
+def read_weights(count: int, values: object, name: str, item: str) -> Array:
     """Return dual weights (count,), their entries unseen but for negative ones of rounding size, which count as 0.
 
     Any weights of which none is negative prove a bound, so that is sound. Another number of them is refused.
     """
-    checked = validate.numeric(1, **{name: given})
+    checked = validate.numeric(1, **{name: values})
     if len(checked) != count:
-        raise InvalidInputError(f"{name} must be {count}, one per {each}, got {len(checked)}")
+        raise InvalidInputError(f"{name} must be {count}, one per {item}, got {len(checked)}")
     rounding = (checked < 0) & (checked > -DUST * np.abs(checked).max())
     return freeze(np.where(rounding, 0.0, checked)) if rounding.any() else checked
 

@@ -29,25 +29,25 @@ def ranked(values: Array) -> Ranked:
 
 def joined(parts: Iterable[Ranked]) -> Ranked:
     """Return the worst item of a product, whose values multiply: every factor's worst item."""
-    firsts = [each[0] for each in parts]
+    firsts = [part[0] for part in parts]
     return [(tuple(index for index, _ in firsts), float(np.prod([value for _, value in firsts])))]
 
 
 def joined_words(words: Iterable[Words], index: Iterable[object]) -> str:
     """Return what one of a product is called: what each factor calls its own."""
-    return " & ".join(each(own) for each, own in zip(words, index, strict=True))
+    return " & ".join(word(item) for word, item in zip(words, index, strict=True))
 
 
-def variances_over(found: Ranked, words: Words, limit: str = "its target") -> tuple[str, ...]:
+def variances_over(ranked: Ranked, words: Words, limit: str = "its target") -> tuple[str, ...]:
     """Say which queries or tables have more than their targets."""
-    return tuple(f"{words(index)} has {_times(ratio, limit)}" for index, ratio in found if ratio > 1 + FEASIBLE)
+    return tuple(f"{words(index)} has {_times(ratio, limit)}" for index, ratio in ranked if ratio > 1 + FEASIBLE)
 
 
-def costs_over(found: Ranked, limit: float, words: Words) -> tuple[str, ...]:
+def costs_over(ranked: Ranked, limit: float, words: Words) -> tuple[str, ...]:
     """Say which neighbours cost more than a limit."""
     return tuple(
         f"{words(index)} cost {_times(cost / limit, 'the limit')}"
-        for index, cost in found
+        for index, cost in ranked
         if cost / limit > 1 + FEASIBLE
     )
 

@@ -51,19 +51,19 @@ class BlockTables(BlockNoise):
 
         Tables need not be those that the noise was made for, nor have its symmetry. See `GaussianPrivacy`.
         """
-        asked = check_workload(workload)
-        tables = asked.tabular()
+        checked = check_workload(workload)
+        tables = checked.tabular()
         if tables is None or tables.domain != self.domain:
-            if asked.domain is not None and asked.domain != self.domain:
+            if checked.domain is not None and checked.domain != self.domain:
                 raise InvalidInputError("workload must be over the attributes of the mechanism")
-            written: Array = self.dense().variances(asked)
+            written: Array = self.dense().variances(checked)
             return written
-        few, union = asked.shape[0] <= MAX_NAMES, None
+        few, union = checked.shape[0] <= MAX_NAMES, None
         if isinstance(tables, UnionWorkload) or not self.plain:
             union = tables if isinstance(tables, UnionWorkload) else union_of([tables])
         if union is None:
             by_table = self._by_table(tables)
-            return by_table[asked.table_numbers()] if few else by_table
+            return by_table[checked.table_numbers()] if few else by_table
         if few:
             return np.concatenate([self._each(table).ravel() for table in union.tables])
         return np.array([self._largest(table) for table in union.tables])
@@ -110,34 +110,34 @@ class BlockTables(BlockNoise):
         >>> silent[()], silent[0,]
         (array(50.), array([ 5., -5.]))
         """
-        given = records.IndexedTables(check_tables(tables=tables))
+        held = records.IndexedTables(check_tables(tables=tables))
         draw = gaussian(rng) if sampler is None else sampler
         measured: dict[Axes, Array] = {}
         for (key_axes, classed), keys in self.blocks_by_view().items():
             if not self.wide and not any(self.symmetries[axis].turning for axis in key_axes):
                 level = float(self.pieces[keys[0]].covariance[0, 0])
-                table = marginal_of(self.domain, given, key_axes)
+                table = marginal_of(self.domain, held, key_axes)
                 whole = block_noise.scaled_residual(table, table.ndim)  # no rounding below 2^53
                 noisy = whole + draw_noise(draw, math.sqrt(level * whole.size), whole.shape)
                 measured[key_axes] = np.asarray(_centred(noisy) / whole.size)
                 continue
-            found = measured.setdefault(key_axes, np.zeros(self.extents(key_axes)))
-            parts = self._parts_of(given, key_axes, classed)
+            array = measured.setdefault(key_axes, np.zeros(self.extents(key_axes)))
+            parts = self._parts_of(held, key_axes, classed)
             for key in keys:
-                self._draw(found, parts, key, draw)
+                self._draw(array, parts, key, draw)
         return measured
 
-    def _draw(self, found: Array, parts: Array, key: Key, draw: Sampler) -> None:
+    def _draw(self, array: Array, parts: Array, key: Key, draw: Sampler) -> None:
         """Write the noisy parts of a block to their places."""
         piece, where = self.pieces[key], self.places(key)
-        extents = tuple(len(each) for each in where)
+        extents = tuple(len(places) for places in where)
         noise = draw_noise(draw, 1.0, (*extents, len(piece.moves)))
         for position, (axis, component) in enumerate(key):
             noise = block_noise.unit_noise(self.symmetries[axis], component, noise, position)
         moves = self.class_basis(key, piece)
-        own = parts[np.ix_(*where)].reshape((*extents, moves.shape[1]))
-        noisy = own @ moves.T + piece.weight * (noise @ piece.root)
-        found[np.ix_(*where)] = (noisy @ piece.moves).reshape((*extents, *found.shape[len(key) :]))
+        part = parts[np.ix_(*where)].reshape((*extents, moves.shape[1]))
+        noisy = part @ moves.T + piece.weight * (noise @ piece.root)
+        array[np.ix_(*where)] = (noisy @ piece.moves).reshape((*extents, *array.shape[len(key) :]))
 
     def recombine(self, measured: Tables, table: str | Iterable[str]) -> Array:
         """Return the unbiased estimate of a table from noisy parts, an axis per attribute.
@@ -148,12 +148,12 @@ class BlockTables(BlockNoise):
         - `measured`: what `measure` returned;
         - `table`: as `variance` takes it.
         """
-        given, asked = check_tables(measured=measured), self._few(self._table(table))
-        self._countable(asked.axes)
-        estimate = np.zeros(tuple(self.domain.shape[axis] for axis in asked.axes))
-        for key_axes in dict.fromkeys(map(axes_of, self._rows(asked)[1])):
-            estimate += self._value_table(self._as_block_table(given, key_axes), key_axes, asked.axes)
-        for position, (_, queries) in enumerate(asked.queries):
+        blocks, asked_queries = check_tables(measured=measured), self._few(self._table(table))
+        self._countable(asked_queries.axes)
+        estimate = np.zeros(tuple(self.domain.shape[axis] for axis in asked_queries.axes))
+        for key_axes in dict.fromkeys(map(axes_of, self._rows(asked_queries)[1])):
+            estimate += self._value_table(self._as_block_table(blocks, key_axes), key_axes, asked_queries.axes)
+        for position, (_, queries) in enumerate(asked_queries.queries):
             if isinstance(queries, CircularWorkload):
                 estimate = queries.along(estimate, position)
             elif queries is not None:
@@ -166,8 +166,8 @@ class BlockTables(BlockNoise):
         Returns a dict of names to arrays: those of a union by their names; marginal tables by their attributes, where
         none were asked for the largest that are measured.
         """
-        measured, asked = self.measure(tables, rng), self.workload or self.needed_tables
-        names = asked.table_names if isinstance(asked, UnionWorkload) else asked.sets
+        measured, workload = self.measure(tables, rng), self.workload or self.needed_tables
+        names = workload.table_names if isinstance(workload, UnionWorkload) else workload.sets
         return {name: self.recombine(measured, name) for name in names}
 
     def blocks_by_view(self) -> dict[tuple[Axes, Axes], list[Key]]:
@@ -226,10 +226,10 @@ class BlockTables(BlockNoise):
         """Return what was measured of the blocks on some attributes, once it has their shape."""
         if key_axes not in measured:
             raise InvalidInputError(f"measured must hold {self._shown(key_axes)}, at {key_axes}")
-        own, shape = (validate.finite(**{f"measured[{key_axes}]": measured[key_axes]}), self.extents(key_axes))
-        if own.shape != shape:
-            raise InvalidInputError(f"measured[{key_axes}] must have shape {shape}, got {own.shape}")
-        return own
+        array, shape = (validate.finite(**{f"measured[{key_axes}]": measured[key_axes]}), self.extents(key_axes))
+        if array.shape != shape:
+            raise InvalidInputError(f"measured[{key_axes}] must have shape {shape}, got {array.shape}")
+        return array
 
     def _countable(self, axes: Axes) -> None:
         if (cells := cells_of(self.domain, axes)) > records.LARGEST_TABLE:
@@ -244,8 +244,8 @@ class BlockTables(BlockNoise):
 
     def extents(self, key_axes: Axes) -> tuple[int, ...]:
         """Return the shape of the measurement on some attributes: theirs, then the classes of the other wide ones."""
-        own = (self.domain.shape[axis] - int(self.symmetries[axis].turning) for axis in key_axes)
-        return (*own, *(len(self.symmetries[axis].sizes) for axis in self._outside(key_axes)))
+        sizes = (self.domain.shape[axis] - int(self.symmetries[axis].turning) for axis in key_axes)
+        return (*sizes, *(len(self.symmetries[axis].sizes) for axis in self._outside(key_axes)))
 
     def _outside(self, key_axes: Axes) -> Axes:
         return tuple(axis for axis in self.wide if axis not in key_axes)
@@ -312,10 +312,10 @@ class OrderedBlocks(BlockTables):
         """
         frame = TableBlocks([self, other], ("the mechanism", "other"))
         limit, excess, worst = validate.positive_number(tol=tol), 0.0, None
-        for key, wanted, given in zip(frame.keys, frame.parts(self), frame.parts(other), strict=True):
-            found = answerable(wanted, given, limit).excess
-            if found > excess:
-                excess, worst = found, key
+        for key, wanted, held in zip(frame.keys, frame.parts(self), frame.parts(other), strict=True):
+            beyond = answerable(wanted, held, limit).excess
+            if beyond > excess:
+                excess, worst = beyond, key
         if excess <= limit or worst is None:
             return Answerability(True, excess)
         names = tuple(self.domain.names[axis] for axis in axes_of(worst))
@@ -325,7 +325,7 @@ class OrderedBlocks(BlockTables):
         """Return what this mechanism and others reveal together, run independently; their costs add."""
         every: list[Any] = [self, *others]
         frame = TableBlocks(every, ["the mechanism", *(f"others[{index}]" for index in range(len(others)))])
-        blocks = zip(*(frame.parts(each) for each in every), strict=True)
+        blocks = zip(*(frame.parts(mechanism) for mechanism in every), strict=True)
         together: Self = frame.joined([first.compose(*rest) for first, *rest in blocks])
         return together
 
@@ -348,7 +348,7 @@ class OrderedBlocks(BlockTables):
         array(11.)
         """
         parts = [(self, check_tables(measured=measured)), *_pairs("others", others)]
-        return self.compose(*(each for each, _ in parts[1:])).recreate(parts)
+        return self.compose(*(mechanism for mechanism, _ in parts[1:])).recreate(parts)
 
     def recreate(self, parts: Sequence[tuple[Any, Tables]]) -> dict[Axes, Array]:
         """Return what this mechanism would measure, from what mechanisms have that together reveal as much.
@@ -357,39 +357,39 @@ class OrderedBlocks(BlockTables):
 
         - `parts`: each with what it measured, run independently on the same records.
         """
-        given = _pairs("parts", parts)
-        for each, _ in given:
-            if not same_symmetry(each.symmetries, self.symmetries):
+        pairs = _pairs("parts", parts)
+        for mechanism, _ in pairs:
+            if not same_symmetry(mechanism.symmetries, self.symmetries):
                 raise InvalidInputError("what was measured must be on the same blocks, its tables leave others")
         combined: dict[Axes, Array] = {}
         for key, piece in self.pieces.items():
-            found = combined.setdefault(axes_of(key), np.zeros(self.extents(axes_of(key))))
+            array = combined.setdefault(axes_of(key), np.zeros(self.extents(axes_of(key))))
             where = np.ix_(*self.places(key))
-            said = [each._told(key, own) for each, own in given if key in each.pieces]
-            if not said:
+            parts_told = [mechanism._told(key, tables) for mechanism, tables in pairs if key in mechanism.pieces]
+            if not parts_told:
                 raise InvalidInputError(f"parts must measure {self._named(key)}, none of them does")
-            told = np.asarray(sum(said))
-            answers = told @ piece.moves.T @ piece.covariance
-            found[where] = (answers @ piece.moves).reshape(found[where].shape)
+            total = np.asarray(sum(parts_told))
+            answers = total @ piece.moves.T @ piece.covariance
+            array[where] = (answers @ piece.moves).reshape(array[where].shape)
         return combined
 
     def _told(self, key: Key, measured: Tables) -> Array:
         """Return ``moves' K⁻¹`` times the noisy answers in every copy of a block (…, b)."""
         piece, axes = self.pieces[key], axes_of(key)
-        own = self._as_block_table(measured, axes)[np.ix_(*self.places(key))]
-        answers = own.reshape(*own.shape[: len(axes)], -1) @ piece.moves.T
+        array = self._as_block_table(measured, axes)[np.ix_(*self.places(key))]
+        answers = array.reshape(*array.shape[: len(axes)], -1) @ piece.moves.T
         solved = np.linalg.solve(piece.covariance, answers.reshape(-1, len(piece.moves)).T).T
         return np.asarray(solved.reshape(answers.shape) @ piece.moves)
 
 
-def _pairs(name: str, given: object) -> list[tuple[Any, Tables]]:
-    found = []
-    for index, each in enumerate(validate.sequence(**{name: given})):
-        pair = validate.sequence(**{f"{name}[{index}]": each})
+def _pairs(name: str, values: object) -> list[tuple[Any, Tables]]:
+    pairs = []
+    for index, item in enumerate(validate.sequence(**{name: values})):
+        pair = validate.sequence(**{f"{name}[{index}]": item})
         if len(pair) != 2 or not isinstance(pair[0], OrderedBlocks):
             raise InvalidInputError(f"{name}[{index}] must be a BlockMechanism and what it measured")
-        found.append((pair[0], check_tables(**{f"{name}[{index}]": pair[1]})))
-    return found
+        pairs.append((pair[0], check_tables(**{f"{name}[{index}]": pair[1]})))
+    return pairs
 
 
 class BlockMechanism(OrderedBlocks, GaussianPrivacy):
@@ -469,12 +469,12 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             checked = validate.positive_number(**{f"noise[{axes}]": level})
             if all(sizes[axis] > 1 for axis in axes):
                 levels[tuple((axis, 0) for axis in axes)] = checked
-        symmetries, found = block_noise.marginal_symmetries(sizes), object.__new__(cls)
+        symmetries, mechanism = block_noise.marginal_symmetries(sizes), object.__new__(cls)
         relation = relation_of(neighbours)
         if neighbours is not None and relation is None:
             raise InputTypeError(f"neighbours must be a rule such as 'replace', got {type(neighbours).__name__}")
         relation = None if relation == Relation() else relation
-        found._hold(
+        mechanism._hold(
             domain,
             symmetries,
             relation,
@@ -482,8 +482,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             {},
         )
         one = np.ones((1, 1))
-        return found.with_pieces(
-            {key: Piece.of(symmetries, found.moved, key, one, one * level) for key, level in levels.items()}
+        return mechanism.with_pieces(
+            {key: Piece.of(symmetries, mechanism.moved, key, one, one * level) for key, level in levels.items()}
         )
 
     @classmethod
@@ -509,20 +509,20 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         >>> round(plain.squared_privacy_cost, 6)       # a record is in 277 of the 553 runs
         277.0
         """
-        asked, relation = tables_of(workload), relation_of(neighbours)
-        if isinstance(asked, MarginalWorkload) and relation is None:
-            blocks = Blocks.of_marginals(asked)
+        tables, relation = tables_of(workload), relation_of(neighbours)
+        if isinstance(tables, MarginalWorkload) and relation is None:
+            blocks = Blocks.of_marginals(tables)
         else:
-            union: Any = asked if isinstance(asked, UnionWorkload) else union_of([asked])
+            union: Any = tables if isinstance(tables, UnionWorkload) else union_of([tables])
             blocks = Blocks.of(union, neighbours=relation)
-        told = blocks.counts / asked.per_table(variances, "variances")[blocks.tables]
+        precision = blocks.counts / tables.per_table(variances, "variances")[blocks.tables]
         covariances = []
         for block in blocks.matrix_blocks:
-            rows = np.sqrt(told[block.rows] / block.copies)[:, None] * block.queries
+            rows = np.sqrt(precision[block.rows] / block.copies)[:, None] * block.queries
             triangle = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
             inverse = scipy.linalg.solve_triangular(triangle, np.eye(len(triangle)), check_finite=False)
             covariances.append(inverse @ inverse.T)
-        point = BlockPoint(blocks.copies / (blocks.scalar_blocks.T @ told), tuple(covariances))
+        point = BlockPoint(blocks.copies / (blocks.scalar_blocks.T @ precision), tuple(covariances))
         return cls(blocks, point)
 
     def scaled(self, factor: float) -> BlockMechanism:
@@ -551,12 +551,12 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             raise InvalidInputError(
                 f"mechanism measures {further} blocks that no table needs, at a cost; leave them out"
             )
-        found = []
+        noises = []
         for block in geometry.matrix_blocks:
             piece = self.pieces[block.key]
-            found.append(block.covariance_from_basis(piece.covariance / piece.copies, piece.moves))
+            noises.append(block.covariance_from_basis(piece.covariance / piece.copies, piece.moves))
         levels = np.array([self.pieces[key].covariance[0, 0] for key in geometry.keys]) / geometry.copies
-        return BlockPoint(levels, tuple(found))
+        return BlockPoint(levels, tuple(noises))
 
     def dense(self) -> LinearGaussianMechanism:
         """Return the equivalent mechanism on the cells.
@@ -598,11 +598,11 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
                 raise InvalidInputError(f"moves of {key} must have {len(rows.cells_of(key))} columns")
             pieces[key] = Piece.of(symmetries, moved, key, moves, covariance)
         known = {
-            table.name: tuple(looks[axis][key_of(asked)] for axis, asked in table.queries) for table in workload.tables
+            table.name: tuple(looks[axis][key_of(query)] for axis, query in table.queries) for table in workload.tables
         }
-        found = object.__new__(cls)
-        found._hold(domain, symmetries, relation, moved, pieces, workload, known)
-        return found
+        mechanism = object.__new__(cls)
+        mechanism._hold(domain, symmetries, relation, moved, pieces, workload, known)
+        return mechanism
 
     def file_parts(self) -> dict[str, object]:
         """Return what a file holds: the levels of marginal tables; of other tables the noise on every block in turn."""
@@ -638,8 +638,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         factors, inside = [], dict(key)
         for axis, symmetry in enumerate(self.symmetries):
             classes = symmetry.labels == np.arange(len(symmetry.sizes))[:, None]
-            own = symmetry.directions(inside[axis]).T if axis in inside else classes.astype(np.float64)
-            factors.append(own)
+            rows = symmetry.directions(inside[axis]).T if axis in inside else classes.astype(np.float64)
+            factors.append(rows)
         order = [*inside, *(axis for axis in range(len(factors)) if axis not in inside)]
         written = linalg.kronecker(factors).reshape(*map(len, factors), -1).transpose(*order, len(order))
         copies = written.reshape(-1, piece.moves.shape[1], written.shape[-1])

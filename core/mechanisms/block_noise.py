@@ -123,7 +123,10 @@ def of_query(symmetry: AttributeSymmetry, factor: Array) -> tuple[Array, Array]:
 def inner_products(symmetry: AttributeSymmetry, one: Array, two: Array) -> Array:
     """Return the inner product of two arrays of parts (n,) in every component."""
     return np.array(
-        [one[where] @ two[where] for where in (places(symmetry, each) for each in range(len(symmetry.classes)))]
+        [
+            one[where] @ two[where]
+            for where in (places(symmetry, component) for component in range(len(symmetry.classes)))
+        ]
     )
 
 
@@ -194,8 +197,8 @@ class Piece:
         """Judge the covariance of a copy."""
         steps, orbits = neighbours.steps(key, moves)
         pairs = [(symmetries[axis], component) for axis, component in key]
-        weight = math.prod(float(symmetry.sizes[symmetry.classes[each]]) for symmetry, each in pairs) ** -0.5
-        copies = math.prod(float(symmetry.dimensions[each]) for symmetry, each in pairs)
+        weight = math.prod(float(symmetry.sizes[symmetry.classes[component]]) for symmetry, component in pairs) ** -0.5
+        copies = math.prod(float(symmetry.dimensions[component]) for symmetry, component in pairs)
         if moves.size == 1:
             level, one = float(covariance[0, 0]), np.ones((1, 1))
             if not (math.isfinite(level) and level > 0):
@@ -314,16 +317,16 @@ class BlockNoise:
 
     def with_pieces(self, pieces: dict[Key, Piece]) -> Self:
         """Return other noise with the same symmetry."""
-        found = object.__new__(type(self))
+        mechanism = object.__new__(type(self))
         kept = self.workload if isinstance(self.workload, UnionWorkload) else None
-        found._hold(self.domain, self.symmetries, self.neighbours, self.moved, pieces, kept, self.known)
-        return found
+        mechanism._hold(self.domain, self.symmetries, self.neighbours, self.moved, pieces, kept, self.known)
+        return mechanism
 
     def answering(self, workload: UnionWorkload) -> Self:
         """Return the same noise with other tables by name; those that it does not answer are refused when asked for."""
-        found = object.__new__(type(self))
-        found._hold(self.domain, self.symmetries, self.neighbours, self.moved, self.pieces, workload)
-        return found
+        mechanism = object.__new__(type(self))
+        mechanism._hold(self.domain, self.symmetries, self.neighbours, self.moved, self.pieces, workload)
+        return mechanism
 
     @property
     def rank(self) -> float:
@@ -382,9 +385,9 @@ class BlockNoise:
     def _each(self, table: Table) -> Array:
         """Return the variance of every query of a table of any queries, an axis per attribute."""
         parts, rows = self._rows(table)
-        found = self._orbit_variances(rows, self._unmoved(table, parts))
-        own = found.reshape(tuple(len(each.means) for each in parts))
-        return np.asarray(own[np.ix_(*(each.orbits for each in parts))])
+        variances = self._orbit_variances(rows, self._unmoved(table, parts))
+        array = variances.reshape(tuple(len(part.means) for part in parts))
+        return np.asarray(array[np.ix_(*(part.orbits for part in parts))])
 
     @property
     def plain(self) -> bool:
@@ -417,20 +420,20 @@ class BlockNoise:
         With `first`, `second`, the factors f_i; an attribute that is not named has the factor 1 for all its values.
         """
         one, two = self._product_query(first, "first"), self._product_query(second, "second")
-        found, off = self._covariance(one, two)
+        covariance, off = self._covariance(one, two)
         require_told(np.sqrt([self._variance(one) * self._variance(two)]), np.array([off]))
-        return found
+        return covariance
 
-    def _table(self, asked: str | Iterable[str]) -> Table:
+    def _table(self, attributes: str | Iterable[str]) -> Table:
         """Return a table of the union by name, or a marginal table by its attributes."""
-        if isinstance(asked, str) and isinstance(self.workload, UnionWorkload):
-            return self.workload.table(asked)
-        axes = self.domain.axes(asked)
+        if isinstance(attributes, str) and isinstance(self.workload, UnionWorkload):
+            return self.workload.table(attributes)
+        axes = self.domain.axes(attributes)
         return Table(self._shown(axes), tuple((axis, None) for axis in axes))
 
     def _few(self, table: Table) -> Table:
         """Refuse a table of too many queries to write out."""
-        sizes = (self.domain.shape[axis] if asked is None else asked.shape[0] for axis, asked in table.queries)
+        sizes = (self.domain.shape[axis] if query is None else query.shape[0] for axis, query in table.queries)
         if (queries := math.prod(sizes)) > records.LARGEST_TABLE:
             raise InvalidInputError(
                 f"table {table.name!r} of {count_text(queries)} queries is too large to write out "
@@ -440,12 +443,12 @@ class BlockNoise:
 
     def _rows(self, table: Table) -> tuple[tuple[Parts, ...], dict[Key, BlockQueries]]:
         """Return the parts of a table, and its rows in each block."""
-        own = self.workload.tables if isinstance(self.workload, UnionWorkload) else ()
-        known = self.known.get(table.name) if any(each is table for each in own) else None
-        parts = known or tuple(self.symmetries[axis].parts(asked) for axis, asked in table.queries)
-        rows, found = BlockRows(self.symmetries, self.wide), {}
-        if self.wide or any(asked is not None or self.symmetries[axis].turning for axis, asked in table.queries):
-            rows.add(table.axes, parts, np.arange(math.prod(len(each.means) for each in parts)))
+        tables = self.workload.tables if isinstance(self.workload, UnionWorkload) else ()
+        known = self.known.get(table.name) if any(other is table for other in tables) else None
+        parts = known or tuple(self.symmetries[axis].parts(query) for axis, query in table.queries)
+        rows, vectors = BlockRows(self.symmetries, self.wide), {}
+        if self.wide or any(query is not None or self.symmetries[axis].turning for axis, query in table.queries):
+            rows.add(table.axes, parts, np.arange(math.prod(len(part.means) for part in parts)))
         else:
             self._add_marginal(rows, table.axes)
         for key, (values,) in rows.values.items():
@@ -453,8 +456,8 @@ class BlockNoise:
             moved = values if piece is None else values @ piece.moves.T
             if piece is None or not piece.covers(values, moved):
                 raise InvalidInputError(f"{table.name} is not answered: {self._named(key)} is not measured")
-            found[key] = rows.rows[key][0], moved, np.abs(values) @ np.abs(piece.moves.T)
-        return parts, found
+            vectors[key] = rows.rows[key][0], moved, np.abs(values) @ np.abs(piece.moves.T)
+        return parts, vectors
 
     def _add_marginal(self, rows: BlockRows, axes: Axes) -> None:
         """Add the cells of a marginal table to blocks of one coordinate, mult of ``T ⊆ S`` over the cells of S each."""
@@ -474,23 +477,23 @@ class BlockNoise:
 
     def _unmoved(self, table: Table, parts: Sequence[Parts]) -> npt.NDArray[np.bool_]:
         """Return which orbits of queries no neighbour changes."""
-        found = np.array([self.fixed is not None])
-        for (axis, asked), own in zip(table.queries, parts, strict=True):
-            left = np.zeros(len(own.means), dtype=bool)
+        unmoved = np.array([self.fixed is not None])
+        for (axis, query), part in zip(table.queries, parts, strict=True):
+            left = np.zeros(len(part.means), dtype=bool)
             if self.neighbours is not None:
-                left[own.orbits] = self.neighbours.leaves(self.domain.names[axis], asked, self.domain.shape[axis])
-            found = np.logical_and.outer(found, left).ravel()
-        return found
+                left[part.orbits] = self.neighbours.leaves(self.domain.names[axis], query, self.domain.shape[axis])
+            unmoved = np.logical_and.outer(unmoved, left).ravel()
+        return unmoved
 
     def _orbit_variances(self, rows: Mapping[Key, BlockQueries], unmoved: npt.NDArray[np.bool_]) -> Array:
-        found = np.zeros(1 + max((int(orbits.max()) for orbits, _, _ in rows.values()), default=0))
-        off = np.zeros_like(found)
+        variances = np.zeros(1 + max((int(orbits.max()) for orbits, _, _ in rows.values()), default=0))
+        off = np.zeros_like(variances)
         for key, (orbits, moved, sizes) in rows.items():
             piece = self.pieces[key]
             spread, wide = moved @ piece.covariance, sizes @ np.abs(piece.covariance)
-            found[orbits] += np.einsum("jk,jk->j", spread, moved) / piece.copies
+            variances[orbits] += np.einsum("jk,jk->j", spread, moved) / piece.copies
             off[orbits] += piece.unit * np.einsum("jk,jk->j", wide, sizes) / piece.copies
-        return require_told(found, off, self.largest, unmoved)
+        return require_told(variances, off, self.largest, unmoved)
 
     def _product_query(self, query: Mapping[str, npt.ArrayLike], argument: str = "query") -> ProductQuery:
         """Return what a query is made of; refuse it where a part is not measured."""
@@ -511,12 +514,12 @@ class BlockNoise:
         return query_parts
 
     def _variance(self, query: ProductQuery) -> float:
-        found, off = self._covariance(query, query)
+        variance, off = self._covariance(query, query)
         fixed = self.fixed
         unmoved = fixed is not None and all(
             axis in fixed or (np.ptp(means) == 0 and not np.any(parts)) for axis, (means, parts) in query.items()
         )
-        return float(require_told(np.array([found]), np.array([off]), self.largest, unmoved)[0])
+        return float(require_told(np.array([variance]), np.array([off]), self.largest, unmoved)[0])
 
     def _covariance(self, first: ProductQuery, second: ProductQuery) -> Judged:
         """Return the covariance of two queries, and what it may be off by, absolute."""
@@ -532,9 +535,9 @@ class BlockNoise:
                 products[axis][component] if axis in products else 0.0 for axis, component in key
             )
             if share:
-                ours, theirs = (self._vector(query_parts, key) for query_parts in (first, second))
-                total += share * float(piece.moves @ ours @ piece.covariance @ (piece.moves @ theirs))
-                sizes = [np.abs(piece.moves) @ np.abs(each) for each in (ours, theirs)]
+                left, right = (self._vector(query_parts, key) for query_parts in (first, second))
+                total += share * float(piece.moves @ left @ piece.covariance @ (piece.moves @ right))
+                sizes = [np.abs(piece.moves) @ np.abs(vector) for vector in (left, right)]
                 off += abs(share) * piece.unit * float(sizes[0] @ np.abs(piece.covariance) @ sizes[1])
         return float(total), float(off)
 
@@ -543,10 +546,12 @@ class BlockNoise:
         choices: list[list[Key]] = []
         for axis, (means, parts) in sorted(query_parts.items()):
             symmetry = self.symmetries[axis]
-            found = (each for each in range(len(symmetry.classes)) if np.any(parts[places(symmetry, each)]))
-            choices.append([*([()] if np.any(means) else []), *(((axis, each),) for each in found)])
+            components = (
+                component for component in range(len(symmetry.classes)) if np.any(parts[places(symmetry, component)])
+            )
+            choices.append([*([()] if np.any(means) else []), *(((axis, component),) for component in components)])
         for chosen in itertools.product(*choices):
-            yield tuple(pair for own in chosen for pair in own)
+            yield tuple(pair for pairs in chosen for pair in pairs)
 
     def _vector(self, query_parts: ProductQuery, key: Key) -> Array:
         """Return a query's coordinates in a block, but for what it has in the components of the key."""
@@ -609,7 +614,7 @@ class RefinedAttribute:
                     f"queries that turn {name!r} have no blocks in common with those that tell classes of it apart"
                 )
             waves = tuple(range(len(fine.classes)))
-            inside = tuple((each,) for each in waves) if coarse.turning else (waves,) * len(coarse.classes)
+            inside = tuple((wave,) for wave in waves) if coarse.turning else (waves,) * len(coarse.classes)
             return cls(fine, sums, inside, (np.zeros((0, 1)),) * len(inside))
         within = tuple(tuple(np.flatnonzero(parent[fine.classes] == label).tolist()) for label in coarse.classes)
         contrasts = tuple(_contrasts(np.where(parent == label, fine.sizes, 0.0)) for label in coarse.classes)
@@ -633,12 +638,12 @@ def same_symmetry(first: Sequence[AttributeSymmetry], second: Sequence[Attribute
 
 def _contrasts(sizes: Array) -> Array:
     """Return orthonormal contrasts of the classes of these sizes; classes of size 0 are not among them."""
-    own = np.flatnonzero(sizes)
-    unit = np.sqrt(sizes[own])
-    across = scipy.linalg.null_space(unit[None]).T if len(own) > 1 else np.zeros((0, len(own)))
-    found = np.zeros((len(across), len(sizes)))
-    found[:, own] = across / unit
-    return found
+    present = np.flatnonzero(sizes)
+    unit = np.sqrt(sizes[present])
+    across = scipy.linalg.null_space(unit[None]).T if len(present) > 1 else np.zeros((0, len(present)))
+    rows = np.zeros((len(across), len(sizes)))
+    rows[:, present] = across / unit
+    return rows
 
 
 def refined_noise(
@@ -648,14 +653,16 @@ def refined_noise(
 
     `classes` are the numbers of coarse classes, one an attribute.
     """
-    found: dict[Key, list[Noise]] = {}
+    noises: dict[Key, list[Noise]] = {}
     for key, piece in pieces:
         for chosen in itertools.product(*(attributes[axis].choices(component) for axis, component in key)):
-            fine = tuple((axis, each) for (axis, _), each in zip(key, chosen, strict=True) if each is not None)
-            found.setdefault(fine, []).append(_rows(attributes, dict(key), fine, piece, classes))
+            fine = tuple(
+                (axis, component) for (axis, _), component in zip(key, chosen, strict=True) if component is not None
+            )
+            noises.setdefault(fine, []).append(_rows(attributes, dict(key), fine, piece, classes))
     return {
         key: (np.vstack([rows for rows, _ in parts]), scipy.linalg.block_diag(*(noise for _, noise in parts)))
-        for key, parts in found.items()
+        for key, parts in noises.items()
     }
 
 
@@ -664,18 +671,18 @@ def _rows(
 ) -> Noise:
     """Return what a piece releases of a finer block: rows over fine classes outside its key."""
     kept = dict(fine)
-    outside = [axis for axis, own in enumerate(attributes) if axis not in kept and len(own.fine.sizes) > 1]
+    outside = [axis for axis, attribute in enumerate(attributes) if axis not in kept and len(attribute.fine.sizes) > 1]
     rows = piece.moves.reshape(len(piece.moves), *(1 if axis in coarse else classes[axis] for axis in outside))
     copies = 1
-    for place, own, axis in _places(attributes, outside):
+    for place, attribute, axis in _places(attributes, outside):
         if axis in coarse:
-            contrasts = own.contrasts[coarse[axis]]
+            contrasts = attribute.contrasts[coarse[axis]]
             shape = (-1, *rows.shape[1:place], contrasts.shape[1], *rows.shape[place + 1 :])
             spread = np.moveaxis(rows, place, -1)[..., None] * contrasts  # each row times each contrast
             rows = np.moveaxis(np.moveaxis(spread, -1, place), -1, 1).reshape(shape)
             copies *= len(contrasts)
         else:
-            rows = np.moveaxis(np.tensordot(rows, own.sums, axes=(place, 0)), -1, place)
+            rows = np.moveaxis(np.tensordot(rows, attribute.sums, axes=(place, 0)), -1, place)
     noise = np.kron(piece.weight**2 * piece.covariance, np.eye(copies))
     return np.asarray(rows.reshape(len(rows), -1)), np.asarray(noise)
 

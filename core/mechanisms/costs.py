@@ -89,18 +89,18 @@ def _enclosed(design: Array, kept: npt.NDArray[np.intp], rank: int) -> Enclosure
     units = np.ldexp(1.0, -np.frexp(np.abs(rows).max(axis=1))[1])
     with np.errstate(all="ignore"):
         if rank == len(rows):
-            found = _of_independent(rows * units[:, None])
-            found = None if found is None else found.columns_scaled(units)
+            enclosure = _of_independent(rows * units[:, None])
+            enclosure = None if enclosure is None else enclosure.columns_scaled(units)
         elif rank == cells:
-            found = _of_spanning(Enclosure.of(rows))
+            enclosure = _of_spanning(Enclosure.of(rows))
         else:
-            found = _of_dependent(rows, units, rank)
-    if found is None or not np.all(np.isfinite(found.radius)):
+            enclosure = _of_dependent(rows, units, rank)
+    if enclosure is None or not np.all(np.isfinite(enclosure.radius)):
         return None
     parts = []
-    for each in (found.high, found.low, found.radius):
+    for array in (enclosure.high, enclosure.low, enclosure.radius):
         whole = np.zeros((cells, len(design)))
-        whole[:, kept] = each
+        whole[:, kept] = array
         parts.append(whole)
     return Enclosure(*parts)
 
@@ -186,16 +186,16 @@ def require_told(
     the largest, or of that of the `noise` that it is made of. Others are refused, but for answers that are `unmoved` by
     all neighbours: these have noise for the sake of a definite covariance alone, and are rounded up by any amount.
     """
-    told = off <= LEAST_TOLD * variances
-    faint = ~told & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=noise))
-    known = told | faint | (off == 0) | unmoved
+    certain = off <= LEAST_TOLD * variances
+    faint = ~certain & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=noise))
+    known = certain | faint | (off == 0) | unmoved
     if not np.all(known):
         worst = int(np.argmin(known))
         raise InvalidInputError(
             f"workload has variances that cannot be told from rounding, such as query {worst} has: the noise on "
             "what it adds up is so much larger"
         )
-    return np.where(faint | (unmoved & ~told), variances + off, variances)
+    return np.where(faint | (unmoved & ~certain), variances + off, variances)
 
 
 def profile(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
@@ -203,15 +203,15 @@ def profile(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
     if not len(noise):
         return np.zeros(queries.shape[1] if neighbours is None else neighbours.shape[1])
     singular = linalg.is_singular(noise)
-    said = judged_costs(noise, queries, neighbours) if singular else 0.0
+    judged = judged_costs(noise, queries, neighbours) if singular else 0.0
     costs = proven_costs(noise, queries, neighbours)
-    return np.where(np.isinf(said), np.inf, costs)
+    return np.where(np.isinf(judged), np.inf, costs)
 
 
 def judged_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
     """Return the costs as a judge takes them, who raises a covariance that rounding left singular."""
-    moves, own = moves_between(queries, neighbours)
-    judged = linalg.inverse_forms(noise, moves, own)
+    moves, rounding = moves_between(queries, neighbours)
+    judged = linalg.inverse_forms(noise, moves, rounding)
     if judged is None:
         raise InvalidInputError(
             f"covariance must be positive semidefinite and not zero, "
@@ -243,12 +243,12 @@ def _by_factor(noise: Array, moves: Array, rounding: Array) -> Array | None:
     """Return the costs where a covariance is proven to be positive definite, else None."""
     if not len(noise):
         return np.zeros(moves.shape[1])
-    own, units = linalg.in_powers_of_two(noise)
-    scaled = Enclosure.of(own)
-    found = linalg.whitened(scaled)
-    if found is None:
+    scaled_noise, units = linalg.in_powers_of_two(noise)
+    scaled = Enclosure.of(scaled_noise)
+    whitening = linalg.whitened(scaled)
+    if whitening is None:
         return None
-    root, inverse = found
+    root, inverse = whitening
     before = Enclosure(moves * units[:, None], np.zeros_like(moves), rounding * units[:, None])
     after = Enclosure.of(root.T) @ before
     terms = np.einsum("ki,ki->i", after.high, inverse.high @ after.high)
@@ -276,9 +276,9 @@ def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Ar
         pivot = row[place]
         if pivot < 0 or (pivot == 0 and any(row[place:])):
             return np.where(np.any(np.array(moves) != 0, axis=0), np.inf, 0.0)
-        for own, move in enumerate(moves[place]):
+        for index, move in enumerate(moves[place]):
             if move:
-                costs[own] = costs[own] + move**2 / pivot if pivot else np.inf
+                costs[index] = costs[index] + move**2 / pivot if pivot else np.inf
         for below in range(place + 1, len(left)):
             if left[below][place]:
                 factor = left[below][place] / pivot
@@ -287,39 +287,39 @@ def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Ar
     return np.array([np.nextafter(float(cost), np.inf) if cost else 0.0 for cost in costs])
 
 
-def proven_variances(noise: Array, queries: Array, independent: bool, asked: Array) -> Array | None:
+def proven_variances(noise: Array, queries: Array, independent: bool, rows: Array) -> Array | None:
     """Return the variances of answers (m,) by generalised least squares; None where nothing proves them.
 
     Of independent rows B they are those of ``L = W B⁺``, ``L Σ L'``, in twice the precision. Of dependent rows that
     determine every cell they are ``W C⁻¹ W'`` with ``C = B' Σ⁻¹ B``.
     """
-    found = _spread(noise, queries, independent, asked)
-    return None if found is None else _told(*found)
+    spread = _spread(noise, queries, independent, rows)
+    return None if spread is None else _told(*spread)
 
 
-def proven_covariance(noise: Array, queries: Array, independent: bool, asked: Array) -> Array | None:
+def proven_covariance(noise: Array, queries: Array, independent: bool, rows: Array) -> Array | None:
     """Return the covariance of answers (m, m), with errors relative to the diagonal, as in `proven_variances`."""
-    found = _spread(noise, queries, independent, asked)
-    if found is None or _told(*found) is None:
+    spread = _spread(noise, queries, independent, rows)
+    if spread is None or _told(*spread) is None:
         return None
-    total = (found[0] @ found[1].T).high
+    total = (spread[0] @ spread[1].T).high
     return (total + total.T) / 2
 
 
-def _spread(noise: Array, queries: Array, independent: bool, asked: Array) -> tuple[Enclosure, Enclosure, float] | None:
+def _spread(noise: Array, queries: Array, independent: bool, rows: Array) -> tuple[Enclosure, Enclosure, float] | None:
     """Return ``L Σ`` and L, which map answers to the queries, and the largest variance of an answer."""
-    wanted = Enclosure.of(asked)
+    wanted = Enclosure.of(rows)
     if independent:
         known = PseudoInverse.of(queries).enclosed()
         if known is None:
             return None
         combined = wanted @ known
         return combined @ Enclosure.of(noise), combined, float(np.diagonal(noise).max())
-    found = linalg.whitened(Enclosure.of(noise)) if np.all(np.diagonal(noise) > 0) else None
-    if found is None:
+    spread = linalg.whitened(Enclosure.of(noise)) if np.all(np.diagonal(noise) > 0) else None
+    if spread is None:
         return None
-    scaled = Enclosure.of(found[0].T) @ Enclosure.of(queries)
-    again = linalg.whitened(scaled.T @ (found[1] @ scaled))
+    scaled = Enclosure.of(spread[0].T) @ Enclosure.of(queries)
+    again = linalg.whitened(scaled.T @ (spread[1] @ scaled))
     if again is None:
         return None
     combined = wanted @ Enclosure.of(again[0])
@@ -337,5 +337,5 @@ def _told(left: Enclosure, right: Enclosure, largest: float) -> Array | None:
         values[row], off[row] = total.high[0, 0], total.radius[0, 0]
     values = np.maximum(values, 0.0)
     nothing = NOTHING * largest * np.einsum("jk,jk->j", right.high, right.high)
-    told = (off <= TOLD * values) | (values + off <= nothing) | ~np.any(right.high, axis=1)
-    return values if np.all(told) else None
+    certain = (off <= TOLD * values) | (values + off <= nothing) | ~np.any(right.high, axis=1)
+    return values if np.all(certain) else None

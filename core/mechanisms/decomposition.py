@@ -66,7 +66,7 @@ def decomposition(mechanism: Any, common: Any, tol: float = TOLERANCE) -> Any:
             f"common must be answerable from mechanism, but exceeds its cost by {verdict.excess:.3g}, relative{place}"
         )
     pairs = zip(frame.parts(mechanism), frame.parts(common, "common"), strict=True)
-    return frame.decomposed([_split(*each) for each in pairs])
+    return frame.decomposed([_split(*pair) for pair in pairs])
 
 
 def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) -> Decomposition:
@@ -153,29 +153,29 @@ class Meeting:
     @classmethod
     def of(cls, spaces: Sequence[Array], chosen: Callable[[Array], Array]) -> Meeting:
         """Intersect the rows of mechanisms in standard form, and choose rows that span the intersection."""
-        found = intersection(spaces)
-        rows = chosen(found.rows)
+        meeting = intersection(spaces)
+        rows = chosen(meeting.rows)
         factors = [coordinates(rows, space) for space in spaces]
         bounds = np.array([factor @ factor.T for factor in factors])
         roundings = [coordinate_rounding(*pair, rows) for pair in zip(factors, spaces, strict=True)]
-        return cls(rows, bounds, found.angles, np.array(roundings))
+        return cls(rows, bounds, meeting.angles, np.array(roundings))
 
     def scaled(self, times: float) -> Meeting:
         return replace(self, rows=times * self.rows, bounds=times**2 * self.bounds)
 
-    def covariance_of(self, theirs: Array) -> Array | None:
+    def covariance_of(self, queries: Array) -> Array | None:
         """Return the covariance with which rows of unit noise answer B x; None where they leave part of B x out.
 
         Raises `InvalidInputError` where they answer a query outside one of the row spaces.
         """
-        shared = intersection([self.rows, theirs]) if len(theirs) and len(self.rows) else None
-        if len(theirs) and (shared is None or len(shared.rows) < len(theirs)):
+        shared = intersection([self.rows, queries]) if len(queries) and len(self.rows) else None
+        if len(queries) and (shared is None or len(shared.rows) < len(queries)):
             raise InvalidInputError(
                 "no common mechanism: it answers queries outside the intersection of the row spaces"
             )
         if len(self.rows) and (shared is None or len(shared.rows) < len(self.rows)):
             return None
-        factor = coordinates(self.rows, theirs)
+        factor = coordinates(self.rows, queries)
         return np.asarray(factor @ factor.T)
 
 
@@ -211,14 +211,14 @@ def intersection(spaces: Sequence[Array]) -> Intersection:
 
 def given_rows(basis: npt.ArrayLike, rows: Array) -> Array:
     """Return rows that were given, once they span what the orthonormal ones do; refused where they do not."""
-    given = validate.finite(2, basis=basis)
-    same = given.shape == rows.shape and linalg.rank(given) == len(given)
-    if not same or len(intersection([given, rows]).rows) < len(rows):
+    array = validate.finite(2, basis=basis)
+    same = array.shape == rows.shape and linalg.rank(array) == len(array)
+    if not same or len(intersection([array, rows]).rows) < len(rows):
         raise InvalidInputError(
             f"basis must have {len(rows)} independent rows that span the intersection of the row spaces, "
-            f"got shape {given.shape}"
+            f"got shape {array.shape}"
         )
-    return given
+    return array
 
 
 def decision_rows(decisions: Workload, rows: Array) -> Array:
@@ -230,15 +230,15 @@ def decision_rows(decisions: Workload, rows: Array) -> Array:
             f"decisions must have {rows.shape[1]} cells, as the mechanisms, got {decisions.shape[1]}"
         )
     queries = decisions.dense()
-    asked = queries @ rows.T
-    outside = np.linalg.norm(queries - asked @ rows, axis=1) > SHARED_TOLERANCE * np.linalg.norm(queries, axis=1)
+    decided = queries @ rows.T
+    outside = np.linalg.norm(queries - decided @ rows, axis=1) > SHARED_TOLERANCE * np.linalg.norm(queries, axis=1)
     if np.any(outside):
         raise InvalidInputError(
             f"decisions: query {decisions.names[int(np.argmax(outside))]!r} lies outside the intersection "
             f"of the row spaces"
         )
-    weight = np.linalg.norm(asked) / np.sqrt(len(rows)) if len(rows) else 0.0
+    weight = np.linalg.norm(decided) / np.sqrt(len(rows)) if len(rows) else 0.0
     if weight == 0:
         raise InvalidInputError("decisions must hold a query that is not all zero")
-    stacked = np.vstack([asked, np.sqrt(UNASKED) * weight * np.eye(len(rows))])
+    stacked = np.vstack([decided, np.sqrt(UNASKED) * weight * np.eye(len(rows))])
     return np.asarray(scipy.linalg.qr(stacked, mode="r", check_finite=False)[0][: len(rows)] @ rows)

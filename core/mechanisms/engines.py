@@ -44,7 +44,7 @@ FLAT = ("Boolean", "Categorical", "Date", "Datetime", "Enum", "Object", "String"
 
 def require(*packages: str) -> None:
     """Raise `BackendError` where a package of the extra ``engines`` is not installed."""
-    absent = [each for each in packages if importlib.util.find_spec(each) is None]
+    absent = [package for package in packages if importlib.util.find_spec(package) is None]
     if absent:
         raise BackendError(
             f"records other than CSV and pandas need {' and '.join(absent)}, of the extra `engines`: "
@@ -76,7 +76,7 @@ def of_files(paths: Sequence[Path], ending: str) -> Engine:
     import duckdb
     import narwhals as nw
 
-    texts, connection = [str(each) for each in paths], duckdb.connect()
+    texts, connection = [str(path) for path in paths], duckdb.connect()
     with errors_naming(paths[0]):
         try:
             if ending == PARQUET:
@@ -169,11 +169,11 @@ class Engine:
             columns.append(nw.col(bound.person).alias(PERSON))
         whole = self.frame.lazy() if self.engine == "polars" else self.frame
         frame = self._collected(lambda: whole.select(*columns)) if self.is_eager else whole.select(*columns)
-        together = [tuple(sorted(each)) for each in domain.impossible]
+        together = [tuple(sorted(codes)) for codes in domain.impossible]
         sets = [(*attributes,)] if bound else _merged(domain, [*tables, *((axis,) for axis in attributes), *together])
         grouped = {axes: self._grouped(frame, axes, keys, domain, records) for axes in sets}
-        found = {axes: _table(domain, axes, *_covering(grouped, axes)) for axes in tables}
-        return found, int(next(iter(grouped.values()))[1].sum())
+        counted = {axes: _table(domain, axes, *_covering(grouped, axes)) for axes in tables}
+        return counted, int(next(iter(grouped.values()))[1].sum())
 
     def _grouped(
         self, frame: Any, axes: Axes, keys: Mapping[int, Key], domain: Domain, records: Any
@@ -186,18 +186,18 @@ class Engine:
 
         size = nw.len() if records.count is None else nw.col(WEIGHT).sum()
         names = [*map(_named, axes), *([PERSON] if records.persons else [])]
-        found = self._collected(lambda: frame.group_by(*names).agg(size.alias(SIZE)).head(GROUPS + 1))
-        if len(found) > GROUPS:
-            own = [domain.attribute(axis).source for axis in axes]
-            shown = " and ".join(map(repr, [*own, *([records.persons.person] if records.persons else [])]))
+        groups = self._collected(lambda: frame.group_by(*names).agg(size.alias(SIZE)).head(GROUPS + 1))
+        if len(groups) > GROUPS:
+            columns = [domain.attribute(axis).source for axis in axes]
+            shown = " and ".join(map(repr, [*columns, *([records.persons.person] if records.persons else [])]))
             raise InvalidInputError(
                 f"{self.where}: {shown} have more than {GROUPS} distinct values together: select fewer, as text that "
                 f"stands for a number cast to one"
             )
-        counts = np.array([int(each) for each in found.get_column(SIZE).to_list()], dtype=np.int64)
+        counts = np.array([int(size) for size in groups.get_column(SIZE).to_list()], dtype=np.int64)
         codes = {}
         for axis in axes:
-            values = found.get_column(_named(axis)).to_list()
+            values = groups.get_column(_named(axis)).to_list()
             codes[axis] = keys[axis].read(values)
             wrong = np.flatnonzero(codes[axis] < 0)
             if len(wrong):
@@ -206,12 +206,12 @@ class Engine:
         self._require_possible(domain, codes, counts)
         if records.persons is None:
             return codes, counts
-        return codes, self._kept(domain, records, found, codes, counts)
+        return codes, self._kept(domain, records, groups, codes, counts)
 
-    def _kept(self, domain: Domain, records: Any, found: Any, codes: Mapping[int, Codes], counts: Codes) -> Codes:
+    def _kept(self, domain: Domain, records: Any, groups: Any, codes: Mapping[int, Codes], counts: Codes) -> Codes:
         """Return how many records of each group are kept, of groups of one person each."""
         bound: Bound = records.persons
-        persons = [as_label(text_of(each)) for each in found.get_column(PERSON).to_list()]
+        persons = [as_label(text_of(person)) for person in groups.get_column(PERSON).to_list()]
         matrix = np.stack([codes[axis] for axis in sorted(codes)])
         kept = bound.kept(persons, bound.values_of(domain, matrix), matrix, counts)
         records.report(told(bound, int(kept.sum()), int(counts.sum())))
@@ -262,16 +262,16 @@ class Engine:
         import narwhals as nw
 
         one = self.frame.lazy() if self.engine == "polars" else self.frame
-        found = self._collected(
+        texts = self._collected(
             lambda: one.select(column.alias("value")).group_by("value").agg(nw.len().alias(SIZE)).head(GROUPS + 1)
         )
-        values = found.get_column("value").to_list()
+        values = texts.get_column("value").to_list()
         codes = codes_of(attribute, values)
         rest = [value for value, code in zip(values, codes, strict=True) if code == attribute.values]
         others = [value for value, code in zip(values, codes, strict=True) if code != attribute.values]
         if len(values) > GROUPS:
             raise InvalidInputError(f"{self.where}: {attribute.source!r} has more than {GROUPS} distinct values")
-        kept = [each for each in others if not is_missing(each)]
+        kept = [value for value in others if not is_missing(value)]
         return _pick(column.is_in(kept) | column.is_null(), column, rest[0]) if len(rest) > FEW else column
 
     def _checked_weight(self, name: str) -> Any:
@@ -290,27 +290,27 @@ class Engine:
         require_exact(name, total or 0)
         return column.cast(nw.Int64).alias(WEIGHT)
 
-    def _refuse(self, attribute: Attribute, key: Key, given: Any) -> None:
+    def _refuse(self, attribute: Attribute, key: Key, wrong: Any) -> None:
         """Refuse a value that is not allowed: say how many rows have it, and where rows have an order the first."""
         import narwhals as nw
 
         k = nw.col("key")
-        absent = (k.is_null() | k.is_nan()) if isinstance(given, float | np.floating) else k.is_null()
-        stands = k == given if key.is_code or not is_missing(given) else absent
+        absent = (k.is_null() | k.is_nan()) if isinstance(wrong, float | np.floating) else k.is_null()
+        stands = k == wrong if key.is_code or not is_missing(wrong) else absent
         columns = key.expression.alias("key"), nw.col(attribute.source).alias("value")
 
         def groups() -> Any:
             """Return the values that are refused so, with how many rows have each, most first."""
-            found = self.frame.select(*columns).filter(stands).group_by("value").agg(nw.len().alias(SIZE))
-            return found.sort(SIZE, descending=True).head(GROUPS)
+            frame = self.frame.select(*columns).filter(stands).group_by("value").agg(nw.len().alias(SIZE))
+            return frame.sort(SIZE, descending=True).head(GROUPS)
 
-        found, row, have = self._collected(groups), "", ""
-        values, sizes = found.get_column("value").to_list(), found.get_column(SIZE).to_list()
-        value = values[0] if values else given
+        refused, row, have = self._collected(groups), "", ""
+        values, sizes = refused.get_column("value").to_list(), refused.get_column(SIZE).to_list()
+        value = values[0] if values else wrong
         if self.is_eager and values:
             first = self._collected(lambda: self.frame.select(*columns).with_row_index("row").filter(stands).head(1))
             row, value = f"record {first.item(0, 'row') + 1}: ", first.item(0, "value")
-        rows = sum(int(size) for each, size in zip(values, sizes, strict=True) if text_of(each) == text_of(value))
+        rows = sum(int(size) for other, size in zip(values, sizes, strict=True) if text_of(other) == text_of(value))
         if rows:
             have = f"; {counted(rows, 'row')} {'has' if rows == 1 else 'have'} it"
         value = None if is_missing(value) else value
@@ -319,13 +319,13 @@ class Engine:
 
     def _require_possible(self, domain: Domain, codes: Mapping[int, Codes], counts: Codes) -> None:
         """Refuse records that have what no record has together, where their groups tell."""
-        for each in domain.impossible:
-            if not {*each} <= {*codes}:
+        for together in domain.impossible:
+            if not {*together} <= {*codes}:
                 continue
-            wrong = np.all([np.isin(codes[axis], chosen) for axis, chosen in each.items()], axis=0)
+            wrong = np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0)
             if wrong.any():
                 place = np.flatnonzero(wrong)[0]
-                words = impossible_text(domain, each, {axis: int(codes[axis][place]) for axis in each})
+                words = impossible_text(domain, together, {axis: int(codes[axis][place]) for axis in together})
                 have = counted(int(counts[wrong].sum()), "record")
                 raise InvalidInputError(f"{self.where}: {words}; {have} in all")
 
@@ -357,14 +357,14 @@ def code_of(attribute: Attribute, value: object) -> int | None:
 def codes_of(attribute: Attribute, values: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Return the codes of values of a data frame, -1 of those that are not allowed."""
     known: dict[tuple[bool, str], int] = {}
-    found = np.empty(len(values), dtype=np.int64)
+    codes = np.empty(len(values), dtype=np.int64)
     for index, value in enumerate(values):
         key = isinstance(value, bool | np.bool), text_of(value)
         if key not in known:
             code = code_of(attribute, value)
             known[key] = -1 if code is None else code
-        found[index] = known[key]
-    return found
+        codes[index] = known[key]
+    return codes
 
 
 def listed(values: npt.NDArray[np.generic]) -> list[Any]:
@@ -372,7 +372,7 @@ def listed(values: npt.NDArray[np.generic]) -> list[Any]:
     missing = np.isnat(values) if values.dtype.kind in "mM" else np.zeros(0, dtype=bool)
     if values.dtype.kind == "M" and values.dtype.str.endswith("[ns]"):  # which NumPy lists as numbers
         values = values.astype("M8[us]")
-    return [None if absent else each for each, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
+    return [None if absent else value for value, absent in itertools.zip_longest(values.tolist(), missing.tolist())]
 
 
 SIZE, WEIGHT, PERSON = "size", "weight", "person"
@@ -397,8 +397,8 @@ def not_whole(name: str, value: object) -> str:
 
 def impossible_text(domain: Domain, together: Iterable[int], codes: Mapping[int, int]) -> str:
     """Say that no record has values together."""
-    told = " and ".join(f"{domain.names[axis]!r} = {domain.attribute(axis).label(codes[axis])}" for axis in together)
-    return f"no record has {told} together, as the schema says (never)"
+    words = " and ".join(f"{domain.names[axis]!r} = {domain.attribute(axis).label(codes[axis])}" for axis in together)
+    return f"no record has {words} together, as the schema says (never)"
 
 
 def _named(axis: int) -> str:
@@ -409,7 +409,7 @@ def _pick(condition: Any, one: Any, other: Any) -> Any:
     """Return an expression that is the one where a condition holds, else the other."""
     import narwhals as nw
 
-    one, other = (each if isinstance(each, nw.Expr) else nw.lit(each) for each in (one, other))
+    one, other = (side if isinstance(side, nw.Expr) else nw.lit(side) for side in (one, other))
     return nw.when(condition).then(one).otherwise(other)
 
 
@@ -426,12 +426,12 @@ def _code_expression(attribute: Attribute, x: Any, is_whole: bool) -> Any:
     if attribute.whole_only and not is_whole:
         within = within & (x == x.floor())
     absent = x.is_null() if is_whole else x.is_null() | x.is_nan()
-    found = _pick(within, code, _pick(absent, MISSING, REFUSED))
+    expression = _pick(within, code, _pick(absent, MISSING, REFUSED))
     for text in attribute.missing:
         number = csv.number(text)
         if number is not None and attribute.code(text_of(number)) == attribute.size - 1:
-            found = _pick(x == number, attribute.size - 1, found)
-    return found.cast(nw.Int64)
+            expression = _pick(x == number, attribute.size - 1, expression)
+    return expression.cast(nw.Int64)
 
 
 INFINITY = float("inf")
@@ -439,26 +439,26 @@ WIDE = ("UInt64", "Int128", "UInt128")
 """Whole numbers that 64 bits with a sign do not hold; Dask's hold no missing value."""
 
 
-def _codes(attribute: Attribute, found: Sequence[Any]) -> Codes:
+def _codes(attribute: Attribute, values: Sequence[Any]) -> Codes:
     """Return the codes that an engine computed, those of missing numbers as the schema has them."""
-    codes = np.array([MISSING if each is None else each for each in found], dtype=np.int64)
+    codes = np.array([MISSING if value is None else value for value in values], dtype=np.int64)
     absent = attribute.code("")
     return np.where(codes == MISSING, REFUSED if absent is None else absent, codes)
 
 
 def _merged(domain: Domain, sets: Iterable[Axes]) -> list[Axes]:
     """Return sets that contain all that are given, few where their tables are small."""
-    found: list[frozenset[int]] = []
-    for axes in sorted({*map(frozenset, sets)}, key=lambda each: (-len(each), sorted(each))):
-        if any(axes <= other for other in found):
+    merged: list[frozenset[int]] = []
+    for axes in sorted({*map(frozenset, sets)}, key=lambda group: (-len(group), sorted(group))):
+        if any(axes <= other for other in merged):
             continue
-        for place, other in enumerate(found):
+        for place, other in enumerate(merged):
             if cells_of(domain, tuple(sorted(axes | other))) <= MERGED:
-                found[place] = axes | other
+                merged[place] = axes | other
                 break
         else:
-            found.append(axes)
-    return [tuple(sorted(each)) for each in found]
+            merged.append(axes)
+    return [tuple(sorted(axes)) for axes in merged]
 
 
 Grouped = tuple[dict[int, Codes], Codes]
@@ -466,7 +466,7 @@ Grouped = tuple[dict[int, Codes], Codes]
 
 def _covering(grouped: Mapping[Axes, Grouped], axes: Axes) -> Grouped:
     """Return the fewest groups that tell the attributes."""
-    return min((found for own, found in grouped.items() if {*axes} <= {*own}), key=lambda found: len(found[1]))
+    return min((table for wider, table in grouped.items() if {*axes} <= {*wider}), key=lambda table: len(table[1]))
 
 
 def _table(domain: Domain, axes: Axes, codes: Mapping[int, Codes], counts: Codes) -> Array:

@@ -51,10 +51,10 @@ class EpochsMechanism(NoiseByStep):
         if noise.neighbours is not None or noise.releases_exactly:
             raise InvalidInputError("steps must have the default neighbours and release nothing exactly")
         phases = self.neighbours.phases(noise.query_matrix.shape[1])
-        found = phase_costs(noise._independent_noise, noise.independent_rows, phases, self.neighbours.parts)
-        if found is None or not np.all(np.isfinite(found[1])):
+        costs = phase_costs(noise._independent_noise, noise.independent_rows, phases, self.neighbours.parts)
+        if costs is None or not np.all(np.isfinite(costs[1])):
             raise InvalidInputError("steps must have noise whose covariance is proven to be positive definite")
-        self.steps, self._profile = noise, freeze(found[1])
+        self.steps, self._profile = noise, freeze(costs[1])
 
     @property
     def profile(self) -> Array:
@@ -87,8 +87,8 @@ class EpochsMechanism(NoiseByStep):
         return self.steps.participation_cost(times, separation)
 
     def as_targets(self, workload: Workload) -> Array:
-        found: Array = self.steps.as_targets(workload)
-        return found
+        targets: Array = self.steps.as_targets(workload)
+        return targets
 
     def point_on(self, geometry: object) -> Array:
         """Return the covariance of the estimates of the geometry's basis, as `LinearGaussianMechanism.point_on`."""

@@ -93,22 +93,22 @@ class TableBlocks:
 
     def __init__(self, mechanisms: Sequence[Any], names: Sequence[str] = ()) -> None:
         first = mechanisms[0]
-        for name, each in zip(names or _numbered(mechanisms), mechanisms, strict=True):
-            _check(first, each, name)
+        for name, mechanism in zip(names or _numbered(mechanisms), mechanisms, strict=True):
+            _check(first, mechanism, name)
         self.workload, symmetries = _together(mechanisms), first.symmetries
-        if not all(same_symmetry(symmetries, each.symmetries) for each in mechanisms):
+        if not all(same_symmetry(symmetries, mechanism.symmetries) for mechanism in mechanisms):
             symmetries = symmetries_of(self.workload)[0]
-        wide = tuple(axis for axis, each in enumerate(symmetries) if len(each.sizes) > 1)
+        wide = tuple(axis for axis, symmetry in enumerate(symmetries) if len(symmetry.sizes) > 1)
         if (orbits := math.prod(len(symmetries[axis].sizes) for axis in wide)) > MAX_ORBITS:
             raise InvalidInputError(
                 f"mechanisms must leave at most {MAX_ORBITS} kinds of records together, got {orbits}"
             )
         self._rows = BlockRows(symmetries, wide)
-        keys = [key for each in mechanisms for key in each.pieces]
+        keys = [key for mechanism in mechanisms for key in mechanism.pieces]
         moved = NeighbourMoves.of(first.neighbours, first.domain, symmetries, self._rows, keys)
         self._blank = object.__new__(type(first))
         self._blank._hold(first.domain, symmetries, first.neighbours, moved, {}, self.workload)
-        self.keys = (*dict.fromkeys(key for each in mechanisms for key in self.refined(each).pieces),)
+        self.keys = (*dict.fromkeys(key for mechanism in mechanisms for key in self.refined(mechanism).pieces),)
         self._roots = np.sqrt(linalg.kronecker([symmetries[axis].sizes for axis in wide]).ravel())
 
     def refined(self, mechanism: Any) -> Any:
@@ -120,7 +120,7 @@ class TableBlocks:
             RefinedAttribute.of(name, *pair)
             for name, pair in zip(names, zip(mechanism.symmetries, symmetries, strict=True), strict=True)
         ]
-        classes = [len(each.sizes) for each in mechanism.symmetries]
+        classes = [len(symmetry.sizes) for symmetry in mechanism.symmetries]
         return self._made(refined_noise(attributes, [*mechanism.pieces.items()], classes))
 
     def parts(self, mechanism: object, name: str = "mechanism") -> list[LinearGaussianMechanism]:
@@ -132,16 +132,16 @@ class TableBlocks:
         return [self._part(key, pieces.get(key)) for key in self.keys]
 
     def joined(self, parts: Sequence[LinearGaussianMechanism]) -> Any:
-        found = {}
+        joined = {}
         for key, part in zip(self.keys, parts, strict=True):
             form = part.standard_form.queries
             if len(form):
-                found[key] = form / self._roots_of(key), np.eye(len(form))
-        return self._made(found)
+                joined[key] = form / self._roots_of(key), np.eye(len(form))
+        return self._made(joined)
 
     def decomposed(self, parts: Sequence[Decomposition]) -> TableDecomposition:
         return TableDecomposition(
-            *(self.joined([getattr(each, name) for each in parts]) for name in ("target", "common", "residual"))
+            *(self.joined([getattr(part, name) for part in parts]) for name in ("target", "common", "residual"))
         )
 
     def unit(self, bounds: Array) -> float:
@@ -163,7 +163,7 @@ class TableBlocks:
     def _values_of(self, key: Key) -> float:
         """Return the product of the sizes of the classes on which the components of a key live."""
         symmetries = self._blank.symmetries
-        return math.prod(float(symmetries[axis].sizes[symmetries[axis].classes[each]]) for axis, each in key)
+        return math.prod(float(symmetries[axis].sizes[symmetries[axis].classes[component]]) for axis, component in key)
 
     def _made(self, noise: dict[Key, tuple[Array, Array]]) -> Any:
         """Return the mechanism that releases rows of the blocks with noise, in units of counts."""
@@ -171,8 +171,8 @@ class TableBlocks:
         for key, (rows, covariance) in noise.items():
             moves, triangle = _orthonormal(rows)
             inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
-            own = inverse @ covariance @ inverse.T * self._values_of(key)
-            pieces[key] = Piece.of(self._blank.symmetries, self._blank.moved, key, moves, (own + own.T) / 2)
+            values = inverse @ covariance @ inverse.T * self._values_of(key)
+            pieces[key] = Piece.of(self._blank.symmetries, self._blank.moved, key, moves, (values + values.T) / 2)
         return self._blank.with_pieces(pieces)
 
 
@@ -198,8 +198,10 @@ def _check(first: BlockNoise, other: object, name: str) -> None:
 
 def _together(mechanisms: Sequence[Any]) -> UnionWorkload:
     """Return all tables of some mechanisms."""
-    given = (mechanism.workload or mechanism.needed_tables for mechanism in mechanisms)
-    return UnionWorkload(mechanisms[0].domain, each_once(table for own in given for table in own.product_tables))
+    workloads = (mechanism.workload or mechanism.needed_tables for mechanism in mechanisms)
+    return UnionWorkload(
+        mechanisms[0].domain, each_once(table for workload in workloads for table in workload.product_tables)
+    )
 
 
 def frame_of(mechanisms: Sequence[Any], names: Sequence[str] = ()) -> Frame:
@@ -312,7 +314,7 @@ AnyDecomposition: TypeAlias = Any
 def _answers(name: str, answers: npt.ArrayLike, size: int) -> Array:
     if size == 0:
         return np.zeros((*np.shape(answers)[:-1], 0))
-    given = validate.finite(**{name: answers})
-    if given.ndim not in (1, 2) or given.shape[-1] != size:
-        raise InvalidInputError(f"{name} must have {size} entries in each row, got shape {given.shape}")
-    return given
+    values = validate.finite(**{name: answers})
+    if values.ndim not in (1, 2) or values.shape[-1] != size:
+        raise InvalidInputError(f"{name} must have {size} entries in each row, got shape {values.shape}")
+    return values

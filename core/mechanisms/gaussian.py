@@ -77,11 +77,11 @@ class Equivalence:
         return bool(self.forward) and bool(self.backward)
 
 
-def answerable(wanted: NoisyQueries, given: NoisyQueries, tol: float = TOLERANCE) -> Answerability:
-    """Say whether `wanted` can be answered from `given`; see `LinearGaussianMechanism.is_answerable_from`."""
-    tol, given = validate.positive_number(tol=tol), as_matrix(given)
-    check_comparable((wanted, given), ("the mechanism", "other"))
-    above, below = given.standard_form, wanted.standard_form
+def answerable(wanted: NoisyQueries, other: NoisyQueries, tol: float = TOLERANCE) -> Answerability:
+    """Say whether `wanted` can be answered from `other`; see `LinearGaussianMechanism.is_answerable_from`."""
+    tol, other = validate.positive_number(tol=tol), as_matrix(other)
+    check_comparable((wanted, other), ("the mechanism", "other"))
+    above, below = other.standard_form, wanted.standard_form
     hidden = _unanswerable_part(below.queries, above.queries, min(tol, linalg.SPAN_TOLERANCE))
     if hidden is not None:
         return Answerability(False, np.inf, direction=_largest_one(hidden))
@@ -158,8 +158,8 @@ def _same_neighbours(first: NoisyQueries, second: NoisyQueries) -> bool:
         return True
     if first.neighbours is None or second.neighbours is None:
         return False
-    ours, theirs = (linalg.to_dense(each.neighbours) for each in (first, second))
-    return ours.shape == theirs.shape and bool(np.array_equal(ours, theirs))
+    left, right = (linalg.to_dense(mechanism.neighbours) for mechanism in (first, second))
+    return left.shape == right.shape and bool(np.array_equal(left, right))
 
 
 def _unanswerable_part(queries: Array, rows: Array, tol: float) -> Array | None:
@@ -280,12 +280,12 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         most = min(most, -(-cells // apart))
         together = sign_patterns(cells, most, apart, np.ones((1, most)))
         pairs = sp.coo_array(sp.triu(together @ together.T, k=1))
-        first, second = (sp.eye_array(cells, format="csc")[:, each] for each in pairs.coords)
-        own, off = self._judged_forms(sp.eye_array(cells, format="csc"))
+        first, second = (sp.eye_array(cells, format="csc")[:, coord] for coord in pairs.coords)
+        costs, off = self._judged_forms(sp.eye_array(cells, format="csc"))
         # With moves u and v of two steps, 4 u'Σ⁻¹v is the cost of their sum less the cost of their difference.
         (plus, more), (minus, less) = self._judged_forms(first + second), self._judged_forms(first - second)
         sizes = sp.coo_array(((np.abs(plus - minus) + more + less) / 2, pairs.coords), shape=pairs.shape)
-        largest = together.multiply((sizes + sp.diags_array(own + off)) @ together).sum(axis=0)
+        largest = together.multiply((sizes + sp.diags_array(costs + off)) @ together).sum(axis=0)
         return ParticipationCost(float(largest.max()) * UPWARDS, bool(np.all(plus - minus >= -(more + less))))
 
     def _judged_forms(self, differences: Matrix) -> tuple[Array, Array]:
@@ -296,7 +296,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
             judged = linalg.inverse_forms(self._independent_noise, *moves_between(self.independent_rows, some))
             assert judged is not None
             parts.append(judged[1:])
-        forms, off = (np.concatenate(each) for each in zip(*parts, strict=True)) if parts else (np.zeros(0),) * 2
+        forms, off = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else (np.zeros(0),) * 2
         return forms, off
 
     def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
@@ -334,8 +334,10 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         """
         mechanisms = (self, *map(as_matrix, others))
         check_comparable(mechanisms, ["the mechanism", *(f"others[{i}]" for i in range(len(others)))])
-        queries = np.vstack([each.query_matrix for each in mechanisms])
-        noise = scipy.linalg.block_diag(*(each.covariance() for each in mechanisms if len(each.covariance())))
+        queries = np.vstack([mechanism.query_matrix for mechanism in mechanisms])
+        noise = scipy.linalg.block_diag(
+            *(mechanism.covariance() for mechanism in mechanisms if len(mechanism.covariance()))
+        )
         return LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
 
     def compose(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:

@@ -48,22 +48,22 @@ class InverseRoot:
 
     def solved(self, y: Array) -> Array:
         """Return ``(L'L)^-½ y``, (d,) or (d, q)."""
-        found = np.zeros_like(y)
+        solution = np.zeros_like(y)
         for factor, root in zip(self.poles.factors, self._roots(), strict=True):
-            found += factor * _quotient(root, _quotient(root, y), transposed=True)
-        return found
+            solution += factor * _quotient(root, _quotient(root, y), transposed=True)
+        return solution
 
     def times(self, y: Array) -> Array:
         """Return ``L y`` (d,)."""
-        found = np.sqrt(self.matrix.a) * y
-        found[1:] -= np.sqrt(self.matrix.b) * y[:-1]
-        return found
+        product = np.sqrt(self.matrix.a) * y
+        product[1:] -= np.sqrt(self.matrix.b) * y[:-1]
+        return product
 
     def transposed_times(self, y: Array) -> Array:
         """Return ``L'y`` (d,)."""
-        found = np.sqrt(self.matrix.a) * y
-        found[:-1] -= np.sqrt(self.matrix.b) * y[1:]
-        return found
+        product = np.sqrt(self.matrix.a) * y
+        product[:-1] -= np.sqrt(self.matrix.b) * y[1:]
+        return product
 
     def noise_times(self, vector: Array) -> Array:
         """Return ``Σ v`` (d,), in time proportional to d."""
@@ -84,11 +84,11 @@ class InverseRoot:
         `rounding` is the error of the recurrences of positive numbers.
         """
         sure, unit = self.poles.error + rounding, ROUNDINGS * (len(self.cells) + 8) * EPS
-        found, off = self._in_doubles(rows, unit)
+        variances, off = self._in_doubles(rows, unit)
         rough = np.flatnonzero(~(off + sure <= FINE))
         if len(rough):
-            found[rough], off[rough] = self._in_pairs(rows[rough], unit * EPS)
-        return found * self.level, (off + sure) * found * self.level
+            variances[rough], off[rough] = self._in_pairs(rows[rough], unit * EPS)
+        return variances * self.level, (off + sure) * variances * self.level
 
     def recurrence(self) -> DecayingSums:
         """Return how rows of noise follow from one another, of a covariance between Σ and ``(1 + e) / (1 - e) Σ``.
@@ -144,16 +144,16 @@ class InverseRoot:
         passed, passed_rest = self._passed(grounds[:-1], pivots[:-1])
         energy, most = np.zeros(len(rows)), np.zeros(len(rows))
         current, more, size = (np.zeros((pivots.shape[1], len(rows))) for _ in range(3))
-        for step, (own, own_rest, share) in enumerate(zip(left, rest, shares, strict=True)):
+        for step, (value, own_rest, share) in enumerate(zip(left, rest, shares, strict=True)):
             if step:
                 factor, last = passed[step - 1][:, None], passed_rest[step - 1][:, None]
                 product, error = two_product(current, factor)
-                total, lost = two_sum(product, own)
+                total, lost = two_sum(product, value)
                 more = (error + lost) + (current * last + more * factor) + own_rest
                 current, more = two_sum(total, more)
-                size = size * factor + np.abs(own)
+                size = size * factor + np.abs(value)
             else:
-                current, more, size = current + own, more + own_rest, size + np.abs(own)
+                current, more, size = current + value, more + own_rest, size + np.abs(value)
             energy += share @ (current * current)
             most += share @ (size * size)
         return energy, _off(energy, most, unit)
@@ -164,10 +164,10 @@ class InverseRoot:
         high, low = two_sum(np.ones_like(lost), -lost)
         most = lost > 0.5
         high, low = np.where(most, kept, high), np.where(most, 0.0, low)
-        decay, rest = (each[:, None] for each in self.decay)
-        found = high / decay
-        product, error = two_product(found, decay * np.ones_like(found))
-        return found, ((high - product) - error + low - found * rest) / decay
+        decay, rest = (array[:, None] for array in self.decay)
+        quotient = high / decay
+        product, error = two_product(quotient, decay * np.ones_like(quotient))
+        return quotient, ((high - product) - error + low - quotient * rest) / decay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,14 +193,14 @@ class DecayingSums:
 
 def _quotient(lower: Array, y: Array, transposed: bool = False) -> Array:
     """Return ``F⁻¹ y``, or ``F'⁻¹ y``, of a lower bidiagonal F: by substitution, as a solver that pivots does not."""
-    found, _ = scipy.linalg.lapack.dtbtrs(lower, y, uplo="L", trans="T" if transposed else "N")
-    return np.asarray(found)
+    quotient, _ = scipy.linalg.lapack.dtbtrs(lower, y, uplo="L", trans="T" if transposed else "N")
+    return np.asarray(quotient)
 
 
 def _differences(columns: Array, decay: tuple[Array, Array]) -> tuple[Array, Array]:
     """Return ``v_i - β v_{i+1}`` (d, q) of queries v (d, q), as sums of two doubles."""
     left, rest = np.array(columns), np.zeros_like(columns)
-    factor, last = (each[:, None] for each in decay)
+    factor, last = (array[:, None] for array in decay)
     product, error = two_product(columns[1:], factor * np.ones_like(columns[1:]))
     left[:-1], lost = two_sum(columns[:-1], -product)
     rest[:-1] = lost - error - columns[1:] * last

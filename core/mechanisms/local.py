@@ -85,10 +85,10 @@ class LocalMechanism(Displayed):
             raise InvalidInputError("give either reconstruction or prior, not both")
         if reconstruction is None:
             chosen = as_prior(prior, workload.shape[1])
-            found = best_reconstruction(workload.dense(), self.strategy, chosen)
-            if found is None:
+            best = best_reconstruction(workload.dense(), self.strategy, chosen)
+            if best is None:
                 raise InvalidInputError("strategy cannot answer the workload: its rows do not span the workload's")
-            self.reconstruction = self._as_reconstruction(found)
+            self.reconstruction = self._as_reconstruction(best)
         else:
             self.reconstruction = self._as_reconstruction(reconstruction)
 
@@ -156,12 +156,12 @@ class LocalMechanism(Displayed):
 
     def estimate(self, responses: npt.ArrayLike) -> Array:
         """Return the unbiased answers ``V y`` (p,) to a histogram of reports y (m,)."""
-        given = validate.finite(1, responses=responses)
-        if len(given) != len(self.strategy):
+        counts = validate.finite(1, responses=responses)
+        if len(counts) != len(self.strategy):
             raise InvalidInputError(
-                f"responses must have {len(self.strategy)} entries, one per output, got {len(given)}"
+                f"responses must have {len(self.strategy)} entries, one per output, got {len(counts)}"
             )
-        return np.asarray(self.reconstruction @ given)
+        return np.asarray(self.reconstruction @ counts)
 
     def margins(self, responses: npt.ArrayLike, level: float = 0.95) -> Array:
         """Return the margin of error of each answer (p,) to a histogram of N reports, at a level.
@@ -177,12 +177,12 @@ class LocalMechanism(Displayed):
         >>> response.margins([520, 480]).round(1)
         array([61.9, 61.9])
         """
-        answers, given = self.estimate(responses), validate.finite(1, responses=responses)
-        chosen, users = validate.probability(level=level), float(given.sum())
-        if np.any(given < 0) or users <= 0:
+        answers, counts = self.estimate(responses), validate.finite(1, responses=responses)
+        chosen, users = validate.probability(level=level), float(counts.sum())
+        if np.any(counts < 0) or users <= 0:
             raise InvalidInputError("responses must hold one report or more, and no negative number of them")
         # The same as ``Σ_o V_jo² y_o - (V_j y)² / N``, of which little may be left.
-        spread = (self.reconstruction - answers[:, None] / users) ** 2 @ given
+        spread = (self.reconstruction - answers[:, None] / users) ** 2 @ counts
         return np.asarray(normal_quantile(chosen) * np.sqrt(spread))
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
@@ -211,36 +211,36 @@ class LocalMechanism(Displayed):
         return f"LocalMechanism({outputs} outputs x {size} user types, epsilon={decimal_above(self.epsilon)})"
 
     def _as_reconstruction(self, reconstruction: npt.ArrayLike) -> Array:
-        given = validate.finite(2, reconstruction=reconstruction)
+        matrix = validate.finite(2, reconstruction=reconstruction)
         shape, queries = (self.workload.shape[0], len(self.strategy)), self.workload.dense()
-        if given.shape != shape:
-            raise InvalidInputError(f"reconstruction must have shape {shape}, got {given.shape}")
-        bias, size = float(np.linalg.norm(given @ self.strategy - queries)), float(np.linalg.norm(queries))
+        if matrix.shape != shape:
+            raise InvalidInputError(f"reconstruction must have shape {shape}, got {matrix.shape}")
+        bias, size = float(np.linalg.norm(matrix @ self.strategy - queries)), float(np.linalg.norm(queries))
         if bias > RATIO_TOLERANCE * size:
             raise InvalidInputError(
                 f"reconstruction must satisfy V Q = W, but misses it by {bias:.3g} where W has the norm {size:.3g}"
             )
-        return given
+        return matrix
 
     def _data(self, x: npt.ArrayLike) -> Array:
-        given, size = validate.finite(1, x=x), self.strategy.shape[1]
-        if len(given) != size:
-            raise InvalidInputError(f"x must have {size} entries, one per user type, got {len(given)}")
-        return given
+        vector, size = validate.finite(1, x=x), self.strategy.shape[1]
+        if len(vector) != size:
+            raise InvalidInputError(f"x must have {size} entries, one per user type, got {len(vector)}")
+        return vector
 
 
 def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> tuple[Array, float]:
     """Return Q without outputs that nobody reports, after the conditions of proposition 2.6, and the ε that it has."""
-    given = validate.finite(2, strategy=strategy)
-    if given.shape[1] != size:
-        raise InvalidInputError(f"strategy must have {size} columns, one per user type, got {given.shape[1]}")
-    if np.any(given < 0):
-        raise InvalidInputError(f"strategy must not be negative, its least entry is {given.min():g}")
-    off, allowed = np.abs(given.sum(axis=0) - 1), RATIO_TOLERANCE * min(epsilon, 1.0)
-    if off.max() > allowed + len(given) * EPS:
+    matrix = validate.finite(2, strategy=strategy)
+    if matrix.shape[1] != size:
+        raise InvalidInputError(f"strategy must have {size} columns, one per user type, got {matrix.shape[1]}")
+    if np.any(matrix < 0):
+        raise InvalidInputError(f"strategy must not be negative, its least entry is {matrix.min():g}")
+    off, allowed = np.abs(matrix.sum(axis=0) - 1), RATIO_TOLERANCE * min(epsilon, 1.0)
+    if off.max() > allowed + len(matrix) * EPS:
         worst = int(np.argmax(off))
         raise InvalidInputError(f"strategy must have columns of sum 1, column {worst} misses it by {off[worst]:.3g}")
-    kept = np.ascontiguousarray(given[np.any(given > 0, axis=1)])
+    kept = np.ascontiguousarray(matrix[np.any(matrix > 0, axis=1)])
     with np.errstate(divide="ignore", over="ignore"):
         ratios = np.log1p((kept.max(axis=1) - kept.min(axis=1)) / kept.min(axis=1))
     worst = int(np.argmax(ratios))
@@ -252,7 +252,7 @@ def _as_strategy(strategy: npt.ArrayLike, epsilon: float, size: int) -> tuple[Ar
             f"which takes ε of {decimal_above(float(ratios[worst]))}"
         )
     # Columns are drawn from as if they summed to 1; below a few units of rounding they do.
-    unequal = 2 * float(off.max()) if off.max() > len(given) * EPS else 0.0
+    unequal = 2 * float(off.max()) if off.max() > len(matrix) * EPS else 0.0
     return freeze(kept), max(epsilon, float(ratios[worst]) * (1 + 4 * EPS) + unequal)
 
 

@@ -201,14 +201,14 @@ class NoisyQueries:
             return self._covariance
         coordinates = self.represent(workload)
         product = coordinates @ self._independent_noise @ coordinates.T
-        found = np.asarray((product + product.T) / 2)
+        covariance = np.asarray((product + product.T) / 2)
         variances, off = self._variances(workload, coordinates)
         if np.all(off <= LEAST_TOLD * variances):
-            return found
+            return covariance
         proven = self._proven(costs.proven_covariance, workload.dense())
         if proven is None:
             self._require_clear()
-        return found if proven is None else proven
+        return covariance if proven is None else proven
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of each answer to a workload (m,); a query outside the row space is refused.
@@ -220,15 +220,15 @@ class NoisyQueries:
             proven = self._proven(costs.proven_variances, workload.dense())
             if proven is not None:
                 return proven
-        found, off = self._variances(workload, coordinates)
-        rough = np.flatnonzero(~(off <= LEAST_TOLD * found))
+        variances, off = self._variances(workload, coordinates)
+        rough = np.flatnonzero(~(off <= LEAST_TOLD * variances))
         for some in np.split(rough, range(CHUNK, len(rough), CHUNK)):
             proven = self._proven(costs.proven_variances, linalg.to_dense(workload.matrix[some]))
             if proven is None:
                 self._require_clear()
             else:
-                found[some] = proven
-        return found
+                variances[some] = proven
+        return variances
 
     def _variances(self, workload: Workload, coordinates: Matrix) -> tuple[Array, Array]:
         """Return the variances (m,) as doubles have them, and what they may be off by.
@@ -236,8 +236,8 @@ class NoisyQueries:
         With the residual ``R = W - L B`` the true rows are ``L + R B⁺``: deviations are off by ``‖R_j‖ ‖B⁺ Σ^½‖``.
         """
         rows, noise, nothing = self.independent_rows, self._independent_noise, np.zeros(self.rank)
-        found, off = row_variances(coordinates, noise, np.zeros(workload.shape[0]), nothing)
-        found = np.maximum(found, 0.0)  # where an answer is exact, rounding may leave a little less than 0
+        variances, off = row_variances(coordinates, noise, np.zeros(workload.shape[0]), nothing)
+        variances = np.maximum(variances, 0.0)  # where an answer is exact, rounding may leave a little less than 0
         if not linalg.is_identity(rows):
             missed = np.linalg.norm(workload.dense() - coordinates @ rows, axis=1)
             missed += (self.rank + 2) * linalg.EPS * np.linalg.norm(np.abs(coordinates) @ np.abs(rows), axis=1)
@@ -245,8 +245,8 @@ class NoisyQueries:
             half = scipy.linalg.solve_triangular(triangle, noise, trans="T", check_finite=False)
             both = scipy.linalg.solve_triangular(triangle, half.T, trans="T", check_finite=False)
             missed *= np.sqrt(np.linalg.norm(both))
-            off += (2 * np.sqrt(found) + missed) * missed
-        return found, off if self.independent or self._is_clear else np.full(len(off), np.inf)
+            off += (2 * np.sqrt(variances) + missed) * missed
+        return variances, off if self.independent or self._is_clear else np.full(len(off), np.inf)
 
     @property
     def _is_clear(self) -> bool:
@@ -263,15 +263,15 @@ class NoisyQueries:
                 "exact up to rounding alone"
             )
 
-    def _proven(self, function: Any, asked: Array) -> Array | None:
+    def _proven(self, function: Any, rows: Array) -> Array | None:
         """Return the proven variances of queries (m, d), or their proven covariance."""
-        found: Array | None = function(self._covariance, self.query_matrix, self.independent, asked)
-        if found is None and not self.independent:
+        proven: Array | None = function(self._covariance, self.query_matrix, self.independent, rows)
+        if proven is None and not self.independent:
             chosen = exactly_independent(self.query_matrix.T)
             # The independent rows must not be said to be fewer.
             if chosen is not None and len(chosen) == self.rank:
-                found = function(self._independent_noise, self.independent_rows, True, asked)
-        return found
+                proven = function(self._independent_noise, self.independent_rows, True, rows)
+        return proven
 
     def simulate(
         self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None, workload: Workload | None = None
@@ -360,9 +360,9 @@ def _is_clear(queries: Array, covariance: Array, form: StandardForm) -> bool:
 
 def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[Array, Array]:
     """Return both matrices, checked; a mechanism without rows releases nothing."""
-    given = getattr(query_matrix, "shape", None)
-    if isinstance(given, tuple) and len(given) == 2 and given[0] == 0 < given[1] and validate.is_empty(covariance):
-        return freeze(np.zeros(given)), freeze(np.zeros((0, 0)))
+    shape = getattr(query_matrix, "shape", None)
+    if isinstance(shape, tuple) and len(shape) == 2 and shape[0] == 0 < shape[1] and validate.is_empty(covariance):
+        return freeze(np.zeros(shape)), freeze(np.zeros((0, 0)))
     queries = validate.finite(2, query_matrix=query_matrix)
     validate.moderate(query_matrix=queries)
     noise = validate.symmetric(covariance=covariance)

@@ -92,24 +92,24 @@ class Bound:
             return rows
         key = secrets.token_bytes(32)
         drawn = np.array([_word(name, key) for name in names], dtype=np.uint64)[person[first]]
-        found = np.empty_like(rows)
-        found[order] = _chosen(unit, rows[order], self.at_most, _mixed(drawn + within[first].astype(np.uint64)))
-        return found
+        kept = np.empty_like(rows)
+        kept[order] = _chosen(unit, rows[order], self.at_most, _mixed(drawn + within[first].astype(np.uint64)))
+        return kept
 
     def _require(self, sizes: npt.NDArray[Any], person: Codes) -> None:
         """Refuse units with more rows than are allowed, and persons in more values; the message names nobody."""
         most, values = int(sizes.max(initial=0)), int(np.bincount(person).max(initial=0))
         where = f" in one value of {self.per!r}" if self.per else ""
         if most > self.at_most:
-            told = f"somebody has {counted(most, 'row')}{where}, more than the {self.at_most} that are protected"
+            words = f"somebody has {counted(most, 'row')}{where}, more than the {self.at_most} that are protected"
         elif self.groups is not None and values > self.groups:
-            told = (
+            words = (
                 f"somebody has rows in {values} values of {self.per!r}, more than the {self.groups} that are protected"
             )
         else:
             return
         raise InvalidInputError(
-            f"{self.person!r}: {told}; this refusal looks at the records, and is no part of what the noise protects: "
+            f"{self.person!r}: {words}; this refusal looks at the records, and is no part of what the noise protects: "
             f"do not publish it. records.at_most leaves rows out in its place, which protects everybody"
         )
 
@@ -121,12 +121,12 @@ def _chosen(unit: Codes, rows: Codes, at_most: int, words: Words) -> Codes:
     """
     sizes = np.bincount(unit, rows).astype(np.int64)
     large = sizes > at_most
-    found, groups = np.where(large[unit], 0, rows), np.flatnonzero(large[unit])
+    places, groups = np.where(large[unit], 0, rows), np.flatnonzero(large[unit])
     if not len(groups):
-        return found
-    _, own = np.unique(unit[groups], return_inverse=True)
+        return places
+    _, group = np.unique(unit[groups], return_inverse=True)
     left, total, taken = rows[groups].copy(), sizes[large], np.zeros(len(groups), dtype=np.int64)
-    begins = np.flatnonzero(np.diff(own, prepend=-1))
+    begins = np.flatnonzero(np.diff(group, prepend=-1))
     for draw in range(at_most):
         sums = np.cumsum(left)
         before = sums[begins] - left[begins]
@@ -136,8 +136,8 @@ def _chosen(unit: Codes, rows: Codes, at_most: int, words: Words) -> Codes:
         chosen = np.searchsorted(sums, before + place, side="right")
         left[chosen] -= 1
         taken[chosen] += 1
-    found[groups] = taken
-    return found
+    places[groups] = taken
+    return places
 
 
 STEP = 0x9E3779B97F4A7C15

@@ -89,8 +89,8 @@ class GaussianPrivacy(Displayed):
         >>> dm.strategies.sqrt_toeplitz(3).as_targets(dm.workloads.total(3)).round(6)
         array([1.390625])
         """
-        asked = check_workload(workload)
-        variances: Array = self._written().variances(asked)
+        checked = check_workload(workload)
+        variances: Array = self._written().variances(checked)
         return variances
 
     def _written(self) -> Any:
@@ -165,8 +165,8 @@ class GaussianPrivacy(Displayed):
         written = getattr(self, "dense", None)
         if written is None:
             raise InvalidInputError(f"a {type(self).__name__} has no cells that could stand for steps")
-        found: ParticipationCost = written().participation_cost(most, apart)
-        return found
+        cost: ParticipationCost = written().participation_cost(most, apart)
+        return cost
 
     def delta(self, epsilon: float) -> float:
         """Return the least δ at which the mechanism is (ε, δ)-differentially private; 1 where Δ is infinite."""

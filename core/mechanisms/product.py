@@ -78,14 +78,16 @@ class ProductMechanism(GaussianPrivacy):
         """
         if not isinstance(geometry, Product) or len(geometry.factors) != len(self.factors):
             raise InvalidInputError("a ProductMechanism answers products of as many factors, on geometry 'product'")
-        return tuple(own.point_on(each) for own, each in zip(self.factors, geometry.factors, strict=True))
+        return tuple(
+            mechanism.point_on(factor) for mechanism, factor in zip(self.factors, geometry.factors, strict=True)
+        )
 
     @property
     def squared_privacy_cost(self) -> float:
         costs = [factor.squared_privacy_cost for factor in self.factors]
-        found = products.product(costs)
-        short = Fraction(found) < math.prod(map(Fraction, costs))
-        return math.nextafter(found, math.inf) if short else found
+        cost = products.product(costs)
+        short = Fraction(cost) < math.prod(map(Fraction, costs))
+        return math.nextafter(cost, math.inf) if short else cost
 
     @property
     def profile(self) -> Array:
@@ -122,10 +124,10 @@ class ProductMechanism(GaussianPrivacy):
         return tuple(factor.variances(part) for factor, part in zip(self.factors, parts, strict=True))
 
     def as_targets(self, workload: Workload) -> Any:
-        asked = check_workload(workload)
-        parts = asked.factors if isinstance(asked, ProductWorkload) else ()
+        checked = check_workload(workload)
+        parts = checked.factors if isinstance(checked, ProductWorkload) else ()
         if [part.shape[1] for part in parts] != [_cells(factor) for factor in self.factors]:
-            return super().as_targets(asked)
+            return super().as_targets(checked)
         pairs = zip(self.factors, parts, strict=True)
         return ByFactor(*(factor.as_targets(part) for factor, part in pairs))
 

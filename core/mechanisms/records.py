@@ -197,10 +197,10 @@ def count(source: Any, workload: MarginalWorkload, *, allow_empty: bool = False)
         shape = tuple(domain.shape[axis] for axis in axes)
         if np.prod(shape, dtype=np.float64) > LARGEST_TABLE:
             raise InvalidInputError(f"a table of shape {shape} has more cells than are counted ({LARGEST_TABLE})")
-    given = Records.of(source)
-    counts, seen = given.reader.counted(given, domain, tables)
+    counted = Records.of(source)
+    counts, seen = counted.reader.counted(counted, domain, tables)
     if not seen and not allow_empty:
-        where = f"{given.source}: " if isinstance(given.source, str | PathLike) else ""
+        where = f"{counted.source}: " if isinstance(counted.source, str | PathLike) else ""
         raise InvalidInputError(f"{where}there are no records; allow_empty=True (--allow-empty) counts them so")
     return {axes: freeze(table) for axes, table in counts.items()}
 
@@ -231,25 +231,27 @@ def tables(frames: Sequence[Any], domain: Domain) -> dict[Axes, Array]:
            [0., 1.]])}
     """
     known = _attributes(validate.instance(Domain, domain=domain))
-    found: dict[Axes, Array] = {}
+    arrays: dict[Axes, Array] = {}
     for place, frame in enumerate(validate.sequence(frames=frames)):
         if hasattr(frame, "reset_index") and not hasattr(frame, "columns"):
             frame = frame.rename("size").reset_index()
         names = Records(frame).names
         if names is None:
             raise InputTypeError(f"frames[{place}] must have columns with names, got {type(frame).__name__}")
-        axes = tuple(axis for axis, each in enumerate(known) if each.source in names)
+        axes = tuple(axis for axis, attribute in enumerate(known) if attribute.source in names)
         others = [name for name in names if name not in domain.sources]
-        if not axes or len(others) != 1 or axes in found:
+        if not axes or len(others) != 1 or axes in arrays:
             raise InvalidInputError(
                 f"frames[{place}] must have columns of attributes that no other frame has, and one of counts, "
                 f"got {names}"
             )
-        own = [known[axis] for axis in axes]
-        part = Schema({each.name: each for each in own}) if isinstance(domain, Schema) else None
-        asked = MarginalWorkload(part or Domain([(each.name, each.size) for each in own]), [tuple(range(len(axes)))])
-        (found[axes],) = count(Records(frame, count=others[0]), asked, allow_empty=True).values()
-    return found
+        attributes = [known[axis] for axis in axes]
+        part = Schema({attribute.name: attribute for attribute in attributes}) if isinstance(domain, Schema) else None
+        marginals = MarginalWorkload(
+            part or Domain([(attribute.name, attribute.size) for attribute in attributes]), [tuple(range(len(axes)))]
+        )
+        (arrays[axes],) = count(Records(frame, count=others[0]), marginals, allow_empty=True).values()
+    return arrays
 
 
 class IndexedTables(dict[Axes, Array]):
@@ -258,16 +260,16 @@ class IndexedTables(dict[Axes, Array]):
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self._holders: dict[int, list[Axes]] = {}
-        for given in self:
-            for axis in given:
-                self._holders.setdefault(axis, []).append(given)
+        for held in self:
+            for axis in held:
+                self._holders.setdefault(axis, []).append(held)
 
     def covering(self, axes: Axes) -> list[Axes]:
         """Return the tables that have all of some attributes, or the one of just these."""
         if axes in self or not axes:
             return [axes] if axes in self else [*self]
         rarest = min((self._holders.get(axis, []) for axis in axes), key=len)
-        return [given for given in rarest if set(axes) <= set(given)]
+        return [wider for wider in rarest if set(axes) <= set(wider)]
 
 
 def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
@@ -279,7 +281,7 @@ def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
     if not covering:
         shown = " x ".join(domain.names[axis] for axis in axes) or "the total"
         raise InvalidInputError(f"tables must cover {shown}, which is measured; none does")
-    best = min(covering, key=lambda given: cells_of(domain, given))
+    best = min(covering, key=lambda wider: cells_of(domain, wider))
     table = validate.finite(**{f"tables[{best}]": tables[best]})
     shape = tuple(domain.shape[axis] for axis in best)
     if table.shape != shape:
@@ -289,18 +291,18 @@ def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
 
 def check_tables(**named: object) -> Any:
     """Return tables by the positions of their attributes; what maps nothing, or other keys, is refused."""
-    ((name, given),) = named.items()
-    found = validate.mapping("tuples of attribute positions, such as (0, 2), to arrays", **named)
-    if not all(isinstance(key, tuple) for key in found):
+    ((name, value),) = named.items()
+    tables = validate.mapping("tuples of attribute positions, such as (0, 2), to arrays", **named)
+    if not all(isinstance(key, tuple) for key in tables):
         raise InputTypeError(f"{name} must map tuples of attribute positions, such as (0, 2), to arrays")
-    for key in found:
+    for key in tables:
         whole = all(isinstance(axis, int | np.integer) and axis >= 0 for axis in key)
         if not whole or any(one >= two for one, two in itertools.pairwise(key)):
             raise InvalidInputError(
                 f"{name} must name the attributes of a table by their positions in rising order, such as (0, 2), got "
                 f"{key!r}"
             )
-    return given
+    return value
 
 
 def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
@@ -316,13 +318,13 @@ def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
     holders: dict[int, list[frozenset[int]]] = {}
     ordered = sorted(set(chosen), key=len, reverse=True)
     for _, alike in itertools.groupby(ordered, key=len):  # of as many attributes, none contains another
-        found = [
+        sets = [
             axes
             for axes in alike
             if not (any(set(axes) <= other for other in holders.get(axes[0], [])) if axes else kept)
         ]
-        kept += found
-        for axes in found:
+        kept += sets
+        for axes in sets:
             for axis in axes:
                 holders.setdefault(axis, []).append(frozenset(axes))
     return kept
@@ -361,8 +363,8 @@ def _bounded(records: Records, bound: Bound, domain: Domain, chunks: list[Chunk]
     """Return the records of which each person has no more than is allowed."""
     if not chunks:
         return []
-    codes = np.concatenate([each.codes for each in chunks], axis=1)
-    persons = [as_label(person) for each in chunks for person in each.persons]
+    codes = np.concatenate([chunk.codes for chunk in chunks], axis=1)
+    persons = [as_label(person) for chunk in chunks for person in chunk.persons]
     kept = bound.kept(persons, bound.values_of(domain, codes), codes, np.ones(codes.shape[1], dtype=np.int64))
     records.report(told(bound, int(kept.sum()), len(kept)))
     return [Chunk(codes[:, kept > 0])]
@@ -382,46 +384,46 @@ class Rows:
         return _tallied(records, domain, tables, self._chunks(records, domain))
 
     def _chunks(self, records: Records, domain: Domain) -> Iterator[Chunk]:
-        given, names, attributes = self.source, column_names(self.source), _attributes(domain)
+        source, names, attributes = self.source, column_names(self.source), _attributes(domain)
         self.unread(records, domain)
-        if _is_empty(given):
+        if _is_empty(source):
             return
         if names is not None:
-            columns = {name: given.columns[place] for place, name in enumerate(names)}
-            values = {name: np.asarray(given[columns[name]]) for name in domain.sources}
-            codes = np.stack([_column(each, values[each.source]) for each in attributes])
-            weights = None if records.count is None else np.asarray(given[columns[records.count]])
-            person = None if records.persons is None else np.asarray(given[columns[records.persons.person]])
+            columns = {name: source.columns[place] for place, name in enumerate(names)}
+            values = {name: np.asarray(source[columns[name]]) for name in domain.sources}
+            codes = np.stack([_column(attribute, values[attribute.source]) for attribute in attributes])
+            weights = None if records.count is None else np.asarray(source[columns[records.count]])
+            person = None if records.persons is None else np.asarray(source[columns[records.persons.person]])
             yield Chunk(
                 _possible(codes, domain, "records: "),
                 None if weights is None else _weights(records.count, weights),
-                () if person is None else [text_of(each) for each in listed(person)],
+                () if person is None else [text_of(value) for value in listed(person)],
             )
         elif isinstance(domain, Schema):
             raise InputTypeError(
                 f"records of a schema are matched by the names of columns: give a file, a frame, or a mapping of "
-                f"attributes' positions to tables of counts, such as {{(0, 2): counts}}, got {type(given).__name__}"
+                f"attributes' positions to tables of counts, such as {{(0, 2): counts}}, got {type(source).__name__}"
             )
         else:
-            yield Chunk(_checked(validate.finite(2, records=given).T, domain))
+            yield Chunk(_checked(validate.finite(2, records=source).T, domain))
 
 
 def _weights(name: str | None, values: npt.NDArray[np.generic]) -> Array:
     """Return the counts of a column of a frame; the first that is no whole number is refused, with its record."""
-    found = []
+    weights = []
     for place, value in enumerate(listed(values)):
         number = _count_of(text_of(value))
         if number is None or isinstance(value, bool):
             raise InvalidInputError(f"records: record {place + 1}: {engines.not_whole(str(name), value)}")
-        found.append(number)
-    engines.require_exact(str(name), sum(found))
-    return np.array(found, dtype=np.float64)
+        weights.append(number)
+    engines.require_exact(str(name), sum(weights))
+    return np.array(weights, dtype=np.float64)
 
 
 def _count_of(text: str) -> int | None:
     """Return the whole number from 0 that a text is, exactly; None of any other."""
-    found = WHOLE_COUNT.fullmatch(text.strip())
-    return None if found is None else int(found[1])
+    match = WHOLE_COUNT.fullmatch(text.strip())
+    return None if match is None else int(match[1])
 
 
 WHOLE_COUNT = re.compile(r"[+]?([0-9]{1,400})(?:\.0*)?")
@@ -472,8 +474,8 @@ def _reader_of(path: Path) -> Reader:
     if os.path.isdir(path):  # False of a name that is none
         with files.errors_naming(path):
             inside = [Path(folder, name) for folder, _, names in os.walk(path, onerror=_raised) for name in names]
-        paths = sorted(each for each in inside if _kind(each) is not None and each.is_file())
-        kinds = sorted({str(_kind(each)) for each in paths})
+        paths = sorted(path for path in inside if _kind(path) is not None and path.is_file())
+        kinds = sorted({str(_kind(path)) for path in paths})
         if len(kinds) != 1:
             got = " and ".join(kinds) if kinds else "none"
             raise FileFormatError(f"{path}: a folder of records must hold files of one kind ({ENDINGS}), got {got}")
@@ -489,7 +491,7 @@ def _raised(error: OSError) -> None:
 def _kind(path: Path) -> str | None:
     """Return the ending that says how a file of records is read."""
     name = path.name.lower().removesuffix(".gz")
-    return next((each for each in (".csv", *engines.ENDINGS) if name.endswith(each)), None)
+    return next((ending for ending in (".csv", *engines.ENDINGS) if name.endswith(ending)), None)
 
 
 ENDINGS = ".csv, .csv.gz, .parquet, .arrow"
@@ -502,11 +504,11 @@ class Lines:
     paths: tuple[Path, ...]
 
     def unread(self, records: Records, domain: Domain) -> list[str]:
-        found: dict[str, None] = {}
+        unread: dict[str, None] = {}
         for path in self.paths:
             with files.errors_naming(path):
-                found |= dict.fromkeys(_header(path, csv.lines(path), records, domain)[1])
-        return [*found]
+                unread |= dict.fromkeys(_header(path, csv.lines(path), records, domain)[1])
+        return [*unread]
 
     def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
         return _tallied(records, domain, tables, self._chunks(records, domain))
@@ -563,16 +565,16 @@ Batch = tuple[Codes, list[int], list[str]]
 def _batches(path: Path, domain: Domain, records: Records) -> Iterator[Batch]:
     """Yield the codes of a few records of a file at a time (attributes, records), how many each is, and its person."""
     with files.errors_naming(path):
-        rows, codes = csv.lines(path), [_Codes(each) for each in _attributes(domain)]
+        rows, codes = csv.lines(path), [_Codes(attribute) for attribute in _attributes(domain)]
         header, _ = _header(path, rows, records, domain)
-        columns, width = [header.index(each.source) for each in _attributes(domain)], len(header)
+        columns, width = [header.index(attribute.source) for attribute in _attributes(domain)], len(header)
         counts = None if records.count is None else (header.index(records.count), _Numbers(records.count))
         person = None if records.persons is None else header.index(records.persons.person)
 
         def parsed(batch: Sequence[Sequence[str]]) -> Batch:
-            found = _possible(_parse(batch, codes, columns, width), domain)
+            block = _possible(_parse(batch, codes, columns, width), domain)
             numbers = [] if counts is None else [counts[1][row[counts[0]]] for row in batch]
-            return found, numbers, [] if person is None else [row[person] for row in batch]
+            return block, numbers, [] if person is None else [row[person] for row in batch]
 
         while batch := [*itertools.islice(rows, BATCH)]:
             try:

@@ -85,11 +85,11 @@ class SplitMechanism(GaussianPrivacy):
                 f"costs of {count_text(cells)} cells are too many to write out (limit {MAX_NAMES}); "
                 f"squared_privacy_cost is that of the worst"
             )
-        found = np.zeros(sizes)
+        costs = np.zeros(sizes)
         for axes, level in self.noise.items():
             spread = tuple(slice(None) if axis in axes else None for axis in range(len(sizes)))
-            found += _outer([self.parts[axis].residual_costs for axis in axes])[spread] / level
-        return np.minimum(found.ravel() * (1 + 16 * (len(sizes) + len(self.noise)) * linalg.EPS), self.worst)
+            costs += _outer([self.parts[axis].residual_costs for axis in axes])[spread] / level
+        return np.minimum(costs.ravel() * (1 + 16 * (len(sizes) + len(self.noise)) * linalg.EPS), self.worst)
 
     def point_on(self, geometry: object) -> SplitPoint:
         """Return the noise on a geometry that splits the same tables.
@@ -128,8 +128,8 @@ class SplitMechanism(GaussianPrivacy):
         return spread
 
     def as_targets(self, workload: Workload) -> Array:
-        asked = check_workload(workload)
-        return self.variances(self.workload) if asked.same_as(self.workload) else super().as_targets(asked)
+        checked = check_workload(workload)
+        return self.variances(self.workload) if checked.same_as(self.workload) else super().as_targets(checked)
 
     def measure(self, tables: Tables, rng: np.random.Generator | int | None = None) -> dict[Axes, Array]:
         """Draw the noisy residuals of all measured sets, for study. NOT a private release.
@@ -141,12 +141,12 @@ class SplitMechanism(GaussianPrivacy):
           ``workload.tables``);
         - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
         """
-        given = IndexedTables(check_tables(tables=tables))
+        held = IndexedTables(check_tables(tables=tables))
         generator, domain = validate.generator(rng=rng), self.workload.tables.domain
         assert domain is not None
         measured = {}
         for axes, level in self.noise.items():
-            table = marginal_of(domain, given, axes)
+            table = marginal_of(domain, held, axes)
             draws = math.sqrt(level) * generator.standard_normal(table.shape)
             residuals = [np.eye(len(part.means)) - part.means[:, None] for part in (self.parts[axis] for axis in axes)]
             roots = [self.parts[axis].root for axis in axes]
@@ -155,16 +155,16 @@ class SplitMechanism(GaussianPrivacy):
 
     def recombine(self, residuals: Tables, attributes: Iterable[str]) -> Array:
         """Return the unbiased estimate of a query table from noisy residuals."""
-        axes, given = self._axes(attributes), check_tables(residuals=residuals)
+        axes, blocks = self._axes(attributes), check_tables(residuals=residuals)
         answers = np.zeros(self.workload.table_shape(axes))
         for part in self._measured_subsets(axes):
             name, shape = f"residuals[{part}]", tuple(self.workload.sizes[axis] for axis in part)
-            if part not in given:
+            if part not in blocks:
                 raise InvalidInputError(f"residuals must hold {name}, of shape {shape}")
-            own = validate.finite(**{name: given[part]})
-            if own.shape != shape:
-                raise InvalidInputError(f"{name} must have shape {shape}, got {own.shape}")
-            inside = linalg.apply_along_axes([self.workload.matrix_of(axis) for axis in part], own)
+            array = validate.finite(**{name: blocks[part]})
+            if array.shape != shape:
+                raise InvalidInputError(f"{name} must have shape {shape}, got {array.shape}")
+            inside = linalg.apply_along_axes([self.workload.matrix_of(axis) for axis in part], array)
             spread = tuple(slice(None) if axis in part else None for axis in axes)
             means = [
                 np.ones(1) if axis in part else self.workload.matrix_of(axis) @ self.parts[axis].means for axis in axes
@@ -207,11 +207,11 @@ class SplitMechanism(GaussianPrivacy):
 
     def _measured_subsets(self, axes: Axes) -> list[Axes]:
         varying = {axis for axis in axes if self.workload.sizes[axis] > 1}
-        found = [part for part in self.noise if varying.issuperset(part)]
-        if len(found) < 2 ** len(varying):
+        subsets = [part for part in self.noise if varying.issuperset(part)]
+        if len(subsets) < 2 ** len(varying):
             shown = " x ".join(self.workload.tables.domain.names[axis] for axis in axes)  # type: ignore[union-attr]
             raise InvalidInputError(f"{shown} is not answered: not all of its residuals are measured")
-        return found
+        return subsets
 
 
 def _outer(factors: Sequence[Array]) -> Array:

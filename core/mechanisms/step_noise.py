@@ -237,7 +237,7 @@ def _parts_of(state: object, steps: int) -> tuple[int, Any, str]:
         step, kept, drawn = (named[name] for name in ("step", "kept", "rng"))
     except KeyError as error:
         raise InvalidInputError("state must have the names step, kept and rng") from error
-    step, drawn = (each[()] if isinstance(each, np.ndarray) and not each.ndim else each for each in (step, drawn))
+    step, drawn = (row[()] if isinstance(row, np.ndarray) and not row.ndim else row for row in (step, drawn))
     if not isinstance(getattr(kept, "shape", None), tuple):
         raise InputTypeError(f"kept of state must be an array, got {validate.shown(kept)}")
     return validate.index(steps + 1, **{"step of state": step}), kept, validate.text(**{"rng of state": drawn})

@@ -190,23 +190,23 @@ class StreamMechanism(SteppedMechanism):
         Raises `InvalidInputError` or `InputTypeError` for no workload, another number of cells, more than
         `MOST_WRITTEN` entries of its matrix, a variance of which rounding may hide more than 1e-6.
         """
-        given = self.workload if workload is None else check_workload(workload)
-        asked = stream_in(given) or given
-        if isinstance(self.workload, StreamWorkload) and self.workload.same_as(asked):
+        stated = self.workload if workload is None else check_workload(workload)
+        rows = stream_in(stated) or stated
+        if isinstance(self.workload, StreamWorkload) and self.workload.same_as(rows):
             return np.array(self._forms.variances)
-        if asked.shape[1] != self.workload.shape[1]:
+        if rows.shape[1] != self.workload.shape[1]:
             raise InvalidInputError(
-                f"workload must have {self.workload.shape[1]} cells, as the mechanism, got {asked.shape[1]}"
+                f"workload must have {self.workload.shape[1]} cells, as the mechanism, got {rows.shape[1]}"
             )
-        if asked.shape[0] * asked.shape[1] > MOST_WRITTEN:
+        if rows.shape[0] * rows.shape[1] > MOST_WRITTEN:
             raise InvalidInputError(
-                f"variances of {asked.shape[0]} queries over {asked.shape[1]} cells are too many to find one by one; "
+                f"variances of {rows.shape[0]} queries over {rows.shape[1]} cells are too many to find one by one; "
                 "select some, or ask for the total_variance"
             )
-        matrix, root = asked.matrix, inverse_root(self)
-        parts = (to_dense(matrix[row : row + CHUNK]) for row in range(0, asked.shape[0], CHUNK))
-        each = (require_told(*root.variances(part, self._stream.rounding)) for part in parts)
-        return np.concatenate([*each])
+        matrix, root = rows.matrix, inverse_root(self)
+        parts = (to_dense(matrix[row : row + CHUNK]) for row in range(0, rows.shape[0], CHUNK))
+        variances = (require_told(*root.variances(part, self._stream.rounding)) for part in parts)
+        return np.concatenate([*variances])
 
     def covariance(self, workload: Workload | None = None) -> Array:
         """Return the covariance of the answers to a workload (m, m), by default of the cells.
@@ -423,7 +423,7 @@ class CausalMechanism(SteppedMechanism):
     def file_parts(self) -> dict[str, object]:
         """Return what a file holds of it, by name."""
         strategy: Any = self._strategy
-        parts = {each.name: getattr(strategy, each.name) for each in fields(strategy) if each.init}
+        parts = {field.name: getattr(strategy, field.name) for field in fields(strategy) if field.init}
         return {"form": type(strategy).__name__, "level": self.level, **parts}
 
     def __repr__(self) -> str:

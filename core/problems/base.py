@@ -100,7 +100,7 @@ class Problem(Displayed, Generic[Dual, Made]):
         try:
             return kind(*(np.asarray(part, float) if isinstance(part, list) else part for part in parts))
         except (TypeError, ValueError) as error:
-            names = ", ".join(each.name for each in fields(kind))
+            names = ", ".join(field.name for field in fields(kind))
             raise InputTypeError(f"dual must be a {kind.__name__} or a tuple of its arrays ({names})") from error
 
     def loose(self, primal: Any, slack: float) -> Index:
@@ -143,8 +143,8 @@ class Problem(Displayed, Generic[Dual, Made]):
 
     def __repr__(self) -> str:
         shown = (f"{name}={brief(value)}" for name, value in self._facts().items() if name != "workload")
-        asked = [repr(own)] if (own := getattr(self, "workload", None)) is not None else []
-        return f"{type(self).__name__}({', '.join([*asked, *shown])})"
+        arguments = [repr(workload)] if (workload := getattr(self, "workload", None)) is not None else []
+        return f"{type(self).__name__}({', '.join([*arguments, *shown])})"
 
 
 class OnGeometry(Problem[Dual, GaussianPrivacy]):
@@ -189,14 +189,14 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         if not isinstance(self.geometry, Product):
             raise InvalidInputError(f"factors are of geometry 'product', got {self.geometry.name!r}")
         known: dict[tuple[int, int], Self] = {}
-        found = []
+        problems = []
         held = getattr(self, self.numbers)
-        for workload, factor, own in zip(self.geometry.workload.factors, self.geometry.factors, held, strict=True):
-            key = id(factor), id(own)
+        for workload, factor, number in zip(self.geometry.workload.factors, self.geometry.factors, held, strict=True):
+            key = id(factor), id(number)
             if key not in known:
-                known[key] = self._on(workload, own, factor)
-            found.append(known[key])
-        return tuple(found)
+                known[key] = self._on(workload, number, factor)
+            problems.append(known[key])
+        return tuple(problems)
 
     def mechanism(self, primal: object) -> Any:
         """Return the mechanism with this noise."""
@@ -242,18 +242,18 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
             return True
         if type(self) is not type(other) or not same_content(_moves(self), _moves(other)):
             return False
-        mine, theirs = getattr(self, self.numbers), getattr(other, self.numbers)
+        left, right = getattr(self, self.numbers), getattr(other, self.numbers)
         if self.geometry.name != other.geometry.name:
-            mine, theirs = self.per_query(), other.per_query()
+            left, right = self.per_query(), other.per_query()
         others = [name for name in self.arguments if name != self.numbers]
-        return same_content(mine, theirs) and all(
+        return same_content(left, right) and all(
             same_content(getattr(self, name), getattr(other, name)) for name in others
         )
 
     def per_query(self) -> Array:
         """Return the targets, or weights, one per query of the workload (m,); refused where they are too many."""
-        found: Array = self.geometry.per_query(self.workload, getattr(self, self.numbers))
-        return found
+        values: Array = self.geometry.per_query(self.workload, getattr(self, self.numbers))
+        return values
 
     def in_numbers(self) -> dict[str, object]:
         stated: dict[str, object] = self.geometry.in_numbers(self.workload, self.numbers, getattr(self, self.numbers))
@@ -276,15 +276,15 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
 
     def with_bases(self, bases: Sequence[object]) -> Self:
         """Return the same problem on a product whose dense factors stand on given bases, None for their own."""
-        held, given = getattr(self, self.numbers), validate.sequence(bases=bases)
-        if len(given) != len(held):
-            raise InvalidInputError(f"bases must be {len(held)}, one per factor, got {len(given)}")
+        held, checked = getattr(self, self.numbers), validate.sequence(bases=bases)
+        if len(checked) != len(held):
+            raise InvalidInputError(f"bases must be {len(held)}, one per factor, got {len(checked)}")
         known: dict[tuple[int, int], Geometry] = {}
         factors = []
-        for each, basis, own in zip(self.factors, given, held, strict=True):
-            key = id(each), id(basis)
+        for factor, basis, number in zip(self.factors, checked, held, strict=True):
+            key = id(factor), id(basis)
             if key not in known:
-                moved = each if basis is None else each._on(each.workload, own, None, basis=basis)
+                moved = factor if basis is None else factor._on(factor.workload, number, None, basis=basis)
                 known[key] = moved.geometry
             factors.append(known[key])
         return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, tuple(factors)))
@@ -311,11 +311,11 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
 
 def _moves(problem: OnGeometry) -> object:
     """Return the neighbours of a problem as a matrix where there is one, else by their rule."""
-    given = problem.neighbours
+    rule = problem.neighbours
     small = problem.workload.shape[1] <= LARGEST_DENSE
-    if not (isinstance(given, Relation) and small) or given.geometries:
-        return given
-    return given.matrix(problem.workload.shape[1], problem.workload.domain)
+    if not (isinstance(rule, Relation) and small) or rule.geometries:
+        return rule
+    return rule.matrix(problem.workload.shape[1], problem.workload.domain)
 
 
 def point_on(geometry: Geometry, answer: Any) -> Any:
@@ -339,10 +339,10 @@ def mechanism_within(problem: OnGeometry[Any], point: Any, cost: float) -> Any:
     """
     geometry, forms = problem.geometry, problem.geometry.forms(point)
     spent = np.inf if forms is None else forms.cost * (1 + forms.cost_rounding)
-    found = OnGeometry.mechanism(problem, geometry.divide(point, cost / spent) if _rounded(spent, cost) else point)
-    while _rounded(spent := found.squared_privacy_cost, cost):
-        found = found.scaled(spent / cost * (1 + 4 * linalg.EPS))
-    return found
+    mechanism = OnGeometry.mechanism(problem, geometry.divide(point, cost / spent) if _rounded(spent, cost) else point)
+    while _rounded(spent := mechanism.squared_privacy_cost, cost):
+        mechanism = mechanism.scaled(spent / cost * (1 + 4 * linalg.EPS))
+    return mechanism
 
 
 def _rounded(spent: float, cost: float) -> bool:
@@ -372,7 +372,7 @@ def _epochs(geometry: Epochs, point: Array) -> EpochsMechanism:
 
 def _product(geometry: Product, point: tuple[Any, ...]) -> ProductMechanism:
     pairs = zip(geometry.factors, point, strict=True)
-    return ProductMechanism([mechanism_of(factor, own) for factor, own in pairs])
+    return ProductMechanism([mechanism_of(factor, part) for factor, part in pairs])
 
 
 def _split(geometry: Split, point: SplitPoint) -> SplitMechanism:

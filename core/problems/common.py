@@ -69,7 +69,7 @@ def dual_bound(bounds: Array, weights: Array, roundings: Array) -> tuple[float, 
     if not np.all(np.isfinite(weights)) or not np.any(weights):
         return 0.0, 0.0
     weights = weights / np.abs(weights).max()
-    shifts = [max(-linalg.extreme_eigenvalues(each)[0], 0.0) for each in weights]
+    shifts = [max(-linalg.extreme_eigenvalues(weight)[0], 0.0) for weight in weights]
     hidden = len(weights) * EPS * float(np.linalg.norm(np.abs(weights).sum(axis=0)))
     largest = linalg.extreme_eigenvalues(weights.sum(axis=0), hidden)[1] + sum(shifts)
     value = float(np.einsum("ikl,ilk->", bounds, weights))
@@ -90,8 +90,8 @@ def volume_bound(bounds: Array, weights: Array) -> float:
     - `bounds` (p, r, r): the P_i, positive definite; `weights` (p, r, r): the Y_i, in any unit.
     """
     size = bounds.shape[1]
-    told = float(np.einsum("ikk->", np.linalg.solve(bounds, weights)))
-    return float(np.linalg.slogdet(weights.sum(axis=0))[1]) - size * float(np.log(told / size))
+    trace = float(np.einsum("ikk->", np.linalg.solve(bounds, weights)))
+    return float(np.linalg.slogdet(weights.sum(axis=0))[1]) - size * float(np.log(trace / size))
 
 
 def loewner_violation(bounds: Array, covariance: Array, roundings: Array) -> tuple[float, float]:
@@ -104,9 +104,9 @@ def loewner_violation(bounds: Array, covariance: Array, roundings: Array) -> tup
         return np.inf, 0.0
     if all(excess <= 0 for excess in _excesses(bounds, covariance, roundings)):
         return 0.0, 0.0
-    own, units = linalg.in_powers_of_two(covariance)
-    factor = linalg.cholesky(own)
-    proven = None if factor is None else linalg.inverse_root(own, factor)
+    scaled, units = linalg.in_powers_of_two(covariance)
+    factor = linalg.cholesky(scaled)
+    proven = None if factor is None else linalg.inverse_root(scaled, factor)
     if proven is None:
         return np.inf, 0.0
     root, reach = proven
@@ -114,7 +114,7 @@ def loewner_violation(bounds: Array, covariance: Array, roundings: Array) -> tup
     largest, highest, sizes = 0.0, 0.0, np.abs(root)
     for bound, rounding in zip(bounds * units * units[:, None], roundings, strict=True):
         seen = root.T @ bound @ root
-        hidden = 3 * sum_rounding(len(own) + 1) * spectral_norm(sizes.T @ np.abs(bound) @ sizes)
+        hidden = 3 * sum_rounding(len(scaled) + 1) * spectral_norm(sizes.T @ np.abs(bound) @ sizes)
         hidden += rounding * float(np.linalg.norm(bound)) * spectral_norm(sizes) ** 2
         seen = (seen + seen.T) / 2
         largest = max(largest, float(np.linalg.eigvalsh(seen)[-1]))
@@ -260,33 +260,36 @@ class CommonMechanism(Problem[CommonDual, Any]):
         basis: npt.ArrayLike | None = None,
         decisions: Workload | None = None,
     ) -> None:
-        given, frame = _in_frame(mechanisms)
+        checked, frame = _in_frame(mechanisms)
         if basis is not None and decisions is not None:
             raise InvalidInputError("give either basis or decisions, not both")
         if (basis is not None or decisions is not None) and frame.of_tables:
             raise InvalidInputError("basis and decisions are of mechanisms on cells: take dense() of those of tables")
         chosen = partial(given_rows, basis) if basis is not None else _itself
         chosen = partial(decision_rows, decisions) if decisions is not None else chosen
-        blocks = zip(*(frame.parts(each) for each in given), strict=True)
+        blocks = zip(*(frame.parts(mechanism) for mechanism in checked), strict=True)
         meetings = tuple(Meeting.of([part.standard_form.queries for part in parts], chosen) for parts in blocks)
         if basis is None and decisions is None:
-            meetings = tuple(each.scaled(frame.unit(each.bounds)) for each in meetings)
-        size = sum(len(each.rows) for each in meetings)
+            meetings = tuple(meeting.scaled(frame.unit(meeting.bounds)) for meeting in meetings)
+        size = sum(len(meeting.rows) for meeting in meetings)
         if size > LARGEST:
             raise InvalidInputError(
                 f"mechanisms have {size} queries in common, too many for one matrix (limit {LARGEST}); "
                 f"BlockMechanism.common_with does without where each block has one coordinate"
             )
-        set_parts(self, mechanisms=given, frame=frame, meetings=meetings)
-        found = {
-            "basis": scipy.linalg.block_diag(*(each.rows for each in meetings)),
+        set_parts(self, mechanisms=checked, frame=frame, meetings=meetings)
+        fixed = {
+            "basis": scipy.linalg.block_diag(*(meeting.rows for meeting in meetings)),
             "bounds": np.array(
-                [scipy.linalg.block_diag(*bounds) for bounds in zip(*(each.bounds for each in meetings), strict=True)]
+                [
+                    scipy.linalg.block_diag(*bounds)
+                    for bounds in zip(*(meeting.bounds for meeting in meetings), strict=True)
+                ]
             ),
-            "angles": np.sort(np.concatenate([each.angles for each in meetings])),
-            "roundings": np.max([each.roundings for each in meetings], axis=0),
+            "angles": np.sort(np.concatenate([meeting.angles for meeting in meetings])),
+            "roundings": np.max([meeting.roundings for meeting in meetings], axis=0),
         }
-        for name, value in found.items():
+        for name, value in fixed.items():
             object.__setattr__(self, name, freeze(value))
 
     def argument_values(self) -> dict[str, object]:
@@ -301,7 +304,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         """
         if self.trivial:
             raise InvalidInputError("a proof needs something that the mechanisms have in common; nothing is")
-        return {"kind": "common", "mechanisms": [{"covariance": each} for each in self.bounds]}
+        return {"kind": "common", "mechanisms": [{"covariance": bound} for bound in self.bounds]}
 
     @property
     def trivial(self) -> bool:
@@ -318,13 +321,13 @@ class CommonMechanism(Problem[CommonDual, Any]):
         if self.trivial:
             return Certificate(0.0, 0.0, 0.0, 0.0, 0.0)
         pairs = zip(self._blocks(self.bounds), self._blocks(weights), strict=True)
-        proven = [dual_bound(bounds, own, self.roundings) for bounds, own in pairs]
+        proven = [dual_bound(bounds, weights, self.roundings) for bounds, weights in pairs]
         lower_bound = sum(bound for bound, _ in proven)
-        rounding = sum(bound * own for bound, own in proven) / lower_bound if lower_bound > 0 else 0.0
+        rounding = sum(bound * value for bound, value in proven) / lower_bound if lower_bound > 0 else 0.0
         if covariance is None:
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
         pairs = zip(self._blocks(self.bounds), self._blocks(covariance), strict=True)
-        judged = np.array([loewner_violation(*each, self.roundings) for each in pairs])
+        judged = np.array([loewner_violation(*pair, self.roundings) for pair in pairs])
         violation, allowance = judged.max(axis=0).tolist()
         trace = float(np.trace(covariance))
         return Certificate.of(trace, lower_bound, violation, rounding + allowance)
@@ -335,7 +338,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         if covariance is None or self.trivial:
             return np.asarray(primal, dtype=np.float64)
         pairs = zip(self._blocks(self.bounds), self._blocks(covariance), strict=True)
-        return scipy.linalg.block_diag(*(raise_above_bounds(*each, self.roundings) for each in pairs))
+        return scipy.linalg.block_diag(*(raise_above_bounds(*pair, self.roundings) for pair in pairs))
 
     def as_primal(self, answer: object) -> Array:
         """Return a given covariance on the common basis, or the covariance of a mechanism that answers just this.
@@ -343,18 +346,21 @@ class CommonMechanism(Problem[CommonDual, Any]):
         Raises `InvalidInputError` or `InputTypeError` for a mechanism that answers more, or less, than all have
         in common; no symmetric matrix.
         """
-        given = self.covariance_from(answer) if isinstance(answer, GaussianPrivacy) else answer
-        if given is None:
+        point = self.covariance_from(answer) if isinstance(answer, GaussianPrivacy) else answer
+        if point is None:
             raise InvalidInputError(
                 f"the rival must answer all {len(self.basis)} queries that the mechanisms have in common"
             )
-        return np.zeros((0, 0)) if validate.is_empty(given) else validate.symmetric(covariance=given)
+        return np.zeros((0, 0)) if validate.is_empty(point) else validate.symmetric(covariance=point)
 
     def mechanism(self, primal: npt.ArrayLike) -> GaussianPrivacy:
         """Return the mechanism that adds noise of this covariance to B x."""
         covariance = np.zeros((0, 0)) if self.trivial else validate.symmetric(covariance=primal)
-        own, nothing = iter(self._blocks(covariance)), np.zeros((0, 0))
-        parts = [LinearGaussianMechanism(each.rows, next(own) if len(each.rows) else nothing) for each in self.meetings]
+        blocks, nothing = iter(self._blocks(covariance)), np.zeros((0, 0))
+        parts = [
+            LinearGaussianMechanism(meeting.rows, next(blocks) if len(meeting.rows) else nothing)
+            for meeting in self.meetings
+        ]
         return self.frame.joined(parts)
 
     @property
@@ -364,7 +370,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         All ``P_i`` are 0 between blocks, and so is the best Σ. What a given one has there is left out: a common
         mechanism stays one without, and so do dual weights.
         """
-        ends = np.cumsum([len(each.rows) for each in self.meetings]).tolist()
+        ends = np.cumsum([len(meeting.rows) for meeting in self.meetings]).tolist()
         pairs = zip([0, *ends[:-1]], ends, strict=True)
         return [slice(start, end) for start, end in pairs if end > start]
 
@@ -388,7 +394,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
             return Maximality(np.inf, False)
         parts = [*zip(self._blocks(self.bounds), self._blocks(covariance), strict=True)]
         violation = [
-            max(loewner_violation(bounds[[index]], own, self.roundings[[index]])[0] for bounds, own in parts)
+            max(loewner_violation(bounds[[index]], part, self.roundings[[index]])[0] for bounds, part in parts)
             for index in range(len(self.bounds))
         ]
         if max(violation) > TOLERANCE:
@@ -396,7 +402,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
                 f"no common mechanism: mechanisms[{int(np.argmax(violation))}] cannot answer it, "
                 f"it exceeds that one's cost by {max(violation):.3g}, relative"
             )
-        improvement = max(loewner_improvement(bounds, own) for bounds, own in parts)
+        improvement = max(loewner_improvement(bounds, part) for bounds, part in parts)
         return Maximality(improvement, improvement <= validate.positive_number(tol=tol))
 
     def covariance_from(self, mechanism: GaussianPrivacy) -> Array | None:
@@ -406,12 +412,13 @@ class CommonMechanism(Problem[CommonDual, Any]):
         spaces, or on other cells or neighbours.
         """
         parts = self.frame.parts(as_matrix(mechanism))
-        found = [
-            each.covariance_of(part.standard_form.queries) for each, part in zip(self.meetings, parts, strict=True)
+        covariances = [
+            meeting.covariance_of(part.standard_form.queries)
+            for meeting, part in zip(self.meetings, parts, strict=True)
         ]
-        if any(each is None for each in found):
+        if any(covariance is None for covariance in covariances):
             return None
-        return np.asarray(scipy.linalg.block_diag(*found))
+        return np.asarray(scipy.linalg.block_diag(*covariances))
 
     def prices(self, dual: CommonDual | npt.ArrayLike) -> Array:
         """Return each mechanism's share of the proven bound (p,), ``tr(P_i Y_i)``: who keeps the others from more."""
@@ -430,17 +437,17 @@ class CommonMechanism(Problem[CommonDual, Any]):
         size = len(self.basis)
         if size == 0 and np.size(primal) == 0:
             return np.zeros((0, 0))
-        given = validate.numeric(2, covariance=primal)
-        if given.shape != (size, size):
-            raise InvalidInputError(f"covariance must have shape ({size}, {size}), as the basis, got {given.shape}")
-        return (given + given.T) / 2 if np.all(np.isfinite(given)) else None
+        matrix = validate.numeric(2, covariance=primal)
+        if matrix.shape != (size, size):
+            raise InvalidInputError(f"covariance must have shape ({size}, {size}), as the basis, got {matrix.shape}")
+        return (matrix + matrix.T) / 2 if np.all(np.isfinite(matrix)) else None
 
     def _weights(self, dual: CommonDual | npt.ArrayLike) -> Array:
-        given = dual.weights if isinstance(dual, CommonDual) else dual
+        arrays = dual.weights if isinstance(dual, CommonDual) else dual
         expected = self.bounds.shape
-        if not self.bounds.size and np.size(given) == 0:
+        if not self.bounds.size and np.size(arrays) == 0:
             return np.zeros(expected)
-        weights = validate.numeric(3, **{"dual weights": given})
+        weights = validate.numeric(3, **{"dual weights": arrays})
         if weights.shape != expected:
             raise InvalidInputError(f"dual weights must have shape {expected}, got {weights.shape}")
         return (weights + np.swapaxes(weights, 1, 2)) / 2
@@ -451,16 +458,16 @@ def _in_frame(mechanisms: Sequence[GaussianPrivacy]) -> tuple[tuple[Any, ...], F
         raise InputTypeError(
             f"mechanisms must be a sequence of two or more mechanisms, got {type(mechanisms).__name__}"
         )
-    given = tuple(map(as_matrix, mechanisms))
-    if len(given) < 2:
-        raise InvalidInputError(f"mechanisms must be two or more, got {len(given)}")
-    frame = frame_of(given)
-    for index, mechanism in enumerate(given):
+    matrices = tuple(map(as_matrix, mechanisms))
+    if len(matrices) < 2:
+        raise InvalidInputError(f"mechanisms must be two or more, got {len(matrices)}")
+    frame = frame_of(matrices)
+    for index, mechanism in enumerate(matrices):
         if getattr(mechanism, "releases_exactly", False):
             raise InvalidInputError(
                 f"mechanisms[{index}] releases some queries exactly, its cost is not finite; give each some noise"
             )
-    return given, frame
+    return matrices, frame
 
 
 def _itself(rows: Array) -> Array:

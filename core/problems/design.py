@@ -50,9 +50,9 @@ class WrittenLoads:
 
     def reach(self, weights: Array) -> tuple[Array, Array]:
         """Return ``N y`` (k,) for weights y of sum 1, and what no entry exceeds but for the rounding of the sums."""
-        found = self.matrix @ weights
-        raised = (np.sqrt(found) + self.margin) ** 2 if self.power == 1 else found + self.margin
-        return found, raised
+        sums = self.matrix @ weights
+        raised = (np.sqrt(sums) + self.margin) ** 2 if self.power == 1 else sums + self.margin
+        return sums, raised
 
     def spent(self, weights: Array) -> tuple[Array, float]:
         """Return ``N'u`` (s,), infinite weights left out, and an allowance for rounding, relative to 1."""
@@ -93,8 +93,8 @@ class SineLoads:
 
     def reach(self, weights: Array) -> tuple[Array, Array]:
         """Return ``N y`` (k,), and what no entry exceeds."""
-        found, error = self._product(weights)
-        return found, found + error
+        sums, error = self._product(weights)
+        return sums, sums + error
 
     def spent(self, weights: Array) -> tuple[Array, float]:
         """Return ``N'u`` (s,), infinite weights left out, and what its entries may be off by."""
@@ -105,10 +105,10 @@ class SineLoads:
         with np.errstate(over="ignore", invalid="ignore"):
             half = scipy.fft.rfft(np.r_[0.0, vector]).real
             falls = half[0] - half[1:]
-            found = np.r_[falls, falls[: self.cells - len(falls)][::-1]] / period
+            sums = np.r_[falls, falls[: self.cells - len(falls)][::-1]] / period
             length = np.sqrt(period) * np.linalg.norm(vector)
             error = 2 * TRANSFORM * np.log2(4 * period) * linalg.EPS * length / period
-        return np.maximum(found, 0.0), float(error)
+        return np.maximum(sums, 0.0), float(error)
 
 
 SUMMED = 256  # rows of L whose squares are summed at a time
@@ -197,9 +197,9 @@ class DesignGeometry:
         s being its largest sensitivity: the best t balances both.
         """
         others = np.setdiff1d(np.flatnonzero(self.root_rounding), self.needed)
-        own, given = self.root_rounding[others] ** 2 / total, weights[others] ** power
-        balanced = (power + 1) * (own * reach[others] ** power) ** (1 / (power + 1))
-        added = np.divide(own, given, out=np.full(len(own), np.inf), where=given > 0)
+        errors, powers = self.root_rounding[others] ** 2 / total, weights[others] ** power
+        balanced = (power + 1) * (errors * reach[others] ** power) ** (1 / (power + 1))
+        added = np.divide(errors, powers, out=np.full(len(errors), np.inf), where=powers > 0)
         return float(np.minimum(added, balanced).sum())
 
     def noise(self, precisions: Array) -> tuple[Array, Array]:
@@ -325,8 +325,8 @@ def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
     """Return |Q U| and what the entries of each row may be off by."""
     if neighbours is None:
         return np.abs(design), np.zeros(len(design))
-    found, rounding = product(design, neighbours)
-    moves, off = np.abs(found), rounding.max(axis=1)
+    moved, rounding = product(design, neighbours)
+    moves, off = np.abs(moved), rounding.max(axis=1)
     # What may be moved is not taken for unmoved: it would be released exactly.
     unclear = ~np.any(moves, axis=1) & (off > 0)
     moves[unclear] = off[unclear, None]
@@ -380,8 +380,8 @@ class SineDesign:
     @classmethod
     def of(cls, workload: object, design: object, neighbours: NeighboursLike, privacy: str) -> SineDesign | None:
         """Return the geometry of all ranges and the sines over them; None for any other question."""
-        given = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
-        plain = given is None or (isinstance(given, Relation) and given == Relation())
+        relation = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
+        plain = relation is None or (isinstance(relation, Relation) and relation == Relation())
         if not (isinstance(workload, RangeWorkload) and isinstance(design, SineWorkload)):
             return None
         if not plain or privacy != "approximate" or workload.shape[1] != len(design):

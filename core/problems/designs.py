@@ -134,15 +134,15 @@ def _haar(cells: int) -> sp.csr_array:
 def product_matrix(domain: Domain, factor: Callable[[int], Matrix]) -> sp.csr_array:
     """Return the Kronecker product, over the attributes in order, of a sparse strategy for each."""
     factors = [sp.csr_array(factor(size)) for size in domain.shape]
-    entries = int(np.prod([float(each.nnz) for each in factors]))
+    entries = int(np.prod([float(factor.nnz) for factor in factors]))
     if entries > MAX_ENTRIES:
         raise InvalidInputError(
             f"strategy over {domain.cells} cells is too large to write out "
             f"({entries:.3g} of at most {MAX_ENTRIES} non-zero entries)"
         )
     product = factors[0]
-    for each in factors[1:]:
-        product = sp.csr_array(sp.kron(product, each, format="csr"))
+    for right in factors[1:]:
+        product = sp.csr_array(sp.kron(product, right, format="csr"))
     return product
 
 
@@ -155,14 +155,14 @@ def attributes_of(domain: int | DomainLike) -> Domain:
 def domain_of(workload: Workload, domain: int | DomainLike | None) -> Domain:
     """Return the attributes behind a workload's cells: those given, its own, or one, the cell."""
     cells = check_workload(workload).shape[1]
-    given = workload.domain or Domain({"cell": cells}) if domain is None else attributes_of(domain)
-    if given.cells != cells:
-        raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {given.cells}")
+    stated = workload.domain or Domain({"cell": cells}) if domain is None else attributes_of(domain)
+    if stated.cells != cells:
+        raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {stated.cells}")
     if cells**2 > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
             f"covariance of {cells} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
         )
-    return given
+    return stated
 
 
 # The Fourier strategy: real characters of the cells, those that a workload needs.
@@ -257,13 +257,13 @@ def _characters(size: int) -> Array:
 def unit_rows(workload: Workload) -> Matrix:
     """Return the queries that are not all zero, each brought to unit norm; refuse where all are zero."""
     norms = workload.row_norms()
-    asked = np.flatnonzero(norms)
-    if not asked.size:
+    kept = np.flatnonzero(norms)
+    if not kept.size:
         raise InvalidInputError("workload must have at least one query that is not all zero")
-    rows = workload.matrix[asked]
+    rows = workload.matrix[kept]
     if sp.issparse(rows):
-        return sp.csr_array(sp.diags_array(1 / norms[asked]) @ rows)
-    return rows / norms[asked, None]
+        return sp.csr_array(sp.diags_array(1 / norms[kept]) @ rows)
+    return rows / norms[kept, None]
 
 
 def _needed_rows(queries: Matrix, concerned: npt.NDArray[np.intp], block: Array) -> npt.NDArray[np.intp]:

@@ -145,10 +145,10 @@ class RefinementStage:
     def covariance(self, inner: Array | None = None) -> Array:
         """Return ``S S' + O M O'`` (k, k); by default with M = I, the optimum of the stage before."""
         size = self.open.shape[1]
-        given = np.eye(size) if inner is None else validate.finite(2, inner=inner)
-        if given.shape != (size, size):
-            raise InvalidInputError(f"inner must have shape ({size}, {size}), got {given.shape}")
-        free = self.open @ given @ self.open.T
+        matrix = np.eye(size) if inner is None else validate.finite(2, inner=inner)
+        if matrix.shape != (size, size):
+            raise InvalidInputError(f"inner must have shape ({size}, {size}), got {matrix.shape}")
+        free = self.open @ matrix @ self.open.T
         product = self.fixed @ self.fixed.T + free
         return np.asarray((product + product.T) / 2)
 
@@ -261,14 +261,14 @@ class _Frame:
 
 def _directions(rank: int, **named: npt.ArrayLike) -> Array:
     """Return finite directions (rank, n), of which there may be none."""
-    ((name, given),) = named.items()
-    if getattr(given, "shape", None) == (rank, 0):
+    ((name, value),) = named.items()
+    if getattr(value, "shape", None) == (rank, 0):
         return np.zeros((rank, 0))
-    found = validate.finite(2, **named)
+    matrix = validate.finite(2, **named)
     validate.moderate(**named)
-    if len(found) != rank:
-        raise InvalidInputError(f"{name} must have {rank} rows, one per row of the basis, got shape {found.shape}")
-    return found
+    if len(matrix) != rank:
+        raise InvalidInputError(f"{name} must have {rank} rows, one per row of the basis, got shape {matrix.shape}")
+    return matrix
 
 
 def relative(part: Array, whole: Array) -> Array:
@@ -415,12 +415,12 @@ class Refinement:
     @property
     def certified(self) -> bool:
         """Whether every stage, and the answer as a whole, is proven to the tolerance."""
-        return all(each.status is Status.CERTIFIED for each in (self.solution, *self.stages))
+        return all(answer.status is Status.CERTIFIED for answer in (self.solution, *self.stages))
 
     @property
     def gap(self) -> float:
         """The largest gap of all stages."""
-        return max(each.gap for each in (self.solution, *self.stages))
+        return max(answer.gap for answer in (self.solution, *self.stages))
 
 
 def refine(
@@ -465,7 +465,7 @@ def refine(
         covariance = whole.feasible(point)
     reason = Status.STEPS_EXHAUSTED if deadline.passed else Status.STALLED
     judge = partial(judged_solution, tol=tol, otherwise=reason, solver=solver)
-    stages = tuple(judge(each, covariance, dual, iterations=steps) for each, dual, steps in solved)
+    stages = tuple(judge(stage, covariance, dual, iterations=steps) for stage, dual, steps in solved)
     total, seconds = sum(steps for _, _, steps in solved), time.perf_counter() - began
     first = solved[0][1]
     answer = Refinement(
@@ -504,8 +504,8 @@ def accuracy_first(problem: FitnessForUse | PrivacyFirst) -> FitnessForUse:
             f"refine takes geometry 'dense', got {problem.geometry.name!r}: stages are found on a matrix; state the "
             f"problem with geometry='dense' where there can be one (on marginals every record costs the same anyway)"
         )
-    found = problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
-    return found.on_matrix()
+    posed = problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
+    return posed.on_matrix()
 
 
 # The refined privacy ordering: which of two mechanisms of equal privacy cost leaves more privacy budget.
@@ -561,12 +561,12 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
     return -1 if first[decisive] < second[decisive] else 1
 
 
-def _profile(argument: str, given: Profiled) -> Array:
-    if isinstance(given, Solution | Refinement):
-        given = given.mechanism
-    if isinstance(given, LinearGaussianMechanism | SteppedMechanism):
-        return given.profile
-    profile = validate.numeric(1, **{argument: given})
+def _profile(argument: str, profiled: Profiled) -> Array:
+    if isinstance(profiled, Solution | Refinement):
+        profiled = profiled.mechanism
+    if isinstance(profiled, LinearGaussianMechanism | SteppedMechanism):
+        return profiled.profile
+    profile = validate.numeric(1, **{argument: profiled})
     if not np.all(profile >= 0):
         raise InvalidInputError(f"{argument} must be a profile of entries of at least 0, got {profile.min():g}")
     return profile

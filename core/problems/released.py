@@ -170,11 +170,11 @@ class ReleasedRows:
 
     def sides(self, point: Array) -> Sides:
         count, coordinates = len(self.wish.targets), self.coordinates
-        found = evaluate(self.geometry, self.together.targets, point)
-        if not (len(coordinates) and np.isfinite(found.excess)):
-            return Sides(found.profile, found.ratios[:count], found.rounding)
+        forms = evaluate(self.geometry, self.together.targets, point)
+        if not (len(coordinates) and np.isfinite(forms.excess)):
+            return Sides(forms.profile, forms.ratios[:count], forms.rounding)
         largest, rounding = largest_eigenvalue(coordinates, point)
-        return Sides(found.profile, np.append(found.ratios[:count], largest), found.rounding + rounding)
+        return Sides(forms.profile, np.append(forms.ratios[:count], largest), forms.rounding + rounding)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: Array) -> Judged:
         """Return ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*² / (Σ λ_i (Σ μ_j c_j + tr Ω))`` and its rounding, relative.
@@ -196,12 +196,12 @@ class ReleasedRows:
         shares = neighbour_weights / neighbour_weights.max()
         moves, queries = np.flatnonzero(shares), np.flatnonzero(spread)
         shares = np.sqrt(shares[moves] / shares.sum())
-        asked, missed = geometry.differences(queries, moves, np.sqrt(spread[queries]), shares)
+        differences, missed = geometry.differences(queries, moves, np.sqrt(spread[queries]), shares)
         held = np.arange(count, count + len(root))
         known, hidden = geometry.differences(held, moves, np.ones(len(held)), shares)
         hidden += len(held) * linalg.EPS * float(np.linalg.norm(known))
         norm, allowance = linalg.trace_norm(
-            np.vstack([asked, root @ known]), missed + float(np.linalg.norm(root)) * hidden
+            np.vstack([differences, root @ known]), missed + float(np.linalg.norm(root)) * hidden
         )
         sums = (len(queries) + len(moves) + root.size) * linalg.EPS
         return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
@@ -232,8 +232,8 @@ class ReleasedRows:
         return covariance, _only(dearest, len(profile)), np.outer(move, move) / (move @ move)
 
     def mechanism(self, point: Array) -> LinearGaussianMechanism:
-        found: LinearGaussianMechanism = self.together.mechanism(point)
-        return found
+        mechanism: LinearGaussianMechanism = self.together.mechanism(point)
+        return mechanism
 
     def new_mechanism(self, point: Array, least: float) -> LinearGaussianMechanism:
         rows, silent = KnownDirections.of(point, self.coordinates).new_information(least)
@@ -282,7 +282,7 @@ class ReleasedBlocks:
         return np.zeros(len(self.geometry.tables))
 
     def total(self, weights: BlockPoint) -> float:
-        return float(weights.levels.sum() + sum(np.trace(each) for each in weights.covariances))
+        return float(weights.levels.sum() + sum(np.trace(covariance) for covariance in weights.covariances))
 
     def bills(self, query_weights: Array) -> Array:
         tables, targets = self.geometry.tables, self.wish.targets
@@ -296,8 +296,8 @@ class ReleasedBlocks:
         largest = float((self.coordinates.levels**2 * point.levels).max(initial=0.0))
         rounding += 4 * linalg.EPS * largest
         for known, covariance in zip(self.coordinates.covariances, point.covariances, strict=True):
-            found, off = largest_eigenvalue(known, covariance)
-            largest, rounding = max(largest, found), rounding + off
+            eigenvalue, off = largest_eigenvalue(known, covariance)
+            largest, rounding = max(largest, eigenvalue), rounding + off
         return Sides(forms.profile, np.append(ratios, largest), rounding)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: BlockPoint) -> Judged:
@@ -307,10 +307,12 @@ class ReleasedBlocks:
         covariance with a block for each, and the trace norms of its blocks add up.
         """
         levels, matrices = release_weights.levels, release_weights.covariances
-        if not _prove(neighbour_weights, query_weights, np.concatenate([levels, *(each.ravel() for each in matrices)])):
+        if not _prove(
+            neighbour_weights, query_weights, np.concatenate([levels, *(matrix.ravel() for matrix in matrices)])
+        ):
             return 0.0, 0.0
-        largest = max(float(np.abs(each).max(initial=0.0)) for each in (query_weights, levels, *matrices)) or 1.0
-        spread, roots = query_weights / largest, [_root(each / largest) for each in matrices]
+        largest = max(float(np.abs(array).max(initial=0.0)) for array in (query_weights, levels, *matrices)) or 1.0
+        spread, roots = query_weights / largest, [_root(matrix / largest) for matrix in matrices]
         singles = np.maximum(levels / largest, 0.0)
         total = float(self.bills(spread).sum() + singles.sum() + sum(np.sum(root**2) for root in roots))
         if not total > 0:
@@ -337,35 +339,38 @@ class ReleasedBlocks:
         held = np.minimum(self.coordinates.levels**2 * point.levels, 1.0)
         pairs = zip(point.covariances, self.coordinates.covariances, strict=True)
         several = [KnownDirections.of(covariance, known) for covariance, known in pairs]
-        squares = [own.squares(block.queries) for own, block in zip(several, geometry.matrix_blocks, strict=True)]
+        squares = [part.squares(block.queries) for part, block in zip(several, geometry.matrix_blocks, strict=True)]
 
         def excess(share: float) -> float:
-            found = geometry.scalar_blocks @ (point.levels / (held + share * (1 - held)))
-            for own, block, values in zip(several, geometry.matrix_blocks, squares, strict=True):
-                np.add.at(found, block.rows, own.mixed(values, share))
-            return float((found / targets).max())
+            variances = geometry.scalar_blocks @ (point.levels / (held + share * (1 - held)))
+            for part, block, values in zip(several, geometry.matrix_blocks, squares, strict=True):
+                np.add.at(variances, block.rows, part.mixed(values, share))
+            return float((variances / targets).max())
 
         share = least_share(excess)
         if share is None:
             return point
-        return BlockPoint(point.levels / (held + share * (1 - held)), tuple(own.noise(share) for own in several))
+        return BlockPoint(point.levels / (held + share * (1 - held)), tuple(part.noise(share) for part in several))
 
     def alone(self) -> tuple[BlockPoint, Array, BlockPoint] | None:
         """Return the noise of the release with λ on its dearest neighbours alone; see `ReleasedRows.alone`."""
         known = self.coordinates
-        full = all(linalg.numerical_rank(np.linalg.svd(own)[1], own.shape) == len(own) for own in known.covariances)
+        full = all(
+            linalg.numerical_rank(np.linalg.svd(covariance)[1], covariance.shape) == len(covariance)
+            for covariance in known.covariances
+        )
         if not (full and np.all(known.levels > 0)):
             return None
-        inverses = [np.linalg.inv(each) for each in known.covariances]
-        point = BlockPoint(known.levels**-2.0, tuple(each @ each.T for each in inverses))
+        inverses = [np.linalg.inv(covariance) for covariance in known.covariances]
+        point = BlockPoint(known.levels**-2.0, tuple(inverse @ inverse.T for inverse in inverses))
         profile = self.sides(point).profile
         if not np.all(np.isfinite(profile)):
             return None
         dearest = int(np.argmax(profile))
         reach = np.asarray(self.geometry.reach[[dearest]].todense()).ravel()
         weights = []
-        for own, block in zip(known.covariances, self.geometry.matrix_blocks, strict=True):
-            moves = own @ block.steps[:, block.orbits == dearest]
+        for covariance, block in zip(known.covariances, self.geometry.matrix_blocks, strict=True):
+            moves = covariance @ block.steps[:, block.orbits == dearest]
             weights.append(moves @ moves.T / profile[dearest])
         levels = known.levels**2 * reach / profile[dearest]
         return point, _only(dearest, len(profile)), BlockPoint(levels, tuple(weights))
@@ -382,8 +387,10 @@ class ReleasedBlocks:
             if share > FEASIBLE:
                 noise = np.full((1, 1), level / share * copies)
                 pieces[key] = Piece.of(made.symmetries, made.moved, key, np.ones((1, 1)), noise)
-        for block, covariance, own in zip(self.whole.matrix_blocks, point.covariances, known.covariances, strict=True):
-            rows, _ = KnownDirections.of(covariance, own).new_information(least)
+        for block, covariance, earlier in zip(
+            self.whole.matrix_blocks, point.covariances, known.covariances, strict=True
+        ):
+            rows, _ = KnownDirections.of(covariance, earlier).new_information(least)
             if len(rows):
                 # Independent noise on orthonormal rows: however far apart its sizes, it is a covariance.
                 _, sizes, directions = linalg.svd(rows)
@@ -397,15 +404,15 @@ def with_rows(blocks: Blocks, levels: Array, matrices: list[Array]) -> Blocks:
     """Return blocks with further rows after theirs, each its own orbit: a number or a matrix (n, r) for each block."""
     first = len(blocks.tables)
     singles = sp.diags_array(levels**2)
-    counts = [len(each) for each in matrices]
+    counts = [len(matrix) for matrix in matrices]
     after = np.cumsum([first + len(levels), *counts])
     several = tuple(
         replace(
             block,
-            rows=np.concatenate([block.rows, np.arange(start, start + len(own))]),
-            queries=np.vstack([block.queries, own]),
+            rows=np.concatenate([block.rows, np.arange(start, start + len(matrix))]),
+            queries=np.vstack([block.queries, matrix]),
         )
-        for block, own, start in zip(blocks.matrix_blocks, matrices, after, strict=False)
+        for block, matrix, start in zip(blocks.matrix_blocks, matrices, after, strict=False)
     )
     count = len(levels) + sum(counts)
     blank = sp.csr_array((sum(counts), len(levels)))
@@ -425,7 +432,7 @@ def _all_blocks(workload: MarginalWorkload | UnionWorkload, released: BlockMecha
     domain: Domain = released.domain
     marginal = isinstance(workload, MarginalWorkload) and isinstance(earlier, MarginalWorkload)
     if marginal and released.neighbours is None:
-        axes = (*workload.axes, *(each for each in earlier.axes if each not in workload.axes))  # type: ignore[union-attr]
+        axes = (*workload.axes, *(axis for axis in earlier.axes if axis not in workload.axes))  # type: ignore[union-attr]
         return Blocks.of_marginals(MarginalWorkload(domain, axes))
     names = [table.name for table in workload.product_tables]
     if len({*names}) < len(names):  # one of them would take the place of a table that was released
@@ -438,7 +445,7 @@ def _all_blocks(workload: MarginalWorkload | UnionWorkload, released: BlockMecha
 
 
 def _equal_noise(blocks: Blocks) -> BlockPoint:
-    return BlockPoint(np.ones(len(blocks.keys)), tuple(np.eye(len(each.moves)) for each in blocks.matrix_blocks))
+    return BlockPoint(np.ones(len(blocks.keys)), tuple(np.eye(len(block.moves)) for block in blocks.matrix_blocks))
 
 
 def _known(whole: Blocks, pieces: dict[Any, Piece]) -> BlockPoint:
@@ -464,7 +471,7 @@ def _known(whole: Blocks, pieces: dict[Any, Piece]) -> BlockPoint:
         _, values, right = linalg.svd(rows)
         rank = linalg.numerical_rank(values, rows.shape)
         matrices.append((right[:rank].T * values[:rank]) @ right[:rank])
-    return BlockPoint(levels, tuple((each + each.T) / 2 for each in matrices))
+    return BlockPoint(levels, tuple((matrix + matrix.T) / 2 for matrix in matrices))
 
 
 # On either.
@@ -548,9 +555,9 @@ def _prove(neighbour_weights: Array, query_weights: Array, release_weights: Arra
 
 
 def _only(index: int, count: int) -> Array:
-    found = np.zeros(count)
-    found[index] = 1.0
-    return found
+    vector = np.zeros(count)
+    vector[index] = 1.0
+    return vector
 
 
 def _root(weights: Array) -> Array:

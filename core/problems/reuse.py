@@ -129,9 +129,14 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
             return FitnessForUse(workload, targets, neighbours=moves, geometry=geometry)
 
         known = released_on(wish, released)
-        asked = known.wish
+        target = known.wish
         set_parts(
-            self, workload=workload, targets=asked.targets, released=released, neighbours=asked.neighbours, known=known
+            self,
+            workload=workload,
+            targets=target.targets,
+            released=released,
+            neighbours=target.neighbours,
+            known=known,
         )
 
     @property
@@ -206,8 +211,8 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
     def argument_values(self) -> dict[str, object]:
         """Return the arguments that make the same problem again, a rule of neighbours by its text."""
         relation = self.neighbours
-        found = Problem.argument_values(self)
-        return found | ({"neighbours": str(relation)} if isinstance(relation, Relation) else {})
+        values = Problem.argument_values(self)
+        return values | ({"neighbours": str(relation)} if isinstance(relation, Relation) else {})
 
     def as_primal(self, answer: object) -> Any:
         """Return noise from any source, or that of a mechanism which answers it."""

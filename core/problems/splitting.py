@@ -50,15 +50,15 @@ def best_split(
     duals: list[tuple[float, FitnessDual | VarianceDual]] = []
     for total in TOTALS:
         with np.errstate(all="ignore"):
-            found = attributes(problem, total, alone)
-            shapes = _positive_definite(problem.geometry, found.shapes)
+            by_attribute = attributes(problem, total, alone)
+            shapes = _positive_definite(problem.geometry, by_attribute.shapes)
             parts = problem.geometry.parts(shapes)
             if isinstance(problem, TotalVariance):
                 points.append(_least_total(problem, shapes, parts))
-                duals.append(_total_weights(problem, found))
+                duals.append(_total_weights(problem, by_attribute))
             else:
                 point, first = _best_levels(problem, shapes, parts, balanced)
-                dual, second = _best_weights(problem, found, balanced)
+                dual, second = _best_weights(problem, by_attribute, balanced)
                 steps += first + second
                 points.append(point)
                 duals.append(dual)
@@ -70,21 +70,21 @@ def best_split(
 
 def attributes(problem: FitnessForUse | TotalVariance, total: float | None, alone: Alone) -> Attributes:
     """Solve every attribute alone; one whose values themselves are asked is symmetric, whatever its total is worth."""
-    found: dict[int, tuple[Array, Array, Array]] = {}
+    by_attribute: dict[int, tuple[Array, Array, Array]] = {}
     keys: list[int] = []
     workload, summed = problem.geometry.workload, isinstance(problem, TotalVariance)
-    for axis, (asked, size) in enumerate(zip(workload.queries, workload.sizes, strict=True)):
-        keys.append(size if asked is None else id(asked))
-        if keys[-1] in found:
+    for axis, (query, size) in enumerate(zip(workload.queries, workload.sizes, strict=True)):
+        keys.append(size if query is None else id(query))
+        if keys[-1] in by_attribute:
             continue
-        if asked is None:
-            found[keys[-1]] = np.eye(size), np.ones(size), np.ones(size)
+        if query is None:
+            by_attribute[keys[-1]] = np.eye(size), np.ones(size), np.ones(size)
             continue
         queries = workload.matrix_of(axis)
         answer = alone(_attribute_problem(queries, total, summed))
         weights = np.ones(len(queries)) if summed else answer.dual.query_weights[: len(queries)]
-        found[keys[-1]] = answer.primal, answer.dual.neighbour_weights, weights
-    return Attributes(*(tuple(found[key][which] for key in keys) for which in range(3)))
+        by_attribute[keys[-1]] = answer.primal, answer.dual.neighbour_weights, weights
+    return Attributes(*(tuple(by_attribute[key][which] for key in keys) for which in range(3)))
 
 
 def _attribute_problem(queries: Array, total: float | None, summed: bool) -> FitnessForUse | TotalVariance:
@@ -117,12 +117,12 @@ def _best_levels(
 
 
 def _best_weights(
-    problem: FitnessForUse, found: Attributes, balanced: Balanced
+    problem: FitnessForUse, by_attribute: Attributes, balanced: Balanced
 ) -> tuple[tuple[float, FitnessDual], int]:
-    gains = problem.geometry.bound_products(found.neighbour_weights, found.query_weights)
+    gains = problem.geometry.bound_products(by_attribute.neighbour_weights, by_attribute.query_weights)
     _, shares, steps = balanced(np.ones(gains.shape[0]), gains / problem.targets)
     weights = shares / problem.targets
-    dual = FitnessDual(found.neighbour_weights, SplitWeights(found.query_weights, weights))
+    dual = FitnessDual(by_attribute.neighbour_weights, SplitWeights(by_attribute.query_weights, weights))
     return (float(np.sqrt(gains @ weights).sum()) ** 2, dual), steps
 
 
@@ -134,9 +134,9 @@ def _least_total(problem: TotalVariance, shapes: tuple[Array, ...], parts: objec
     return float(bill @ point.levels), point
 
 
-def _total_weights(problem: TotalVariance, found: Attributes) -> tuple[float, VarianceDual]:
-    dual = VarianceDual(found.neighbour_weights)
-    return problem.geometry.total_bound(found.neighbour_weights, problem.weights)[0], dual
+def _total_weights(problem: TotalVariance, by_attribute: Attributes) -> tuple[float, VarianceDual]:
+    dual = VarianceDual(by_attribute.neighbour_weights)
+    return problem.geometry.total_bound(by_attribute.neighbour_weights, problem.weights)[0], dual
 
 
 def _first(pair: tuple[float, object]) -> float:

@@ -54,9 +54,9 @@ def noise_factor(epsilon: float, delta: float) -> float:
     >>> round(dm.strategies.noise_factor(0.5, 1e-4), 3)
     79.228
     """
-    spread, given = math.log(2 / validate.probability(delta=delta)), validate.positive_number(epsilon=epsilon)
-    validate.moderate(epsilon=given)
-    return 2 * spread / given**2
+    spread, value = math.log(2 / validate.probability(delta=delta)), validate.positive_number(epsilon=epsilon)
+    validate.moderate(epsilon=value)
+    return 2 * spread / value**2
 
 
 def total_variance(strategy: npt.ArrayLike, workload: Workload) -> float:

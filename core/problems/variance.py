@@ -102,11 +102,11 @@ class TotalVariance(OnGeometry[VarianceDual]):
         def dense(whole: Workload, numbers: Array, moves: object) -> Dense:
             if np.any(numbers == 0) and not np.any(numbers[whole.row_norms() > 0]):
                 raise InvalidInputError("weights must be positive on at least one query that is not all zero")
-            asked = whole if np.all(numbers) else whole.select(np.flatnonzero(numbers))
-            return Dense.of(asked, basis, moves)
+            rows = whole if np.all(numbers) else whole.select(np.flatnonzero(numbers))
+            return Dense.of(rows, basis, moves)
 
-        given = 1.0 if weights is None else weights
-        chosen, numbers = choose(workload, given, "weights", geometry, dense, basis, neighbours)
+        values = 1.0 if weights is None else weights
+        chosen, numbers = choose(workload, values, "weights", geometry, dense, basis, neighbours)
         set_parts(self, workload=workload, weights=numbers, geometry=chosen)
 
     @property
@@ -118,7 +118,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     def asked_weights(self) -> Any:
         """The weights that the geometry's queries, or tables, have; of a product, one array per factor."""
         if isinstance(self.weights, tuple):
-            return tuple(own[own > 0] for own in self.weights)
+            return tuple(weight[weight > 0] for weight in self.weights)
         return self.weights[self.asked]
 
     @with_reasons
@@ -156,7 +156,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
         first = self.geometry.weights(dual, queries=False)[0]
         if isinstance(self.weights, tuple):
             factors = zip(self.factors, first, strict=True)
-            outer: Array = self.geometry.outer([factor.prices(own) for factor, own in factors])
+            outer: Array = self.geometry.outer([factor.prices(part) for factor, part in factors])
             return outer
         shares: Array = self.geometry.total_prices(first, self.asked_weights)
         if len(shares) == len(self.weights):

@@ -126,8 +126,8 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
 
     def in_numbers(self) -> dict[str, object]:
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
-        asked = {"workload": self.workload.dense(), "design": np.asarray(self.design), "neighbours": moves}
-        return {"kind": "weighting", "privacy": self.privacy, **asked}
+        arguments = {"workload": self.workload.dense(), "design": np.asarray(self.design), "neighbours": moves}
+        return {"kind": "weighting", "privacy": self.privacy, **arguments}
 
     @property
     def costs(self) -> Array:
@@ -205,13 +205,13 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         Raises `InvalidInputError` or `InputTypeError` for weights that are negative, NaN or of another number
         than the design queries.
         """
-        given, count = validate.numeric(1, weights=answer), len(self.design)
-        if len(given) != count:
-            raise InvalidInputError(f"weights must have {count} entries, one per design query, got {len(given)}")
-        wrong = np.flatnonzero(~(given >= 0))
+        weights, count = validate.numeric(1, weights=answer), len(self.design)
+        if len(weights) != count:
+            raise InvalidInputError(f"weights must have {count} entries, one per design query, got {len(weights)}")
+        wrong = np.flatnonzero(~(weights >= 0))
         if wrong.size:
-            raise InvalidInputError(f"weights must not be negative, got {given[wrong[0]]:g} at weights[{wrong[0]}]")
-        return given
+            raise InvalidInputError(f"weights must not be negative, got {weights[wrong[0]]:g} at weights[{wrong[0]}]")
+        return weights
 
     def mechanism(self, primal: npt.ArrayLike, cost: float = 1.0) -> LinearGaussianMechanism:
         """Return the mechanism that answers the strategy at a squared privacy cost.
@@ -321,5 +321,5 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         return weights
 
     def _neighbour_weights(self, dual: WeightingDual | npt.ArrayLike) -> Array:
-        given = dual.neighbour_weights if isinstance(dual, WeightingDual) else dual
-        return read_weights(self.loads.shape[1], given, *ON_NEIGHBOURS)
+        weights = dual.neighbour_weights if isinstance(dual, WeightingDual) else dual
+        return read_weights(self.loads.shape[1], weights, *ON_NEIGHBOURS)

@@ -54,13 +54,13 @@ def _parts(value: Any) -> Mapping[str, object] | None:
 
     A class speaks for itself alone: one that is derived from it would be read back as what it is not.
     """
-    said = vars(type(value))
+    attributes = vars(type(value))
     if type(value) is Workload:
         return {key.removeprefix("workload_"): part for key, part in files.workload_arrays(value).items()}
-    if "file_parts" in said:
+    if "file_parts" in attributes:
         return value.file_parts()
-    if "__dataclass_fields__" in said:
-        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if "__dataclass_fields__" in attributes:
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     return None
 
 

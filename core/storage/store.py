@@ -70,22 +70,22 @@ OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
 """Arguments of problems that a file may leave out."""
 
 
-def unpack_answer(given: Given) -> Answer:
+def unpack_answer(arrays: Given) -> Answer:
     """Return what `dualmech.storage.codec.pack_answer` was given.
 
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
     """
-    name = str(required_array(given, "problem"))
+    name = str(required_array(arrays, "problem"))
     if name not in PROBLEMS:
         raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
-    problem = _rebuild_problem(PROBLEMS[name], given)
-    primal, dual = (required_value(unpack(given, name), name) for name in ("primal", "dual"))
+    problem = _rebuild_problem(PROBLEMS[name], arrays)
+    primal, dual = (required_value(unpack(arrays, name), name) for name in ("primal", "dual"))
     return problem, problem.restored(primal), problem.restored_dual(dual)
 
 
-def _rebuild_problem(kind: type[Problem], given: Given) -> Any:
-    stated = {name: unpack(given, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
+def _rebuild_problem(kind: type[Problem], arrays: Given) -> Any:
+    stated = {name: unpack(arrays, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
     for name in kind.arguments:
         if name not in OPTIONAL:
             required_value(stated[name], name)
@@ -93,7 +93,7 @@ def _rebuild_problem(kind: type[Problem], given: Given) -> Any:
     if not issubclass(kind, OnGeometry):
         return kind(**{name: stated[name] for name in kind.arguments if name in stated})
     if isinstance(stated.get(kind.numbers), tuple):
-        bases = unpack(given, "bases")
+        bases = unpack(arrays, "bases")
         stated[kind.numbers] = ByFactor(*stated[kind.numbers])
         problem = kind(**stated)
         if bases is None:
@@ -102,28 +102,32 @@ def _rebuild_problem(kind: type[Problem], given: Given) -> Any:
     return kind(**stated)
 
 
-def unpack(given: Given, key: str) -> Any:
+def unpack(arrays: Given, key: str) -> Any:
     """Return the value that `pack` stored, None where there is nothing under the key.
 
     Raises `InvalidInputError` for an unknown kind, and whatever is wrong with an object, by its key.
     """
-    if key in given:
-        array = given[key]
-        if f"{key}.tuple" in given:
-            return _unpack_items(given, key)
+    if key in arrays:
+        array = arrays[key]
+        if f"{key}.tuple" in arrays:
+            return _unpack_items(arrays, key)
         return array.item() if array.ndim == 0 else array
-    name = str(given.get(f"{key}.kind", ""))
+    name = str(arrays.get(f"{key}.kind", ""))
     if not name:
         return None
     if name not in KINDS:
         raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
     prefix = f"{key}."
-    names = {each.removeprefix(prefix).partition(".")[0] for each in given if each.startswith(prefix)}
-    own = {each for each in names - {"kind"} if not _is_item(each)}
+    names = {name.removeprefix(prefix).partition(".")[0] for name in arrays if name.startswith(prefix)}
+    required = {name for name in names - {"kind"} if not _is_item(name)}
     made = KINDS[name]
-    asked = inspect.signature(made).parameters.values()
-    own |= {each.name for each in asked if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
-    parts = {each: required_value(unpack(given, prefix + each), prefix + each) for each in sorted(own)}
+    parameters = inspect.signature(made).parameters.values()
+    required |= {
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    parts = {name: required_value(unpack(arrays, prefix + name), prefix + name) for name in sorted(required)}
     try:
         return made(**parts)
     except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
@@ -135,24 +139,24 @@ def _is_item(name: str) -> bool:
     return name.rpartition("#")[2].isdigit()
 
 
-def _unpack_items(given: Given, key: str) -> tuple[Any, ...]:
+def _unpack_items(arrays: Given, key: str) -> tuple[Any, ...]:
     """Return the items that `_pack_items` stored; repeated ones are the same object."""
-    numbers = given[key]
+    numbers = arrays[key]
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
         raise InvalidInputError(f"{key} must be a list of whole numbers from {ABSENT}")
-    if not np.array_equal(given[f"{key}.tuple"], len(numbers)):
+    if not np.array_equal(arrays[f"{key}.tuple"], len(numbers)):
         raise InvalidInputError(f"{key}.tuple must be their number, {len(numbers)}")
     made: dict[int, Any] = {ABSENT: None}
     for number in np.unique(numbers).tolist():
         if number != ABSENT:
-            made[number] = required_value(unpack(given, f"{key}#{number}"), f"{key}#{number}")
+            made[number] = required_value(unpack(arrays, f"{key}#{number}"), f"{key}#{number}")
     return tuple(made[number] for number in numbers.tolist())
 
 
-def required_array(given: Given, key: str) -> npt.NDArray[np.generic]:
-    if key not in given:
-        raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(given)) or 'none'}")
-    return given[key]
+def required_array(arrays: Given, key: str) -> npt.NDArray[np.generic]:
+    if key not in arrays:
+        raise InvalidInputError(f"needs the array {key!r}, has {', '.join(sorted(arrays)) or 'none'}")
+    return arrays[key]
 
 
 def required_value(value: object, key: str) -> Any:
@@ -161,12 +165,12 @@ def required_value(value: object, key: str) -> Any:
     return value
 
 
-def required_tuple(name: str, given: object, count: int) -> tuple[Any, ...]:
+def required_tuple(name: str, value: object, count: int) -> tuple[Any, ...]:
     """Return a tuple of the right length; refuse any other."""
-    if not isinstance(given, tuple) or len(given) != count:
-        found = len(given) if isinstance(given, tuple) else type(given).__name__
-        raise InvalidInputError(f"{name} must be {count} items, got {found}")
-    return given
+    if not isinstance(value, tuple) or len(value) != count:
+        got = len(value) if isinstance(value, tuple) else type(value).__name__
+        raise InvalidInputError(f"{name} must be {count} items, got {got}")
+    return value
 
 
 def _plain_made(**parts: object) -> Workload:
@@ -188,12 +192,14 @@ def _union_made(table_names: Any = (), queries: tuple[Any, ...] = (), **parts: A
         raise InvalidInputError(f"table_names must be {len(sets)} distinct texts, got {names}")
     if len(queries) != (count := sum(map(len, sets))):
         raise InvalidInputError(f"queries must be {count}, one per attribute of a table, got {len(queries)}")
-    own = iter(queries)
-    tables = [Table(name, tuple((axis, next(own)) for axis in axes)) for name, axes in zip(names, sets, strict=True)]
+    remaining = iter(queries)
+    tables = [
+        Table(name, tuple((axis, next(remaining)) for axis in axes)) for name, axes in zip(names, sets, strict=True)
+    ]
     for table in tables:
-        for axis, asked in table.queries:
+        for axis, query in table.queries:
             size = domain.shape[axis]
-            if asked is not None and (not isinstance(asked, Workload) or asked.shape[1] != size):
+            if query is not None and (not isinstance(query, Workload) or query.shape[1] != size):
                 raise InvalidInputError(f"queries of {table.name!r} must be over {size} values")
     return UnionWorkload(domain, tables)
 
@@ -204,8 +210,8 @@ def _tables_made(tables: Any = None, queries: Any = ()) -> TableWorkload:
     sizes = tables.domain.shape
     if len(queries) != len(sizes):
         raise InvalidInputError(f"queries must be {len(sizes)}, one per attribute, got {len(queries)}")
-    for own, size in zip(queries, sizes, strict=True):
-        if own is not None and (not isinstance(own, Workload) or own.shape[1] != size):
+    for query, size in zip(queries, sizes, strict=True):
+        if query is not None and (not isinstance(query, Workload) or query.shape[1] != size):
             raise InvalidInputError(f"queries must be over {size} values")
     return TableWorkload(tables, queries)
 
@@ -214,51 +220,51 @@ BLOCK_PARTS = ("key_sizes", "key_pairs", "shapes", "moves", "covariances")
 
 
 def _blocks_made(workload: object = None, neighbours: object = None, **parts: object) -> BlockMechanism:
-    given = {name: np.asarray(value) for name, value in parts.items()}
+    arrays = {name: np.asarray(value) for name, value in parts.items()}
     relation = None if neighbours is None else str(neighbours)
     if workload is None:
-        _require(given, ("levels", *domains.DOMAIN_KEYS))
-        (domain, sets), levels = domains.sets_from_arrays(given), given["levels"]
+        _require(arrays, ("levels", *domains.DOMAIN_KEYS))
+        (domain, sets), levels = domains.sets_from_arrays(arrays), arrays["levels"]
         if levels.shape != (len(sets),):
             raise InvalidInputError(f"levels must be {len(sets)} numbers, got shape {levels.shape}")
         return BlockMechanism.of_levels(domain, dict(zip(sets, levels.tolist(), strict=True)), relation)
     if not isinstance(workload, UnionWorkload):
         raise InvalidInputError("workload must be a union of tables")
-    _require(given, BLOCK_PARTS)
-    own = None if relation is None else Relation.of(relation)
-    return BlockMechanism._of_pieces(workload, own, _noise(given))
+    _require(arrays, BLOCK_PARTS)
+    rule = None if relation is None else Relation.of(relation)
+    return BlockMechanism._of_pieces(workload, rule, _noise(arrays))
 
 
-def _require(given: Mapping[str, object], names: tuple[str, ...]) -> None:
-    missing = [name for name in names if name not in given]
+def _require(arrays: Mapping[str, object], names: tuple[str, ...]) -> None:
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise InvalidInputError(f"needs the array {missing[0]!r}")
 
 
-def _noise(given: Mapping[str, Array]) -> dict[Key, tuple[Array, Array]]:
+def _noise(arrays: Mapping[str, Array]) -> dict[Key, tuple[Array, Array]]:
     """Return the basis and the covariance of every block, from arrays that must fit together to the last number."""
-    sizes, shapes = given["key_sizes"], given["shapes"]
-    whole = all(given[name].dtype.kind in "iu" for name in ("key_sizes", "key_pairs", "shapes"))
+    sizes, shapes = arrays["key_sizes"], arrays["shapes"]
+    whole = all(arrays[name].dtype.kind in "iu" for name in ("key_sizes", "key_pairs", "shapes"))
     if not whole or sizes.ndim != 1 or shapes.shape != (len(sizes), 2) or np.any(sizes < 0) or np.any(shapes < 1):
         raise InvalidInputError("key_sizes, key_pairs and shapes must be whole numbers, a key and a shape per block")
-    pairs, rows = given["key_pairs"], shapes[:, 0]
+    pairs, rows = arrays["key_pairs"], shapes[:, 0]
     wanted = {
         "key_pairs": (int(sizes.sum()), 2),
         "moves": (int(np.prod(shapes, axis=1).sum()),),
         "covariances": (int((rows**2).sum()),),
     }
     for name, shape in wanted.items():
-        if given[name].shape != shape:
-            raise InvalidInputError(f"{name} must have shape {shape}, got {given[name].shape}")
-    ends = (np.cumsum(each) for each in (sizes, np.prod(shapes, axis=1), rows**2))
-    found: dict[Key, tuple[Array, Array]] = {}
+        if arrays[name].shape != shape:
+            raise InvalidInputError(f"{name} must have shape {shape}, got {arrays[name].shape}")
+    ends = (np.cumsum(array) for array in (sizes, np.prod(shapes, axis=1), rows**2))
+    noise: dict[Key, tuple[Array, Array]] = {}
     for size, (r, b), *stops in zip(sizes.tolist(), shapes.tolist(), *ends, strict=True):
-        key = tuple((int(axis), int(each)) for axis, each in pairs[stops[0] - size : stops[0]])
-        if key in found:
+        key = tuple((int(axis), int(component)) for axis, component in pairs[stops[0] - size : stops[0]])
+        if key in noise:
             raise InvalidInputError(f"key_pairs must name each block once, {key} comes twice")
-        moves = given["moves"][stops[1] - r * b : stops[1]].reshape(r, b)
-        found[key] = moves, given["covariances"][stops[2] - r * r : stops[2]].reshape(r, r)
-    return found
+        moves = arrays["moves"][stops[1] - r * b : stops[1]].reshape(r, b)
+        noise[key] = moves, arrays["covariances"][stops[2] - r * r : stops[2]].reshape(r, r)
+    return noise
 
 
 def _causal_made(form: Any, level: Any, **parts: Any) -> CausalMechanism:
@@ -394,8 +400,8 @@ def solution_of(arrays: Arrays) -> Solution:
 
 def _plan_terms(arrays: Arrays) -> PlanTerms | None:
     """Return what was asked beyond the problem, where a file says so."""
-    found = unpack(arrays, "asked")
-    return None if found is None else validate.instance(PlanTerms, asked=found)
+    terms = unpack(arrays, "asked")
+    return None if terms is None else validate.instance(PlanTerms, asked=terms)
 
 
 def load_mechanism(path: FilePath) -> GaussianPrivacy | LocalMechanism:

@@ -34,28 +34,28 @@ def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
 
 
 def domain_arrays(domain: Domain) -> Arrays:
-    found: Arrays = {
+    arrays: Arrays = {
         "domain_names": as_text_array("domain names", domain.names),
         "domain_sizes": np.array(domain.shape, dtype=np.int64),
     }
     if isinstance(domain, Schema):
-        found[DOMAIN_SCHEMA] = as_text_array("schema", [domain.to_json()])
-    return found
+        arrays[DOMAIN_SCHEMA] = as_text_array("schema", [domain.to_json()])
+    return arrays
 
 
-def domain_from_arrays(given: Mapping[str, npt.NDArray[np.generic]]) -> Domain | None:
+def domain_from_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Domain | None:
     """Return the domain that `domain_arrays` described, None where there is none; half of one is refused."""
-    found = [given[key] for key in DOMAIN_KEYS[:2] if key in given]
-    if not found:
+    columns = [arrays[key] for key in DOMAIN_KEYS[:2] if key in arrays]
+    if not columns:
         return None
-    if len(found) == 1 or any(each.ndim != 1 for each in found) or len(found[0]) != len(found[1]):
+    if len(columns) == 1 or any(column.ndim != 1 for column in columns) or len(columns[0]) != len(columns[1]):
         raise InvalidInputError(
             "a domain needs both workload_domain_names and workload_domain_sizes, one of each per attribute"
         )
-    plain = Domain(zip(*(each.tolist() for each in found), strict=True))
-    if DOMAIN_SCHEMA not in given:
+    plain = Domain(zip(*(column.tolist() for column in columns), strict=True))
+    if DOMAIN_SCHEMA not in arrays:
         return plain
-    schema = Schema.of_json(str(np.ravel(given[DOMAIN_SCHEMA])[0]))
+    schema = Schema.of_json(str(np.ravel(arrays[DOMAIN_SCHEMA])[0]))
     if schema.sizes != plain.sizes:
         raise InvalidInputError("domain_schema must have the attributes and sizes of the domain")
     return schema
@@ -69,14 +69,14 @@ def sets_to_arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
     }
 
 
-def sets_from_arrays(given: Arrays, distinct: bool = True) -> tuple[Domain, list[Axes]]:
+def sets_from_arrays(arrays: Arrays, distinct: bool = True) -> tuple[Domain, list[Axes]]:
     """Return what `sets_to_arrays` described; `distinct` refuses a set that comes twice.
 
     Raises `InvalidInputError` or `InputTypeError` for arrays that do not fit together, sets with attributes that
     the domain does not have, a set twice if not allowed.
     """
-    domain = domain_from_arrays(given)
-    axes, sizes = given["set_axes"], given["set_sizes"]
+    domain = domain_from_arrays(arrays)
+    axes, sizes = arrays["set_axes"], arrays["set_sizes"]
     if domain is None or axes.ndim != 1 or sizes.ndim != 1 or {axes.dtype.kind, sizes.dtype.kind} - {*"iu"}:
         raise InvalidInputError("set_axes and set_sizes must be one-dimensional arrays of integers")
     if np.any(sizes < 0) or int(sizes.sum()) != len(axes):
@@ -84,9 +84,9 @@ def sets_from_arrays(given: Arrays, distinct: bool = True) -> tuple[Domain, list
     ends = np.cumsum(sizes)
     sets = [tuple(axes[end - size : end].tolist()) for end, size in zip(ends, sizes, strict=True)]
     count = len(domain.names)
-    for each in sets:
-        if list(each) != sorted(set(each)) or not all(0 <= axis < count for axis in each):
-            raise InvalidInputError(f"sets must hold increasing positions below {count}, got {each}")
+    for sides in sets:
+        if list(sides) != sorted(set(sides)) or not all(0 <= axis < count for axis in sides):
+            raise InvalidInputError(f"sets must hold increasing positions below {count}, got {sides}")
     if distinct and len(set(sets)) < len(sets):
         raise InvalidInputError("sets must be distinct, got one twice")
     return domain, sets

@@ -22,7 +22,7 @@ Row = tuple[str, Array]
 """The name of a query on an attribute, and the query (size,)."""
 
 
-def asked_of(attribute: Attribute, asked: object, alone: bool = False) -> Workload | None:
+def asked_of(attribute: Attribute, ask: object, alone: bool = False) -> Workload | None:
     """Return the queries on an attribute that a word, a list, or a mapping of names to values stands for.
 
     A word is one of `WORDS`, or a grouping of the attribute. A list has values, ranges of them such as ``18..64``,
@@ -44,36 +44,36 @@ def asked_of(attribute: Attribute, asked: object, alone: bool = False) -> Worklo
     ('East', 'West', 'elsewhere', 'ATL', 'BOS', 'LAX', 'any dest')
     """
     what = f"ask of {attribute.name!r}"
-    if asked == VALUES:
+    if ask == VALUES:
         return None
-    if isinstance(asked, str):
-        if asked in IN_ORDER and alone and attribute.size == attribute.values > MOST:
-            _require_order(attribute, asked)
-            return cast(Workload, IN_ORDER[asked](attribute.size))
-        rows = [*_of_word(attribute, validate.choice([*WORDS, *attribute.groupings], **{what: asked}))]
-    elif isinstance(asked, Mapping):
-        rows = [(validate.text(**{what: name}), _counting(attribute, part)) for name, part in asked.items()]
+    if isinstance(ask, str):
+        if ask in IN_ORDER and alone and attribute.size == attribute.values > MOST:
+            _require_order(attribute, ask)
+            return cast(Workload, IN_ORDER[ask](attribute.size))
+        rows = [*_of_word(attribute, validate.choice([*WORDS, *attribute.groupings], **{what: ask}))]
+    elif isinstance(ask, Mapping):
+        rows = [(validate.text(**{what: name}), _counting(attribute, part)) for name, part in ask.items()]
     else:
-        rows = [row for item in validate.sequence(**{what: asked}) for row in _of_item(attribute, item)]
+        rows = [row for item in validate.sequence(**{what: ask}) for row in _of_item(attribute, item)]
     if not rows:
         raise InvalidInputError(f"{what} must list one value or more, got none")
-    if not attribute.named and not isinstance(asked, Mapping):
+    if not attribute.named and not isinstance(ask, Mapping):
         return Workload(np.array([row for _, row in rows]))
-    found = _distinct(attribute, rows)
-    return Workload(np.array([*found.values()]), [*found])
+    distinct = _distinct(attribute, rows)
+    return Workload(np.array([*distinct.values()]), [*distinct])
 
 
 def _distinct(attribute: Attribute, rows: list[Row]) -> dict[str, Array]:
     """Return rows by name; a row that comes twice is asked once, and two rows of one name are refused."""
-    found: dict[str, Array] = {}
+    distinct: dict[str, Array] = {}
     for name, row in rows:
-        known = found.setdefault(name, row)
+        known = distinct.setdefault(name, row)
         if not np.array_equal(known, row):
             raise InvalidInputError(
                 f"ask of {attribute.name!r} must have rows that a reader can tell apart, got two that are called "
                 f'{name!r}: name them, as in ask = {{ {attribute.name} = {{ "a name" = [values] }} }}'
             )
-    return found
+    return distinct
 
 
 def _of_item(attribute: Attribute, item: object) -> Iterator[Row]:

@@ -75,8 +75,8 @@ class Attribute:
     @property
     def worth(self) -> npt.NDArray[np.float64] | None:
         """What each value adds to a sum (size,), 0 where it is missing; None where values are no numbers."""
-        own = np.arange(self.size)
-        return np.where(own < self.values, own, 0).astype(np.float64)
+        values = np.arange(self.size)
+        return np.where(values < self.values, values, 0).astype(np.float64)
 
     @property
     def demand(self) -> str:
@@ -152,7 +152,7 @@ class Attribute:
         if self.ordered and last - first == len(codes) - 1 and last < self.values:
             return self._range(first, last)
         if len(codes) <= LISTED_VALUES:
-            shown = [self.label(each) for each in codes]
+            shown = [self.label(code) for code in codes]
             return f"{self.name} = {', '.join(shown[:-1])} or {shown[-1]}"
         return None
 
@@ -220,8 +220,8 @@ class Attribute:
     def as_spec(self) -> dict[str, object]:
         """Return the mapping that `attribute_of` makes this attribute of."""
         groups = {
-            name: {group: [self._item(code) for code in codes] for group, codes in own.items()}
-            for name, own in self.groups.items()
+            name: {group: [self._item(code) for code in codes] for group, codes in grouping.items()}
+            for name, grouping in self.groups.items()
         }
         common = {"column": self.column, "missing": list(self.missing), "groups": groups}
         return self._spec() | {key: value for key, value in common.items() if value}
@@ -286,9 +286,9 @@ class Labelled(Attribute):
     _codes: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        own = {label: code for code, label in enumerate(self.labels)}
-        held = {text: own[label] for text, label in self.texts}
-        object.__setattr__(self, "_codes", held or own)
+        codes = {label: code for code, label in enumerate(self.labels)}
+        held = {text: codes[label] for text, label in self.texts}
+        object.__setattr__(self, "_codes", held or codes)
 
     @property
     def values(self) -> int:
@@ -351,8 +351,8 @@ class Labelled(Attribute):
         return self.labels[code] if code < self.values else self.rest
 
     def _spec(self) -> dict[str, object]:
-        found: dict[str, object] = {"labels": dict(self.texts) if self.texts else list(self.labels)}
-        return found | ({"rest": self.rest} if self.rest else {}) | ({"ordered": True} if self.in_order else {})
+        spec: dict[str, object] = {"labels": dict(self.texts) if self.texts else list(self.labels)}
+        return spec | ({"rest": self.rest} if self.rest else {}) | ({"ordered": True} if self.in_order else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,8 +370,8 @@ class WholeNumbers(Attribute):
 
     @property
     def worth(self) -> npt.NDArray[np.float64]:
-        own = np.arange(self.size)
-        return np.where(own < self.values, self.first + own, 0).astype(np.float64)
+        values = np.arange(self.size)
+        return np.where(values < self.values, self.first + values, 0).astype(np.float64)
 
     @property
     def demand(self) -> str:
@@ -527,16 +527,16 @@ class Dated(Attribute):
 
     def _coarser(self) -> dict[str, dict[str, list[int]]]:
         """Return the calendar's groupings of days, months or quarters."""
-        found: dict[str, dict[str, list[int]]] = {}
+        groupings: dict[str, dict[str, list[int]]] = {}
         begins = [self._begin(code) for code in range(self.values)]
         for word, step in COARSER.items():
             if STEPS.index(step) > STEPS.index(self.step):
                 for code, day in enumerate(begins):
-                    found.setdefault(word, {}).setdefault(_period(day, step), []).append(code)
+                    groupings.setdefault(word, {}).setdefault(_period(day, step), []).append(code)
         if self.step == DAY:
             days = ((name, (index - self.first.weekday()) % 7) for index, name in enumerate(WEEKDAYS))
-            found["weekdays"] = {name: [*range(day, self.values, 7)] for name, day in days if day < self.values}
-        return found
+            groupings["weekdays"] = {name: [*range(day, self.values, 7)] for name, day in days if day < self.values}
+        return groupings
 
     def _day(self, text: str) -> datetime.date | None:
         """Return the day of a text, or a day of its month, quarter or year where those are the step."""
@@ -586,8 +586,8 @@ class Dated(Attribute):
         return _period(self._begin(code), self.step)
 
     def _spec(self) -> dict[str, object]:
-        found: dict[str, object] = {"from": str(self.first), "to": str(self.last), "step": self.step}
-        return found | ({"clamp": True} if self.clamp else {})
+        spec: dict[str, object] = {"from": str(self.first), "to": str(self.last), "step": self.step}
+        return spec | ({"clamp": True} if self.clamp else {})
 
 
 def _period(day: datetime.date, step: str) -> str:

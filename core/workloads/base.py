@@ -178,8 +178,8 @@ class Workload(Displayed):
             return True
         if not isinstance(other, Workload) or self.shape != other.shape:
             return False
-        mine = self._structure() if type(self) is type(other) else None
-        if mine is not None and same_content(mine, other._structure()):
+        structure = self._structure() if type(self) is type(other) else None
+        if structure is not None and same_content(structure, other._structure()):
             return True
         if max(self.shape) > MAX_DENSE_ENTRIES or math.prod(self.shape) > MAX_COMPARED:
             return False
@@ -214,9 +214,9 @@ class Workload(Displayed):
         try:
             chosen = numbers[queries]
         except (IndexError, TypeError, ValueError) as error:
-            given, last = validate.shown(queries), self.shape[0] - 1
+            shown, last = validate.shown(queries), self.shape[0] - 1
             raise InvalidInputError(
-                f"queries must be numbers from 0 to {last}, a slice or a mask, got {given}"
+                f"queries must be numbers from 0 to {last}, a slice or a mask, got {shown}"
             ) from error
         return self.select(np.atleast_1d(chosen))
 
@@ -293,19 +293,19 @@ def same_content(one: object, other: object) -> bool:
         return bool(arrays and np.array_equal(to_dense(one), to_dense(other)))
     if is_dataclass(one) and type(one).__eq__ is object.__eq__:
         return type(one) is type(other) and all(
-            same_content(getattr(one, each.name), getattr(other, each.name)) for each in fields(one)
+            same_content(getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
         )
     return bool(np.all(one == other))
 
 
-def _labels(argument: str, given: Sequence[str] | None, count: int, one: str) -> tuple[str, ...] | None:
+def _labels(argument: str, labels: Sequence[str] | None, count: int, one: str) -> tuple[str, ...] | None:
     """Return the names of `count` things, each called `one`, as texts; None where none were given."""
-    if given is None:
+    if labels is None:
         return None
-    found = tuple(str(label) for label in validate.sequence(**{argument: given}))
-    if len(found) != count:
-        raise InvalidInputError(f"{argument} must have {count} entries, one per {one}, got {len(found)}")
-    return found
+    texts = tuple(str(label) for label in validate.sequence(**{argument: labels}))
+    if len(texts) != count:
+        raise InvalidInputError(f"{argument} must have {count} entries, one per {one}, got {len(texts)}")
+    return texts
 
 
 def counts_from_zero(index: Any) -> bool:

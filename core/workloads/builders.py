@@ -296,9 +296,9 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
 
 
 def _sizes(order: int | Iterable[int] | None, count: int) -> list[int]:
-    given = range(count + 1) if order is None else order
-    several = validate.sequence(order=given) if hasattr(given, "__iter__") else (given,)
-    wanted = [validate.index(count + 1, order=each) for each in several]
+    sizes = range(count + 1) if order is None else order
+    several = validate.sequence(order=sizes) if hasattr(sizes, "__iter__") else (sizes,)
+    wanted = [validate.index(count + 1, order=size) for size in several]
     if not wanted or len(set(wanted)) != len(wanted):
         raise InvalidInputError(f"order must be one or more distinct integers, got {wanted}")
     return wanted
@@ -508,18 +508,18 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     cells = sorted({piece.shape[1] for piece in workloads})
     if len(cells) > 1:
         raise InvalidInputError(f"stacked workloads must have the same number of cells, got {cells}")
-    given = _as_labels(labels, len(workloads))
+    texts = _as_labels(labels, len(workloads))
     if all(getattr(piece, "in_table_order", True) for piece in workloads):
-        kept = union_of(workloads, given)
+        kept = union_of(workloads, texts)
         if kept is not None:
             return kept
     names = [name for piece in workloads for name in piece.names]
-    marks = [None] * len(workloads) if given is None else given
-    own = [
+    marks = [None] * len(workloads) if texts is None else texts
+    labelled = [
         piece.groups if label is None else (label,) * piece.shape[0]
         for piece, label in zip(workloads, marks, strict=True)
     ]
-    groups = [group for each in own for group in each]
+    groups = [group for groups in labelled for group in groups]
     agreed = {piece.cell_names for piece in workloads}
     cell_names = agreed.pop() if len(agreed) == 1 else None
     return Workload(_stack_rows(workloads), names, groups, _shared_domain(workloads), cell_names)
@@ -528,10 +528,10 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
 def _as_labels(labels: Sequence[str] | None, count: int) -> list[str] | None:
     if labels is None:
         return None
-    given = validate.sequence(labels=labels)
-    if len(given) != count:
-        raise InvalidInputError(f"labels must have {count} entries, one per workload, got {len(given)}")
-    return [str(label) for label in given]
+    checked = validate.sequence(labels=labels)
+    if len(checked) != count:
+        raise InvalidInputError(f"labels must have {count} entries, one per workload, got {len(checked)}")
+    return [str(label) for label in checked]
 
 
 def _stack_rows(pieces: Sequence[Workload]) -> npt.NDArray[np.float64] | sp.csr_array:

@@ -151,14 +151,14 @@ def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str
     validate.mapping("tables to numbers", numbers=numbers)
     known = {name: (name, *published(name)) for name in workload.table_names}
     for key in numbers:
-        if not any(key in each for each in known.values()):
+        if not any(key in value for value in known.values()):
             raise InvalidInputError(f"numbers must name published tables of the workload, {key!r} is not one")
-    found = {}
+    values = {}
     for name, names in known.items():
-        if not (given := [numbers[each] for each in names if each in numbers]):
+        if not (held := [numbers[name] for name in names if name in numbers]):
             raise InvalidInputError(f"numbers must name every published table, {names[1]!r} is not")
-        found[name] = given[0]
-    return found
+        values[name] = held[0]
+    return values
 
 
 def published(name: str) -> tuple[str, str]:
@@ -197,14 +197,14 @@ def _redistricting_tables(age: str, adults: Workload) -> Tables:
 
 def _sexes_by_age(ages: int, iterations: bool, single_years: bool) -> Tables:
     everybody, sexes = _group_counts(2, {"total": [0, 1]}), _group_counts(2, {"male": [0], "female": [1]})
-    whom: dict[str, dict[str, Workload]] = {"": {}} | (_iterations() if iterations else {})
-    kinds = [("P12", AGE_GROUPS, [*whom][:10])] + ([("PCT12", SINGLE_YEARS, [*whom])] if single_years else [])
+    people: dict[str, dict[str, Workload]] = {"": {}} | (_iterations() if iterations else {})
+    kinds = [("P12", AGE_GROUPS, [*people][:10])] + ([("PCT12", SINGLE_YEARS, [*people])] if single_years else [])
     tables: Tables = {}
     for table, groups, letters in kinds:
         lines = _age_lines(_first_years(ages), groups)
         for letter in letters:
-            tables[f"{table}{letter}"] = {"sex": everybody, **whom[letter]}
-            tables[f"{table}{letter} by age"] = {"sex": sexes, "age": lines, **whom[letter]}
+            tables[f"{table}{letter}"] = {"sex": everybody, **people[letter]}
+            tables[f"{table}{letter} by age"] = {"sex": sexes, "age": lines, **people[letter]}
     return tables
 
 
@@ -214,21 +214,21 @@ def _iterations() -> dict[str, dict[str, Workload]]:
     races = singles | {"two or more races": range(len(RACES), len(RACE_SETS))}
     lines = [_group_counts(len(RACE_SETS), {name: codes}) for name, codes in races.items()]
     hispanic, other = (_group_counts(2, {"Hispanic or Latino": [1]}), _group_counts(2, {"not Hispanic or Latino": [0]}))
-    whom: list[dict[str, Workload]] = [{"race": each} for each in lines]
-    whom += [{"hispanic": hispanic}, *({"hispanic": other, "race": each} for each in lines)]
-    return dict(zip(string.ascii_uppercase, whom, strict=False))
+    people: list[dict[str, Workload]] = [{"race": line} for line in lines]
+    people += [{"hispanic": hispanic}, *({"hispanic": other, "race": line} for line in lines)]
+    return dict(zip(string.ascii_uppercase, people, strict=False))
 
 
 def _race_lines() -> Workload:
-    counts = np.array([len(each) for each in RACE_SETS])
-    asked: dict[str, Iterable[int]] = {"total": range(len(counts)), "one race": np.flatnonzero(counts == 1)}
-    asked |= {race: [code] for code, race in enumerate(RACES)}
-    asked["two or more races"] = np.flatnonzero(counts > 1)
+    counts = np.array([len(race_set) for race_set in RACE_SETS])
+    lines: dict[str, Iterable[int]] = {"total": range(len(counts)), "one race": np.flatnonzero(counts == 1)}
+    lines |= {race: [code] for code, race in enumerate(RACES)}
+    lines["two or more races"] = np.flatnonzero(counts > 1)
     for several, number in enumerate(NUMBERS, start=2):
-        codes = [code for code, each in enumerate(RACE_SETS) if len(each) == several]
-        asked[f"{number} races"] = codes
-        asked |= {" + ".join(RACE_SETS[code]): [code] for code in codes}
-    return _group_counts(len(counts), asked)
+        codes = [code for code, race_set in enumerate(RACE_SETS) if len(race_set) == several]
+        lines[f"{number} races"] = codes
+        lines |= {" + ".join(RACE_SETS[code]): [code] for code in codes}
+    return _group_counts(len(counts), lines)
 
 
 def _quarters() -> tuple[str, ...]:
@@ -237,11 +237,11 @@ def _quarters() -> tuple[str, ...]:
 
 def _quarter_lines() -> Workload:
     codes = {name: code for code, name in enumerate(_quarters())}
-    asked: dict[str, Iterable[int]] = {"total": [*codes.values()][1:]}
+    lines: dict[str, Iterable[int]] = {"total": [*codes.values()][1:]}
     for kind, names in (("institutional", INSTITUTIONS), ("noninstitutional", NONINSTITUTIONS)):
-        asked[kind] = [codes[name] for name in names]
-        asked |= {name: [codes[name]] for name in names}
-    return _group_counts(len(codes), asked)
+        lines[kind] = [codes[name] for name in names]
+        lines |= {name: [codes[name]] for name in names}
+    return _group_counts(len(codes), lines)
 
 
 def _first_years(ages: int) -> Index:
@@ -253,10 +253,10 @@ def _first_years(ages: int) -> Index:
 
 
 def _age_lines(years: Index, groups: tuple[int, ...]) -> Workload:
-    asked: dict[str, Iterable[int]] = {"total": range(len(years))}
+    lines: dict[str, Iterable[int]] = {"total": range(len(years))}
     for first, after in zip(groups, (*groups[1:], None), strict=True):
-        asked[_age_name(first, after)] = np.flatnonzero((years >= first) & (years < (after or np.inf)))
-    return _group_counts(len(years), asked)
+        lines[_age_name(first, after)] = np.flatnonzero((years >= first) & (years < (after or np.inf)))
+    return _group_counts(len(years), lines)
 
 
 def _age_name(first: int, after: int | None) -> str:
@@ -270,8 +270,8 @@ def _age_name(first: int, after: int | None) -> str:
     return f"{first} {'and' if after == first + 2 else 'to'} {after - 1} years"
 
 
-def _group_counts(size: int, asked: Mapping[str, Iterable[int]]) -> Workload:
+def _group_counts(size: int, lines: Mapping[str, Iterable[int]]) -> Workload:
     """Return a query set of counts of the values listed under each name."""
-    counted = [[*values] for values in asked.values()]
+    counted = [[*values] for values in lines.values()]
     entries = np.ones(sum(map(len, counted))), np.concatenate(counted), np.cumsum([0, *map(len, counted)])
-    return Workload(sp.csr_array(entries, shape=(len(asked), size)), [*asked])
+    return Workload(sp.csr_array(entries, shape=(len(lines), size)), [*lines])

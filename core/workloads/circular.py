@@ -45,10 +45,10 @@ class CircularWorkload(StructuredWorkload):
     periods: Index  # number of distinct translates of each base (b,)
 
     def __init__(self, bases: npt.ArrayLike) -> None:
-        given = freeze(np.array(validate.finite(2, bases=bases)))
-        periods = np.array([_period(base) for base in given], dtype=np.intp)
-        set_parts(self, bases=given, periods=periods)
-        self._begin((int(periods.sum()), given.shape[1]))
+        array = freeze(np.array(validate.finite(2, bases=bases)))
+        periods = np.array([_period(base) for base in array], dtype=np.intp)
+        set_parts(self, bases=array, periods=periods)
+        self._begin((int(periods.sum()), array.shape[1]))
 
     def tabular(self) -> UnionWorkload:
         return union({"value": self.shape[1]}, {"translates": {"value": self}})
@@ -79,11 +79,11 @@ class CircularWorkload(StructuredWorkload):
         """Return the answers along an axis of n entries, which gets m; all translates of a base by its waves."""
         count = self.shape[1]
         waves = np.fft.rfft(np.moveaxis(array, axis, -1))
-        found = [
-            np.fft.irfft(waves * own.conj(), count)[..., :period]
-            for own, period in zip(np.fft.rfft(self.bases), self.periods, strict=True)
+        columns = [
+            np.fft.irfft(waves * spectrum.conj(), count)[..., :period]
+            for spectrum, period in zip(np.fft.rfft(self.bases), self.periods, strict=True)
         ]
-        return np.moveaxis(np.concatenate(found, axis=-1), -1, axis)
+        return np.moveaxis(np.concatenate(columns, axis=-1), -1, axis)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,8 +105,8 @@ class CircularWorkload(StructuredWorkload):
         return False
 
     def column_squares(self) -> Array:
-        own = (self.bases**2).sum(axis=1) @ (self.periods / self.shape[1])
-        return np.full(self.shape[1], own)
+        squares = (self.bases**2).sum(axis=1) @ (self.periods / self.shape[1])
+        return np.full(self.shape[1], squares)
 
     def _structure(self) -> tuple[object, ...]:
         return (self.bases,)
@@ -159,12 +159,12 @@ def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWor
     cells = validate.size(n=n)
     if lengths is None:
         _check_size(cells, cells)
-    given = range(1, cells + 1) if lengths is None else validate.sequence(lengths=lengths)
-    asked = [validate.size(lengths=each) for each in given]
-    if not asked or max(asked) > cells:
-        raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {asked[:10]}")
-    _check_size(cells, len(asked))
-    return CircularWorkload((np.arange(cells) < np.array(asked)[:, None]).astype(np.float64))
+    listed = range(1, cells + 1) if lengths is None else validate.sequence(lengths=lengths)
+    sizes = [validate.size(lengths=length) for length in listed]
+    if not sizes or max(sizes) > cells:
+        raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {sizes[:10]}")
+    _check_size(cells, len(sizes))
+    return CircularWorkload((np.arange(cells) < np.array(sizes)[:, None]).astype(np.float64))
 
 
 def differences(n: int) -> CircularWorkload:
@@ -210,7 +210,7 @@ def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
     """
     cells = validate.size(n=n)
     members = validate.sequence(subset=subset)
-    allowed = all(isinstance(each, int | np.integer) and 0 <= each < cells for each in members)
+    allowed = all(isinstance(member, int | np.integer) and 0 <= member < cells for member in members)
     if not (members and allowed):
         raise InvalidInputError(f"subset must hold one or more integers from 0 to {cells - 1}, got {members[:10]}")
     chosen = np.unique(np.array(members, dtype=np.int64))
@@ -218,13 +218,13 @@ def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
         raise InvalidInputError(
             f"affine images of {len(chosen)} of {cells} values take too long to tell apart (limit {MAX_STEPS} steps)"
         )
-    found: dict[bytes, Index] = {}
-    for factor in (each for each in range(1, cells + 1) if math.gcd(each, cells) == 1):
+    distinct: dict[bytes, Index] = {}
+    for factor in (factor for factor in range(1, cells + 1) if math.gcd(factor, cells) == 1):
         image = np.asarray((factor * chosen) % cells, dtype=np.intp)
-        found.setdefault(_least_translate(image, cells), image)
-    _check_size(cells, len(found))
-    bases = np.zeros((len(found), cells))
-    for row, members_of in enumerate(found.values()):
+        distinct.setdefault(_least_translate(image, cells), image)
+    _check_size(cells, len(distinct))
+    bases = np.zeros((len(distinct), cells))
+    for row, members_of in enumerate(distinct.values()):
         bases[row, members_of] = 1.0
     return CircularWorkload(bases)
 
@@ -252,7 +252,7 @@ def _names_of(index: int, base: Array, period: int) -> list[str]:
             return [f"cells {(ends[0] + shift) % size}..{(ends[1] + shift) % size}" for shift in range(period)]
         if len(members) <= FEW_MEMBERS:
             turned = (sorted((members + shift) % size) for shift in range(period))
-            return ["cells " + ", ".join(map(str, each)) for each in turned]
+            return ["cells " + ", ".join(map(str, members)) for members in turned]
     if len(members) == 2 and {*values} == {-1.0, 1.0}:
         plus, minus = members[np.argsort(-values)]
         return [f"cell {(plus + shift) % size} - cell {(minus + shift) % size}" for shift in range(period)]
@@ -261,9 +261,9 @@ def _names_of(index: int, base: Array, period: int) -> list[str]:
 
 def _period(base: Array) -> int:
     """Return the least t > 0 for which the query is its own translate by t, up to sign: a divisor of n."""
-    divisors = (each for each in range(1, len(base) + 1) if len(base) % each == 0)
-    turned = ((each, np.roll(base, each)) for each in divisors)
-    return next(each for each, other in turned if np.array_equal(other, base) or np.array_equal(-other, base))
+    divisors = (divisor for divisor in range(1, len(base) + 1) if len(base) % divisor == 0)
+    turned = ((divisor, np.roll(base, divisor)) for divisor in divisors)
+    return next(divisor for divisor, other in turned if np.array_equal(other, base) or np.array_equal(-other, base))
 
 
 def _least_translate(members: Index, cells: int) -> bytes:

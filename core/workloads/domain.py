@@ -114,10 +114,10 @@ class Domain:
         """Return the number of the cell with one code for each attribute."""
         if set(codes) != set(self.names):
             raise InvalidInputError(f"codes must name each of {list(self.names)} once, got {sorted(codes)}")
-        found = 0
+        cell = 0
         for name, count in self.sizes:
-            found = found * count + index(count, **{name: codes[name]})
-        return found
+            cell = cell * count + index(count, **{name: codes[name]})
+        return cell
 
     def codes(self) -> npt.NDArray[np.int64]:
         """Return the (attributes, d) table of codes, one column per cell."""
@@ -184,14 +184,14 @@ class Lattice:
             raise InvalidInputError(
                 f"tables have more than {MAX_SUBSPACES} residual subspaces in all, too many to list"
             )
-        found: dict[Axes, int] = {}
+        places: dict[Axes, int] = {}
         rows, columns = [], []
         for column, axes in enumerate(chosen):
             for count in range(len(axes) + 1):
                 for subset in itertools.combinations(axes, count):
-                    rows.append(found.setdefault(subset, len(found)))
+                    rows.append(places.setdefault(subset, len(places)))
                     columns.append(column)
-        own = np.array(sizes, dtype=np.float64) - 1
-        dimensions = np.array([own[list(each)].prod() for each in found])
-        incidence = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(found), len(chosen)))
-        return cls(tuple(found), dimensions, incidence)
+        free = np.array(sizes, dtype=np.float64) - 1
+        dimensions = np.array([free[list(axes)].prod() for axes in places])
+        incidence = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(places), len(chosen)))
+        return cls(tuple(places), dimensions, incidence)

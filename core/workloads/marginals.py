@@ -54,11 +54,13 @@ class MarginalWorkload(StructuredWorkload):
     def __init__(self, domain: Domain, axes: Iterable[Axes]) -> None:
         chosen = validate.sequence(axes=axes)
         count = len(validate.instance(Domain, domain=domain).names)
-        for each in chosen:
-            if not are_positions(each, count):
-                raise InvalidInputError(f"axes must be tuples of increasing positions below {count}, got {each!r}")
+        for attributes in chosen:
+            if not are_positions(attributes, count):
+                raise InvalidInputError(
+                    f"axes must be tuples of increasing positions below {count}, got {attributes!r}"
+                )
         set_parts(self, axes=chosen, _lattice=None, _names=None, _table_cells=None, _table_names=None)
-        self._begin((sum(cells_of(domain, each) for each in chosen), domain.cells), domain)
+        self._begin((sum(cells_of(domain, axes) for axes in chosen), domain.cells), domain)
 
     @property
     def sets(self) -> tuple[tuple[str, ...], ...]:
@@ -70,8 +72,8 @@ class MarginalWorkload(StructuredWorkload):
     def table_names(self) -> tuple[str, ...]:
         """The name of each table, such as ``age x sex``."""
         if self._table_names is None:
-            found = tuple(" x ".join(names) or "total" for names in self.sets)
-            set_parts(self, _table_names=found)
+            titles = tuple(" x ".join(names) or "total" for names in self.sets)
+            set_parts(self, _table_names=titles)
         return cast(tuple[str, ...], self._table_names)
 
     @property

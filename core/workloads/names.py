@@ -81,9 +81,9 @@ def usages() -> list[str]:
 
 
 def _integer(text: str) -> int:
-    if (found := validate.whole(text)) is None:
+    if (number := validate.whole(text)) is None:
         raise ValueError(text)
-    return found
+    return number
 
 
 def _integers(separator: str) -> Callable[[str], list[int]]:

@@ -41,14 +41,14 @@ class ProductWorkload(StructuredWorkload):
     _names: tuple[str, ...] | None
 
     def __init__(self, factors: Sequence[Workload]) -> None:
-        given = validate.sequence(factors=factors)
-        for index, factor in enumerate(given):
+        checked = validate.sequence(factors=factors)
+        for index, factor in enumerate(checked):
             validate.instance(Workload, **{f"factors[{index}]": factor})
-        if len(given) < 2:
-            raise InvalidInputError(f"factors must be two or more workloads, got {len(given)}")
-        set_parts(self, factors=given, _names=None)
-        queries, cells = zip(*(factor.shape for factor in given), strict=True)
-        self._begin((math.prod(queries), math.prod(cells)), _joint_domain([factor.domain for factor in given]))
+        if len(checked) < 2:
+            raise InvalidInputError(f"factors must be two or more workloads, got {len(checked)}")
+        set_parts(self, factors=checked, _names=None)
+        queries, cells = zip(*(factor.shape for factor in checked), strict=True)
+        self._begin((math.prod(queries), math.prod(cells)), _joint_domain([factor.domain for factor in checked]))
 
     def tabular(self) -> UnionWorkload | None:
         """Return the products of one table of each factor; None where a factor of several attributes has no tables."""
@@ -64,8 +64,8 @@ class ProductWorkload(StructuredWorkload):
             domain, known = cast(Domain, factor.domain), factor.tabular()
             if known is None and len(domain.shape) != 1:
                 return None
-            own = (Table(domain.names[0], ((0, factor),)),) if known is None else known.product_tables
-            tables = [one.times(two, start) for one in tables for two in own]
+            listed = (Table(domain.names[0], ((0, factor),)),) if known is None else known.product_tables
+            tables = [one.times(two, start) for one in tables for two in listed]
             start += len(domain.shape)
         return tuple(tables)
 
@@ -76,10 +76,10 @@ class ProductWorkload(StructuredWorkload):
 
     def table_numbers(self) -> npt.NDArray[np.intp]:
         """Return the table of each query (m,), by its number in `product_tables`; they need not be in order."""
-        found = np.zeros(1, dtype=np.intp)
+        numbers = np.zeros(1, dtype=np.intp)
         for factor in self.factors:
-            found = np.add.outer(found * len(factor.table_counts), factor.table_numbers()).ravel()
-        return found
+            numbers = np.add.outer(numbers * len(factor.table_counts), factor.table_numbers()).ravel()
+        return numbers
 
     @property
     def matrix(self) -> Matrix:
@@ -106,14 +106,14 @@ class ProductWorkload(StructuredWorkload):
         if self._names is None:
             self._check_query_count()
             names = itertools.product(*(factor.names for factor in self.factors))
-            set_parts(self, _names=tuple(" & ".join(each) for each in names))
+            set_parts(self, _names=tuple(" & ".join(name) for name in names))
         return cast(tuple[str, ...], self._names)
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The factors' groups, such as ``prefixes & sex``."""
         self._check_query_count()
-        return tuple(" & ".join(each) for each in itertools.product(*(each.groups for each in self.factors)))
+        return tuple(" & ".join(groups) for groups in itertools.product(*(factor.groups for factor in self.factors)))
 
     @property
     def is_sparse(self) -> bool:
@@ -157,7 +157,7 @@ def kron(*factors: Workload) -> ProductWorkload:
     """
     for index, factor in enumerate(factors):
         validate.instance(Workload, **{f"factors[{index}]": factor})
-    return ProductWorkload([part for each in factors for part in getattr(each, "factors", (each,))])
+    return ProductWorkload([part for factor in factors for part in getattr(factor, "factors", (factor,))])
 
 
 def as_product(workload: Workload) -> ProductWorkload | None:
@@ -167,39 +167,39 @@ def as_product(workload: Workload) -> ProductWorkload | None:
     tables = workload.tables if isinstance(workload, UnionWorkload) else ()
     if len(tables) != 1 or workload.domain is None or len(workload.domain.shape) < 2:
         return None
-    asked = dict(tables[0].queries)
+    queries = dict(tables[0].queries)
     return ProductWorkload(
         [
-            asked[axis] or _cells(size) if axis in asked else Workload(np.ones((1, size)))
+            queries[axis] or _cells(size) if axis in queries else Workload(np.ones((1, size)))
             for axis, size in enumerate(workload.domain.shape)
         ]
     )
 
 
-def factored(workload: ProductWorkload, each: Array) -> tuple[Array, ...] | None:
+def factored(workload: ProductWorkload, values: Array) -> tuple[Array, ...] | None:
     """Return positive numbers of each factor whose products are those of the queries (m,), to rounding; else None."""
-    if np.any(each <= 0):
+    if np.any(values <= 0):
         return None
-    table = each.reshape([factor.shape[0] for factor in workload.factors])
-    first, found = table.flat[0], []
+    table = values.reshape([factor.shape[0] for factor in workload.factors])
+    first, vectors = table.flat[0], []
     for axis in range(table.ndim):
         line = np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1)[:, 0]
-        found.append(line if axis == 0 else line / first)
-    made = reduce(np.multiply.outer, found)
-    return tuple(found) if np.all(np.abs(made - table) <= 4 * table.ndim * linalg.EPS * table) else None
+        vectors.append(line if axis == 0 else line / first)
+    made = reduce(np.multiply.outer, vectors)
+    return tuple(vectors) if np.all(np.abs(made - table) <= 4 * table.ndim * linalg.EPS * table) else None
 
 
 def outer(vectors: Sequence[Array]) -> Array:
     """Return all products of one entry of each vector, the last fastest; refused above `MAX_NAMES` of them."""
-    count = math.prod(len(each) for each in vectors)
+    count = math.prod(len(vector) for vector in vectors)
     if count > MAX_NAMES:
         raise InvalidInputError(
             f"{count_text(count)} products of the factors' numbers are too many to write out (limit {MAX_NAMES}); "
             f"take the factors' own"
         )
     # In units of powers of two, so that no product of a few is too large where that of all is not.
-    units = [math.frexp(float(np.abs(each).max()))[1] for each in vectors]
-    scaled = (np.ldexp(each, -unit) for each, unit in zip(vectors, units, strict=True))
+    units = [math.frexp(float(np.abs(vector).max()))[1] for vector in vectors]
+    scaled = (np.ldexp(vector, -unit) for vector, unit in zip(vectors, units, strict=True))
     return np.ldexp(reduce(lambda one, two: np.multiply.outer(one, two).ravel(), scaled), sum(units))
 
 

@@ -41,13 +41,13 @@ class TableWorkload(StructuredWorkload):
     queries: tuple[Workload | None, ...]
 
     def __init__(self, tables: MarginalWorkload, queries: Iterable[Workload | None]) -> None:
-        given, sizes = validate.sequence(queries=queries), check_marginal(tables, "tables")._domain.shape
-        if len(given) != len(sizes):
-            raise InvalidInputError(f"queries must have {len(sizes)} items, one per attribute, got {len(given)}")
-        for index, (own, size) in enumerate(zip(given, sizes, strict=True)):
-            if own is not None and validate.instance(Workload, **{f"queries[{index}]": own}).shape[1] != size:
-                raise InvalidInputError(f"queries[{index}] must have {size} cells, got {own.shape[1]}")
-        set_parts(self, tables=tables, queries=given)
+        checked, sizes = validate.sequence(queries=queries), check_marginal(tables, "tables")._domain.shape
+        if len(checked) != len(sizes):
+            raise InvalidInputError(f"queries must have {len(sizes)} items, one per attribute, got {len(checked)}")
+        for index, (query, size) in enumerate(zip(checked, sizes, strict=True)):
+            if query is not None and validate.instance(Workload, **{f"queries[{index}]": query}).shape[1] != size:
+                raise InvalidInputError(f"queries[{index}] must have {size} cells, got {query.shape[1]}")
+        set_parts(self, tables=tables, queries=checked)
         set_parts(self, domain=tables.domain)
         self._begin((sum(self.table_counts), tables.shape[1]), tables.domain)
 
@@ -81,13 +81,13 @@ class TableWorkload(StructuredWorkload):
 
     def matrix_of(self, axis: int) -> Array:
         """Return A_i (m_i, n_i) of an attribute."""
-        asked = self.queries[validate.index(len(self.queries), axis=axis)]
-        if asked is None and self.sizes[axis] ** 2 > MAX_DENSE_ENTRIES:
+        query = self.queries[validate.index(len(self.queries), axis=axis)]
+        if query is None and self.sizes[axis] ** 2 > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
                 f"attributes must have at most {math.isqrt(MAX_DENSE_ENTRIES)} values to be tabulated with others' "
                 f"queries, got {self.sizes[axis]}; marginals have no such limit"
             )
-        return np.eye(self.sizes[axis]) if asked is None else asked.dense()
+        return np.eye(self.sizes[axis]) if query is None else query.dense()
 
     @property
     def matrix(self) -> Matrix:
@@ -123,7 +123,7 @@ class TableWorkload(StructuredWorkload):
     @property
     def sensitivity(self) -> float:
         """The root of ``Σ_S Π_{i in S} s_i²``: what is worst for an attribute's queries is worst in all tables."""
-        worst = [1.0 if asked is None else asked.sensitivity**2 for asked in self.queries]
+        worst = [1.0 if query is None else query.sensitivity**2 for query in self.queries]
         return math.sqrt(sum(math.prod(worst[axis] for axis in axes) for axes in self.tables.axes))
 
     def _structure(self) -> tuple[object, ...]:
@@ -171,14 +171,14 @@ def query_tables(
     if not isinstance(queries, Mapping):
         raise InputTypeError(f"queries must map attribute names to workloads, got {type(queries).__name__}")
     assert tables.domain is not None
-    found: list[Workload | None] = [None] * len(tables.domain.shape)
-    for name, asked in queries.items():
+    by_axis: list[Workload | None] = [None] * len(tables.domain.shape)
+    for name, query in queries.items():
         (axis,) = tables.domain.axes([name])
-        if not isinstance(asked, Workload):
-            raise InputTypeError(f"queries[{name!r}] must be a Workload of dualmech, got {type(asked).__name__}")
-        if asked.shape[1] != tables.domain.shape[axis]:
+        if not isinstance(query, Workload):
+            raise InputTypeError(f"queries[{name!r}] must be a Workload of dualmech, got {type(query).__name__}")
+        if query.shape[1] != tables.domain.shape[axis]:
             raise InvalidInputError(
-                f"queries[{name!r}] must be over {tables.domain.shape[axis]} values, got {asked.shape[1]}"
+                f"queries[{name!r}] must be over {tables.domain.shape[axis]} values, got {query.shape[1]}"
             )
-        found[axis] = asked
-    return TableWorkload(tables, found)
+        by_axis[axis] = query
+    return TableWorkload(tables, by_axis)

@@ -94,28 +94,32 @@ class Schema(Domain):
     def __init__(self, attributes: Mapping[str, object], never: Sequence[Mapping[str, object]] = ()) -> None:
         if not isinstance(attributes, Mapping):
             raise InputTypeError(f"attributes must map names to what their values are, got {type(attributes).__name__}")
-        found = tuple(attribute_of(validate.text(name=name), spec) for name, spec in attributes.items())
-        Domain.__init__(self, [(each.name, each.size) for each in found])
-        object.__setattr__(self, "attributes", found)
-        object.__setattr__(self, "never", tuple(self._together(each) for each in validate.sequence(never=never)))
+        checked = tuple(attribute_of(validate.text(name=name), spec) for name, spec in attributes.items())
+        Domain.__init__(self, [(attribute.name, attribute.size) for attribute in checked])
+        object.__setattr__(self, "attributes", checked)
+        object.__setattr__(
+            self, "never", tuple(self._together(combination) for combination in validate.sequence(never=never))
+        )
 
-    def _together(self, given: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    def _together(self, combination: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return values that never come together as texts; refuse unknown ones, and what would leave no record."""
-        found = []
-        for name, items in validate.mapping("attributes to values that never come together", never=given).items():
+        pairs = []
+        for name, items in validate.mapping("attributes to values that never come together", never=combination).items():
             (axis,) = self.axes([name])
             texts = tuple(map(str, items)) if isinstance(items, list | tuple) else (str(items),)
             try:
                 self.attributes[axis].chosen(texts)
             except InvalidInputError as error:
                 raise InvalidInputError(f"never: {error}") from None
-            found.append((name, texts))
+            pairs.append((name, texts))
         every = all(
-            len(self.attribute(*self.axes([name])).chosen(texts)) == dict(self.sizes)[name] for name, texts in found
+            len(self.attribute(*self.axes([name])).chosen(texts)) == dict(self.sizes)[name] for name, texts in pairs
         )
         if every:
-            raise InvalidInputError(f"never must name values that not every record has, got {validate.shown(given)}")
-        return tuple(found)
+            raise InvalidInputError(
+                f"never must name values that not every record has, got {validate.shown(combination)}"
+            )
+        return tuple(pairs)
 
     @property
     def impossible(self) -> tuple[Mapping[int, Sequence[int]], ...]:
@@ -131,12 +135,12 @@ class Schema(Domain):
     def joined(cls, domains: Sequence[Domain]) -> Schema:
         """Return the attributes of several domains, one after another."""
         known = [
-            validate.instance(Domain, **{f"domains[{index}]": each})
-            for index, each in enumerate(validate.sequence(domains=domains))
+            validate.instance(Domain, **{f"domains[{index}]": domain})
+            for index, domain in enumerate(validate.sequence(domains=domains))
         ]
-        attributes = [each.attribute(axis) for each in known for axis in range(len(each.names))]
-        never = [dict(together) for each in known if isinstance(each, Schema) for together in each.never]
-        return cls({each.name: each for each in attributes}, never)
+        attributes = [domain.attribute(axis) for domain in known for axis in range(len(domain.names))]
+        never = [dict(together) for domain in known if isinstance(domain, Schema) for together in domain.never]
+        return cls({attribute.name: attribute for attribute in attributes}, never)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Schema:
@@ -167,24 +171,26 @@ class Schema(Domain):
             read_toml,
         )
 
-        given = read_toml(path)
+        spec = read_toml(path)
         with errors_naming(path):
-            return cls(given)
+            return cls(spec)
 
     @classmethod
     def of_json(cls, text: str) -> Schema:
         """Return the schema that `to_json` wrote."""
-        found = validate.decoded("names to what their values are", text=text)
-        if {*found} == {"attributes", "never"} and isinstance(
-            found["never"], list
-        ):  # no attribute is written as a list
-            return cls(found["attributes"], found["never"])
-        return cls(found)
+        spec = validate.decoded("names to what their values are", text=text)
+        if {*spec} == {"attributes", "never"} and isinstance(spec["never"], list):  # no attribute is written as a list
+            return cls(spec["attributes"], spec["never"])
+        return cls(spec)
 
     def to_json(self) -> str:
         """Return the schema as a text, the same for equal schemas: what files keep and digests are taken of."""
-        attributes = {each.name: each.as_spec() for each in self.attributes}
-        written = {"attributes": attributes, "never": [dict(each) for each in self.never]} if self.never else attributes
+        attributes = {attribute.name: attribute.as_spec() for attribute in self.attributes}
+        written = (
+            {"attributes": attributes, "never": [dict(combination) for combination in self.never]}
+            if self.never
+            else attributes
+        )
         return json.dumps(written, ensure_ascii=False)
 
 
@@ -205,7 +211,7 @@ def attribute_of(name: str, spec: object) -> Attribute:
         return _of_options(name, {"from": spec.start, "to": spec.stop - 1})
     if isinstance(spec, Mapping):
         return _of_options(name, spec)
-    if isinstance(spec, tuple) and len(spec) == 2 and all(type(each) is int for each in spec):
+    if isinstance(spec, tuple) and len(spec) == 2 and all(type(value) is int for value in spec):
         first, last = spec
         raise InvalidInputError(
             f"attribute {name!r} must be range({first}, {last + 1}) for the whole numbers from {first} to {last}, or a "
@@ -234,16 +240,16 @@ def _of_options(name: str, options: Mapping[str, object]) -> Attribute:
     missing = options.get("missing", ())
     texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
     column = validate.text(**{f"column of {name!r}": options.get("column", "")})
-    made = MAKERS[kinds[0]](name, options, tuple(as_label(each) for each in texts))
+    made = MAKERS[kinds[0]](name, options, tuple(as_label(text) for text in texts))
     made = replace(made, column=column)
     return replace(made, groups=_groups(made, options["groups"])) if "groups" in options else made
 
 
-def _groups(attribute: Attribute, given: object) -> dict[str, Grouping]:
+def _groups(attribute: Attribute, spec: object) -> dict[str, Grouping]:
     """Return groupings of an attribute: in each, every value is in one group."""
     what = f"groups of {attribute.name!r}"
-    found: dict[str, Grouping] = {}
-    for word, parts in validate.mapping("names of groupings to groups", **{what: given}).items():
+    groupings: dict[str, Grouping] = {}
+    for word, parts in validate.mapping("names of groupings to groups", **{what: spec}).items():
         if word in (*WORDS, *attribute.groupings) or attribute.named_code(word) is not None:
             raise InvalidInputError(
                 f"{what} must have names of their own, got {word!r}, which stands for something else"
@@ -270,23 +276,23 @@ def _groups(attribute: Attribute, given: object) -> dict[str, Grouping]:
                 f"{word!r} of {what} must have every value in a group, got none for "
                 f"{', '.join(map(repr, left[:LISTED_VALUES]))}{more}: its rows would not add up to all records"
             )
-        found[word] = groups
-    return found
+        groupings[word] = groups
+    return groupings
 
 
 def _labelled(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
-    given, texts = options["labels"], dict[str, str]()
-    if isinstance(given, Mapping):
-        texts = {as_label(text): as_label(label) for text, label in given.items()}
+    stated, texts = options["labels"], dict[str, str]()
+    if isinstance(stated, Mapping):
+        texts = {as_label(text): as_label(label) for text, label in stated.items()}
         labels, read = tuple(dict.fromkeys(texts.values())), (*texts,)
-        twice = len(given) - len(texts)
+        twice = len(stated) - len(texts)
     else:
-        checked = validate.sequence(**{f"labels of {name!r}": given})
+        checked = validate.sequence(**{f"labels of {name!r}": stated})
         labels = read = tuple(map(as_label, checked))
         twice = 0
     if MISSING in labels and missing:
         raise InvalidInputError(f"labels of {name!r} must not have {MISSING!r}, which names missing values")
-    repeated = [each for each, count in Counter([*read, *missing]).items() if count > 1]
+    repeated = [label for label, count in Counter([*read, *missing]).items() if count > 1]
     if not labels or repeated or twice:
         culprit = f", got {repeated[0]!r} twice" if repeated else ""
         raise InvalidInputError(

@@ -468,7 +468,7 @@ class SineWorkload(RuleWorkload):
         return "sines"
 
     def _named(self, index: Index) -> tuple[str, ...]:
-        return tuple(f"sine {each + 1}" for each in index)
+        return tuple(f"sine {number + 1}" for number in index)
 
     def _rows(self, index: Index) -> Array:
         turns, period = self.shape[0] + 1, np.arange(1, self.shape[0] + 1)

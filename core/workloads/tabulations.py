@@ -174,8 +174,8 @@ def _axes_of_ways(
     domain: Domain, ways: int | Iterable[int], limit: Callable[[Domain, int], None]
 ) -> list[tuple[int, ...]]:
     attributes = len(domain.names)
-    given = validate.sequence(ways=ways) if hasattr(ways, "__iter__") else (ways,)
-    wanted = [validate.index(attributes + 1, ways=way) for way in given]
+    checked = validate.sequence(ways=ways) if hasattr(ways, "__iter__") else (ways,)
+    wanted = [validate.index(attributes + 1, ways=way) for way in checked]
     if not wanted or len(set(wanted)) != len(wanted):
         raise InvalidInputError(f"ways must be one or more distinct integers, got {wanted}")
     limit(domain, sum(math.comb(attributes, way) for way in wanted))

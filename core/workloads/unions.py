@@ -40,8 +40,8 @@ class Table:
 
     def is_part_of(self, other: Table) -> bool:
         """Whether another table asks the same of all its attributes, and perhaps of more."""
-        theirs = dict(other.queries)
-        return all(axis in theirs and same_content(own, theirs[axis]) for axis, own in self.queries)
+        queries = dict(other.queries)
+        return all(axis in queries and same_content(query, queries[axis]) for axis, query in self.queries)
 
     def asks_the_same(self, other: Table) -> bool:
         """Whether another table has the same queries of the same attributes, by whatever name."""
@@ -50,7 +50,7 @@ class Table:
     def times(self, other: Table, start: int) -> Table:
         """Return the product with a table of other attributes, which begin at position `start`."""
         name = f"{self.name} & {other.name}" if self.name else other.name
-        return Table(name, (*self.queries, *((start + axis, asked) for axis, asked in other.queries)))
+        return Table(name, (*self.queries, *((start + axis, query) for axis, query in other.queries)))
 
 
 class UnionWorkload(StructuredWorkload):
@@ -84,8 +84,8 @@ class UnionWorkload(StructuredWorkload):
         self, domain: Domain, tables: Iterable[Table], pieces: Iterable[tuple[Workload, str | None]] = ()
     ) -> None:
         validate.instance(Domain, domain=domain)
-        given = _as_tables(domain, tables)
-        set_parts(self, tables=given, table_names=tuple(table.name for table in given), domain=domain)
+        checked = _as_tables(domain, tables)
+        set_parts(self, tables=checked, table_names=tuple(table.name for table in checked), domain=domain)
         set_parts(self, pieces=_as_pieces(pieces))
         self._begin((sum(self.table_counts), domain.cells), domain)
 
@@ -101,7 +101,7 @@ class UnionWorkload(StructuredWorkload):
         """Return how many queries a table, itself or by name, has along each of its attributes."""
         table = table if isinstance(table, Table) else self.table(table)
         sizes = self._domain.shape
-        return tuple(sizes[axis] if asked is None else asked.shape[0] for axis, asked in table.queries)
+        return tuple(sizes[axis] if query is None else query.shape[0] for axis, query in table.queries)
 
     def table(self, name: str) -> Table:
         """Return a table by name.
@@ -140,8 +140,8 @@ class UnionWorkload(StructuredWorkload):
         """The table of each query; in a stack its own group, or its label."""
         self._check_query_count()
         if self.pieces:
-            given = (piece.groups if label is None else (label,) * piece.shape[0] for piece, label in self.pieces)
-            return tuple(group for each in given for group in each)
+            groups = (piece.groups if label is None else (label,) * piece.shape[0] for piece, label in self.pieces)
+            return tuple(group for piece_groups in groups for group in piece_groups)
         return tuple(table.name for table in self.tables for _ in range(math.prod(self.table_shape(table))))
 
     @property
@@ -152,12 +152,12 @@ class UnionWorkload(StructuredWorkload):
         """
         combined = np.ones((1, len(self.tables)))
         for axis, size in enumerate(self._domain.shape):
-            own = np.ones((size, len(self.tables)))
+            norms = np.ones((size, len(self.tables)))
             for index, table in enumerate(self.tables):
-                asked = dict(table.queries).get(axis)
-                if asked is not None:
-                    own[:, index] = asked.column_squares()
-            worst = _maximal_rows(own)
+                query = dict(table.queries).get(axis)
+                if query is not None:
+                    norms[:, index] = query.column_squares()
+            worst = _maximal_rows(norms)
             if len(combined) * len(worst) > MAX_COMBINATIONS:
                 raise InvalidInputError(f"more than {MAX_COMBINATIONS} combinations of values could be the worst")
             combined = (combined[:, None, :] * worst).reshape(-1, len(self.tables))
@@ -195,29 +195,29 @@ class UnionWorkload(StructuredWorkload):
     def _entries(self, table: Table) -> int:
         """Return how many entries of a table's rows are not zero, at most."""
         entries = [*self._domain.shape]
-        for axis, asked in table.queries:
-            if asked is not None:
-                entries[axis] = int(asked.matrix.nnz) if asked.is_sparse else asked.matrix.size
+        for axis, query in table.queries:
+            if query is not None:
+                entries[axis] = int(query.matrix.nnz) if query.is_sparse else query.matrix.size
         return math.prod(entries)
 
     def _rows(self, table: Table) -> sp.csr_array:
-        asked = dict(table.queries)
+        queries = dict(table.queries)
         factors = []
         for axis, size in enumerate(self._domain.shape):
-            if axis not in asked:
+            if axis not in queries:
                 factors.append(sp.csr_array(np.ones((1, size))))
             else:
-                own = asked[axis]
-                factors.append(sp.csr_array(sp.eye_array(size) if own is None else own.matrix))
+                query = queries[axis]
+                factors.append(sp.csr_array(sp.eye_array(size) if query is None else query.matrix))
         return sp.csr_array(reduce(lambda one, two: sp.kron(one, two, format="csr"), factors))
 
     def _names_in(self, table: Table) -> list[str]:
         names = [""]
-        for axis, asked in table.queries:
+        for axis, query in table.queries:
             label, size = self._domain.sizes[axis]
-            own = [f"{label}={value}" for value in range(size)] if asked is None else asked.names
-            names = [f"{one}, {two}" if one else two for one in names for two in own]
-        return [f"{table.name}: {each}" if each else table.name for each in names]
+            axis_names = [f"{label}={value}" for value in range(size)] if query is None else query.names
+            names = [f"{one}, {two}" if one else two for one in names for two in axis_names]
+        return [f"{table.name}: {name}" if name else table.name for name in names]
 
 
 def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, object] | Iterable[str]]) -> UnionWorkload:
@@ -250,7 +250,8 @@ def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, obje
     if len({str(name) for name in tables}) < len(tables):
         raise InvalidInputError(f"tables must have names that differ as texts, got {[*tables]}")
     return UnionWorkload(
-        table_domain, [_as_table(table_domain, str(name), asked, len(tables) == 1) for name, asked in tables.items()]
+        table_domain,
+        [_as_table(table_domain, str(name), question, len(tables) == 1) for name, question in tables.items()],
     )
 
 
@@ -260,13 +261,13 @@ def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) ->
     Tables of the same name are told apart by a number; `labels`, one per piece, are put before their names, and are the
     groups of their queries.
     """
-    found = [getattr(piece, "product_tables", None) for piece in pieces]
+    listed = [getattr(piece, "product_tables", None) for piece in pieces]
     domain = pieces[0].domain
-    if domain is None or any(piece.domain != domain for piece in pieces) or None in found:
+    if domain is None or any(piece.domain != domain for piece in pieces) or None in listed:
         return None
     marks = [None] * len(pieces) if labels is None else [*labels]
     named: dict[str, Table] = {}
-    for index, tables in enumerate(found):
+    for index, tables in enumerate(listed):
         for table in tables or ():
             name = table.name if labels is None else f"{labels[index]}: {table.name}"
             for number in range(2, len(named) + 3):
@@ -291,55 +292,55 @@ def each_once(tables: Iterable[Table]) -> list[Table]:
 
 def tables_of(workload: Workload) -> Any:
     """Return a workload as tables, marginals or a union; refuse what keeps no structure."""
-    found = validate.instance(Workload, workload=workload).tabular()
-    if found is None:
+    tables = validate.instance(Workload, workload=workload).tabular()
+    if tables is None:
         raise InvalidInputError(
             "workload must keep its structure, as those of dualmech.workloads.union, marginals, query_tables, circular "
             "and kron (over a domain) do"
         )
-    return found
+    return tables
 
 
 def _as_tables(domain: Domain, tables: Iterable[Table]) -> tuple[Table, ...]:
-    given = validate.sequence(tables=tables)
-    for table in given:
+    checked = validate.sequence(tables=tables)
+    for table in checked:
         if not isinstance(table, Table) or not are_positions(table.axes, len(domain.shape)):
             raise InputTypeError("tables must be tables over the domain; dualmech.workloads.union makes them")
-        for axis, own in table.queries:
-            if own is not None and own.shape[1] != domain.shape[axis]:
+        for axis, query in table.queries:
+            if query is not None and query.shape[1] != domain.shape[axis]:
                 raise InvalidInputError(
-                    f"tables must ask of {domain.names[axis]!r} its {domain.shape[axis]} values, got {own.shape[1]}"
+                    f"tables must ask of {domain.names[axis]!r} its {domain.shape[axis]} values, got {query.shape[1]}"
                 )
-    return given
+    return checked
 
 
 def _as_pieces(pieces: Iterable[tuple[Workload, str | None]]) -> tuple[tuple[Workload, str | None], ...]:
-    given = tuple(validate.sequence(pieces=piece) for piece in validate.sequence(pieces=pieces))
-    for piece in given:
+    checked = tuple(validate.sequence(pieces=piece) for piece in validate.sequence(pieces=pieces))
+    for piece in checked:
         if len(piece) != 2 or not isinstance(piece[0], Workload) or not isinstance(piece[1], str | None):
             raise InputTypeError("pieces must be pairs of a workload and a label or None")
-    return given
+    return checked
 
 
-def _as_table(domain: Domain, name: str, asked: Mapping[str, Any] | Iterable[str], only: bool) -> Table:
-    if isinstance(asked, str | Workload) or not isinstance(asked, Iterable):
+def _as_table(domain: Domain, name: str, ask: Mapping[str, Any] | Iterable[str], only: bool) -> Table:
+    if isinstance(ask, str | Workload) or not isinstance(ask, Iterable):
         raise InputTypeError(
-            f"tables[{name!r}] must map attribute names to workloads, or list names, got {type(asked).__name__}"
+            f"tables[{name!r}] must map attribute names to workloads, or list names, got {type(ask).__name__}"
         )
-    listed = [*asked]
+    listed = [*ask]
     domain.axes(listed)
-    pairs = asked if isinstance(asked, Mapping) else dict.fromkeys(listed)
-    found: dict[int, Queries] = {}
-    for attribute, own in pairs.items():
+    pairs = ask if isinstance(ask, Mapping) else dict.fromkeys(listed)
+    queries: dict[int, Queries] = {}
+    for attribute, query in pairs.items():
         (axis,) = domain.axes([attribute])
         size = domain.shape[axis]
         argument = f"tables[{name!r}][{attribute!r}]"
-        if isinstance(own, str | list | tuple | Mapping):
-            own = asked_of(domain.attribute(axis), own, only and len(domain.shape) == 1)
-        if own is not None and validate.instance(Workload, **{argument: own}).shape[1] != size:
-            raise InvalidInputError(f"{argument} must be over {size} values, got {own.shape[1]}")
-        found[axis] = own
-    return Table(name, tuple(sorted(found.items(), key=lambda pair: pair[0])))
+        if isinstance(query, str | list | tuple | Mapping):
+            query = asked_of(domain.attribute(axis), query, only and len(domain.shape) == 1)
+        if query is not None and validate.instance(Workload, **{argument: query}).shape[1] != size:
+            raise InvalidInputError(f"{argument} must be over {size} values, got {query.shape[1]}")
+        queries[axis] = query
+    return Table(name, tuple(sorted(queries.items(), key=lambda pair: pair[0])))
 
 
 def _maximal_rows(rows: Array) -> Array:

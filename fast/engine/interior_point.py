@@ -86,9 +86,9 @@ def _evaluate(program: WeightingProgram, weights: Array, slack: Array, dual: Arr
     """Evaluate both sides of the gap at strictly feasible weights."""
     p, costs, sensitivities = program.power, program.costs, program.sensitivities
     reach, spent = sensitivities @ dual, sensitivities.T @ weights
-    asked = (costs / reach) ** (1 / (p + 1))
-    candidates = [weights / spent.max(), asked / (sensitivities.T @ asked).max()]
-    values = [float((costs * each**-p).sum()) for each in candidates]
+    powers = (costs / reach) ** (1 / (p + 1))
+    candidates = [weights / spent.max(), powers / (sensitivities.T @ powers).max()]
+    values = [float((costs * candidate**-p).sum()) for candidate in candidates]
     best = int(np.argmin(values))
     bound = float((costs * reach**p) ** (1 / (p + 1)) @ np.ones(len(costs))) ** (p + 1) / dual.sum() ** p
     return InteriorPoint(weights, slack, dual, candidates[best], values[best], float(bound))

@@ -93,36 +93,39 @@ class DiagonalSpectrum:
         return np.asarray(self.moved / self.mean)
 
     def curvature_diagonal(self) -> Array:
-        own, seen, kernel = self._relative()
-        first = (own * own) @ (kernel + self.smoothing)
+        neighbour_rows, seen, kernel = self._relative()
+        first = (neighbour_rows * neighbour_rows) @ (kernel + self.smoothing)
         return first if seen is None else np.concatenate([first, (seen * seen) @ kernel])
 
     def curvature_product(self, change: Array) -> Array:
         """Return `hessian` times a relative change of the weights."""
-        own, seen, kernel = self._relative()
-        spent = own.T @ change[: self.neighbours]
+        neighbour_rows, seen, kernel = self._relative()
+        spent = neighbour_rows.T @ change[: self.neighbours]
         if seen is None:
-            return np.asarray(own @ ((kernel + self.smoothing) * spent))
+            return np.asarray(neighbour_rows @ ((kernel + self.smoothing) * spent))
         moved = kernel * (seen.T @ change[self.neighbours :] - spent)
-        return np.concatenate([own @ (self.smoothing * spent - moved), seen @ moved])
+        return np.concatenate([neighbour_rows @ (self.smoothing * spent - moved), seen @ moved])
 
     def hessian(self) -> Array:
         """Return ``-∇²G`` in relative weights."""
-        own, seen, kernel = self._relative()
-        first = (own.multiply((kernel + self.smoothing)[None, :]) @ own.T).toarray()
+        neighbour_rows, seen, kernel = self._relative()
+        first = (neighbour_rows.multiply((kernel + self.smoothing)[None, :]) @ neighbour_rows.T).toarray()
         if seen is None:
             return np.asarray(first)
-        mixed, last = ((-(seen.multiply(kernel[None, :]) @ own.T)).toarray(), seen.multiply(kernel[None, :]) @ seen.T)
+        mixed, last = (
+            (-(seen.multiply(kernel[None, :]) @ neighbour_rows.T)).toarray(),
+            seen.multiply(kernel[None, :]) @ seen.T,
+        )
         return np.block([[first, mixed.T], [mixed, last.toarray()]])
 
     def _relative(self) -> tuple[sp.csr_array, sp.csr_array | None, Array]:
         """Return ``t_i²`` and ``u_j²``, how a relative change of a weight moves each block, and how that bends G."""
         program, mean = self.program, self.mean
-        own = sp.csr_array(_scale(program.reach, self.weights[: self.neighbours], 1 / self.moved))
+        neighbour_rows = sp.csr_array(_scale(program.reach, self.weights[: self.neighbours], 1 / self.moved))
         kernel = mean**2 / (2 * mean + self.smoothing)
         if program.fixed:
-            return own, None, kernel
-        return own, _scale(program.squares, self.weights[self.neighbours :], self.moved / mean**2), kernel
+            return neighbour_rows, None, kernel
+        return neighbour_rows, _scale(program.squares, self.weights[self.neighbours :], self.moved / mean**2), kernel
 
     def _sum_by_group(self, of_neighbours: Array, of_queries: Array) -> Array:
         first = np.asarray(self.program.reach @ of_neighbours)
@@ -192,8 +195,8 @@ class OrbitProgram:
     @property
     def operations(self) -> tuple[float, float, float]:
         """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
-        own = [part.program.operations for part in self.parts]
-        first, product = sum(each[0] for each in own), sum(each[2] for each in own)
+        counts = [part.program.operations for part in self.parts]
+        first, product = sum(count[0] for count in counts), sum(count[2] for count in counts)
         second = sum(part.operations[0 if part.by_members else 1] for part in self.parts)
         if self.diagonal is not None:
             more = self.diagonal.operations
@@ -208,8 +211,8 @@ class OrbitProgram:
     def gather(self, values: list[Array], diagonal: Array | None) -> Array:
         """Return sums by group of a value for each part's weights."""
         total = np.zeros(self.neighbours + self.queries) if diagonal is None else diagonal.copy()
-        for part, own in zip(self.parts, values, strict=True):
-            total += np.bincount(part.groups, own, len(total))
+        for part, value in zip(self.parts, values, strict=True):
+            total += np.bincount(part.groups, value, len(total))
         return total
 
 
@@ -235,7 +238,7 @@ class OrbitSpectrum:
     @property
     def decompositions(self) -> int:
         """Number of decompositions, blocks of a step counted once."""
-        return max((each.decompositions for each in self.spectra), default=1)
+        return max((spectrum.decompositions for spectrum in self.spectra), default=1)
 
     @property
     def values(self) -> Array:
@@ -248,8 +251,8 @@ class OrbitSpectrum:
     @cached_property
     def gains(self) -> Array:
         """Mean cost of each orbit of neighbours, then mean variance of each of queries."""
-        own = [part.shares * each.gains for part, each in zip(self.program.parts, self.spectra, strict=True)]
-        return self.program.gather(own, None if self.diagonal is None else self.diagonal.gains)
+        gains = [part.shares * spectrum.gains for part, spectrum in zip(self.program.parts, self.spectra, strict=True)]
+        return self.program.gather(gains, None if self.diagonal is None else self.diagonal.gains)
 
     @property
     def linear(self) -> Array:
@@ -277,23 +280,23 @@ class OrbitSpectrum:
     @property
     def barrier(self) -> float:
         """``log det M``, but for constants and the weights' own part."""
-        own = sum(each.barrier for each in self.spectra)
-        return float(own) + (0.0 if self.diagonal is None else self.diagonal.barrier)
+        total = sum(spectrum.barrier for spectrum in self.spectra)
+        return float(total) + (0.0 if self.diagonal is None else self.diagonal.barrier)
 
     def gradient(self) -> Array:
         pairs = zip(self.program.parts, self.spectra, strict=True)
         diagonal = None if self.diagonal is None else self.diagonal.gradient()
-        return self.program.gather([part.shares * each.gradient() for part, each in pairs], diagonal)
+        return self.program.gather([part.shares * spectrum.gradient() for part, spectrum in pairs], diagonal)
 
     def gradient_slope(self) -> Array:
         pairs = zip(self.program.parts, self.spectra, strict=True)
-        own = [part.shares * each.gradient_slope() for part, each in pairs]
-        return self.program.gather(own, None if self.diagonal is None else self.diagonal.gradient_slope())
+        slopes = [part.shares * spectrum.gradient_slope() for part, spectrum in pairs]
+        return self.program.gather(slopes, None if self.diagonal is None else self.diagonal.gradient_slope())
 
     def smoothed(self, smoothing: float) -> OrbitSpectrum:
         return replace(
             self,
-            spectra=tuple(each.smoothed(smoothing) for each in self.spectra),
+            spectra=tuple(spectrum.smoothed(smoothing) for spectrum in self.spectra),
             diagonal=None if self.diagonal is None else self.diagonal.smoothed(smoothing),
             smoothing=smoothing,
         )
@@ -301,17 +304,17 @@ class OrbitSpectrum:
     def covariance(self) -> tuple[Array, tuple[Array, ...]]:
         """Return the levels of the diagonal blocks and the covariance of each part, unscaled."""
         levels = np.zeros(0) if self.diagonal is None else self.diagonal.covariance()
-        return levels, tuple(each.covariance() for each in self.spectra)
+        return levels, tuple(spectrum.covariance() for spectrum in self.spectra)
 
     def tightened(self, share: float) -> tuple[Array, tuple[Array, ...]]:
         """Return the same without noise that nothing limits: see `Spectrum.tightened`."""
-        return self.covariance()[0], tuple(each.tightened(share) for each in self.spectra)
+        return self.covariance()[0], tuple(spectrum.tightened(share) for spectrum in self.spectra)
 
     def curvature_diagonal(self) -> Array:
         """Return the diagonal of `curvature`, or an upper bound on it where a part has several weights of a group."""
         total = np.zeros(len(self.weights)) if self.diagonal is None else self.diagonal.curvature_diagonal()
-        for part, each in zip(self.program.parts, self.spectra, strict=True):
-            roots = np.sqrt(each.curvature_diagonal())
+        for part, spectrum in zip(self.program.parts, self.spectra, strict=True):
+            roots = np.sqrt(spectrum.curvature_diagonal())
             total = total + np.bincount(part.groups, roots, len(total)) ** 2
         return np.asarray(total)
 
@@ -319,7 +322,9 @@ class OrbitSpectrum:
         """Return ``-∇²G`` times a relative change of the groups' weights."""
         pairs = zip(self.program.parts, self.spectra, strict=True)
         diagonal = None if self.diagonal is None else self.diagonal.curvature_product(change)
-        return self.program.gather([each.curvature_product(change[part.groups]) for part, each in pairs], diagonal)
+        return self.program.gather(
+            [spectrum.curvature_product(change[part.groups]) for part, spectrum in pairs], diagonal
+        )
 
     def curvature(self, chosen: Index, exactly: bool = False) -> Array:
         """Return ``-∇²G`` in relative weights, for the chosen (ascending) groups."""
@@ -329,20 +334,20 @@ class OrbitSpectrum:
         total = np.zeros((size, size))
         if self.diagonal is not None:
             total += self.diagonal.hessian()[np.ix_(chosen, chosen)]
-        for part, each in zip(self.program.parts, self.spectra, strict=True):
+        for part, spectrum in zip(self.program.parts, self.spectra, strict=True):
             members = np.flatnonzero(place[part.groups] >= 0)
             groups = place[part.groups[members]]
             if part.distinct:
-                total[np.ix_(groups, groups)] += _hessian(each, members, exactly)
+                total[np.ix_(groups, groups)] += _hessian(spectrum, members, exactly)
             elif part.by_members:
-                total += _sum_by_group(_hessian(each, members, exactly), groups, size)
+                total += _sum_by_group(_hessian(spectrum, members, exactly), groups, size)
             else:
-                total += _by_matrices(each, members, groups, size)
+                total += _by_matrices(spectrum, members, groups, size)
         return total
 
     def _concatenate(self, name: str) -> Array:
-        own = [getattr(each, name) for each in self.spectra]
-        return np.concatenate([*own, getattr(self.diagonal, name)] if self.diagonal is not None else own)
+        arrays = [getattr(spectrum, name) for spectrum in self.spectra]
+        return np.concatenate([*arrays, getattr(self.diagonal, name)] if self.diagonal is not None else arrays)
 
 
 def _hessian(spectrum: Spectrum, members: Index, exactly: bool) -> Array:
@@ -362,21 +367,21 @@ def _by_matrices(spectrum: Spectrum, members: Index, groups: Index, size: int) -
     mean, smoothing, rank = spectrum.mean, spectrum.smoothing, len(spectrum.mean)
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    own = members[order[starts]] < spectrum.neighbours
+    of_neighbours = members[order[starts]] < spectrum.neighbours
     # Members are ascending, neighbours first: the rows of a group are all of one kind.
-    runs = [spectrum.rows(members[each]) for each in np.split(order, starts[1:])]
-    found = np.zeros((len(runs), len(runs)))
+    runs = [spectrum.rows(members[run]) for run in np.split(order, starts[1:])]
+    matrix = np.zeros((len(runs), len(runs)))
     step = max(1, SLAB_ENTRIES // (len(runs) * rank))
     for low in range(0, rank, step):
         high = min(low + step, rank)
         slab = np.stack([run[:, low:high].T @ run for run in runs])
-        slab[own] *= -1
+        slab[of_neighbours] *= -1
         kernel = mean[low:high, None] * mean / (mean[low:high, None] + mean + smoothing)
         flat = slab.reshape(len(runs), -1)
-        found += (flat * kernel.ravel()) @ flat.T
+        matrix += (flat * kernel.ravel()) @ flat.T
         if smoothing:
-            found[np.ix_(own, own)] += smoothing * flat[own] @ flat[own].T
+            matrix[np.ix_(of_neighbours, of_neighbours)] += smoothing * flat[of_neighbours] @ flat[of_neighbours].T
     total = np.zeros((size, size))
     present = groups[order[starts]]
-    total[np.ix_(present, present)] = found
+    total[np.ix_(present, present)] = matrix
     return total

@@ -205,10 +205,10 @@ class PhasePoint:
     def merit(self, barrier: float) -> float:
         """F."""
         places = np.einsum("pii->pi", self.roots)[self.program.present]
-        found = 2 * np.log(self.dual_value) - self.weights.masses().sum() + 2 * barrier * np.log(places).sum()
+        merit = 2 * np.log(self.dual_value) - self.weights.masses().sum() + 2 * barrier * np.log(places).sum()
         if not self.program.fixed:
-            found += barrier * np.log(self.weights.queries).sum() - self.weights.queries.sum()
-        return float(found)
+            merit += barrier * np.log(self.weights.queries).sum() - self.weights.queries.sum()
+        return float(merit)
 
     def gradient(self, barrier: float) -> tuple[Array, Array, Array]:
         """Return S on all places, and the gradient of ``2 log g`` in Λ's unknowns and μ, one after the other.
@@ -226,11 +226,11 @@ class PhasePoint:
 
     def slope(self, inverse: Array, variances: Array, barrier: float) -> Array:
         """Return the gradient of F in all unknowns, from S."""
-        found = self.unknowns(inverse)
-        found[self._masses] -= 1
+        slopes = self.unknowns(inverse)
+        slopes[self._masses] -= 1
         if self.program.fixed:
-            return found
-        return np.append(found, variances - 1 + barrier / self.weights.queries)
+            return slopes
+        return np.append(slopes, variances - 1 + barrier / self.weights.queries)
 
     @cached_property
     def _masses(self) -> npt.NDArray[np.intp]:
@@ -247,8 +247,8 @@ class PhasePoint:
     def _of_blocks(self, blocks: Array) -> Array:
         first, second = self.program.pairs
         blocks = blocks * (self.program.present[:, :, None] & self.program.present[:, None, :])
-        found = np.append(np.einsum("pii->p", blocks)[:, None], 2 * blocks[:, first, second], axis=1).ravel()
-        return found if self.program.free is None else found[self.program.free]
+        entries = np.append(np.einsum("pii->p", blocks)[:, None], 2 * blocks[:, first, second], axis=1).ravel()
+        return entries if self.program.free is None else entries[self.program.free]
 
     def direction(self, unknowns: Array) -> PhaseWeights:
         """Return a change of the weights from one of the unknowns."""
@@ -309,10 +309,10 @@ def hessian(point: PhasePoint, barrier: float) -> Array:
         factors = values * np.exp(-node * values) * np.sqrt(weight / point.dual_value)
         parts[place] = _gram(scaled, factors, kind)
     parts[-1] = _gram(scaled, np.full(len(values), np.sqrt(barrier)), kind)
-    found = _of_correlations(parts, program, kind)
+    matrix = _of_correlations(parts, program, kind)
     if program.free is not None:
-        found = found[np.ix_(program.free, program.free)]
-    return found if program.fixed else _with_queries(point, found, (nodes, weights), barrier)
+        matrix = matrix[np.ix_(program.free, program.free)]
+    return matrix if program.fixed else _with_queries(point, matrix, (nodes, weights), barrier)
 
 
 def _gram(scaled: Array, factors: Array, kind: Any) -> Array:
@@ -328,47 +328,47 @@ def _of_correlations(parts: Array, program: PhaseProgram, kind: Any) -> Array:
     first, second = program.pairs
     width = len(first) + 1
     parts = parts.reshape(-1, phases, times, phases, times)
-    found = np.zeros((phases, width, phases, width), dtype=kind)
+    curvature = np.zeros((phases, width, phases, width), dtype=kind)
     for phase in range(phases):
         # (phases, i, k, r): steps i of this phase, k of others
         rows = np.ascontiguousarray(parts[:, phase, :, phase:].transpose(2, 1, 3, 0))
-        theirs = rows.transpose(0, 2, 1, 3).reshape(len(rows), times, -1)
-        traces = theirs @ theirs.transpose(0, 2, 1)
-        mine = rows.reshape(len(rows), times, -1)
-        found[phase, 0, phase:, 1:] = 2 * traces[:, first, second]
-        found[phase, 0, phase:, 0] = np.einsum("qkk->q", traces)
-        found[phase, 1:, phase:, 0] = 2 * (mine @ mine.transpose(0, 2, 1))[:, first, second].T
+        right = rows.transpose(0, 2, 1, 3).reshape(len(rows), times, -1)
+        traces = right @ right.transpose(0, 2, 1)
+        left_of_all = rows.reshape(len(rows), times, -1)
+        curvature[phase, 0, phase:, 1:] = 2 * traces[:, first, second]
+        curvature[phase, 0, phase:, 0] = np.einsum("qkk->q", traces)
+        curvature[phase, 1:, phase:, 0] = 2 * (left_of_all @ left_of_all.transpose(0, 2, 1))[:, first, second].T
         whole = rows.reshape(len(rows), times**2, -1).transpose(0, 2, 1)
         some = max(1, CHUNK // (len(rows) * times**3))
         for start in range(0, times, some):
             chosen = np.flatnonzero((first >= start) & (first < start + some))
-            own = rows[:, start : start + some].reshape(len(rows), -1, rows.shape[-1])
+            left = rows[:, start : start + some].reshape(len(rows), -1, rows.shape[-1])
             # (phases, i, k, j, l): Σ_r Y_r[i, k] Y_r[j, l], with i, j steps of one phase and k, l of another
-            products = (own @ whole).reshape(len(rows), -1, times, times, times)
+            products = (left @ whole).reshape(len(rows), -1, times, times, times)
             pairs = products[:, first[chosen] - start, :, second[chosen], :]
             both = pairs[:, :, first, second] + pairs[:, :, second, first]
-            found[phase, 1 + chosen, phase:, 1:] = 2 * both
-    return found.reshape(phases * width, phases * width)
+            curvature[phase, 1 + chosen, phase:, 1:] = 2 * both
+    return curvature.reshape(phases * width, phases * width)
 
 
-def _with_queries(point: PhasePoint, found: Array, nodes: tuple[Array, Array], barrier: float) -> Array:
+def _with_queries(point: PhasePoint, matrix: Array, nodes: tuple[Array, Array], barrier: float) -> Array:
     """Return the Hessian with the weights of queries appended."""
     program, values, rows = point.program, point.raised, point.coordinates
     phases, times = program.present.shape
     first, second = program.pairs
-    known, count = len(found), len(rows)
-    whole = np.zeros((known + count,) * 2, dtype=found.dtype)
-    whole[:known, :known] = found
-    own, across = np.zeros((count, count)), np.zeros((phases, len(first) + 1, count))
+    known, count = len(matrix), len(rows)
+    whole = np.zeros((known + count,) * 2, dtype=matrix.dtype)
+    whole[:known, :known] = matrix
+    of_queries, across = np.zeros((count, count)), np.zeros((phases, len(first) + 1, count))
     for node, weight in zip(*nodes, strict=True):
         decayed = np.exp(-node * values)
-        own += weight * ((rows * (decayed / values)) @ rows.T) ** 2
+        of_queries += weight * ((rows * (decayed / values)) @ rows.T) ** 2
         mixed = (point.scaled @ (rows * decayed).T).reshape(phases, times, count)
         across[:, 1:] += 2 * weight * mixed[:, first] * mixed[:, second]
         across[:, 0] += weight * (mixed**2).sum(axis=1)
     flat = across.reshape(-1, count) if program.free is None else across.reshape(-1, count)[program.free]
     whole[:known, known:] = -flat / point.dual_value
-    whole[known:, known:] = own / point.dual_value + np.diag(barrier / point.weights.queries**2)
+    whole[known:, known:] = of_queries / point.dual_value + np.diag(barrier / point.weights.queries**2)
     return whole
 
 
@@ -427,9 +427,9 @@ def step(state: PhaseState, tol: float) -> PhaseState:
     covariance, objective = state.covariance, state.objective
     trials = (point.inverse_after(inverse, gradient, unknowns, barrier), inverse)
     for trial in trials:
-        value, found = primal(point, trial)
+        value, noise = primal(point, trial)
         if np.isfinite(value):
-            covariance, objective = found, value
+            covariance, objective = noise, value
             break
     following, length = _search(point, point.direction(unknowns), gain, barrier)
     least = BARRIER_SHARE * tol / (program.steps + len(point.weights.queries))

@@ -97,20 +97,20 @@ class Steps:
         lengths = np.abs(queries).max(axis=1, initial=0.0)
         if queries.size < LEAST_ENTRIES or not lengths.max() < UNEVEN * lengths.min():
             return None
-        found = sp.csr_array(queries - np.pad(queries[:, 1:], ((0, 0), (0, 1))))
-        counts = np.diff(found.indptr)
+        steps = sp.csr_array(queries - np.pad(queries[:, 1:], ((0, 0), (0, 1))))
+        counts = np.diff(steps.indptr)
         if float(counts.astype(np.float64) @ counts) > FEW_STEPS * queries.size:
             return None
         width = queries.shape[1]
         # Entry q of a query meets each of its entries in turn.
-        first = np.repeat(np.arange(found.nnz), np.repeat(counts, counts))
-        starts = np.repeat(found.indptr[:-1], counts**2)
+        first = np.repeat(np.arange(steps.nnz), np.repeat(counts, counts))
+        starts = np.repeat(steps.indptr[:-1], counts**2)
         within = np.arange(len(first)) - np.repeat(np.cumsum(counts**2) - counts**2, counts**2)
         second = starts + within % np.repeat(counts, counts**2)
-        places = found.indices[first].astype(np.intp) * width + found.indices[second]
+        places = steps.indices[first].astype(np.intp) * width + steps.indices[second]
         ends = np.concatenate([[0], np.cumsum(counts**2)])
         shape = len(queries), width**2
-        return cls(found, sp.csr_array((found.data[first] * found.data[second], places, ends), shape=shape))
+        return cls(steps, sp.csr_array((steps.data[first] * steps.data[second], places, ends), shape=shape))
 
     def gram(self, weights: Array) -> Array:
         """Return ``V' diag(w) V`` (k, k)."""
@@ -142,8 +142,8 @@ class SteppedRows:
         return replace(self, root=self.root * columns)
 
     def squares(self, columns: Array) -> Array:
-        found = [self.queries.forms((self.root * each) @ self.root.T) for each in columns.T]
-        return np.asarray(self.factors[:, None] ** 2 * np.stack(found, axis=1))
+        forms = [self.queries.forms((self.root * column) @ self.root.T) for column in columns.T]
+        return np.asarray(self.factors[:, None] ** 2 * np.stack(forms, axis=1))
 
     def forms(self, matrix: Array) -> Array:
         return np.asarray(self.factors**2 * self.queries.forms(self.root @ matrix @ self.root.T))
@@ -278,8 +278,8 @@ class Spectrum:
         moved = self.last.gram(change[self.neighbours :]) - spent if len(self.last) else -spent
         shifted = self.mean + self.smoothing / 2
         moved *= self.mean[:, None] * self.mean / (shifted[:, None] + shifted)
-        own = self.smoothing * spent - moved
-        return np.concatenate([DenseRows(self.first).forms(own), self.last.forms(moved)])
+        kept = self.smoothing * spent - moved
+        return np.concatenate([DenseRows(self.first).forms(kept), self.last.forms(moved)])
 
     def curvature_diagonal(self) -> Array:
         """Return the diagonal of `curvature` for every weight."""

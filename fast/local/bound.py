@@ -29,7 +29,7 @@ from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
 
-NAMES = tuple(each.name for each in fields(Relaxation))
+NAMES = tuple(field.name for field in fields(Relaxation))
 
 SPREADS = np.geomspace(1e-6, 1e6, 25)  # multipliers of the squares that are tried to begin with, over n²
 CLOSER = np.geomspace(1 / 3, 3, 25)  # times the best of these, tried next
@@ -88,7 +88,7 @@ class BoundProgram:
         pulled = (solved @ inner @ (self.root.T @ left)) / np.sqrt(sizes)
         moments = pulled @ pulled.T / total
         slopes = self.lift @ moments @ (self.lift.T @ self.share) - 1 / costs.sum()
-        others = (-each.ravel() for each in multiplier_derivatives(moments))
+        others = (-derivative.ravel() for derivative in multiplier_derivatives(moments))
         return (
             float(2 * np.log(total) - np.log(costs.sum())),
             np.concatenate([slopes, *others]),

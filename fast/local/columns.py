@@ -93,9 +93,9 @@ class MasterEquations:
             mixed = pulled - blas.dsymm(1.0, curvature, view.portions, lower=1)
             self.borders = np.hstack([self.borders, mixed, np.zeros((len(mixed), 1))])
             corner = np.zeros((2 * size + 1,) * 2)
-            own = view.portions.T @ (-mixed - pulled)
-            own[np.diag_indices(size)] -= share * point.spare
-            corner[size : 2 * size, size : 2 * size] = own
+            pull = view.portions.T @ (-mixed - pulled)
+            pull[np.diag_indices(size)] -= share * point.spare
+            corner[size : 2 * size, size : 2 * size] = pull
             corner[-1, size:-1] = corner[size:-1, -1] = -share
             self.forces = view.portions.T @ view.forms - share * (frame.lengths + point.level)
         curvature[np.diag_indices(len(curvature))] += point.weights * point.slacks
@@ -158,19 +158,19 @@ def _master_step(frame: Frame, point: PatternPoint, view: View) -> tuple[Pattern
     second = primal * dual * point.weights * trial.weights * trial.slacks
     second_spare = primal * dual * point.share * trial.share * trial.spare
     change = equations.change(target - second, target - second_spare)
-    found = take_step(point, change, *(NEARLY * length for length in _step_limits(point, change)))
-    seen, before = View.of(frame, found), distance(frame, point, point, view, target)
-    if distance(frame, point, found, seen, target) <= SUFFICIENT_DECREASE * before:
-        return found, seen
+    moved = take_step(point, change, *(NEARLY * length for length in _step_limits(point, change)))
+    seen, before = View.of(frame, moved), distance(frame, point, point, view, target)
+    if distance(frame, point, moved, seen, target) <= SUFFICIENT_DECREASE * before:
+        return moved, seen
     change = equations.change(np.full(count, target), np.full(users, target))
     length = NEARLY * min(_step_limits(point, change))
     for _ in range(MOST_RETREATS):
-        found = take_step(point, change, length, length)
-        seen = View.of(frame, found)
-        if distance(frame, point, found, seen, target) <= (1 - SUFFICIENT * length) * before:
+        moved = take_step(point, change, length, length)
+        seen = View.of(frame, moved)
+        if distance(frame, point, moved, seen, target) <= (1 - SUFFICIENT * length) * before:
             break
         length *= RETREAT
-    return found, seen
+    return moved, seen
 
 
 def _products(frame: Frame, point: PatternPoint) -> float:
@@ -262,8 +262,8 @@ class Columns:
     @property
     def unknown(self) -> Sets:
         """The patterns to add that are not among them already."""
-        known = {each.tobytes() for each in self.point.sets}
-        return self.further[[each.tobytes() not in known for each in self.further]]
+        known = {pattern.tobytes() for pattern in self.point.sets}
+        return self.further[[pattern.tobytes() not in known for pattern in self.further]]
 
     @property
     def gap(self) -> float:
@@ -303,9 +303,9 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
         chosen = np.argpartition(flat, -min(count, len(flat)))[-count:]
         scores.append(flat[chosen])
         sets.append(block.sets(chosen))
-    found = np.concatenate(scores)
-    order = np.argsort(-found, kind="stable")[:count]
-    return rise, np.vstack(sets)[order[found[order] > 0]]
+    all_scores = np.concatenate(scores)
+    order = np.argsort(-all_scores, kind="stable")[:count]
+    return rise, np.vstack(sets)[order[all_scores[order] > 0]]
 
 
 def _solve_and_price(frame: Frame, point: PatternPoint, tol: float, steps: int, deadline: Deadline) -> Columns:

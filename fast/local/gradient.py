@@ -78,14 +78,14 @@ def solve_by_descent(
     strategies = (strategy,) if start is None else (strategy, start)
     feasible = [problem.feasible(LocalPoint(strategy, problem.prior)) for strategy in strategies]
     point = points.lightest(problem, feasible, tol=0.0)
-    said = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
+    remarks = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
     return judged_solution(
         problem,
         points.primal(problem, point),
         points.closed_form_weights(problem, problem.dual_at(point)),
         tol=limits.tol,
         otherwise=Status.STEPS_EXHAUSTED if log.cut else Status.STALLED,
-        message="; ".join(filter(None, said)),
+        message="; ".join(filter(None, remarks)),
         iterations=len(log.history),
         seconds=time.perf_counter() - began,
         solver=f"fast:{method.name}",
@@ -134,11 +134,11 @@ def _try_lengths(program: DescentObjective, first: DescentIterate, log: DescentL
     length = 1.0
     tried: list[tuple[float, float, DescentIterate]] = []
     while len(tried) < TRIAL_LENGTHS and length > SHORTEST and not log.out_of_limits():
-        found = _descend(program, first, length, TRIAL_STEPS, log, strict=not tried)
-        if found is not None:
-            tried.append((found.worst if program.published else found.objective, length, found))
+        run = _descend(program, first, length, TRIAL_STEPS, log, strict=not tried)
+        if run is not None:
+            tried.append((run.worst if program.published else run.objective, length, run))
         length /= 2
-    _, length, best = min(tried, key=lambda each: each[:2], default=(0.0, length, first))
+    _, length, best = min(tried, key=lambda trial: trial[:2], default=(0.0, length, first))
     return best, length
 
 
@@ -174,7 +174,7 @@ def _descend(
             return None
         if program.published and count == most:
             break
-        best = min(best, current, key=lambda each: each.objective)
+        best = min(best, current, key=lambda point: point.objective)
         log.add(best)
         if count < most and log.out_of_limits():
             break
@@ -184,10 +184,10 @@ def _descend(
 def own_start(program: DescentObjective, strategy: Array) -> DescentIterate:
     """Return a given strategy, its floor half way between the extremes by ratio; patterns leave it no choice."""
     floor = np.sqrt(strategy.min(axis=1) * strategy.max(axis=1) / program.growth)
-    found = evaluate(program, strategy, floor)
-    if not found.finite:
+    point = evaluate(program, strategy, floor)
+    if not point.finite:
         raise InvalidInputError("start must have rows that span all user types, for gradients to exist")
-    return found
+    return point
 
 
 def random_start(program: DescentObjective, outputs: int, rng: np.random.Generator) -> DescentIterate:
@@ -199,10 +199,10 @@ def random_start(program: DescentObjective, outputs: int, rng: np.random.Generat
     size = len(program.share)
     floor = np.full(outputs, (1 + 1 / program.growth) / (2 * outputs))
     for _ in range(DRAWS):
-        given = rng.uniform(size=(outputs, size))
-        found = evaluate(program, project_columns(given, floor, program.growth), floor)
-        if found.finite:
-            return found
+        draws = rng.uniform(size=(outputs, size))
+        point = evaluate(program, project_columns(draws, floor, program.growth), floor)
+        if point.finite:
+            return point
     response = (1 + (program.growth - 1) * np.eye(size)) / (program.growth - 1 + size)
     return evaluate(program, response, response.min(axis=1))
 
@@ -270,10 +270,10 @@ def floor_gradient(current: DescentIterate, growth: float, published: bool = Fal
     return np.asarray(np.where(low, relative, 0.0).sum(axis=1) + growth * np.where(high, relative, 0.0).sum(axis=1))
 
 
-def project_columns(given: Array, floor: Array, growth: float) -> Array:
+def project_columns(matrix: Array, floor: Array, growth: float) -> Array:
     """Project every column on ``floor ≤ q ≤ e^ε floor``, ``1'q = 1``."""
-    shift = columns_within(given, floor, growth * floor)
-    return np.clip(given + shift, floor[:, None], growth * floor[:, None])
+    shift = columns_within(matrix, floor, growth * floor)
+    return np.clip(matrix + shift, floor[:, None], growth * floor[:, None])
 
 
 def _feasible_floor(floor: Array, growth: float) -> Array:

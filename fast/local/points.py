@@ -211,14 +211,16 @@ def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint, view: 
     """Return the strategies of the patterns that play a part, with no more outputs than needed, and of all patterns."""
     prior = point.share / point.share.sum() if frame.adversary else problem.prior
     playing, every = point.weights > point.slacks, np.ones(len(point.weights), dtype=bool)
-    found, fewer = [], fewest(frame, point, view, every)
+    points, fewer = [], fewest(frame, point, view, every)
     rest = [point.weights] if np.any(fewer == 0) else []
-    for weights in {each.tobytes(): each for each in (fewest(frame, point, view, playing), fewer, *rest)}.values():
+    for weights in {
+        candidate.tobytes(): candidate for candidate in (fewest(frame, point, view, playing), fewer, *rest)
+    }.values():
         kept = weights > 0
         if kept.any():
             balanced = balance_columns(weights[kept], view.rows[kept])
-            found.append(problem.feasible(LocalPoint(balanced[:, None] * view.rows[kept], prior)))
-    return found
+            points.append(problem.feasible(LocalPoint(balanced[:, None] * view.rows[kept], prior)))
+    return points
 
 
 def fewest(frame: Frame, point: PatternPoint, view: View, chosen: npt.NDArray[np.bool_]) -> Array:
@@ -251,11 +253,11 @@ def dual(frame: Frame, point: PatternPoint, view: View, relaxation: Relaxation |
     return LocalDual(view.matrix * frame.unit, point.costs * frame.unit**2, prior, relaxation)
 
 
-def closed_form_weights(problem: LocalStrategy, given: LocalDual) -> LocalDual:
+def closed_form_weights(problem: LocalStrategy, weights: LocalDual) -> LocalDual:
     """Return dual weights that are quick to judge; beyond few user types they leave the closed-form bound to decide."""
     if problem.user_types <= CHEAP:
-        return given
-    return replace(given, relaxation=Relaxation.of(problem.user_types))
+        return weights
+    return replace(weights, relaxation=Relaxation.of(problem.user_types))
 
 
 def primal(problem: LocalStrategy, point: LocalPoint) -> LocalPoint | Array:
@@ -274,18 +276,20 @@ def lightest(problem: LocalStrategy, candidates: list[LocalPoint], tol: float) -
     """Return the first candidate, those with fewer outputs coming first, that is within the tolerance of the best."""
     if len(candidates) == 1:
         return candidates[0]
-    values = [objective(problem, each) for each in candidates]
+    values = [objective(problem, candidate) for candidate in candidates]
     enough = min(values) + tol * abs(min(values))
-    return next(each for each, value in zip(candidates, values, strict=True) if value <= enough)
+    return next(candidate for candidate, value in zip(candidates, values, strict=True) if value <= enough)
 
 
 def best(
-    problem: LocalStrategy, candidates: list[LocalPoint], weights: LocalDual, *, tol: float, **found: Any
+    problem: LocalStrategy, candidates: list[LocalPoint], weights: LocalDual, *, tol: float, **facts: Any
 ) -> Solution:
     """Let the problem judge candidates, those with fewer outputs first: the first that is certified, or the best."""
     if problem.user_types > CHEAP:
         # Pricing all patterns takes its time: it is done for one candidate.
         candidates = [lightest(problem, candidates, tol)]
-    answers = [judged_solution(problem, primal(problem, each), weights, tol=tol, **found) for each in candidates]
-    certified = (each for each in answers if each.status is Status.CERTIFIED)
-    return next(certified, min(answers, key=lambda each: each.gap))
+    answers = [
+        judged_solution(problem, primal(problem, candidate), weights, tol=tol, **facts) for candidate in candidates
+    ]
+    certified = (answer for answer in answers if answer.status is Status.CERTIFIED)
+    return next(certified, min(answers, key=lambda answer: answer.gap))

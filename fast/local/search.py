@@ -78,13 +78,13 @@ def best_correlations(root: Array) -> Array:
     scale = np.ones(size)
     for _ in range(SWEEPS):
         values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
-        found = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T / scale[:, None] / scale
-        diagonal = np.diagonal(found) / np.diagonal(found).mean()
+        correlations = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T / scale[:, None] / scale
+        diagonal = np.diagonal(correlations) / np.diagonal(correlations).mean()
         if np.abs(diagonal - 1).max() < EVEN:
             break
         scale = scale * np.sqrt(diagonal)
-    deviations = np.sqrt(np.diagonal(found))
-    return np.asarray(found / deviations[:, None] / deviations)
+    deviations = np.sqrt(np.diagonal(correlations))
+    return np.asarray(correlations / deviations[:, None] / deviations)
 
 
 def gaussian_correlations(wanted: Array, share: float) -> Array:
@@ -150,9 +150,9 @@ def _evaluate(root: Array, coordinates: Array, densities: Array) -> tuple[float,
 def _best_costs(amounts: Array, rows: Array, costs: Array) -> Array:
     """Return the costs that are the best for some amounts, by Newton's method from others."""
 
-    def value(given: Array) -> float:
-        prices = rows @ given
-        return float(2 * amounts @ np.sqrt(prices) - given.sum()) if np.all(prices > 0) else -np.inf
+    def value(trial: Array) -> float:
+        prices = rows @ trial
+        return float(2 * amounts @ np.sqrt(prices) - trial.sum()) if np.all(prices > 0) else -np.inf
 
     reached = value(costs)
     for _ in range(COST_STEPS):
@@ -164,9 +164,9 @@ def _best_costs(amounts: Array, rows: Array, costs: Array) -> Array:
         curvature = scaled.T @ scaled
         change = np.linalg.solve(curvature, slopes)
         for _ in range(MOST_HALVINGS):
-            found = value(costs + change)
-            if found >= reached:
-                costs, reached = costs + change, found
+            best_value = value(costs + change)
+            if best_value >= reached:
+                costs, reached = costs + change, best_value
                 break
             change = change / 2
         else:
@@ -234,12 +234,12 @@ def search(
 
 
 def resume(
-    problem: LocalStrategy, frame: Frame, found: Columns, limits: loop.Limits, rng: np.random.Generator, bound: float
+    problem: LocalStrategy, frame: Frame, state: Columns, limits: loop.Limits, rng: np.random.Generator, bound: float
 ) -> loop.Outcome[Columns]:
     """Search on from where an exact search was cut, towards a proven bound, or, where that is 0, a suggested one."""
     thresholds = Thresholds.of(problem.root, problem.epsilon)
     seeker = Seeker(frame, thresholds, bound / frame.unit**2, rng, limits.deadline)
-    begin = replace(found, lower_bound=seeker.bound or found.lower_bound, steps=0)
+    begin = replace(state, lower_bound=seeker.bound or state.lower_bound, steps=0)
     return loop.run(begin, seeker.step, limits, margin=1.0)
 
 
@@ -341,18 +341,18 @@ class Seeker:
         point, view, count = columns.follow_path(self.frame, point, aim, STEPS, self.deadline)
         return self._columns(point, view, least_gap, steps + count)
 
-    def step(self, found: Columns) -> Columns:
+    def step(self, state: Columns) -> Columns:
         """Keep the patterns of largest weight for their slack, add those found, and solve again."""
-        point, further, size = found.point, found.unknown, len(self.frame.share)
+        point, further, size = state.point, state.unknown, len(self.frame.share)
         playing = point.sets.sum(axis=1) == 1  # these alone make sure that G is regular
         order = np.argsort(-point.weights / point.slacks, kind="stable")
         playing[order[: max(MOST, ROOM * size) - len(further)]] = True
-        aim = CLOSER * min(found.least_gap, 1.0)
+        aim = CLOSER * min(state.least_gap, 1.0)
         if not len(further):
-            aim = CLOSER * min(aim, columns.progress(self.frame, point, found.view))
-        product = aim * found.view.objective / len(point.sets)
+            aim = CLOSER * min(aim, columns.progress(self.frame, point, state.view))
+        product = aim * state.view.objective / len(point.sets)
         point = points.replace_patterns(point, playing, further, self.frame.epsilon, product)
-        return self.generated(point, max(aim, FINEST), found.least_gap, found.steps)
+        return self.generated(point, max(aim, FINEST), state.least_gap, state.steps)
 
     def _columns(self, point: PatternPoint, view: View, least_gap: float, steps: int) -> Columns:
         """Look for patterns at a point; without time left, suggest no bound."""
@@ -431,5 +431,5 @@ def strategy(problem: LocalStrategy, rng: np.random.Generator) -> Array | None:
         return None
     used = np.flatnonzero(shares > 0)
     translates = (np.arange(size)[:, None] + np.arange(size)) % size
-    rows = local.rows(np.vstack([bases[each][translates] for each in used]), problem.epsilon)
+    rows = local.rows(np.vstack([bases[index][translates] for index in used]), problem.epsilon)
     return np.asarray(np.repeat(shares[used], size)[:, None] * rows)

@@ -84,9 +84,9 @@ def _choose_method(problem: LocalStrategy, method: Method) -> Method:
 def _start_strategy(problem: LocalStrategy, start: Start) -> Array:
     """Return the strategy of a mechanism, of a solution, or as it is given, if it is one for the problem."""
     held = start.mechanism if isinstance(start, Solution) else start
-    given = validate.finite(2, start=getattr(held, "strategy", held))
+    matrix = validate.finite(2, start=getattr(held, "strategy", held))
     try:
-        return LocalMechanism(given, problem.epsilon, problem.workload).strategy
+        return LocalMechanism(matrix, problem.epsilon, problem.workload).strategy
     except InvalidInputError as error:
         raise InvalidInputError(f"start: {error}") from error
 
@@ -135,26 +135,26 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     outcome, drawn = search.search(problem, frame, within, rng, bound)
     last = outcome.best_dual if few else outcome.best_primal
     dual = points.dual(frame, last.point, last.view)
-    said = (_ending(outcome, time.perf_counter() - began), SEARCHED)
+    remarks = (_ending(outcome, time.perf_counter() - began), SEARCHED)
     pointed = time.perf_counter()
-    found = points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
+    candidates = points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
     ending = ENDING * (time.perf_counter() - pointed)
     if outcome.best_primal is not drawn and outcome.iterations <= search.STEPS:
         # So few steps may leave the patterns with worse weights than they began with.
-        found += points.strategies(problem, frame, drawn.point, drawn.view)
+        candidates += points.strategies(problem, frame, drawn.point, drawn.view)
     if not few and (closed_form or outcome.reason is None):
         dual = points.closed_form_weights(problem, dual)
     elif not few:
-        dual = _improved(problem, found[0], dual, limits.deadline.before(ending))
+        dual = _improved(problem, candidates[0], dual, limits.deadline.before(ending))
         outcome = _resumed(problem, frame, outcome, dual, limits, rng)
-        found += points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
+        candidates += points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
     return points.best(
         problem,
-        found,
+        candidates,
         dual,
         tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
-        message="; ".join(filter(None, said)),
+        message="; ".join(filter(None, remarks)),
         iterations=outcome.iterations,
         seconds=time.perf_counter() - began,
         solver="fast:restart",
@@ -168,7 +168,7 @@ def _improved(problem: LocalStrategy, point: LocalPoint, dual: LocalDual, deadli
     if dual.prior is None:
         return tried[0]
     tried.append(local_bound.improve_even_bound(problem, dual, deadline))
-    return max(tried, key=lambda each: problem.certify(points.primal(problem, point), each).lower_bound)
+    return max(tried, key=lambda weights: problem.certify(points.primal(problem, point), weights).lower_bound)
 
 
 def _resumed(

@@ -40,8 +40,8 @@ def solve_product(
     for factor in factors:
         if factor in known:
             continue
-        own = replace(limits, tol=share_of(problem, limits.tol))
-        known[factor] = solver(factor, own, method=method)
+        factor_limits = replace(limits, tol=share_of(problem, limits.tol))
+        known[factor] = solver(factor, factor_limits, method=method)
     answers = [known[factor] for factor in factors]
     answer = combine_factors(problem, answers, type(answers[0].dual), limits.tol)
     return retold(answer, seconds=time.perf_counter() - began)
@@ -69,7 +69,7 @@ def solve_split(problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, 
 
     alone = replace(limits, tol=ALONE)
     point, dual, steps = best_split(
-        problem, limits.tol, lambda own: dense.ascend_dense(own, alone), solve_levels, lambda: limits.deadline.passed
+        problem, limits.tol, lambda part: dense.ascend_dense(part, alone), solve_levels, lambda: limits.deadline.passed
     )
     return judged_solution(
         problem,
@@ -90,13 +90,13 @@ def solve_on_geometry(problem: FitnessForUse | TotalVariance, limits: loop.Limit
     Raises `InvalidInputError` for an option that the geometry has no use for.
     """
     geometry = problem.geometry
-    given = {name: value for name, value in options.items() if value is not None or name == "method"}
-    check_orbits(geometry, given.get("orbits"))
-    if geometry.name == "stream" and "orbits" in given:
-        return dense.ascend_dense(problem.on_matrix(), limits, **given)
-    if "start" in given and geometry.name in BEGIN_ANEW:
+    named = {name: value for name, value in options.items() if value is not None or name == "method"}
+    check_orbits(geometry, named.get("orbits"))
+    if geometry.name == "stream" and "orbits" in named:
+        return dense.ascend_dense(problem.on_matrix(), limits, **named)
+    if "start" in named and geometry.name in BEGIN_ANEW:
         raise InvalidInputError(f"start is not for geometry {geometry.name!r}, whose solver begins anew")
-    return SOLVERS[geometry.name](problem, limits, **given)
+    return SOLVERS[geometry.name](problem, limits, **named)
 
 
 def _product(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:

@@ -64,10 +64,12 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
         left = ascent.remaining_limits(limits, answer)
         if left is None:
             break
-        found = ascend(_on_neighbours(problem, np.flatnonzero(kept)), replace(left, tol=limits.tol / 2), method="auto")
-        history += [replace(news, iteration=news.iteration + steps) for news in found.history]
-        answer = _for_all(problem, found, kept, limits, history, time.perf_counter() - began)
-        if answer.status is Status.CERTIFIED or found.status is not Status.CERTIFIED:
+        outcome = ascend(
+            _on_neighbours(problem, np.flatnonzero(kept)), replace(left, tol=limits.tol / 2), method="auto"
+        )
+        history += [replace(news, iteration=news.iteration + steps) for news in outcome.history]
+        answer = _for_all(problem, outcome, kept, limits, history, time.perf_counter() - began)
+        if answer.status is Status.CERTIFIED or outcome.status is not Status.CERTIFIED:
             break
         forms = geometry.forms(answer.primal)
         if forms is None:
@@ -86,7 +88,7 @@ def _on_neighbours(problem: FitnessForUse | TotalVariance, kept: Index) -> Fitne
 
 def _for_all(
     problem: FitnessForUse | TotalVariance,
-    found: Solution,
+    solution: Solution,
     kept: npt.NDArray[np.bool_],
     limits: loop.Limits,
     history: Sequence[Progress],
@@ -94,13 +96,13 @@ def _for_all(
 ) -> Solution:
     """Return an answer under some neighbours as one under all, judged anew."""
     weights = np.zeros(len(kept))
-    weights[kept] = found.dual.neighbour_weights
+    weights[kept] = solution.dual.neighbour_weights
     return judged_solution(
         problem,
-        problem.feasible(found.primal),
-        replace(found.dual, neighbour_weights=weights),
+        problem.feasible(solution.primal),
+        replace(solution.dual, neighbour_weights=weights),
         tol=limits.tol,
-        otherwise=Status.STALLED if found.status is Status.CERTIFIED else found.status,
+        otherwise=Status.STALLED if solution.status is Status.CERTIFIED else solution.status,
         iterations=history[-1].iteration,
         seconds=seconds,
         history=tuple(history),
@@ -136,20 +138,20 @@ class BlockReduction:
         others = [block for block, single in zip(blocks.matrix_blocks, thin, strict=True) if not single]
         moved = tuple(block.moved() for block in others)
         wide = [
-            (block, own, _moved_rows(block, own))
-            for block, own in zip(others, moved, strict=True)
-            if own is None or own.size
+            (block, moves, _moved_rows(block, moves))
+            for block, moves in zip(others, moved, strict=True)
+            if moves is None or moves.size
         ]
         squares, reach = _rank_one(blocks, thin)
         live, rank_one = np.flatnonzero(np.diff(sp.csc_array(reach).indptr)), reach.shape[1]
         squares, reach = squares[:, live], reach[:, live]
-        touched, asked = np.diff(reach.indptr) > 0, np.diff(squares.indptr) > 0
+        touched, needed = np.diff(reach.indptr) > 0, np.diff(squares.indptr) > 0
         for block, _, seen in wide:
             touched[block.orbits[np.any(block.steps, axis=0)]] = True
-            asked[block.rows[seen]] = True
-        cells, queries = np.flatnonzero(touched), np.flatnonzero(asked)
-        numbers = np.cumsum(touched) - 1, np.cumsum(asked) - 1 + len(cells)
-        parts = tuple(_part(block, own, seen, scale, numbers, fixed) for block, own, seen in wide)
+            needed[block.rows[seen]] = True
+        cells, queries = np.flatnonzero(touched), np.flatnonzero(needed)
+        numbers = np.cumsum(touched) - 1, np.cumsum(needed) - 1 + len(cells)
+        parts = tuple(_part(block, moves, seen, scale, numbers, fixed) for block, moves, seen in wide)
         squares = sp.csr_array(squares.multiply((scale**2)[:, None]))
         squares = sp.csr_array(squares.sum(axis=0)[None, :]) if fixed else squares[queries]
         diagonal = DiagonalProgram(squares, reach[cells], fixed) if squares.shape[1] else None
@@ -157,20 +159,20 @@ class BlockReduction:
         shape = len(touched), len(blocks.tables)
         return cls(program, cells, queries, shape, thin, live, moved, rank_one)
 
-    def covariance(self, found: tuple[Array, tuple[Array, ...]]) -> BlockPoint:
-        levels = self._all_levels(found[0])
-        solved = iter(found[1])
-        wide = iter([with_still(next(solved) if own is None or own.size else None, own) for own in self.moved])
+    def covariance(self, parts: tuple[Array, tuple[Array, ...]]) -> BlockPoint:
+        levels = self._all_levels(parts[0])
+        solved = iter(parts[1])
+        wide = iter([with_still(next(solved) if moves is None or moves.size else None, moves) for moves in self.moved])
         single = len(levels) - sum(self.thin)
         narrow = iter(levels[single:])
-        covariances = tuple(np.full((1, 1), next(narrow)) if each else next(wide) for each in self.thin)
+        covariances = tuple(np.full((1, 1), next(narrow)) if is_thin else next(wide) for is_thin in self.thin)
         return BlockPoint(levels[:single], covariances)
 
     def _all_levels(self, levels: Array) -> Array:
         """Return levels of all blocks of rank one, next to none where no neighbour moves anything."""
-        found = np.full(self.rank_one, UNMOVED_TOLERANCE * (levels.max() if len(levels) else 1.0))
-        found[self.live] = levels
-        return found
+        floors = np.full(self.rank_one, UNMOVED_TOLERANCE * (levels.max() if len(levels) else 1.0))
+        floors[self.live] = levels
+        return floors
 
     def spread(self, weights: Array) -> tuple[Array, Array]:
         """Return weights of all orbits of neighbours, with sum 1, and of queries, over √targets, with sum 1."""
@@ -213,8 +215,8 @@ def _reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem:
             return None
         if (np.size(known.neighbour_weights), np.size(known.query_weights)) != reduction.shape:
             return None
-        own = (known.query_weights * targets)[reduction.queries]
-        return np.concatenate([known.neighbour_weights[reduction.cells], own])
+        shares = (known.query_weights * targets)[reduction.queries]
+        return np.concatenate([known.neighbour_weights[reduction.cells], shares])
 
     return ascent.ReducedProblem(problem, reduction, dual, gather)
 
@@ -256,9 +258,12 @@ def _part(
 
 def _rank_one(blocks: Blocks, thin: tuple[bool, ...]) -> tuple[sp.csr_array, sp.csr_array]:
     """Return the squared entries of all blocks of rank one, by orbits of queries and by orbits of cells."""
-    single = [block for block, each in zip(blocks.matrix_blocks, thin, strict=True) if each]
-    squares = [blocks.scalar_blocks, *(_column(len(blocks.tables), each.rows, each.queries[:, 0]) for each in single)]
-    reach = [blocks.reach, *(_column(blocks.reach.shape[0], each.orbits, each.steps[0]) for each in single)]
+    single = [block for block, is_thin in zip(blocks.matrix_blocks, thin, strict=True) if is_thin]
+    squares = [
+        blocks.scalar_blocks,
+        *(_column(len(blocks.tables), block.rows, block.queries[:, 0]) for block in single),
+    ]
+    reach = [blocks.reach, *(_column(blocks.reach.shape[0], block.orbits, block.steps[0]) for block in single)]
     return sp.csr_array(sp.hstack(squares, format="csr")), sp.csr_array(sp.hstack(reach, format="csr"))
 
 
@@ -275,17 +280,17 @@ def _by_query_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution
     """
     began = time.perf_counter()
     blocks, targets = problem.geometry, problem.targets[problem.geometry.tables]
-    asked = np.flatnonzero(np.diff(blocks.scalar_blocks.indptr))
+    queries = np.flatnonzero(np.diff(blocks.scalar_blocks.indptr))
     costs = np.asarray(blocks.reach.sum(axis=0)).ravel()
     with np.errstate(all="ignore"):
-        sensitivities = blocks.scalar_blocks[asked].multiply(1 / targets[asked, None]).T.tocsr()
+        sensitivities = blocks.scalar_blocks[queries].multiply(1 / targets[queries, None]).T.tocsr()
         filled = sensitivities.nnz / math.prod(sensitivities.shape)
         program = interior_point.WeightingProgram.of(
             costs, sensitivities.toarray() if filled > 0.2 else sensitivities, 1
         )
         outcome = interior_point.minimise(program, limits, MARGIN)
     weights = np.zeros(len(targets))
-    weights[asked] = outcome.best_dual.dual / targets[asked] / outcome.best_dual.dual.sum()
+    weights[queries] = outcome.best_dual.dual / targets[queries] / outcome.best_dual.dual.sum()
     primal, dual = problem.feasible(BlockPoint(outcome.best_primal.answer * program.units)), np.ones(1)
     seconds = time.perf_counter() - began
     return outcome.solution(problem, primal, FitnessDual(dual, weights), limits, seconds=seconds)

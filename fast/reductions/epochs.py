@@ -59,9 +59,9 @@ def ascend_epochs(
 def check_size(geometry: Epochs, queries: int) -> None:
     """Refuse a problem with more unknowns than the Hessian may have; say how many steps fit."""
     count, times = geometry.phases.shape
-    each = 1 + times * (times - 1) // 2
-    if (unknowns := count * each + queries) > phases.MOST_UNKNOWNS:
-        fitting = max(phases.MOST_UNKNOWNS - queries, 0) // each * times
+    per_step = 1 + times * (times - 1) // 2
+    if (unknowns := count * per_step + queries) > phases.MOST_UNKNOWNS:
+        fitting = max(phases.MOST_UNKNOWNS - queries, 0) // per_step * times
         raise InvalidInputError(
             f"problem has {unknowns} masses, correlations and weights of queries (limit {phases.MOST_UNKNOWNS}): in "
             f"{times} epochs at most {fitting} steps with so many queries"
@@ -106,7 +106,7 @@ def _dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: A
 def as_signs(blocks: Array) -> Array:
     """Return ``m_p G_p`` for ``m_p R_p``, ``G = sin(π R / 2)``, R mixed with the identity until G is semidefinite."""
     masses = np.einsum("pii->pi", blocks).max(axis=1)
-    found = np.empty_like(blocks)
+    signs = np.empty_like(blocks)
     for place, (block, mass) in enumerate(zip(blocks, masses, strict=True)):
         correlations = block / mass
         diagonal = np.diag(np.diagonal(correlations))
@@ -114,8 +114,8 @@ def as_signs(blocks: Array) -> Array:
             cosines = np.sin(np.pi / 2 * ((1 - share) * correlations + share * diagonal))
             if np.linalg.eigvalsh(cosines)[0] >= 0:
                 break
-        found[place] = mass * cosines
-    return found
+        signs[place] = mass * cosines
+    return signs
 
 
 def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, kept: Any) -> PhaseWeights:
@@ -124,19 +124,21 @@ def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: P
     dual: Any = getattr(start, "dual", None)
     blocks: Any = getattr(dual, "neighbour_weights", None)
     queries: Any = getattr(dual, "query_weights", None)
-    asked = problem.geometry.workload.shape[0]
-    if np.shape(blocks) != first.blocks.shape or (not program.fixed and np.shape(queries) != (asked,)):
+    query_count = problem.geometry.workload.shape[0]
+    if np.shape(blocks) != first.blocks.shape or (not program.fixed and np.shape(queries) != (query_count,)):
         raise InvalidInputError(
             f"start must be a solution over {first.blocks.shape[0]} phases of {first.blocks.shape[1]} steps"
         )
-    given = np.array(blocks)
+    correlations = np.array(blocks)
     if problem.geometry.neighbours.parts == "signs":
-        masses = np.einsum("pii->pi", given).max(axis=1)[:, None, None]
-        given = masses * 2 / np.pi * np.arcsin(np.clip(given / np.where(masses > 0, masses, 1.0), -1.0, 1.0))
-    diagonal = np.arange(given.shape[1])
-    given[:, diagonal, diagonal] = given[:, diagonal, diagonal].max(axis=1, keepdims=True)
-    mixed = (1 - RAISED) * given / given[:, 0, 0].sum() + RAISED * first.blocks
+        masses = np.einsum("pii->pi", correlations).max(axis=1)[:, None, None]
+        correlations = (
+            masses * 2 / np.pi * np.arcsin(np.clip(correlations / np.where(masses > 0, masses, 1.0), -1.0, 1.0))
+        )
+    diagonal = np.arange(correlations.shape[1])
+    correlations[:, diagonal, diagonal] = correlations[:, diagonal, diagonal].max(axis=1, keepdims=True)
+    mixed = (1 - RAISED) * correlations / correlations[:, 0, 0].sum() + RAISED * first.blocks
     if isinstance(problem, TotalVariance):
         return PhaseWeights(mixed, first.queries)
-    own = queries[kept] * problem.targets[kept]
-    return PhaseWeights(mixed, (1 - RAISED) * own / own.sum() + RAISED * first.queries)
+    scaled = queries[kept] * problem.targets[kept]
+    return PhaseWeights(mixed, (1 - RAISED) * scaled / scaled.sum() + RAISED * first.queries)

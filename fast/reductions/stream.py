@@ -59,7 +59,7 @@ class PoleCurvature:
         """Return it with both diagonals, and what the second loses by ``log a²`` and ``log b²`` for given p and r."""
         a, b, count = matrix.a, matrix.b, len(matrix.a)
         p, r = before + place, after + place
-        steepness, steepness_back = (a[:-1] * b / each**2 for each in (p[:-1] + a[:-1], r[1:] + b))
+        steepness, steepness_back = (a[:-1] * b / sums**2 for sums in (p[:-1] + a[:-1], r[1:] + b))
         forwards, backwards = np.ones((2, count), order="F"), np.ones((2, count), order="F")
         forwards[1, :-1], backwards[0, 1:] = -steepness, -steepness_back
         left, s, q = 1 / (before + r), place * a / p, np.r_[place * b / r[1:], 0.0]
@@ -103,27 +103,27 @@ class Curvature:
 
     @classmethod
     def of(cls, matrix: Bidiagonal, poles: Poles) -> Curvature:
-        count, found = len(matrix.a), []
+        count, by_pole = len(matrix.a), []
         diagonals, by_a, by_b = np.zeros((2, count)), np.zeros(count), np.zeros(count - 1)
         for start in range(0, len(poles.places), stream.POLES):
             places = poles.places[start : start + stream.POLES]
-            before, after = (np.ascontiguousarray(each.T) for each in stream.recurrences(matrix, places))
-            for each, place in enumerate(places):
-                factor = poles.factors[start + each]
-                made, left, right, by_s, by_q = PoleCurvature.of(matrix, before[each], after[each], place, factor)
-                found.append(made)
+            before, after = (np.ascontiguousarray(recurrence.T) for recurrence in stream.recurrences(matrix, places))
+            for index, place in enumerate(places):
+                factor = poles.factors[start + index]
+                made, left, right, by_s, by_q = PoleCurvature.of(matrix, before[index], after[index], place, factor)
+                by_pole.append(made)
                 diagonals += left, right
                 by_a -= by_s
                 by_b -= by_q
-        return cls(tuple(found), diagonals.ravel(), by_a, by_b)
+        return cls(tuple(by_pole), diagonals.ravel(), by_a, by_b)
 
     def product(self, cells: Array, sums: Array) -> Array:
         """Multiply with relative changes of the weights on cells and on sums (2 n,)."""
         by_a, by_b = -(cells + sums), -(cells[1:] + sums[:-1])
         costs, variances = np.zeros(len(cells)), self.by_a * by_a
         variances[:-1] += self.by_b * by_b
-        for each in self.poles:
-            each.add_change(by_a, by_b, costs, variances)
+        for pole in self.poles:
+            pole.add_change(by_a, by_b, costs, variances)
         return np.asarray(self.diagonals * np.r_[cells, sums] - np.r_[costs, variances])
 
 
@@ -251,8 +251,8 @@ class StreamReduction:
         """Numbers of weights on cells and on sums."""
         return self.program.sizes[:2]
 
-    def covariance(self, found: StreamPoint) -> StreamPoint:
-        return found
+    def covariance(self, point: StreamPoint) -> StreamPoint:
+        return point
 
 
 def ascend_stream(
@@ -276,7 +276,7 @@ def ascend_stream(
             if cells.shape != (count,) or sums.shape != (count,):
                 raise InvalidInputError(f"start must be a solution over {count} running sums")
             parts = [cells, *([] if fixed else [sums * numbers])]
-            return np.concatenate([each / each.sum() for each in parts])
+            return np.concatenate([part / part.sum() for part in parts])
 
         return ascent.ReducedProblem(problem, StreamReduction(program), dual, gather)
 

@@ -343,20 +343,20 @@ def _optimise(
         slope = float(np.vdot(step, derivatives.gradient))
         if not slope < 0:
             step, slope = -derivatives.gradient, -float(np.vdot(derivatives.gradient, derivatives.gradient))
-        found = None
+        accepted = None
         if not point.objective.t1 * abs(slope) < method.newton_tolerance:
-            found = line_search(point, step, slope, method.decrease, method.shrink)
+            accepted = line_search(point, step, slope, method.decrease, method.shrink)
         seconds = time.perf_counter() - begun
-        if found is None:
+        if accepted is None:
             history.append(_progress(point, path.asked is not None, iteration, seconds))
             if limits.callback is not None:
                 limits.callback(history[-1])
             if message := path.reason_to_end(point):
                 return Ending(point, Status.STALLED, message, iteration, seconds, tuple(history))
-            found = path.sharper(point.objective).at(point.covariance)
-            if found is None:
+            accepted = path.sharper(point.objective).at(point.covariance)
+            if accepted is None:
                 return Ending(point, Status.NON_FINITE, "", iteration, seconds, tuple(history))
-        point = found
+        point = accepted
         if limits.deadline.passed:
             break
     message = stopped_message(iteration, seconds)
@@ -419,8 +419,8 @@ def _first_covariance(problem: Posed, lift: Array | None, method: SoftmaxNewton)
             raise InvalidInputError("strategy must span the rows of the workload, so that it can answer it")
     answered = problem.geometry.representation @ noise
     variances = np.einsum("jk,jk->j", answered, answered)
-    asked = variances > 0
-    scale = method.first_share * float((problem.targets[asked] / variances[asked]).min())
+    held = variances > 0
+    scale = method.first_share * float((problem.targets[held] / variances[held]).min())
     inner = noise if lift is None else np.linalg.lstsq(lift, noise)[0]
     return scale * (inner @ inner.T)
 

@@ -108,7 +108,9 @@ def _first_root(problem: SoftmaxFitness, reduction: Reduction, start: Solution |
         known = _shares(problem, start)
         if known is None or (len(known[0]), len(known[1])) != reduction.shape:
             raise InvalidInputError(f"start must be a solution over {neighbours} neighbours and {queries} queries")
-        first, last = (np.maximum(each, WARM_FLOOR * even) for each, even in zip(known, (first, last), strict=True))
+        first, last = (
+            np.maximum(weights, WARM_FLOOR * even) for weights, even in zip(known, (first, last), strict=True)
+        )
     last = last + problem.total_weight * problem.targets
     weights = np.concatenate([first[reduction.neighbours], last[reduction.queries]])
     spectrum = decompose(reduction.program, weights)
@@ -128,13 +130,13 @@ def _shares(problem: SoftmaxFitness, start: Solution) -> tuple[Array, Array] | N
 
 def _begin(program: Objective, root: Array) -> Descent:
     """Begin at the requested sharpness where its gap is small, else where no exponent is far above the mean one."""
-    asked = max(program.t1, program.t2)
-    state = _descent_at(program, root, asked, 0)
-    if state.objective - state.lower_bound <= NEAR / asked:
+    sharpness = max(program.t1, program.t2)
+    state = _descent_at(program, root, sharpness, 0)
+    if state.objective - state.lower_bound <= NEAR / sharpness:
         return state
     forms = state.point.profile, state.point.ratios
-    spread = max(float(each.max() - each.mean()) for each in forms)
-    return _descent_at(program, root, min(asked, FIRST_SPREAD / spread), 0) if spread > 0 else state
+    spread = max(float(form.max() - form.mean()) for form in forms)
+    return _descent_at(program, root, min(sharpness, FIRST_SPREAD / spread), 0) if spread > 0 else state
 
 
 def _descent_at(program: Objective, root: Array, cap: float, steps: int) -> Descent:
@@ -146,11 +148,11 @@ def _descent_at(program: Objective, root: Array, cap: float, steps: int) -> Desc
     )
     identity = np.eye(len(root))
     used = replace(seen, t1=min(seen.t1, cap), t2=min(seen.t2, cap))
-    asked, point = seen.at(identity), used.at(identity)
-    if asked is None or point is None:
+    target, point = seen.at(identity), used.at(identity)
+    if target is None or point is None:
         raise np.linalg.LinAlgError("the objective is no longer finite")
     bound = _lower_bound(program, point)
-    return Descent(root, cap, point, asked.value, bound, steps)
+    return Descent(root, cap, point, target.value, bound, steps)
 
 
 def _lower_bound(program: Objective, point: ObjectivePoint) -> float:
@@ -174,15 +176,15 @@ def _step(program: Objective, state: Descent) -> Descent:
         FORCING**2 * min(1.0, sharpness * length) * length,
     )
     slope = float(np.vdot(step, derivatives.gradient))
-    found = line_search(point, step, slope)
+    accepted = line_search(point, step, slope)
     most = max(program.t1, program.t2)
-    if found is None and state.cap >= most:
+    if accepted is None and state.cap >= most:
         raise np.linalg.LinAlgError("no step lowers the objective")
-    done = found is None or -slope < SETTLED / sharpness
+    done = accepted is None or -slope < SETTLED / sharpness
     cap = min(most, GROWTH * state.cap) if done else state.cap
     root = state.root
-    if found is not None:
-        moved = rotation @ found.covariance @ rotation.T
+    if accepted is not None:
+        moved = rotation @ accepted.covariance @ rotation.T
         root = root @ scipy.linalg.cholesky((moved + moved.T) / 2, lower=True, check_finite=False)
     return _descent_at(program, root, cap, state.steps + 1)
 

@@ -51,7 +51,7 @@ def junction_tree(domain: Domain, sets: Iterable[Axes]) -> tuple[Clique, ...]:
     >>> junction_tree(domain, [(0, 1), (2,), ()])[0]
     Clique(axes=(2,), parent=-1, separator=())
     """
-    given, sizes = [frozenset(axes) for axes in sets], domain.shape
+    tables, sizes = [frozenset(axes) for axes in sets], domain.shape
 
     def cells(axes: Iterable[int]) -> int:
         return math.prod(sizes[axis] for axis in axes)
@@ -60,11 +60,11 @@ def junction_tree(domain: Domain, sets: Iterable[Axes]) -> tuple[Clique, ...]:
         return sum(len(near[axis] - near[other]) - 1 for other in near[axis])
 
     orders = (lambda axis, near: cells(near[axis]) * sizes[axis], new_edges)
-    found = [_cliques(given, price, cells) for price in orders]
-    best = min(found, key=lambda cliques: (max(map(cells, cliques)), sum(map(cells, cliques))))
-    for each in (max(best, key=cells), *best):
-        if cells(each) > LARGEST_CLIQUE:
-            raise InvalidInputError(_hangs_together(domain, sorted(each), cells(each)))
+    candidates = [_cliques(tables, price, cells) for price in orders]
+    best = min(candidates, key=lambda cliques: (max(map(cells, cliques)), sum(map(cells, cliques))))
+    for candidate in (max(best, key=cells), *best):
+        if cells(candidate) > LARGEST_CLIQUE:
+            raise InvalidInputError(_hangs_together(domain, sorted(candidate), cells(candidate)))
     if sum(map(cells, best)) > LARGEST_SUM:
         raise InvalidInputError(
             f"tables of {sum(map(cells, best))} cells in all are too large to fit (limit {LARGEST_SUM}): fit a release "
@@ -98,37 +98,37 @@ def _cliques(
         for axis in axes:
             near[axis] |= axes - {axis}
     prices = {axis: (price(axis, near), axis) for axis in near}
-    found: list[frozenset[int]] = []
+    cliques: list[frozenset[int]] = []
     while near:
         axis = min(near, key=prices.__getitem__)
         around = near.pop(axis)
         clique = frozenset(around | {axis})
-        if not any(clique <= other for other in found):
-            found.append(clique)
+        if not any(clique <= other for other in cliques):
+            cliques.append(clique)
         if cells(clique) > LARGEST_CLIQUE:
             break
         for other in around:
             near[other] = (near[other] | around) - {axis, other}
         changed = around.union(*(near[other] for other in around))
         prices.update((other, (price(other, near), other)) for other in changed)
-    return found or [frozenset()]
+    return cliques or [frozenset()]
 
 
 def _spanning_tree(cliques: Sequence[frozenset[int]]) -> tuple[Clique, ...]:
     """Return cliques in the order in which a tree of the largest separators takes them in."""
-    found = [Clique(tuple(sorted(cliques[0])), -1, ())]
+    tree = [Clique(tuple(sorted(cliques[0])), -1, ())]
     best = {number: (len(clique & cliques[0]), 0) for number, clique in enumerate(cliques[1:], start=1)}
     places = {0: 0}
     while best:
-        number = max(best, key=lambda each: best[each][0])
+        number = max(best, key=lambda candidate: best[candidate][0])
         _, parent = best.pop(number)
-        own = cliques[number]
-        places[number] = len(found)
-        found.append(Clique(tuple(sorted(own)), places[parent], tuple(sorted(own & cliques[parent]))))
+        joining = cliques[number]
+        places[number] = len(tree)
+        tree.append(Clique(tuple(sorted(joining)), places[parent], tuple(sorted(joining & cliques[parent]))))
         for other, (shared, _) in best.items():
-            if len(cliques[other] & own) > shared:
-                best[other] = (len(cliques[other] & own), number)
-    return tuple(found)
+            if len(cliques[other] & joining) > shared:
+                best[other] = (len(cliques[other] & joining), number)
+    return tuple(tree)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,20 +189,20 @@ class CliqueTables:
 
     def agreeing(self, vector: Array, total: float) -> Array:
         """Return non-negative tables that agree, near to some: each is scaled to what its parent says."""
-        found = vector.copy()
-        tables = self.views(found)
+        agreed = vector.copy()
+        tables = self.views(agreed)
         for number, table in enumerate(tables):
             clique = self.cliques[number]
-            own = self.marginal(table, number, clique.separator)
+            marginal = self.marginal(table, number, clique.separator)
             wanted = np.asarray(total)
             if number:
                 wanted = self.marginal(tables[clique.parent], clique.parent, clique.separator)
-            factor = np.divide(wanted, own, out=np.zeros(own.shape), where=own > 0)
-            even = wanted * (own <= 0) * (own.size / max(table.size, 1))
+            factor = np.divide(wanted, marginal, out=np.zeros(marginal.shape), where=marginal > 0)
+            even = wanted * (marginal <= 0) * (marginal.size / max(table.size, 1))
             table *= self.spread(factor, number, clique.separator)
             if np.any(even):
                 table += self.spread(even, number, clique.separator)
-        return found
+        return agreed
 
 
 # Tables in parts whose attributes hang on trees: all together where that is small enough, else forest by forest.
@@ -242,7 +242,7 @@ def spanning_forests(sets: Sequence[Axes]) -> list[list[int]]:
     """
     trees: list[dict[int, int]] = []  # of each part, a tree's number for each attribute
     parts: list[list[int]] = []
-    for number in sorted(range(len(sets)), key=lambda each: -len(sets[each])):
+    for number in sorted(range(len(sets)), key=lambda place: -len(sets[place])):
         axes = set(sets[number])
         place = _place(axes, [[set(sets[other]) for other in part] for part in parts], trees)
         if place == len(parts):

@@ -39,7 +39,7 @@ class NoisyTable:
     def on(self, layout: CliqueTables) -> NoisyTable:
         """Return the same asked of the smallest table of a layout that has the attributes."""
         covering = [number for number, clique in enumerate(layout.cliques) if set(self.axes) <= set(clique.axes)]
-        number = min(covering, key=lambda each: math.prod(layout.shapes[each]))
+        number = min(covering, key=lambda clique: math.prod(layout.shapes[clique]))
         return self.at(layout, number)
 
     def at(self, layout: CliqueTables, number: int) -> NoisyTable:
@@ -68,13 +68,13 @@ class NoisyTable:
 
     def adjoint(self, answers: Array) -> Array:
         """Return what answers over σ weigh on the cells of a clique's table, to be broadcast over the others."""
-        transposed = [None if each is None else each.T for each in self.queries]
+        transposed = [None if query is None else query.T for query in self.queries]
         return _along(transposed, np.asarray(answers * self.unit)).reshape(self.sides)
 
     def magnitudes(self) -> NoisyTable:
         """Return the same with the absolute values of all numbers, which rounding is proportional to."""
         return replace(
-            self, queries=tuple(None if each is None else abs(each) for each in self.queries), aim=np.abs(self.aim)
+            self, queries=tuple(None if query is None else abs(query) for query in self.queries), aim=np.abs(self.aim)
         )
 
 
@@ -97,19 +97,19 @@ class NoisyTables:
 
     def adjoint(self, answers: Sequence[Array]) -> Array:
         """Return ``A' r``."""
-        found = np.zeros(self.layout.cells)
-        views = self.layout.views(found)
-        for table, own in zip(self.tables, answers, strict=True):
-            views[table.clique][...] += table.adjoint(own)
-        return found
+        vector = np.zeros(self.layout.cells)
+        views = self.layout.views(vector)
+        for table, answer in zip(self.tables, answers, strict=True):
+            views[table.clique][...] += table.adjoint(answer)
+        return vector
 
     def hessian(self, vector: Array) -> Array:
         """Return ``A'A p``."""
-        found = np.zeros(self.layout.cells)
-        views, given = self.layout.views(found), self.layout.views(vector)
+        product = np.zeros(self.layout.cells)
+        views, parts = self.layout.views(product), self.layout.views(vector)
         for table in self.tables:
-            views[table.clique][...] += table.hessian(given[table.clique])
-        return found
+            views[table.clique][...] += table.hessian(parts[table.clique])
+        return product
 
     @property
     def slope_at_zero(self) -> Array:
@@ -118,11 +118,11 @@ class NoisyTables:
 
     def residuals(self, vector: Array) -> list[Array]:
         """Return ``A p - b``."""
-        return [own - table.aim for own, table in zip(self.forward(vector), self.tables, strict=True)]
+        return [answers - table.aim for answers, table in zip(self.forward(vector), self.tables, strict=True)]
 
     def distance(self, residuals: Sequence[Array]) -> float:
         """Return ``½ ‖r‖²``."""
-        return 0.5 * sum(float((own**2).sum()) for own in residuals)
+        return 0.5 * sum(float((residual**2).sum()) for residual in residuals)
 
     def least_distance(self, direction: Sequence[Array], rounding: float = 0.0) -> float:
         """Return a lower bound of ``½ ‖A x - b‖²`` over the data sets x of the total, from any direction r.
@@ -133,25 +133,25 @@ class NoisyTables:
         size = 2 * self.distance(direction)
         if not size or not np.isfinite(size):
             return 0.0
-        aimed = sum(float((own * table.aim).sum()) for own, table in zip(direction, self.tables, strict=True))
+        aimed = sum(float((part * table.aim).sum()) for part, table in zip(direction, self.tables, strict=True))
         reach = self.total * self.layout.least(self.adjoint(direction)) - aimed - rounding
         return max(reach, 0.0) ** 2 / (2 * size)
 
     def most(self, vector: Array) -> float:
         """Return ``½ ‖A p - b‖²``, rounded up."""
-        off, views, found = self._rounding, self.layout.views(np.abs(vector)), 0.0
-        for table, own in zip(self.tables, self.residuals(vector), strict=True):
+        off, views, bound = self._rounding, self.layout.views(np.abs(vector)), 0.0
+        for table, residual in zip(self.tables, self.residuals(vector), strict=True):
             sizes = table.magnitudes()
             wrong = off * (sizes.forward(views[table.clique]) + sizes.aim)
-            found += 0.5 * float(((np.abs(own) + wrong) ** 2).sum())
-        return found * (1 + off)
+            bound += 0.5 * float(((np.abs(residual) + wrong) ** 2).sum())
+        return bound * (1 + off)
 
     def least(self, direction: Sequence[Array]) -> float:
         """Return the bound `least_distance`, rounded down."""
         off, reach = self._rounding, 0.0
-        for table, own in zip(self.tables, map(np.abs, direction), strict=True):
+        for table, part in zip(self.tables, map(np.abs, direction), strict=True):
             sizes = table.magnitudes()
-            reach += self.total * float(sizes.adjoint(own).max(initial=0.0)) + float((own * sizes.aim).sum())
+            reach += self.total * float(sizes.adjoint(part).max(initial=0.0)) + float((part * sizes.aim).sum())
         return self.least_distance(direction, off * reach) * (1 - 4 * off)
 
     @property
@@ -244,30 +244,30 @@ class Copies:
 
     def forward(self, vector: Array) -> Array:
         """Return tables and copies ``K p``."""
-        found = np.empty(self.size)
-        found[: self.layout.cells] = vector
+        copies = np.empty(self.size)
+        copies[: self.layout.cells] = vector
         views = self.layout.views(vector)
         for end, _, separator, scale, place, _ in self.edges:
-            found[place] = scale * self.layout.marginal(views[end], end, separator).ravel()
-        return found
+            copies[place] = scale * self.layout.marginal(views[end], end, separator).ravel()
+        return copies
 
     def adjoint(self, copied: Array) -> Array:
         """Return ``K' q``."""
-        found = copied[: self.layout.cells].copy()
-        views = self.layout.views(found)
+        merged = copied[: self.layout.cells].copy()
+        views = self.layout.views(merged)
         for end, _, separator, scale, place, shape in self.edges:
             views[end][...] += self.layout.spread(scale * copied[place].reshape(shape), end, separator)
-        return found
+        return merged
 
     def project(self, copied: Array, total: float) -> Array:
         """Return the nearest non-negative tables of a total, and the nearest copies that agree."""
-        found = np.empty_like(copied)
-        for own, given in zip(self.layout.views(found), self.layout.views(copied), strict=True):
-            own[...] = project(given, total)
+        projected = np.empty_like(copied)
+        for target, source in zip(self.layout.views(projected), self.layout.views(copied), strict=True):
+            target[...] = project(source, total)
         for (_, _, _, one, first, _), (_, _, _, two, second, _) in zip(self.edges[::2], self.edges[1::2], strict=True):
             shared = (one * copied[first] + two * copied[second]) / (one**2 + two**2)
-            found[first], found[second] = one * shared, two * shared
-        return found
+            projected[first], projected[second] = one * shared, two * shared
+        return projected
 
 
 class Best:

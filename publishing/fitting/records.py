@@ -80,19 +80,19 @@ def whole_tables(layout: CliqueTables, vector: Array, total: float) -> Array:
     each cell of its separator as there are records in it, so that each record can take the child's other values from
     one of its own. By running intersection these are new attributes, and no table before changes.
     """
-    found = np.empty_like(vector)
-    tables, given = layout.views(found), layout.views(vector)
+    whole = np.empty_like(vector)
+    tables, fractions = layout.views(whole), layout.views(vector)
     for number, clique in enumerate(layout.cliques):
         counts = np.array([total])
         if number:
             counts = layout.marginal(tables[clique.parent], clique.parent, clique.separator).ravel()
         order = _separator_first(layout, number)
-        table = given[number].transpose(order)
+        table = fractions[number].transpose(order)
         for side in range(len(clique.separator), table.ndim):
             marginal = table.sum(axis=tuple(range(side + 1, table.ndim)))
             counts = _split(counts, marginal.reshape(len(counts), -1)).ravel()
         tables[number][...] = counts.reshape(table.shape).transpose(np.argsort(order))
-    return found
+    return whole
 
 
 def _split(counts: Array, shares: Array) -> Array:
@@ -120,35 +120,35 @@ def glued_records(layout: CliqueTables, vector: Array, axes: Axes) -> Codes:
             f"{count} records of {len(axes)} attributes are too many to write out (limit {MOST_CODES} codes)"
         )
     generator = np.random.default_rng(0)
-    found = np.zeros((count, len(axes)), dtype=np.int64)
+    records = np.zeros((count, len(axes)), dtype=np.int64)
     columns = {axis: column for column, axis in enumerate(axes)}
     for number, clique in enumerate(layout.cliques):
         order = _separator_first(layout, number)
         table = tables[number].transpose(order)
-        own = np.repeat(np.arange(table.size), table.ravel().astype(np.int64))
-        own = own[generator.permutation(count)]
+        cells = np.repeat(np.arange(table.size), table.ravel().astype(np.int64))
+        cells = cells[generator.permutation(count)]
         shared = math.prod(layout.sizes[axis] for axis in clique.separator)
-        own = own[np.argsort(own // (table.size // shared), kind="stable")]
-        known = found[:, [columns[axis] for axis in clique.separator]]
+        cells = cells[np.argsort(cells // (table.size // shared), kind="stable")]
+        known = records[:, [columns[axis] for axis in clique.separator]]
         place = np.lexsort(known.T[::-1]) if known.shape[1] else np.arange(count)
-        codes = np.unravel_index(own, table.shape) if table.ndim else ()
+        codes = np.unravel_index(cells, table.shape) if table.ndim else ()
         for side, values in zip(order, codes, strict=True):
-            found[place, columns[clique.axes[side]]] = values
-    return found
+            records[place, columns[clique.axes[side]]] = values
+    return records
 
 
 def joint_table(layout: CliqueTables, vector: Array, axes: Axes) -> Array:
     """Return ``Π_C p_C / Π_S p_S``, the data set in which tables know no more of each other than their separators."""
     sizes = [layout.sizes[axis] for axis in axes]
-    found = np.ones(sizes)
+    joint = np.ones(sizes)
     tables = layout.views(vector)
     for number, clique in enumerate(layout.cliques):
         table = tables[number]
         if number:
             shared = layout.spread(layout.marginal(table, number, clique.separator), number, clique.separator)
             table = np.divide(table, shared, out=np.zeros(table.shape), where=shared > 0)
-        found *= table.reshape([layout.sizes[axis] if axis in clique.axes else 1 for axis in axes])
-    return found
+        joint *= table.reshape([layout.sizes[axis] if axis in clique.axes else 1 for axis in axes])
+    return joint
 
 
 def _separator_first(layout: CliqueTables, number: int) -> list[int]:
@@ -253,7 +253,7 @@ class FittedTables:
         with files.atomic_folder(folder) as place:
             for name, (table, counts) in zip(names, self._tables.values(), strict=True):
                 write_rows(place / name, (*table.sides, "count"), self._rows(table, counts))
-            sizes = ((name, *each) for name, each in zip(names, self._sizes(), strict=True))
+            sizes = ((name, *size) for name, size in zip(names, self._sizes(), strict=True))
             write_rows(place / INDEX, ("file", "table", "entries"), sizes)
             with files.atomic_write(place / NOTE) as handle:
                 handle.write(BIASED.encode())
@@ -271,13 +271,13 @@ class FittedTables:
 
     def _rows(self, table: PublishedTable, counts: Array) -> Iterator[tuple[object, ...]]:
         numbers = counts.ravel()
-        told = numbers.astype(np.int64).tolist() if np.all(numbers == np.rint(numbers)) else numbers.tolist()
-        return ((*cell, own) for cell, own in zip(itertools.product(*table.sides.values()), told, strict=True))
+        values = numbers.astype(np.int64).tolist() if np.all(numbers == np.rint(numbers)) else numbers.tolist()
+        return ((*cell, number) for cell, number in zip(itertools.product(*table.sides.values()), values, strict=True))
 
     def _labelled(self) -> Iterator[tuple[str, ...]]:
         codes = self.records()
         labels = [self._domain.attribute(axis) for axis in self._axes]
-        columns = [[each.label(code) for code in range(each.size)] for each in labels]
+        columns = [[attribute.label(code) for code in range(attribute.size)] for attribute in labels]
         return (tuple(column[code] for column, code in zip(columns, record, strict=True)) for record in codes.tolist())
 
     def __repr__(self) -> str:
@@ -314,7 +314,7 @@ class RecordMoves:
 
     @property
     def vector(self) -> Array:
-        return np.concatenate([own.ravel() for own in self.counts])
+        return np.concatenate([count.ravel() for count in self.counts])
 
     def descend(self) -> None:
         """Move records until a sweep hardly helps."""
@@ -340,12 +340,12 @@ class RecordMoves:
 
     def _step(self, axis: int, chosen: npt.NDArray[np.intp], curvature: Array) -> bool:
         """Move what gains among some records, if the distance falls; return whether it fell much as foreseen."""
-        codes, each = self.codes[chosen], np.arange(len(chosen))
+        codes, row = self.codes[chosen], np.arange(len(chosen))
         now = codes[:, axis]
         change = self._slopes_along(axis, codes) + 0.5 * curvature[now]
-        change -= change[each, now][:, None]
+        change -= change[row, now][:, None]
         value = change.argmin(axis=1)
-        foreseen = change[each, value]
+        foreseen = change[row, value]
         gaining = foreseen < 0
         if not np.any(gaining):
             return True
@@ -370,17 +370,17 @@ class RecordMoves:
 
     def _slopes_along(self, axis: int, codes: Codes) -> Array:
         """Return the slope of the distance at each value that records could take along an attribute."""
-        found = np.zeros((len(codes), self.noisy.layout.sizes[axis]))
+        along = np.zeros((len(codes), self.noisy.layout.sizes[axis]))
         for number in self.asking[axis]:
             axes = self.noisy.tables[number].axes
             slopes = np.moveaxis(self.slopes[number], axes.index(axis), -1)
-            found += slopes[tuple(codes[:, other] for other in axes if other != axis)]
-        return found
+            along += slopes[tuple(codes[:, other] for other in axes if other != axis)]
+        return along
 
     def _curvature(self, axis: int) -> Array:
         """Return what one record moved from value to value adds to twice the distance, by typical units and queries."""
         size = self.noisy.layout.sizes[axis]
-        found = np.zeros((size, size))
+        curvature = np.zeros((size, size))
         for number in self.asking[axis]:
             table = self.noisy.tables[number]
             gram, typical = np.eye(size), float((table.unit**2).mean())
@@ -392,8 +392,8 @@ class RecordMoves:
                 elif matrix is not None:
                     typical *= float((matrix * matrix).sum()) / matrix.shape[1]
             squares = np.diagonal(gram)
-            found += (squares[:, None] + squares - 2 * gram) * typical
-        return found
+            curvature += (squares[:, None] + squares - 2 * gram) * typical
+        return curvature
 
     def _count(self, number: int, codes: Codes) -> Array:
         shape = self.shapes[number]

@@ -44,12 +44,12 @@ def fit(released: Planned, integer: bool) -> FittedTables:
         vector = whole_tables(noisy.layout, vector, total) if integer else vector
         data = CliqueData(noisy.layout, freeze(vector), integer)
     views = noisy.layout.views(vector)
-    found = {
-        name: (table, freeze(each.answers(views[each.clique]).reshape(table.shape)))
-        for each, (name, table) in zip(noisy.tables, released.published.items(), strict=True)
+    fitted = {
+        name: (table, freeze(noisy_table.answers(views[noisy_table.clique]).reshape(table.shape)))
+        for noisy_table, (name, table) in zip(noisy.tables, released.published.items(), strict=True)
     }
-    least = sum(each[2] for each in fits)
-    return FittedTables(max(noisy.most(vector) - least, 0.0), data, _domain_of(released.workload), found)
+    least = sum(fit[2] for fit in fits)
+    return FittedTables(max(noisy.most(vector) - least, 0.0), data, _domain_of(released.workload), fitted)
 
 
 Fit = tuple[NoisyTables, Array, float]
@@ -110,9 +110,9 @@ def require_fit(drawn: Any, workload: Workload) -> None:
     """
     layouts_of(workload)
     mechanism = drawn.mechanism
-    asked = _of_all_records(drawn, workload)
+    total = _of_all_records(drawn, workload)
     with _total_is_told():
-        mechanism.variance(asked) if drawn.by_table else mechanism.variances(asked)
+        mechanism.variance(total) if drawn.by_table else mechanism.variances(total)
 
 
 def _domain_of(workload: Workload) -> Domain:
@@ -133,27 +133,27 @@ def _axes_of(workload: Workload) -> list[Axes]:
 def _noisy_tables(released: Planned) -> tuple[NoisyTable, ...]:
     workload, tables = released.workload, released.published.values()
     variances = [released.variances(table.name) for table in tables]
-    least = LEAST_VARIANCE * max(float(each.max(initial=0.0)) for each in variances)
-    tabular, found = workload.tabular(), []
+    least = LEAST_VARIANCE * max(float(variance.max(initial=0.0)) for variance in variances)
+    tabular, noisy = workload.tabular(), []
     owned = [None] * len(variances) if tabular is None else tabular.product_tables
-    for published, own, variance in zip(tables, owned, variances, strict=True):
+    for published, owned_table, variance in zip(tables, owned, variances, strict=True):
         unit = 1 / np.sqrt(np.maximum(variance, least or 1.0))
         aim = np.asarray(released.estimates(published.name) * unit)
-        if own is None:
+        if owned_table is None:
             (axes,) = _axes_of(workload)[:1]
             rows = workload.select(published.rows).matrix
-            found.append(NoisyTable(axes, (workload.shape[1],), (rows,), unit.ravel(), aim.ravel()))
+            noisy.append(NoisyTable(axes, (workload.shape[1],), (rows,), unit.ravel(), aim.ravel()))
         else:
-            queries = tuple(None if asked is None else asked.matrix for _, asked in own.queries)
-            shape = tuple(tabular.domain.shape[axis] for axis in own.axes)
-            found.append(NoisyTable(own.axes, shape, queries, np.asarray(unit), aim))
-    return tuple(found)
+            queries = tuple(None if query is None else query.matrix for _, query in owned_table.queries)
+            shape = tuple(tabular.domain.shape[axis] for axis in owned_table.axes)
+            noisy.append(NoisyTable(owned_table.axes, shape, queries, np.asarray(unit), aim))
+    return tuple(noisy)
 
 
 def _total(released: Planned) -> float:
-    asked = _of_all_records(released.drawn, released.workload)
+    count_query = _of_all_records(released.drawn, released.workload)
     with _total_is_told():
-        return float(np.asarray(released.drawn.estimate(released.measured, asked)).item())
+        return float(np.asarray(released.drawn.estimate(released.measured, count_query)).item())
 
 
 def _of_all_records(drawn: Any, workload: Workload) -> object:
@@ -161,7 +161,7 @@ def _of_all_records(drawn: Any, workload: Workload) -> object:
     if drawn.by_table:
         return ()
     factors = getattr(workload, "factors", (workload,))
-    ones = [Workload(np.ones((1, each.shape[1]))) for each in factors]
+    ones = [Workload(np.ones((1, factor.shape[1]))) for factor in factors]
     return kron(*ones) if len(ones) > 1 else ones[0]
 
 

@@ -56,14 +56,14 @@ def _weights(problem: AnyProblem) -> Symbol:
 
 
 def _notes(problem: AnyProblem) -> tuple[str, ...]:
-    said = [
+    lines = [
         NORM,
         r"$\sum_i d_i$ with $\operatorname{diag}(d) \succeq C$ is at least $\langle C, R \rangle$ for every "
         r"correlation matrix $R$, and equal to the largest where it is least.",
     ]
     if problem.geometry.neighbours.parts == "signs":
-        said.append("Parts are numbers from -1 to 1: weights are means over signs, and the interval may not be tight.")
-    return tuple(said)
+        lines.append("Parts are numbers from -1 to 1: weights are means over signs, and the interval may not be tight.")
+    return tuple(lines)
 
 
 def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
@@ -80,17 +80,17 @@ def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
 
 
 def _fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
-    given: tuple[Symbol, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
     objective, cost, limit, factor = r"\alpha", r"\alpha", "1", ""
     sought = Symbol(r"\alpha", "the squared privacy cost")
     if isinstance(problem, PrivacyFirst):
         allowed = problem.cost
-        given = (Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(allowed)),)
+        symbols = (Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(allowed)),)
         objective, cost, limit, factor = r"\kappa", r"\gamma", r"\kappa", r"\kappa "
         sought = Symbol(r"\kappa", "the factor on the targets")
     norm = r"\lVert \operatorname{diag}(\sqrt{\mu}) W \Lambda^{1/2} \rVert_*^2"
     return Formula(
-        (*_matrices(problem), targets(problem), *given),
+        (*_matrices(problem), targets(problem), *symbols),
         (covariance(problem), sought, *_more(problem)),
         Program(
             "minimise",
@@ -106,7 +106,7 @@ def _fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
         (_weights(problem), query_weights(problem.geometry.workload.shape[0])),
         Program(
             "maximise",
-            norm if not given else rf"\frac{{1}}{{\gamma}} {norm}",
+            norm if not symbols else rf"\frac{{1}}{{\gamma}} {norm}",
             rf"${LAMBDA}$, $\mu \ge 0$",
             (MASSES, Line(r"\sum_j \mu_j c_j \le 1")),
         ),

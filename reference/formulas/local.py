@@ -20,7 +20,7 @@ def strategy(problem: LocalStrategy) -> Formula:
     """State the best local strategy, of the average or of the worst user."""
     queries, users = problem.workload.shape
     worst = problem.criterion == "worst"
-    given = (
+    symbols = (
         Symbol("W", "the queries, a row each, over the user types", (queries, users), problem.workload.dense),
         Symbol(
             "R",
@@ -41,17 +41,17 @@ def strategy(problem: LocalStrategy) -> Formula:
         Symbol("Q", "the strategy, with the rows $w_S p_S$", part="strategy" if worst else "itself"),
     )
     state = _worst if worst else _average
-    return state(given, sought, columns, every, problem)
+    return state(symbols, sought, columns, every, problem)
 
 
 def _average(
-    given: tuple[Symbol, ...], sought: tuple[Symbol, ...], columns: Line, every: str, problem: LocalStrategy
+    symbols: tuple[Symbol, ...], sought: tuple[Symbol, ...], columns: Line, every: str, problem: LocalStrategy
 ) -> Formula:
     size, users = problem.root.shape
     shares = Symbol("s", "n times the prior over types", (users,), lambda: users * problem.prior)
     gram = Symbol("G", r"$G = \sum_S w_S p_S p_S^{\top} / (s^{\top} p_S)$", (users, users))
     return Formula(
-        (*given, shares),
+        (*symbols, shares),
         (*sought, gram),
         Program("minimise", r"\operatorname{tr}(R G^{-1} R^{\top})", "$w \\ge 0$", (columns,)),
         (
@@ -77,12 +77,12 @@ def _average(
 
 
 def _worst(
-    given: tuple[Symbol, ...], sought: tuple[Symbol, ...], columns: Line, every: str, problem: LocalStrategy
+    symbols: tuple[Symbol, ...], sought: tuple[Symbol, ...], columns: Line, every: str, problem: LocalStrategy
 ) -> Formula:
     size, users = problem.root.shape
     second = r"\sum_S w_S (p_S)_u \lVert V_S \rVert^2"
     return Formula(
-        given,
+        symbols,
         (
             *sought,
             Symbol("V_S", "what report S adds to the answers", (size,)),
@@ -132,7 +132,7 @@ def projection(problem: LocalProjection) -> Formula:
     floor = Symbol(
         "z", "the least probability of each output", shape[:1], (lambda: np.asarray(problem.floor)) if fixed else None
     )
-    given = (
+    symbols = (
         Symbol("R", "the matrix to which a strategy shall be near", shape, lambda: problem.matrix),
         Symbol(r"\varepsilon", "the privacy", (), lambda: np.array(problem.epsilon)),
     )
@@ -145,7 +145,7 @@ def projection(problem: LocalProjection) -> Formula:
     program = Program("minimise", DISTANCE, "Q" if fixed else r"Q and $z \ge 0$", limits)
     sums = Symbol(r"\lambda", "multipliers of the columns' sums", shape[1:], part="sums")
     more, dual, proof = _column_by_column() if fixed else _by_ratios(shape)
-    known, sought = ((*given, floor), (strategy,)) if fixed else (given, (strategy, floor))
+    known, sought = ((*symbols, floor), (strategy,)) if fixed else (symbols, (strategy, floor))
     return Formula(known, sought, program, (sums, *more), dual, proof)
 
 
@@ -162,8 +162,8 @@ def _column_by_column() -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
 
 def _by_ratios(shape: tuple[int, ...]) -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
     """Return the dual over least probabilities as well."""
-    said = "multipliers of the ratios: of the lower limits where positive, of the upper ones where negative"
-    more = (Symbol(r"\gamma", said, shape, part="ratios"), Symbol("D", r"$D = 1 \lambda^{\top} + \gamma$", shape))
+    meaning = "multipliers of the ratios: of the lower limits where positive, of the upper ones where negative"
+    more = (Symbol(r"\gamma", meaning, shape, part="ratios"), Symbol("D", r"$D = 1 \lambda^{\top} + \gamma$", shape))
     value = r"\sum_u \lambda_u - \frac{1}{2} \lVert D \rVert_F^2 - \langle D, R \rangle"
     rule = Line(r"\sum_u \max(\gamma_{ou}, 0) \ge e^{\varepsilon} \sum_u \max(-\gamma_{ou}, 0)", "for all outputs $o$")
     proof = (
@@ -184,18 +184,18 @@ def estimate(problem: NonnegativeEstimate) -> Formula:
     """State the possible data nearest to noisy answers."""
     queries, cells = problem.workload.shape
     known = problem.total is not None
-    given = [
+    symbols = [
         Symbol("W", "the queries, a row each, over the cells", (queries, cells), problem.workload.dense),
         Symbol("a", "the noisy answers", (queries,), lambda: problem.answers),
     ]
     constraints = [Line(r"x \ge 0", "no count is negative")]
     if known:
-        given.append(Symbol("n", "the number of records", (), lambda: np.array(problem.total)))
+        symbols.append(Symbol("n", "the number of records", (), lambda: np.array(problem.total)))
         constraints.append(Line(r"\sum_u x_u = n", "", "total"))
     least = r"n \min_u (W^{\top} \nu)_u - \nu^{\top} a" if known else r"- \nu^{\top} a"
     rule = () if known else (Line(r"W^{\top} \nu \ge 0"),)
     return Formula(
-        tuple(given),
+        tuple(symbols),
         (Symbol("x", "the data", (cells,), part="itself"),),
         Program("minimise", r"\frac{1}{2} \lVert W x - a \rVert^2", "x", tuple(constraints)),
         (Symbol(r"\nu", "a direction, best that of the residual $W x - a$", (queries,), part="residual"),),

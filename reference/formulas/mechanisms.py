@@ -20,8 +20,8 @@ from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 def weighting(problem: QueryWeighting) -> Formula:
     """State query weighting, for Gaussian or for Laplace noise."""
-    given = _design(problem)
-    count, moves = given[-1].shape or (0, 0)
+    symbols = _design(problem)
+    count, moves = symbols[-1].shape or (0, 0)
     pure = problem.privacy == "pure"
     power, noise, by = "", "noise of variance $1 / u_i$ on row $i$ of $Q$", "by Cauchy and Schwarz"
     bound = r"(\sum_i c_i^{1/2} g_i^{1/2})^2"
@@ -39,15 +39,15 @@ def weighting(problem: QueryWeighting) -> Formula:
         Line(r"\sum_i g_i u_i = y^{\top} N^{\top} u \le 1", r"since $\sum_j y_j \le 1$"),
         Line(rf"{bound} \le {objective} \cdot (\sum_i g_i u_i){power}", by),
     )
-    said = "The design queries depend on each other: least squares does better."
+    remark = "The design queries depend on each other: least squares does better."
     return Formula(
-        given,
+        symbols,
         (Symbol("u", f"weights of the design queries: {noise}", (count,), part="itself"),),
         Program("minimise", objective, "$u > 0$", (allowed,)),
         weights,
         Program("maximise", bound, r"$y \ge 0$", (Line(r"\sum_j y_j \le 1"),)),
         proof,
-        () if problem.geometry.independent else (said,),
+        () if problem.geometry.independent else (remark,),
     )
 
 
@@ -71,7 +71,7 @@ def _design(problem: QueryWeighting) -> tuple[Symbol, ...]:
 def common(problem: CommonMechanism) -> Formula:
     count, size, _ = problem.bounds.shape
     cells = problem.basis.shape[1]
-    given = (
+    symbols = (
         Symbol("B", "rows that span what all mechanisms answer", (size, cells), lambda: problem.basis),
         *(
             Symbol(
@@ -84,7 +84,7 @@ def common(problem: CommonMechanism) -> Formula:
         ),
     )
     return Formula(
-        given,
+        symbols,
         (
             Symbol(
                 r"\Sigma", "the covariance with which the common mechanism answers $B x$", (size, size), part="itself"
@@ -183,7 +183,7 @@ class _Blocks:
         return cls(geometry.reach.shape[1] > 0, bool(geometry.matrix_blocks), isinstance(problem, ReuseFitness))
 
     def sum(self, of_levels: str, of_several: str) -> str:
-        return " + ".join(each for each, there in ((of_levels, self.levels), (of_several, self.several)) if there)
+        return " + ".join(term for term, there in ((of_levels, self.levels), (of_several, self.several)) if there)
 
     @property
     def cost(self) -> str:
@@ -196,7 +196,7 @@ class _Blocks:
     @property
     def over(self) -> str:
         return " and ".join(
-            each for each, there in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several)) if there
+            limit for limit, there in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several)) if there
         )
 
     @property
@@ -205,8 +205,8 @@ class _Blocks:
         why = "the release can be answered from what is known"
         levels, several = r"f_t^2 \tau_t \le 1", r"F_b K_b F_b^{\top} \preceq I"
         return tuple(
-            Line(each, f"for all {letter}: {why}", "released")
-            for each, letter, there in ((levels, "t", self.levels), (several, "b", self.several))
+            Line(line, f"for all {letter}: {why}", "released")
+            for line, letter, there in ((levels, "t", self.levels), (several, "b", self.several))
             if there and self.reuse
         )
 
@@ -280,10 +280,10 @@ def on_blocks(problem: object) -> Formula:
 def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
     blocks = problem.geometry
     kinds, levels, queries = blocks.reach.shape[0], blocks.reach.shape[1], len(blocks.tables)
-    found = [Symbol("W", "the queries, a row each, over the cells", problem.workload.shape)]
+    symbols = [Symbol("W", "the queries, a row each, over the cells", problem.workload.shape)]
     if levels:
         paid, added = "what each kind of neighbours pays for each level", "of each kind of queries"
-        found += [
+        symbols += [
             Symbol("R", f"{paid} of noise", (kinds, levels), lambda: _dense(blocks.reach)),
             Symbol(
                 "N",
@@ -293,7 +293,7 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
             ),
         ]
     if blocks.matrix_blocks:
-        found += [
+        symbols += [
             Symbol("M_b", "how neighbours move block b, a column each"),
             Symbol("V_b", "the queries on block b, a row each"),
             Symbol(
@@ -302,11 +302,11 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
         ]
     if isinstance(problem, TotalVariance):
         weights = blocks.orbit_weights(problem.weights)
-        return *found, Symbol("w", "what the variances of each kind of queries count", (queries,), lambda: weights)
+        return *symbols, Symbol("w", "what the variances of each kind of queries count", (queries,), lambda: weights)
     targets = Symbol("c", "the variance targets", (queries,), lambda: np.asarray(problem.targets[blocks.tables]))
     if _Blocks.of(problem).reuse:
         if levels:
-            found.append(
+            symbols.append(
                 Symbol(
                     "f",
                     "what is released on each level, with unit noise",
@@ -315,25 +315,25 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
                 )
             )
         if blocks.matrix_blocks:
-            found.append(Symbol("F_b", "what is released on block b, rows with unit noise"))
+            symbols.append(Symbol("F_b", "what is released on block b, rows with unit noise"))
     if isinstance(problem, PrivacyFirst):
         cost = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
-        return *found, targets, cost
-    return *found, targets
+        return *symbols, targets, cost
+    return *symbols, targets
 
 
 def _sought(problem: AnyProblem) -> tuple[Symbol, ...]:
     blocks = problem.geometry
-    found, levels = [], blocks.reach.shape[1]
+    symbols, levels = [], blocks.reach.shape[1]
     if levels:
-        found.append(Symbol(r"\tau", "the noise levels of the blocks of one coordinate", (levels,), part="levels"))
+        symbols.append(Symbol(r"\tau", "the noise levels of the blocks of one coordinate", (levels,), part="levels"))
     if blocks.matrix_blocks:
-        found.append(Symbol("K_b", "the covariance of the noise on block b"))
+        symbols.append(Symbol("K_b", "the covariance of the noise on block b"))
     if isinstance(problem, PrivacyFirst):
-        found.append(Symbol(r"\kappa", "the factor on the targets"))
+        symbols.append(Symbol(r"\kappa", "the factor on the targets"))
     elif not isinstance(problem, TotalVariance):
-        found.append(Symbol(r"\alpha", "the squared privacy cost"))
-    return tuple(found)
+        symbols.append(Symbol(r"\alpha", "the squared privacy cost"))
+    return tuple(symbols)
 
 
 def _weights(problem: AnyProblem) -> tuple[Symbol, ...]:
@@ -354,14 +354,16 @@ def _release_weights(problem: AnyProblem) -> tuple[Symbol, ...]:
     blocks = _Blocks.of(problem)
     levels = Symbol(r"\omega", "weights on what is released on each level, none negative")
     several = Symbol(r"\Omega_b", "weights on what is released on block b, a matrix")
-    return tuple(each for each, there in ((levels, blocks.levels), (several, blocks.several)) if there and blocks.reuse)
+    return tuple(
+        symbol for symbol, there in ((levels, blocks.levels), (several, blocks.several)) if there and blocks.reuse
+    )
 
 
 def _notes(problem: AnyProblem) -> tuple[str, ...]:
     blocks = problem.geometry
     count = len(blocks.keys) + len(blocks.matrix_blocks)
     norm = r"$\lVert X \rVert_*$ is the sum of the singular values of $X$."
-    said = (
+    lines = (
         f"Symmetry leaves {count} blocks, of rank {blocks.rank} at most, and one weight for each of "
         f"{blocks.reach.shape[0]} kinds of records and {len(blocks.tables)} kinds of queries: nothing is lost, since "
         "the mean of noise over all symmetries costs no more and is as accurate.",
@@ -370,7 +372,7 @@ def _notes(problem: AnyProblem) -> tuple[str, ...]:
         block.moved() is not None for block in blocks.matrix_blocks
     )
     exact = ("What no neighbour moves is released exactly, at no cost, and has no noise in these sums.",)
-    return (*said, *(exact if still else ()), *((norm,) if blocks.matrix_blocks else ()))
+    return (*lines, *(exact if still else ()), *((norm,) if blocks.matrix_blocks else ()))
 
 
 def _dense(matrix: object) -> Any:

@@ -34,38 +34,38 @@ def matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
     geometry = problem.geometry
     workload = getattr(geometry, "workload", problem.workload)
     queries, cells = workload.shape
-    asked = Symbol("W", "the queries, a row each, over the cells", (queries, cells), workload.dense)
+    W = Symbol("W", "the queries, a row each, over the cells", (queries, cells), workload.dense)
     if geometry.name != "dense":
         same = Symbol("B = I, L = W", "noise is added to the cells; $v_j$ is row $j$ of $W$")
-        return asked, same, *_moves(problem, cells)
+        return W, same, *_moves(problem, cells)
     rank = geometry.rank
     if is_identity(geometry.basis):
         same = Symbol("B = I, L = W", "noise is added to the cells themselves; $v_j$ is row $j$ of $W$")
-        return asked, same, *_moves(problem, cells)
+        return W, same, *_moves(problem, cells)
     basis = Symbol("B", "rows that get noise; they span those of W", (rank, cells), lambda: geometry.basis)
     factor = Symbol(
         "L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, rank), lambda: _coordinates(geometry)[:queries]
     )
-    return asked, basis, factor, *_moves(problem, cells)
+    return W, basis, factor, *_moves(problem, cells)
 
 
 def _coordinates(geometry: Dense) -> Array:
     """Return L, with entries that are rounding, next to its largest, set to 0."""
-    found = np.asarray(geometry.representation)
-    return np.where(np.abs(found) > 1e-14 * np.abs(found).max(), found, 0.0)
+    rows = np.asarray(geometry.representation)
+    return np.where(np.abs(rows) > 1e-14 * np.abs(rows).max(), rows, 0.0)
 
 
 def _moves(problem: AnyProblem, cells: int) -> tuple[Symbol, ...]:
     neighbours = getattr(problem, "neighbours", None)
     if neighbours is None:
         return (Symbol("U = I", "neighbours differ by one record; $u_i$ is column $i$ of $U$"),)
-    own = getattr(problem.geometry, "neighbours", None)
-    said = "the differences of neighbouring data sets, a column $u_i$ each"
+    differences = getattr(problem.geometry, "neighbours", None)
+    meaning = "the differences of neighbouring data sets, a column $u_i$ each"
     if isinstance(neighbours, Relation):
-        said += f" ({neighbours})"
-    if own is None or isinstance(own, Relation) or not hasattr(own, "shape"):
-        return (Symbol("U", said),)
-    return (Symbol("U", said, tuple(own.shape), lambda: to_dense(own)),)
+        meaning += f" ({neighbours})"
+    if differences is None or isinstance(differences, Relation) or not hasattr(differences, "shape"):
+        return (Symbol("U", meaning),)
+    return (Symbol("U", meaning, tuple(differences.shape), lambda: to_dense(differences)),)
 
 
 def covariance(problem: AnyProblem) -> Symbol:
@@ -82,20 +82,20 @@ def definite(problem: AnyProblem) -> str:
 def notes(problem: AnyProblem) -> tuple[str, ...]:
     """Return the exactly released part, and the structure that the problem stands on."""
     geometry = problem.geometry
-    said = [NORM]
+    lines = [NORM]
     if len(getattr(geometry, "unmoved", ())):
-        said.append(f"No neighbour moves {unmoved_words(problem)}: released exactly, at no cost.")
-        said.append(r"$\Sigma^{-1}$ is the inverse of $\Sigma$ on its range, the pseudo-inverse.")
+        lines.append(f"No neighbour moves {unmoved_words(problem)}: released exactly, at no cost.")
+        lines.append(r"$\Sigma^{-1}$ is the inverse of $\Sigma$ on its range, the pseudo-inverse.")
     if geometry.name == "product":
-        said.append(
+        lines.append(
             rf"$W = W_1 \otimes \dots \otimes W_{{{len(geometry.factors)}}}$: both sides are products over the "
             "factors, each a problem of this form."
         )
     elif geometry.name == "split":
-        said.append("Noise is split by attribute: the interval is honest, and not always tight.")
+        lines.append("Noise is split by attribute: the interval is honest, and not always tight.")
     elif geometry.name == "stream":
-        said.append("The rows of W follow a rule: both sides are computed from it, and no matrix is made.")
-    return tuple(said)
+        lines.append("The rows of W follow a rule: both sides are computed from it, and no matrix is made.")
+    return tuple(lines)
 
 
 def unmoved_words(problem: AnyProblem) -> str:
@@ -170,9 +170,9 @@ def fitness(problem: FitnessForUse) -> Formula:
 def privacy_first(problem: PrivacyFirst) -> Formula:
     """State privacy first: the least factor on the targets at a given cost."""
     moves, queries = counts(problem)
-    given = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
+    limit = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
     return Formula(
-        (*matrices(problem), targets(problem), given),
+        (*matrices(problem), targets(problem), limit),
         (covariance(problem), Symbol(r"\kappa", "the factor on the targets")),
         Program(
             "minimise",
@@ -282,8 +282,8 @@ def reuse(problem: ReuseFitness) -> Formula:
         Symbol("F", "what is released, rows with unit noise", (size, cells), lambda: problem.release),
         Symbol("K", "$F = K B$", (size, geometry.rank), lambda: geometry.representation[count:]),
     )
-    asked = Symbol("W", "the queries of the wish, a row each", problem.workload.shape, problem.workload.dense)
-    given = (asked, *matrices(problem)[1:], targets(problem), *release)
+    W = Symbol("W", "the queries of the wish, a row each", problem.workload.shape, problem.workload.dense)
+    symbols = (W, *matrices(problem)[1:], targets(problem), *release)
     rows = r"[\operatorname{diag}(\sqrt{\mu}) W; \Omega^{1/2} F]"
     norm = rf"\lVert {rows} U \operatorname{{diag}}(\sqrt{{\lambda}}) \rVert_*^2"
     kept = Line(r"K \Sigma K^{\top} \preceq I", "the release can be answered from what is known", "released")
@@ -307,4 +307,4 @@ def reuse(problem: ReuseFitness) -> Formula:
         ),
         Line(HOLDER.formula, r"for $X = [\operatorname{diag}(\sqrt{\mu}) L; \Omega^{1/2} K] \Sigma^{1/2}$"),
     )
-    return Formula(given, plain.sought, program, weights, dual, proof, notes(problem))
+    return Formula(symbols, plain.sought, program, weights, dual, proof, notes(problem))

@@ -19,26 +19,26 @@ Form = tuple[tuple[Symbol, ...], Program]
 """The symbols that a formulation seeks beyond those of the problem, and its program."""
 
 
-def latex(problem: object, found: Formulations | None, formulation: str | None) -> str:
+def latex(problem: object, formulations: Formulations | None, formulation: str | None) -> str:
     """Return the program of a formulation in LaTeX; see `dualmech.reference.latex`."""
     formula = formulas.formula(problem)
-    own = stated(problem, formula, found, formulation)
-    name = "" if found is None else f": {found.formulation_name(problem, formulation)}"
+    program = stated(problem, formula, formulations, formulation)
+    name = "" if formulations is None else f": {formulations.formulation_name(problem, formulation)}"
     title = writing.literal(f"{getattr(problem, 'headline', type(problem).__name__)}{name}")
-    return writing.latex_section(writing.program_section(title, own)) + "\n"
+    return writing.latex_section(writing.program_section(title, program)) + "\n"
 
 
-def stated(problem: object, formula: Formula, found: Formulations | None, formulation: str | None) -> Formula:
+def stated(problem: object, formula: Formula, formulations: Formulations | None, formulation: str | None) -> Formula:
     """Return a formula with the program of a formulation.
 
     Raises `InvalidInputError` for one that the problem does not have.
     """
-    if found is None:  # a product, or split noise: the program that its factors or attributes make
+    if formulations is None:  # a product, or split noise: the program that its factors or attributes make
         if formulation is not None:
-            given = validate.shown(formulation)
-            raise InvalidInputError(f"formulation must be left out where there is no one program, got {given}")
+            named = validate.shown(formulation)
+            raise InvalidInputError(f"formulation must be left out where there is no one program, got {named}")
         return formula
-    form = FORMS.get((_kind(problem), found.formulation_name(problem, formulation)))
+    form = FORMS.get((_kind(problem), formulations.formulation_name(problem, formulation)))
     if form is None:
         return formula
     more, program = form(problem, formula)
@@ -118,7 +118,7 @@ def sum_of_both(problem: object, formula: Formula) -> Form:
             Line(rf"{VARIANCE} \le \kappa c_j", "for all queries $j$", "accuracy"),
         ),
     )
-    return (*(each for each in both if each.name not in known), _corner(problem)), program
+    return (*(symbol for symbol in both if symbol.name not in known), _corner(problem)), program
 
 
 def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Formula], Form]:
@@ -264,8 +264,8 @@ def blocks_dual(problem: AnyProblem, formula: Formula) -> Form:
     bound = Program(
         "maximise", r"\sum_t \sqrt{(N^{\top} m)_t}", r"$m \ge 0$", (Line(r"\sum_j m_j \le 1", "", "spent"),)
     )
-    said = "shares of the bill of kinds of queries; N over targets, times what each level costs"
-    return (Symbol("m", said, (len(problem.geometry.tables),)),), bound
+    meaning = "shares of the bill of kinds of queries; N over targets, times what each level costs"
+    return (Symbol("m", meaning, (len(problem.geometry.tables),)),), bound
 
 
 RECIPROCAL = Line(

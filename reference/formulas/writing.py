@@ -158,7 +158,7 @@ def raised(text: str) -> str:
     for long, sign in FRACTIONS.items():
         if text.lstrip("-") == long:
             return f"^{'-' if text.startswith('-') else ''}{sign}"
-    if all(each in "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻" for each in short):
+    if all(character in "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻" for character in short):
         return short
     return f"^{text}" if SIMPLE.fullmatch(text) or text.lstrip("-").isalnum() else f"^({text})"
 
@@ -206,7 +206,7 @@ ACCENTS = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308":
     "\u0304": "=",
 }
 ESCAPED = {
-    **{each: f"\\{each}" for each in "&%#_{}"},
+    **{character: f"\\{character}" for character in "&%#_{}"},
     **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", DOLLAR: r"\$"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "…": r"\dots{}"},
     **{"ß": r"\ss{}", "ø": r"\o{}", "æ": r"\ae{}", "Ø": r"\O{}", "Æ": r"\AE{}", "–": "--", "×": r"$\times$"},
@@ -323,16 +323,16 @@ def _matrix_lines(part: Entries) -> Iterator[str]:
 
 
 def _aligned_lines(part: Aligned) -> Iterator[str]:
-    shown = [(plain_words(lead), plain_formula(formula), plain_words(said)) for lead, formula, said in part.lines]
+    shown = [(plain_words(lead), plain_formula(formula), plain_words(words)) for lead, formula, words in part.lines]
     first = max(len(lead) for lead, _, _ in shown)
-    second = max((len(formula) for _, formula, said in shown if said and len(formula) <= WIDE), default=0)
-    for lead, formula, said in shown:
+    second = max((len(formula) for _, formula, words in shown if words and len(formula) <= WIDE), default=0)
+    for lead, formula, words in shown:
         before = f"    {lead.ljust(first)}  " if first else "    "
-        if len(formula) <= WIDE or not said:
-            yield f"{before}{formula.ljust(second)}   {said}".rstrip()
+        if len(formula) <= WIDE or not words:
+            yield f"{before}{formula.ljust(second)}   {words}".rstrip()
         else:
             yield f"{before}{formula}"
-            yield f"{' ' * len(before)}    {said}"
+            yield f"{' ' * len(before)}    {words}"
 
 
 def latex_section(section: Section) -> str:
@@ -349,16 +349,16 @@ def latex_section(section: Section) -> str:
     return "\n".join(parts)
 
 
-def _latex_row(lead: str, formula: str, said: str) -> str:
+def _latex_row(lead: str, formula: str, words: str) -> str:
     before = f"\\text{{{latex_words(lead)}}}\\quad & {formula}" if lead else f"& {formula}"
-    if not said:
+    if not words:
         return before
-    wide = len(plain_formula(formula)) + len(plain_words(said)) > WIDE
-    return f"{before} {BELOW if wide else chr(92) + 'quad '}\\text{{{latex_words(said)}}}"
+    wide = len(plain_formula(formula)) + len(plain_words(words)) > WIDE
+    return f"{before} {BELOW if wide else chr(92) + 'quad '}\\text{{{latex_words(words)}}}"
 
 
 def _latex_number(text: str) -> str:
-    return EXPONENT.sub(lambda found: f"{found[1]} \\cdot 10^{{{found[2].strip('+')}{found[3]}}}", text)
+    return EXPONENT.sub(lambda match: f"{match[1]} \\cdot 10^{{{match[2].strip('+')}{match[3]}}}", text)
 
 
 def latex_document(sections: Sequence[Section]) -> str:
@@ -373,9 +373,9 @@ def unbalanced(latex: str) -> str:
     ('', 'align*')
     """
     opened: list[str] = []
-    for found in MARKS.finditer(latex):
-        mark = found["environment"] or found[0]
-        closes = found[0].startswith(r"\end") or mark == "}" or (mark == "$" and opened[-1:] == ["$"])
+    for match in MARKS.finditer(latex):
+        mark = match["environment"] or match[0]
+        closes = match[0].startswith(r"\end") or mark == "}" or (mark == "$" and opened[-1:] == ["$"])
         if not closes:
             opened.append(mark)
         elif not opened or opened.pop() != ("{" if mark == "}" else mark):

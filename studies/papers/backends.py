@@ -138,7 +138,7 @@ def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = Tr
 
     known = reference.backends.ACCURACY.get(name)
     options = reference.backends.at_tolerance(name, TIGHT) if tight and known else {}
-    tolerance = np.nan if known is None else max(options.values(), default=known.own)
+    tolerance = np.nan if known is None else max(options.values(), default=known.default)
     found = tuple(claim(each, name, options) for each in small(cells, ordinary))
     widest = max(each.upper / each.lower - 1 for each in found)
     return Row({"backend": Backend(name, version, tolerance, tight, found)}, widest)

@@ -131,6 +131,23 @@ class TestWhatIsDrawn:
         assert row["epsilon"] == pytest.approx(released.epsilon(1e-9))
         assert dm.plots.covariance(released) and dm.plots.profile(released) and dm.plots.variances(released)
 
+    def test_a_plan_of_margins_is_drawn_in_margins(self) -> None:
+        """The margin of 9 is at the level 0.9 here; a table stated by its variance keeps all in variances."""
+        ages = {"name": "ages", "ask": {"age": "values"}, "margin": 9}
+        attributes = {"age": {"from": 1, "to": 9}}
+        for tables, label in (
+            ([ages], "margin of error, level 0.9"),
+            ([ages, {"name": "all", "ask": {"age": "total"}, "variance": 50}], "variance, squared counts"),
+        ):
+            asked = dm.Specification.of({"attributes": attributes, "tables": tables, "level": 0.9})
+            plan = asked.planned(fast.solve(asked.problem()))
+            drawn = dm.plots.variances(plan)
+            assert drawn.get_ylabel() == label
+            if "margin" in label:
+                np.testing.assert_allclose(drawn.get_lines()[0].get_ydata(), 9, rtol=1e-4)
+            (row,) = dm.crosscheck.curve(plan, rhos=[float(dm.plan_release(plan).rho)])
+            assert row["margin of ages"] == pytest.approx(9, rel=1e-6)
+
     def test_given_axes_are_used(self, answer: Any) -> None:
         axes = dm.plots.profile(answer)
         assert dm.plots.profile(answer, axes=axes) is axes

@@ -92,20 +92,20 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         validate.moderate(workload=workload.matrix)
         if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must hold a query that is not all zero")
-        given = validate.finite(1, answers=answers)
-        if given.shape != (workload.shape[0],):
-            raise InvalidInputError(f"answers must have {workload.shape[0]} entries, one per query, got {len(given)}")
-        validate.moderate(answers=given)
+        vector = validate.finite(1, answers=answers)
+        if vector.shape != (workload.shape[0],):
+            raise InvalidInputError(f"answers must have {workload.shape[0]} entries, one per query, got {len(vector)}")
+        validate.moderate(answers=vector)
         set_parts(
             self,
             workload=workload,
-            answers=given,
+            answers=vector,
             total=None if total is None else validate.nonnegative_number(total=total),
         )
 
     def in_numbers(self) -> dict[str, object]:
-        asked = {"workload": self.workload.dense(), "answers": self.answers, "total": self.total}
-        return {"kind": "estimate", **asked}
+        arguments = {"workload": self.workload.dense(), "answers": self.answers, "total": self.total}
+        return {"kind": "estimate", **arguments}
 
     @property
     def scale(self) -> float:
@@ -159,12 +159,12 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
     def _bound(self, dual: EstimateDual) -> float:
         """Return ``(N min_u (W'ν)_u - ν'a)² / (2 ‖ν‖²)``, rounded down, with N = 0 and ``W'ν ≥ 0`` without a total."""
         held = validate.instance(EstimateDual, dual=dual)
-        given = validate.numeric(1, **{"dual residual": held.residual})
-        if given.shape != self.answers.shape:
-            raise InvalidInputError(f"dual must hold {len(self.answers)} residuals, one per query, got {len(given)}")
-        if not np.all(np.isfinite(given)) or not given.any():
+        residual = validate.numeric(1, **{"dual residual": held.residual})
+        if residual.shape != self.answers.shape:
+            raise InvalidInputError(f"dual must hold {len(self.answers)} residuals, one per query, got {len(residual)}")
+        if not np.all(np.isfinite(residual)) or not residual.any():
             return 0.0
-        direction = given / np.abs(given).max()
+        direction = residual / np.abs(residual).max()
         # No product with the data may underflow: a slope of 0 is then one of no terms.
         direction = np.where(np.abs(direction) > TINY, direction, 0.0) / np.linalg.norm(direction)
         least, departure = 0.0, 0.0
@@ -193,8 +193,10 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         # Twice the rounding, since the sum has a little more of it than ν alone.
         short = np.maximum(2 * rounding - slopes, 0.0)[rising]
         raised = direction + upwards * float((short / (gain - margin)[rising]).max(initial=0.0))
-        found = min(((self._apart(each), each) for each in (raised, direction)), key=lambda pair: pair[0])
-        return (found[1], found[0]) if found[0] < 1 else (direction, np.inf)
+        nearest = min(
+            ((self._apart(candidate), candidate) for candidate in (raised, direction)), key=lambda pair: pair[0]
+        )
+        return (nearest[1], nearest[0]) if nearest[0] < 1 else (direction, np.inf)
 
     def _apart(self, direction: Array) -> float:
         """Return how far from ν at most there is one, no longer, with ``W'ν ≥ 0``."""

@@ -89,14 +89,14 @@ class LocalProjection(Problem[ProjectionDual, Never]):
     arguments: ClassVar[tuple[str, ...]] = ("matrix", "epsilon", "floor")
 
     def __init__(self, matrix: npt.ArrayLike, epsilon: float, floor: npt.ArrayLike | None = None) -> None:
-        given = validate.finite(2, matrix=matrix)
-        validate.moderate(matrix=given)
-        set_parts(self, matrix=given, epsilon=as_epsilon(epsilon))
+        array = validate.finite(2, matrix=matrix)
+        validate.moderate(matrix=array)
+        set_parts(self, matrix=array, epsilon=as_epsilon(epsilon))
         set_parts(self, floor=None if floor is None else self._as_floor(floor))
 
     def in_numbers(self) -> dict[str, object]:
-        asked = {"matrix": self.matrix, "epsilon": self.epsilon, "floor": self.floor}
-        return {"kind": "projection"} | asked
+        arguments = {"matrix": self.matrix, "epsilon": self.epsilon, "floor": self.floor}
+        return {"kind": "projection"} | arguments
 
     @property
     def growth(self) -> float:
@@ -184,8 +184,8 @@ class LocalProjection(Problem[ProjectionDual, Never]):
     def _balance(self, ratios: Array) -> Array:
         """Return multipliers γ with the negative entries of a row shrunk until e^ε times their sum is not too much."""
         positive, negative = np.maximum(ratios, 0.0), np.maximum(-ratios, 0.0)
-        given, taken = positive.sum(axis=1), self.growth * negative.sum(axis=1)
-        shrunk = np.minimum(1.0, np.divide(given, taken, out=np.ones_like(given), where=taken > 0))
+        received, taken = positive.sum(axis=1), self.growth * negative.sum(axis=1)
+        shrunk = np.minimum(1.0, np.divide(received, taken, out=np.ones_like(received), where=taken > 0))
         slack = 1 - 4 * ratios.shape[1] * EPS
         return np.asarray(positive - np.where(shrunk < 1, shrunk * slack, 1.0)[:, None] * negative)
 
@@ -244,15 +244,15 @@ class LocalProjection(Problem[ProjectionDual, Never]):
         return strategy
 
     def _as_floor(self, floor: npt.ArrayLike) -> Array:
-        given, outputs = validate.finite(1, floor=floor), len(self.matrix)
-        if given.shape != (outputs,) or np.any(given < 0):
+        vector, outputs = validate.finite(1, floor=floor), len(self.matrix)
+        if vector.shape != (outputs,) or np.any(vector < 0):
             raise InvalidInputError(
-                f"floor must hold {outputs} probabilities, one per output and none negative, got {len(given)} numbers "
-                f"down to {given.min():g}"
+                f"floor must hold {outputs} probabilities, one per output and none negative, got {len(vector)} numbers "
+                f"down to {vector.min():g}"
             )
-        total, spare = float(given.sum()), 8 * outputs * EPS
+        total, spare = float(vector.sum()), 8 * outputs * EPS
         if not (total <= 1 + spare and self.growth * total >= 1 - spare):
             raise InvalidInputError(
                 f"floor must have a sum between e^-ε = {1 / self.growth:g} and 1, or no strategy has it, got {total:g}"
             )
-        return given
+        return vector

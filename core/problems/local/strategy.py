@@ -155,8 +155,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         """Return the problem's data in numbers alone, for proof files: n times the prior, none in the worst case."""
         even = np.all(self.prior == 1 / self.user_types)
         prior = np.ones(self.user_types) if even else self.user_types * self.prior
-        asked = {"workload": self.workload.dense(), "epsilon": self.epsilon}
-        return {"kind": "local"} | asked | {"prior": prior if self.criterion == "average" else None}
+        arguments = {"workload": self.workload.dense(), "epsilon": self.epsilon}
+        return {"kind": "local"} | arguments | {"prior": prior if self.criterion == "average" else None}
 
     @property
     def user_types(self) -> int:
@@ -211,9 +211,9 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     def as_primal(self, answer: Any) -> Any:
         """Return a given strategy Q, or a mechanism's strategy, which is judged with its best reconstruction."""
-        given = answer if isinstance(answer, LocalPoint) else getattr(answer, "strategy", answer)
-        self._point(given)
-        return given
+        strategy = answer if isinstance(answer, LocalPoint) else getattr(answer, "strategy", answer)
+        self._point(strategy)
+        return strategy
 
     def mechanism(self, primal: LocalPoint | npt.ArrayLike) -> LocalMechanism:
         """Return the mechanism of a strategy, with the best reconstruction for the point's prior."""
@@ -252,9 +252,9 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
         Both are relative to a user's second moment and length, which for one of small prior may be far larger.
         """
-        own = evaluated.mending + evaluated.sums
+        rounding = evaluated.mending + evaluated.sums
         scale = float((evaluated.moments + self._lengths).max()) / unit if unit > 0 else np.inf
-        return own * max(scale, 1.0) + evaluated.violation * max(scale - 1, 0.0)
+        return rounding * max(scale, 1.0) + evaluated.violation * max(scale - 1, 0.0)
 
     def _worst_certificate(
         self, objective: float, moment: float, violation: float, rounding: float, shift: float
@@ -307,13 +307,13 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         return np.asarray(prior / prior.sum())
 
     def _point(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
-        given = primal if isinstance(primal, LocalPoint) else LocalPoint(cast(Array, primal), self.prior)
-        strategy = validate.numeric(2, strategy=given.strategy)
+        point = primal if isinstance(primal, LocalPoint) else LocalPoint(cast(Array, primal), self.prior)
+        strategy = validate.numeric(2, strategy=point.strategy)
         if strategy.shape[1] != self.user_types:
             raise InvalidInputError(
                 f"strategy must have {self.user_types} columns, one per user type, got {strategy.shape[1]}"
             )
-        prior = self.prior if self.criterion == "average" else as_prior(given.prior, self.user_types)
+        prior = self.prior if self.criterion == "average" else as_prior(point.prior, self.user_types)
         return LocalPoint(strategy, prior)
 
     def _usable(self, primal: LocalPoint | npt.ArrayLike) -> LocalPoint:
