@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import singledispatch
 from typing import Any
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dualmech import accounting
-from dualmech.accounting import level_of, zcdp_epsilon
+from dualmech.accounting import CONVERSION, UNBOUNDED, level_of, zcdp_epsilon
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.command.inputs import labels
 from dualmech.crosscheck.judging import Judgement
@@ -33,9 +32,6 @@ from dualmech.crosscheck.printing import (
     range_text,
     steps,
 )
-from dualmech.crosscheck.proofs.checker import check
-from dualmech.crosscheck.proofs.checker.exact import Given, above, below
-from dualmech.crosscheck.proofs.prove import Proof
 from dualmech.display import decimal_above, decimal_below
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.geometry.blocks import Blocks
@@ -52,9 +48,6 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
-from dualmech.publishing.publication import UNBOUNDED, ReleasePlan
-from dualmech.publishing.release import plan
-from dualmech.publishing.statement import CONVERSION
 from dualmech.solution import Solution, gap_words
 from dualmech.validate import Array
 from dualmech.workloads import census
@@ -74,6 +67,9 @@ def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
     if not _has_specification(solution) or isinstance(solution.problem, ReuseFitness):
         describe(solution.problem, out, solution, terms)
         return
+    from dualmech.publishing.publication import ReleasePlan
+    from dualmech.publishing.release import plan
+
     try:
         planned = ReleasePlan(*plan(solution), solution)
         lines = [*planned.lines(), *([NOTHING_PROTECTED] if planned.rho > UNBOUNDED else [])]
@@ -404,22 +400,6 @@ def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> N
 
 
 DEAREST = 3  # prices that a report says in words
-
-
-def proof_line(out: Console, proof: Proof) -> None:
-    """Print what a proof in whole numbers shows, and of a problem of targets how private its noise is.
-
-    All of it follows from the kind of the problem and from its numbers: of the family a file could say anything.
-    """
-    problem = Given(proof.document["problem"])
-    kind = problem.get("kind")
-    allowed = problem.number("allowed") if kind in check.NOISE + check.SPREAD else Fraction(1)
-    at_one = kind == "weighting" or (kind in check.SPREAD and allowed == 1)
-    unit = " at a sensitivity of 1" if at_one else ""
-    out.print(f"Proven in whole numbers: {below(proof.lower)} <= optimum{unit} <= {above(proof.upper)}.")
-    if kind in check.NOISE:
-        least, enough = below(proof.lower * allowed / 2), above(proof.upper * allowed / 2)
-        out.print(f"Gaussian noise of rho = {enough} (zCDP) meets the targets, and none of less than {least} does.")
 
 
 def uncertified_line(certificate: Certificate, tol: float) -> str:

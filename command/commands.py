@@ -104,7 +104,8 @@ def solve(
     answers.solution_report(out, answer, request.terms, answer.tol)
     answers.stage_lines(out, answer, stages)
     if prove is not None:
-        answers.proof_line(out, proof)
+        for sentence in proof.lines():
+            out.print(sentence)
     leave(*((solution.certificate, solution.tol) for solution in (answer, *stages)))
 
 
@@ -347,7 +348,6 @@ def verify(
 ) -> None:
     """Check a proof in whole numbers, with nothing but Python's own arithmetic."""
     with passing("checking") as line:
-        from dualmech.command import answers
         from dualmech.crosscheck import printing
 
         try:
@@ -366,7 +366,8 @@ def verify(
     if not of:
         typer.echo(f"dualmech: REFUSED: {proof}: it is of another problem than {workload} with these options", err=True)
         raise typer.Exit(3)
-    answers.proof_line(printing.console(), checked)
+    for sentence in checked.lines():
+        printing.console().print(sentence)
     if shown is not None:
         printing.console().print(shown)
 

@@ -26,7 +26,6 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution
 from dualmech.storage import store
-from dualmech.studies.rivals import trees
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import census, names
 from dualmech.workloads.base import Workload
@@ -103,11 +102,17 @@ def _eigen_queries(workload: Workload) -> Workload | Matrix:
     return designs.eigen_queries(workload)
 
 
+def _tree(workload: Workload) -> Matrix:
+    from dualmech.studies.rivals import trees
+
+    return trees.hierarchical_matrix(designs.domain_of(workload, None))
+
+
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
     "eigen": _eigen_queries,
     "haar": lambda workload: designs.haar_matrix(designs.domain_of(workload, None)),
     "fourier": lambda workload: designs.fourier_matrix(designs.domain_of(workload, None), workload),
-    "tree": lambda workload: trees.hierarchical_matrix(designs.domain_of(workload, None)),
+    "tree": _tree,
     "identity": lambda workload: workloads.identity(workload.shape[1]),
     "queries": lambda workload: workload,
 }

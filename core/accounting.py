@@ -40,6 +40,11 @@ _ASYMPTOTIC_FROM = 20.0  # below, 1 - t R(t) loses a few hundred ulps; above, 13
 _SERIES = np.cumprod([1.0, *(-(2.0 * k + 1) for k in range(1, 13))])[::-1]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
+UNBOUNDED = 100  # the ρ above which noise protects next to nothing: ε is about 190 at δ = 1e-9
+CONVERSION = (
+    "as rho implies it (Canonne, Kamath and Steinke 2020, section 2.3), which holds for the discrete noise of a release"
+)
+
 
 def rho_from_squared_cost(squared_cost: float) -> float:
     """Return the ρ of zero-concentrated privacy, ``ρ = α/2``, of a squared privacy cost α > 0.

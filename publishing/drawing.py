@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from os import PathLike
 from typing import Any, Protocol, TypeAlias
@@ -451,7 +451,7 @@ def _require_agreement(counts: Mapping[Axes, Counts], domain: Domain) -> None:
     """Refuse two tables whose marginals on the attributes that they share are not the same."""
     known: dict[Axes, tuple[Axes, Counts]] = {}
     for axes, table in counts.items():
-        for shared in _possibly_shared(axes, counts):
+        for shared in _possibly_shared(axes, counts.keys()):
             sums = table.sum(axis=tuple(at for at, axis in enumerate(axes) if axis not in shared))
             other, other_sums = known.setdefault(shared, (axes, sums))
             if not np.array_equal(sums, other_sums):
@@ -461,9 +461,8 @@ def _require_agreement(counts: Mapping[Axes, Counts], domain: Domain) -> None:
                 )
 
 
-def _possibly_shared(axes: Axes, tables: Iterable[Axes]) -> set[Axes]:
+def _possibly_shared(axes: Axes, tables: Collection[Axes]) -> set[Axes]:
     """Return sets of a table's attributes that hold all it has in common with any other: all, or those, if fewer."""
-    others = [frozenset(table) for table in tables]
-    if 2 ** len(axes) <= len(others):
+    if 2 ** len(axes) <= len(tables):
         return {subset for size in range(len(axes) + 1) for subset in itertools.combinations(axes, size)}
-    return {tuple(axis for axis in axes if axis in other) for other in others}
+    return {tuple(axis for axis in axes if axis in table) for table in tables}

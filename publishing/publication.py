@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import accounting, files, validate
-from dualmech.accounting import LEVEL, level_of, normal_quantile
+from dualmech.accounting import LEVEL, UNBOUNDED, level_of, normal_quantile
 from dualmech.display import Displayed, counted, decimal_above, decimal_below, rounded_up
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.mechanisms import records
@@ -503,7 +503,6 @@ def _with_digits(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 SEEDS = ("rng", "seed", "random_state", "random_seed", "generator", "key", "sampler", "noise")
 
-UNBOUNDED = 100  # the ρ above which a release is refused unless a limit was given: ε is about 190 at δ = 1e-9
 
 GRID = 1e-5  # how much more the grid may make noise cost once it is scaled, relative
 

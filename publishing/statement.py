@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dualmech import files, validate
-from dualmech.accounting import level_of
+from dualmech.accounting import CONVERSION, level_of
 from dualmech.certificate import Certificate
 from dualmech.display import counted, decimal_above
 from dualmech.errors import BackendError, printable
@@ -55,11 +55,6 @@ UNIT = "- The guarantee is about one unit, as said above: a person with more rec
 ADAPTIVE = (
     "- The release was adaptive: ρ is the largest over all branches that could have been chosen, and once covers all "
     "that was published of this release, stage by stage."
-)
-
-
-CONVERSION = (
-    "as rho implies it (Canonne, Kamath and Steinke 2020, section 2.3), which holds for the discrete noise of a release"
 )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.fft
+import scipy  # it loads fft when that is used
 import scipy.linalg
 import scipy.sparse as sp
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
+import scipy  # it loads fft when that is used
 import scipy.linalg
 
 from dualmech import linalg, validate

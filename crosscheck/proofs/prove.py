@@ -17,7 +17,7 @@ import numpy as np
 from dualmech import files, linalg
 from dualmech.crosscheck.proofs import local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
-from dualmech.crosscheck.proofs.checker.exact import Refused, above, below
+from dualmech.crosscheck.proofs.checker.exact import Given, Refused, above, below
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, float_above, float_below, written
 from dualmech.display import Displayed
 from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
@@ -94,6 +94,22 @@ class Proof(Displayed):
         """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
         with files.atomic.atomic_write(path) as handle:
             handle.write((json.dumps(self.document, separators=(",", ":")) + "\n").encode("ascii"))
+
+    def lines(self) -> list[str]:
+        """Return what it shows, and of a problem of targets how private its noise is.
+
+        All of it follows from the kind of the problem and from its numbers: of the family a file could say anything.
+        """
+        problem = Given(self.document["problem"])
+        kind = problem.get("kind")
+        allowed = problem.number("allowed") if kind in check.NOISE + check.SPREAD else Fraction(1)
+        at_one = kind == "weighting" or (kind in check.SPREAD and allowed == 1)
+        unit = " at a sensitivity of 1" if at_one else ""
+        lines = [f"Proven in whole numbers: {below(self.lower)} <= optimum{unit} <= {above(self.upper)}."]
+        if kind in check.NOISE:
+            least, enough = below(self.lower * allowed / 2), above(self.upper * allowed / 2)
+            lines += [f"Gaussian noise of rho = {enough} (zCDP) meets the targets, and none of less than {least} does."]
+        return lines
 
     def _facts(self) -> dict[str, object]:
         return {"lower": below(self.lower), "upper": above(self.upper), "width": self.width}

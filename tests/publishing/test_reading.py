@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 import dualmech as dm
 from dualmech import fast
 from dualmech.command.main import app
+from dualmech.publishing import drawing
 
 PEOPLE = dm.Schema({"sex": ["f", "m"], "age": range(3)})
 CELLS = dm.workloads.marginals(PEOPLE, ways=2)
@@ -176,3 +179,15 @@ class TestTables:
         ):
             with pytest.raises(dm.errors.InvalidInputError, match=told):
                 dm.release(planned(), frames)
+
+
+def test_agreement_of_many_tables_takes_time_in_proportion_to_them() -> None:
+    """Of as many tables as a table has subsets all subsets are compared, and no table is looked at for another."""
+
+    class Counted(dict[tuple[int, ...], None]):
+        def __iter__(self) -> Iterator[tuple[int, ...]]:
+            raise AssertionError("every table was compared with every other")
+
+    pairs = itertools.combinations(range(9), 2)
+    assert drawing._possibly_shared((0, 1), Counted.fromkeys(pairs)) == {(), (0,), (1,), (0, 1)}
+    assert drawing._possibly_shared((0, 1, 2), [(0, 1, 2), (1, 2, 5), (7,)]) == {(0, 1, 2), (1, 2), ()}
