@@ -155,8 +155,8 @@ def test_solving_loads_no_heavy_package_that_it_does_not_use() -> None:
         "import sys\n"
         "from dualmech.command.main import app\n"
         "app(['solve', 'prefix:2'], standalone_mode=False)\n"
-        "heavy = ('cvxpy', 'scipy.optimize', 'scipy.stats', 'scipy.fft', 'matplotlib', 'pandas', 'dualmech.publishing.release', "
-        "'dualmech.studies.rivals', 'dualmech.crosscheck.proofs.prove')\n"
+        "heavy = ('cvxpy', 'scipy.optimize', 'scipy.stats', 'scipy.fft', 'matplotlib', 'pandas', "
+        "'dualmech.publishing.release', 'dualmech.studies.rivals', 'dualmech.crosscheck.proofs.prove')\n"
         "print('loaded:', [each for each in heavy if each in sys.modules])\n"
         "print(sum(name.startswith('dualmech') for name in sys.modules))\n"
     )
