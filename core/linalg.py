@@ -469,7 +469,8 @@ def trace_norm(matrix: Array, missed: float = 0.0) -> tuple[float, float]:
     polar, longest = nearly_orthonormal(matrix)
     products = matrix * polar
     trace = math.fsum(products.sum(axis=1).tolist())
-    rounding = sum_rounding(matrix.shape[1] + 1) * math.fsum(np.abs(products).sum(axis=1).tolist())
+    np.abs(products, out=products)
+    rounding = sum_rounding(matrix.shape[1] + 1) * math.fsum(products.sum(axis=1).tolist())
     off = rounding + trace * (longest - 1) + math.sqrt(min(matrix.shape)) * longest * missed + 4 * EPS * trace
     return trace, off * UPWARDS
 
@@ -495,9 +496,9 @@ def _polar_factor(matrix: Array) -> Array:
     scaled = matrix / (largest if largest > 0 else 1.0)
     values, vectors = np.linalg.eigh(scaled @ scaled.T)
     if values[0] > FROM_GRAM * values[-1]:
-        factor = (vectors / np.sqrt(values)) @ (vectors.T @ scaled)
+        factor = ((vectors / np.sqrt(values)) @ vectors.T) @ scaled
         # A step of the Newton–Schulz iteration squares the rounding error G G' - I.
-        return np.asarray(1.5 * factor - 0.5 * (factor @ factor.T) @ factor)
+        return np.asarray((1.5 * np.eye(len(factor)) - 0.5 * (factor @ factor.T)) @ factor)
     left, _, right = svd(matrix)
     return np.asarray(left @ right)
 

@@ -158,7 +158,9 @@ def gram_defect(rows: Array) -> tuple[Array, float]:
     """
     count, cells = rows.shape
     unit = 2.0 ** -((52 - cells.bit_length()) // 2)
-    leading = np.rint(rows / unit) * unit
+    leading = rows / unit
+    np.rint(leading, out=leading)
+    leading *= unit
     rest = rows - leading
     crossed = leading @ rest.T
     defect = (leading @ leading.T - np.eye(count)) + (crossed + crossed.T + rest @ rest.T)

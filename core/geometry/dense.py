@@ -263,12 +263,13 @@ class Dense(Geometry[Array, Array, Array, Array]):
         W is the workload itself, the other side of a certificate has its factors: ``(W - L B) U`` counts as rounding,
         in the Frobenius norm.
         """
-        rows, missed = self.workload.matrix[queries], np.zeros(1)
+        rows, missed = self.workload.matrix[queries], np.zeros(1)  # a copy, changed in place
         if self.neighbours is None:
-            image = linalg.to_dense(rows[:, moves])
+            image = linalg.to_dense(rows if np.array_equal(moves, np.arange(rows.shape[1])) else rows[:, moves])
         else:
             image, missed = product(rows, self.neighbours[:, moves])
-        image = image * roots * factors[:, None]
+        image *= roots
+        image *= factors[:, None]
         off = np.linalg.norm(missed * roots * factors[:, None]) if np.any(missed) else 0.0
         off += np.linalg.norm(factors * self.mismatch[queries]) * np.linalg.norm(roots * self.reach[moves])
         return image, float(off + 2 * linalg.EPS * np.linalg.norm(image))
@@ -400,13 +401,17 @@ def row_variances(rows: Array, covariance: Array, mismatch: Array, leverage: Arr
 
     See `Dense` for `mismatch` and `leverage`.
     """
+    values, off = np.empty(rows.shape[0]), np.empty(rows.shape[0])
     sizes = np.abs(covariance)
-    spread, values = _spread(rows, covariance)
-    _, magnitudes = _spread(abs(rows), sizes)
-    # What ``W - L B`` leaves of a query meets noise as well, which may be large where the query has little.
-    left = mismatch * (2 * np.abs(spread) @ leverage)
-    left += mismatch**2 * float(leverage @ sizes @ leverage)
-    return values, 2 * len(covariance) * linalg.EPS * magnitudes + left
+    far = float(leverage @ sizes @ leverage)
+    for start in range(0, rows.shape[0], CHUNK):
+        part = slice(start, start + CHUNK)
+        spread, values[part] = _spread(rows[part], covariance)
+        _, magnitudes = _spread(abs(rows[part]), sizes)
+        # What ``W - L B`` leaves of a query meets noise as well, which may be large where the query has little.
+        off[part] = mismatch[part] * (2 * np.abs(spread) @ leverage) + mismatch[part] ** 2 * far
+        off[part] += 2 * len(covariance) * linalg.EPS * magnitudes
+    return values, off
 
 
 def _spread(rows: Matrix, covariance: Array) -> tuple[Array, Array]:

@@ -93,6 +93,11 @@ class Workload(Displayed):
         set_parts(self, groups=grouped, domain=domain, cell_names=_labels("cell_names", cell_names, cells, "cell"))
 
     @property
+    def is_without_copies(self) -> bool:
+        """Whether no query and no column is known to be a multiple of another; False where nobody looked."""
+        return False
+
+    @property
     def has_matrix(self) -> bool:
         """Whether the matrix can be written out."""
         return self.shape[0] * self.shape[1] <= MAX_DENSE_ENTRIES

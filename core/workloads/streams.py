@@ -358,6 +358,7 @@ class RangeWorkload(RuleWorkload):
 
     __slots__ = ()
 
+    is_without_copies = True
     counted = "all ranges of"
     instead = "total variance and query weighting by dualmech.workloads.sines need no matrix"
 

@@ -103,6 +103,8 @@ class WithoutCopies:
 def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.ReducedProblem:
     """Return the problem with one neighbour and one query of each kind, on its own cells where most are independent."""
     whole, program = reduced.reduction, reduced.reduction.program
+    if geometry.workload.is_without_copies and program.moves is None:
+        return reduced
     written = np.asarray(geometry.workload.dense()[whole.queries])
     queries = Kinds.distinct(len(whole.queries))
     if not program.fixed:
