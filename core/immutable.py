@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 T = TypeVar("T")
 
+PLAIN = frozenset({bool, bytes, float, int, str, type(None)})  # types of values that cannot change
 SMALL = 2**20  # bytes up to which an array is copied to be frozen; a larger array is frozen as a read-only view
 
 
@@ -32,6 +33,8 @@ def is_frozen(array: np.ndarray[Any, Any]) -> bool:
 
 def freeze(value: T) -> T:
     """Return the same value with all its arrays frozen, for values that nobody else holds; objects change in place."""
+    if type(value) in PLAIN:
+        return value
     if isinstance(value, np.ndarray):
         return _frozen(value, value.nbytes <= SMALL)
     if isinstance(value, tuple):
