@@ -11,6 +11,7 @@ of them on engines (extra ``engines``, 4 GB of disk). ``--plots FOLDER`` draws `
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -39,7 +40,7 @@ CONTESTS = {
 
 HEADINGS = (
     *("workload", "m x d", "optimum at most", "gap", "asked", "steps", "allowed"),
-    *("CPU s", "wall s", "MiB", "threads", "load"),
+    *("CPU s", "limit ratio", "wall s", "MiB", "threads", "load"),
 )
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -140,7 +141,9 @@ def _row(case: Benchmark, found: dict[str, float]) -> tuple[str, ...]:
         f"{case.tol:.0e}",
         str(found["steps"]),
         str(case.most_steps),
-        *(f"{found['processor']:.3g}", f"{found['seconds']:.3g}", f"{found['mebibytes']:.0f}"),
+        f"{found['processor']:.3g}",
+        "" if math.isnan(found["limit ratio"]) else f"{found['limit ratio']:.2g}",
+        *(f"{found['seconds']:.3g}", f"{found['mebibytes']:.0f}"),
         *(str(case.threads), f"{found['load']:.1f}"),
     )
 

@@ -92,4 +92,4 @@ def test_a_peer_is_judged() -> None:
 def test_a_case_tells_seconds_of_the_processor_memory_and_load() -> None:
     found = layers.measure(dataclasses.replace(layers.BENCHMARKS[0], repeat=1))
     assert found["processor"] > 0 and found["mebibytes"] > 10 and found["load"] >= 0
-    assert found["steps"] <= layers.BENCHMARKS[0].most_steps
+    assert found["steps"] <= layers.BENCHMARKS[0].most_steps and (not found["limit ratio"] <= 0)
