@@ -251,11 +251,11 @@ class World:
                 )
             },
             "Publication": {
-                **{"table": "prefixes", "folder": self.folder / "tables", "asked": self.prefix},
+                **{"table": "prefixes", "folder": self.folder / "tables", "queries": self.prefix},
                 **{"source": np.ones(4)},
             },
             "Publication<tables>": {
-                **{"table": "age", "folder": self.folder / "others", "asked": half, "source": np.ones(4)}
+                **{"table": "age", "folder": self.folder / "others", "queries": half, "source": np.ones(4)}
             },
             "ReleasePlan": {"table": "prefixes", "source": np.ones(4)},
             **{
@@ -304,7 +304,7 @@ class World:
             "Solution": {"path": written, "other": self.solution},
             **dict.fromkeys(
                 ("Relation", "Contributions", "ReplaceWithin"),
-                {"other": dm.neighbours.Relation(), "asked": self.prefix, "attribute": "age", "size": 4},
+                {"other": dm.neighbours.Relation(), "queries": self.prefix, "attribute": "age", "size": 4},
             ),
             "SplitMechanism": {
                 **{"tables": self.counted, "attributes": ["age"], "residuals": self.split.measure(self.counted)},
@@ -315,7 +315,7 @@ class World:
             "EpochsMechanism": {"steps": self.cells, "neighbours": "participation:2:2"},
             "EpochsMechanism.save": {"path": written},
             "Participation": {
-                **{"n": 4, "other": dm.neighbours.Relation(), "asked": self.prefix, "attribute": "age", "size": 4}
+                **{"n": 4, "other": dm.neighbours.Relation(), "queries": self.prefix, "attribute": "age", "size": 4}
             },
             "Participation.matrix": {"d": 4},
             "neighbours.Participation": {"times": 2, "separation": 2, "parts": "signs"},
