@@ -111,6 +111,7 @@ class NoisyQueries:
     independent: bool
     _clear: bool | None
     _form: StandardForm | None
+    _profile: Array | None
     _reduced: IndependentForm | None
 
     def __init__(
@@ -122,8 +123,10 @@ class NoisyQueries:
         self._covariance = noise
         self._form, self._reduced, self._clear = None, None, None
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
-        self._exact = self.independent and len(queries) > 0 and linalg.is_singular(noise)
-        self._profile = freeze(costs.profile(noise, queries, self.neighbours))
+        singular = len(queries) > 0 and linalg.is_singular(noise)
+        self._exact = self.independent and singular
+        # A singular covariance may be none, which its costs tell; others are proven when a user reads them.
+        self._profile = freeze(costs.profile(noise, queries, self.neighbours)) if singular else None
         if not self.independent:
             self._reduce()
 
@@ -139,7 +142,7 @@ class NoisyQueries:
         everything = np.where(np.any(moves, axis=0), np.inf, 0.0)
         noisy = np.any(reduced.noise)
         profile = costs.judged_costs(reduced.noise, reduced.rows, self.neighbours) if noisy else everything
-        self._reduced, self._profile = reduced, freeze(np.maximum(profile, self._profile))
+        self._reduced, self._profile = reduced, freeze(np.maximum(profile, self.profile))
 
     @property
     def standard_form(self) -> StandardForm:
@@ -164,6 +167,8 @@ class NoisyQueries:
 
         The allowance for its rounding is added: privacy errs on the safe side.
         """
+        if self._profile is None:
+            self._profile = freeze(costs.profile(self._covariance, self.query_matrix, self.neighbours))
         return self._profile
 
     @property
