@@ -447,7 +447,7 @@ def explain(
         ),
     ] = None,
     latex: Annotated[
-        str | None, typer.Option(help="Write it as LaTeX to this .tex file instead, or - to print that.")
+        str | None, typer.Option(help="Write it as LaTeX to this .tex file instead; without a file, or -, print that.")
     ] = None,
 ) -> None:
     """Print the program, its dual, the optimal weights, the prices and the proof in words."""

@@ -65,6 +65,9 @@ def crosscheck(
         typer.Argument(metavar="[TABLE]...", help=f"{sheets.sheet_names()}. [default: {next(iter(sheets.SHEETS))}]"),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
+    longer: Annotated[
+        bool, typer.Option("--all", help="With SM-II in three bases and two Hessians below fitness/table2.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Rows to solve at a time.")] = 1,
     data: Annotated[
         str | None,
@@ -107,6 +110,8 @@ def crosscheck(
             chosen = sheets.with_data(chosen, data)
         if grid is not None:
             chosen = sheets.with_grid(chosen, grid)
+        if longer:
+            chosen = sheets.with_longer(chosen)
         if time_limit is not None:
             chosen = sheets.with_time_limit(chosen, validate.positive_number(time_limit=time_limit))
         if prove is not None:

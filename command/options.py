@@ -373,6 +373,13 @@ WRITTEN = "dualmech.written"  # under which a command keeps the arguments that i
 MANY = 8  # options from which a command's are grouped
 
 
+def _printing_latex(args: list[str]) -> list[str]:
+    """Return what was written with ``-``, for printing, behind a ``--latex`` that has no file."""
+    last = len(args) - 1
+    bare = (word == "--latex" and (place == last or args[place + 1][:2] == "--") for place, word in enumerate(args))
+    return [part for word, alone in zip(args, bare, strict=True) for part in ([word, "-"] if alone else [word])]
+
+
 class Checked(TyperCommand):
     """A command that refuses, by name and before any work, an option that was given and that nothing would read.
 
@@ -382,7 +389,7 @@ class Checked(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep what was written, for the help, which is shown before anything is read."""
         ctx.meta[WRITTEN] = [*args]
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, _printing_latex(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then options by group."""

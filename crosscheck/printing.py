@@ -137,15 +137,24 @@ def parse_table(text: str) -> dict[str, tuple[str, ...]]:
     return {row[0]: tuple(row[1:]) for row in map(str.split, text.strip().splitlines())}
 
 
-# Tables of texts for a terminal: side by side where they fit its width, else stacked, one block a row.
+# Tables of texts for a terminal: one table where it fits the width, else several of the same rows.
 
 
 UNBOUNDED = 10_000  # columns in which a table's own width is measured
 
+NARROWEST = 20  # characters to which a column of words may be broken
+
+MOST_KEYS = 3  # columns at most that every part of a divided table repeats
+
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Rows of texts under headings, taken as they are: no markup is read in them, and nothing of them is left out."""
+    """Rows of texts under headings, taken as they are: no markup is read in them, and nothing of them is left out.
+
+    Where they do not fit the width, headings and words are broken between words; where that is not enough, the columns
+    are divided among several tables, each with the first columns that tell the rows apart, and the `decisive` columns
+    stand in the first. Where even these do not fit, every row is a block of lines.
+    """
 
     title: str
     headings: Sequence[str]
@@ -153,25 +162,53 @@ class TextTable:
     words: Collection[str] = ()  # headings of columns of words; the others hold numbers, which stand to the right
     notes: Sequence[str] = ()  # lines under the table, such as the meaning of its words
     style: dict[str, Any] = field(default_factory=dict)
+    decisive: Collection[str] = ()  # headings of columns that say how a row came out
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         yield from _paragraph(self.title, width)
-        drawn = self._side_by_side()
-        if console.measure(drawn, options=options.update(width=UNBOUNDED)).maximum <= width:
-            yield drawn
+
+        def fits(columns: Sequence[int], broken: bool) -> bool:
+            drawn = self._side_by_side(columns, broken)
+            return console.measure(drawn, options=options.update(width=UNBOUNDED)).maximum <= width
+
+        everything = range(len(self.headings))
+        if fits(everything, False):
+            yield self._side_by_side(everything, False)
+        elif parts := self._divided(lambda columns: fits(columns, True)):
+            for columns in parts:
+                yield self._side_by_side(columns, not fits(columns, False))
         else:
             yield from self._stacked(width)
         for note in self.notes:
             yield from _paragraph(note, width)
 
-    def _side_by_side(self) -> Table:
+    def _side_by_side(self, columns: Sequence[int], broken: bool) -> Table:
         drawn = Table(box=box.SIMPLE_HEAD, **self.style)
-        for heading in self.headings:
-            drawn.add_column(Text(plain(heading)), justify="left" if heading in self.words else "right")
+        for column in columns:
+            words = self.headings[column] in self.words
+            heading, *cells = (plain(line[column]) for line in (self.headings, *self.rows))
+            least = max((len(word) for word in heading.split()), default=0)
+            width = max(_line_width(cells, NARROWEST if words else None), least) if broken else None
+            drawn.add_column(Text(heading), justify="left" if words else "right", width=width)
         for row in self.rows:
-            drawn.add_row(*(Text(plain(cell)) for cell in row))
+            drawn.add_row(*(Text(plain(row[column])) for column in columns))
         return drawn
+
+    def _divided(self, fits: Callable[[Sequence[int]], bool]) -> list[list[int]]:
+        """Return the columns of each part, in order, or none where a part of one column is too wide."""
+        leads = [tuple(row[:MOST_KEYS]) for row in self.rows]
+        apart = [count for count in range(1, MOST_KEYS) if len({lead[:count] for lead in leads}) == len(leads)]
+        keys = [*range(apart[0] if apart else min(MOST_KEYS, len(self.headings)))]
+        others = [column for column in range(len(keys), len(self.headings))]
+        if not fits([*keys, *others]):
+            others.sort(key=lambda column: self.headings[column] not in self.decisive)
+        parts = [[*keys]]
+        for column in others:
+            if not fits([*parts[-1], column]) and len(parts[-1]) > len(keys):
+                parts.append([*keys])
+            parts[-1].append(column)
+        return parts if all(map(fits, parts)) else []
 
     def _stacked(self, width: int) -> Iterator[Text]:
         """Yield every row as a block: its first cell as a heading, below it the names and contents of the others."""
@@ -189,6 +226,12 @@ class TextTable:
                 yield Text(f"  {label[-1]:<{stub}}  {lines[0]}".rstrip())
                 yield from (Text(hanging + line) for line in lines[1:])
         yield Text("")
+
+
+def _line_width(cells: Sequence[str], most: int | None) -> int:
+    """Return the width of the longest line, or of the longest word where lines may be broken at `most` characters."""
+    lines = [line for cell in cells for line in (cell.split("\n") if most is None else wrapped(cell, most))]
+    return max(map(len, lines), default=0)
 
 
 def plain(text: str) -> str:
@@ -215,11 +258,12 @@ def table(
     rows: Iterable[Sequence[str]],
     words: Collection[str] | None = None,
     notes: Sequence[str] = (),
+    decisive: Collection[str] = (),
     **style: Any,
 ) -> TextTable:
     """Return a table of texts, a row each; the columns `words`, by default the first, hold words and others numbers."""
     left = headings[:1] if words is None else words
-    return TextTable(title, headings, [*rows], left, notes, style)
+    return TextTable(title, headings, [*rows], left, notes, style, decisive)
 
 
 def format_line(

@@ -79,16 +79,17 @@ class Sheet:
     # Takes the path of a file of settings, and tasks, to the same tasks under these; refuses another file
     grid: Callable[[str, Tasks], Tasks] | None = None
     timed: bool = False  # Whether its tasks take a time limit
+    longer: Tasks | None = None  # The same tasks with what takes long and is shown in further tables
     apart: bool = False  # Whether it has to be named: it takes too long to be one of all
     panels: int = 1  # Pairs of axes, side by side, of the picture: one scale each
 
 
 def drawn(title: str, columns: Columns, rows: Iterable[Row], **style: Any) -> TextTable:
-    """Return the table of rows; `style` as `printing.table` takes it."""
+    """Return the table of rows, its verdicts decisive; `style` as `printing.table` takes it."""
     forms = [form for _, form in columns]
-    return table(
-        title, [heading for heading, _ in columns], ([row.text(form) for form in forms] for row in rows), **style
-    )
+    headings = [heading for heading, _ in columns]
+    style = {"decisive": [name for name, form in columns if isinstance(form, str) and "{verdict}" in form], **style}
+    return table(title, headings, ([row.text(form) for form in forms] for row in rows), **style)
 
 
 def one_table(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import partial
 
 import numpy as np
 from rich.console import Console
 
 from dualmech import fast, reference
-from dualmech.crosscheck.agreement import TOLERANCES, compare
+from dualmech.crosscheck.agreement import TOLERANCES, VERDICTS, Agreement, compare
 from dualmech.crosscheck.instances.fitness import FFU, TABLE_2, PrintedCase
-from dualmech.crosscheck.printing import Interval, table, without_warnings, yes_or_no
+from dualmech.crosscheck.printing import Interval, interval_text, table, without_warnings, yes_or_no
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.progress import Status
@@ -38,15 +37,15 @@ LOGDET_CELLS, QUICK_LOGDET_CELLS = 16, 8
 SECONDS, QUICK_SECONDS = 120.0, 20.0  # that a run of SM-II gets, and in a quick run
 
 DIGITS = 9
-"""Significant digits of an interval's ends; they are rounded outwards, so what is printed is still proven."""
+"""Most significant digits of a value."""
 
 
-def solve_case(case: PrintedCase, limit: float, centred: int) -> Row:
+def solve_case(case: PrintedCase, limit: float | None, centred: int) -> Row:
     """Solve one case with every backend of the reference layer, with the fast layer, and by SM-II in every basis.
 
-    A run of SM-II that does not end by its own rule is stopped after `limit` seconds. The central path, one conic
-    program for every sharpness, is followed up to `centred` cells. The row has an `answer` of every layer by its name,
-    the interval that all of them share ('optimum'), and the runs of SM-II by basis and Hessian.
+    A run of SM-II that does not end by its own rule is stopped after `limit` seconds; without a limit there are none.
+    The central path, one conic program for every sharpness, is followed up to `centred` cells. The row has an `answer`
+    of every layer by its name, the interval that all of them share ('optimum'), and the runs of SM-II.
     """
     problem = case.problem()
     answers: dict[str, Solution] = {}
@@ -59,21 +58,18 @@ def solve_case(case: PrintedCase, limit: float, centred: int) -> Row:
         answers["fast"] = fast.solve(problem, tol=TOLERANCES["fast"])
     runs = tuple(
         run_published(problem.workload, problem.targets, basis, limit, hessian=hessian)
-        for basis in BASES
+        for basis in (BASES if limit is not None else ())
         for hessian in ("exact", "printed")
     )
     found, comparison = answers_of(answers), compare(list(answers.values()))
-    return Row.compared(
-        {
-            "case": case,
-            "size": problem.workload.shape[1],
-            "answers": found,
-            "optimum": (comparison.lower_bound, comparison.objective),
-            "runs": runs,
-        },
-        max(each.gap for each in found.values()),
-        comparison.outcome,
-    )
+    values = {
+        "case": case,
+        "size": problem.workload.shape[1],
+        "answers": found,
+        "optimum": (comparison.lower_bound, comparison.objective),
+        "runs": runs,
+    }
+    return Row.compared(values, max(each.gap for each in found.values()), comparison.outcome)
 
 
 def answers_of(answers: Mapping[str, Solution]) -> dict[str, Row]:
@@ -88,26 +84,54 @@ def answers_of(answers: Mapping[str, Solution]) -> dict[str, Row]:
     }
 
 
-def _privacy_costs(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
+def _privacy_costs(quick: bool, limit: float | None = None, longer: bool = False) -> list[Callable[[], Row]]:
+    """Return a task for every size; with the runs of SM-II in the longer study, and where these get a time limit."""
     cases = [case for case in TABLE_2 if not quick or case.problem().workload.shape[1] <= QUICK_CELLS]
-    seconds = limit or (QUICK_SECONDS if quick else SECONDS)
+    seconds = limit or ((QUICK_SECONDS if quick else SECONDS) if longer else None)
     centred = QUICK_LOGDET_CELLS if quick else LOGDET_CELLS
     return [partial(solve_case, case, seconds, centred) for case in cases]
 
 
 def _show_privacy_costs(out: Console, title: str, found: Iterator[Row]) -> None:
     solved = [*found]
-    printed = list(TABLE_2[0].printed)
     columns: Columns = (
         ("d", "{size}"),
-        *((f"{name}, printed", f"{{case.printed[{name}]}}") for name in printed),
-        *((name, partial(_entry, name)) for name in (*PROGRAMS, "fast")),
-        ("layers agree", "{verdict}"),
-        ("printed holds", lambda row: yes_or_no(all(row.case.confirms(name, row.optimum) for name in printed))),
+        ("printed", _printed),
+        *((name.replace(", ", "\n"), partial(_entry, name)) for name in (*PROGRAMS, "fast")),
     )
-    notes = ["Proven interval, gap, seconds. The paper calls Δ the privacy cost (section 3.2), and prints its square."]
-    out.print(drawn(f"{title} (squared privacy cost)", columns, solved, words=(), show_lines=True, notes=notes))
-    headings = ("d", "B", "Hessian", "squared cost", "above the optimum", "proven gap", "steps", "rounds as printed")
+    columns_printed = " and ".join(TABLE_2[0].printed)
+    notes = [f"Value to the digits that its gap proves, gap, seconds. Printed: {columns_printed}.", _verdict(solved)]
+    title = f"{title}: squared privacy cost"
+    out.print(drawn(title, columns, solved, words=(), notes=notes, show_lines=True, padding=(0, 1, 0, 0)))
+    if any(row.runs for row in solved):
+        _show_published_runs(out, solved)
+
+
+def _verdict(solved: Sequence[Row]) -> str:
+    """Say in sentences whether the layers agree, the printed values hold, and how much quicker the fast layer is."""
+    apart = [f"{VERDICTS[row.outcome]} at d = {row.size}" for row in solved if row.outcome is not Agreement.AGREE]
+    wrong = [str(row.size) for row in solved if not all(_confirmed(row, name) for name in row.case.printed)]
+    largest = solved[-1].answers
+    times = [f"{largest[name].seconds / largest['fast'].seconds:.2g} times as fast as {name}" for name in BACKENDS]
+    return (
+        f"{'Layers agree: ' + ', '.join(apart) if apart else 'All layers agree'}. "
+        f"{'Printed values do NOT hold at d = ' + ', '.join(wrong) if wrong else 'All printed values hold'}. "
+        f"In this run, at d = {solved[-1].size}, fast is {' and '.join(times)}."
+    )
+
+
+def _confirmed(row: Row, name: str) -> bool:
+    return bool(row.case.confirms(name, row.optimum))
+
+
+def _printed(row: Row) -> str:
+    """Return what the paper prints, once where its columns agree, with a mark at a value that does not hold."""
+    values = [f"{text}{'' if _confirmed(row, name) else ' NO'}" for name, text in row.case.printed.items()]
+    return "\n".join(dict.fromkeys(values))
+
+
+def _show_published_runs(out: Console, solved: Sequence[Row]) -> None:
+    headings = ("d", "B", "Hessian", "squared cost", "above optimum", "gap", "steps", "seconds", "rounds as printed")
     notes = [
         "The text names no basis for this table, and in general B = I or U, the upper triangle of ones; W is the "
         "workload. CAPPED: stopped before its own rule ended it."
@@ -121,8 +145,8 @@ def _published_run(row: Row, run: PublishedRun) -> tuple[str, ...]:
     low, _ = run.excess(row.optimum)
     return (
         *(str(row.size), run.basis, run.settings.removesuffix(" Hessian"), f"{run.objective:.6f}"),
-        *(f"{100 * low:.3f} %", f"{run.gap:.1e}"),
-        f"{run.steps}, {run.seconds:.2g} s{', CAPPED' if run.capped else ''}",
+        *(f"{100 * low:.3f} %", f"{run.gap:.1e}", str(run.steps)),
+        f"{run.seconds:.2g}{' CAPPED' if run.capped else ''}",
         yes_or_no(row.case.confirms("SM-II", (run.objective, run.objective))),
     )
 
@@ -131,17 +155,20 @@ def _entry(name: str, row: Row) -> str:
     if name not in row.answers:
         return "not run"
     answer = row.answers[name]
-    low, high = answer.interval
-    ends = f"[{_rounded_text(low, ROUND_FLOOR)},\n{_rounded_text(high, ROUND_CEILING)}]"
-    wide = "" if answer.certified else " wide"
-    return answer.text(f"{ends}{wide}\ngap {{gap:.1e}}\n{{seconds:.3g}} s")
+    return str(answer.text(f"{proven_digits(*answer.interval)}{{mark}}\n{{gap:.0e}}\n{{seconds:.2g}} s"))
 
 
-def _rounded_text(value: float, rounding: str) -> str:
-    return str(Context(prec=DIGITS, rounding=rounding).create_decimal(Decimal(value)))
+def proven_digits(low: float, high: float) -> str:
+    """Return the number to which both ends of an interval round, with the most digits, at most `DIGITS`."""
+    for digits in range(DIGITS, 0, -1):
+        if (text := f"{low:#.{digits}g}") == f"{high:#.{digits}g}":
+            return text
+    return interval_text((low, high))
 
 
-TABLE = Sheet(f"{FFU}, Table 2", _privacy_costs, _show_privacy_costs, timed=True)
+TABLE = Sheet(
+    f"{FFU}, Table 2", _privacy_costs, _show_privacy_costs, timed=True, longer=partial(_privacy_costs, longer=True)
+)
 
 
 # SM-II run here on the paper's problems, in each basis that it may have been run in, next to the certified optimum.

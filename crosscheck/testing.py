@@ -50,7 +50,7 @@ class KnownProblem:
 
     @property
     def workload(self) -> Array:
-        """W (m, d), a query a row; refused where it is no matrix."""
+        """W (m, d), a query a row, as an array; refused where it is no matrix."""
         return self._array("workload")
 
     @property
@@ -222,8 +222,11 @@ def _check_dual(known: KnownProblem, dual: object, allowed: float) -> None:
     """Fail where multipliers prove too little, and say why if they prove nothing."""
     __tracebackhide__ = True
     point = library.some_answer(known.name).primal
-    with np.errstate(all="ignore"):
-        found: Certificate = known.problem.certify(point, known.problem.as_dual(dual))
+    try:
+        with np.errstate(all="ignore"):
+            found: Certificate = known.problem.certify(point, known.problem.as_dual(dual))
+    except (InvalidInputError, InputTypeError) as error:
+        raise type(error)(f"dual proves nothing about {known.name}: {error}") from error
     if found.lower_bound >= known.lower * (1 - allowed):
         return
     said = "; ".join(found.remarks) or f"the dual weights prove a bound of {found.lower_bound:.12g}"

@@ -14,7 +14,12 @@ BAR = "<mo>&#x02016;</mo>"  # of a norm; left to itself it would grow with the e
 
 MODULUS = '<mo stretchy="false">&#x0007C;</mo>'  # close to what it encloses
 
-RELATION = re.compile("<mi>(&#x02AB0;|&#x02AAF;)</mi>")  # of symmetric matrices, which are taken for letters
+RELATION = re.compile("<mi>(&#x02AB0;|&#x02AAF;|~)</mi>")  # of matrices, and of distributions, taken for letters
+
+SIGN = re.compile(
+    r"(<mo\b[^>]*>(?!&#x00029;|&#x0005D;|&#x0007D;|&#x0007C;|&#x02016;|[)\]}!'])[^<]*</mo>)<mo>&#x02212;</mo>"
+)
+"""A minus behind an operator or what opens a parenthesis: the sign of a number, not a difference."""
 
 WORD = re.compile(
     r"(?<!<msub>)(?<!<msup>)(?<!<msubsup>)(<mi>(?:log|ln|det|exp|sin|cos)</mi>|"
@@ -29,11 +34,12 @@ def typeset(formula: str, display: str) -> str:
     >>> typeset("x^2", "inline").startswith("<math")
     True
     """
-    element = convert(formula, display=display)
+    element = convert(formula, display=display).replace("<mi>&#x0007E;</mi>", "<mi>~</mi>")
     if "\\" in element or "&#x0005C;" in element or "<mi>&</mi>" in element:
         raise ExtensionError(f"a command of this formula has no MathML: {formula}")
     element = element.replace(BAR, BAR.replace("<mo>", '<mo stretchy="false">'))
     element = element.replace(MODULUS, MODULUS.replace("<mo ", '<mo lspace="0" rspace="0" '))
+    element = SIGN.sub(r'\1<mo form="prefix">&#x02212;</mo>', element)
     element = RELATION.sub(r'<mo lspace="0.28em" rspace="0.28em">\1</mo>', element)
     return WORD.sub(r'\1<mspace width="0.17em"/>', element)
 

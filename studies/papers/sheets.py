@@ -142,6 +142,16 @@ def with_grid(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
     return _placed(sheets, placed, takers, "--grid takes settings to the tables that have them")
 
 
+def with_longer(sheets: Mapping[str, Sheet]) -> dict[str, Sheet]:
+    """Return the sheets with the longer study of those that have one.
+
+    Raises `InvalidInputError` where none of them has.
+    """
+    placed = {name: sheet.longer for name, sheet in sheets.items() if sheet.longer}
+    takers = [name for name, sheet in SHEETS.items() if sheet.longer]
+    return _placed(sheets, placed, takers, "--all is for the tables that have a longer study")
+
+
 def with_time_limit(sheets: Mapping[str, Sheet], seconds: float) -> dict[str, Sheet]:
     """Return the sheets with so many seconds for each run of a solver in those that have such runs.
 

@@ -300,11 +300,26 @@ class TestExplain:
 
 
 class TestCrosscheck:
-    def test_quick_table_agrees(self) -> None:
-        result = run("crosscheck", "--quick")
+    def test_the_first_screen_has_it_all(self) -> None:
+        """One table within 80 columns and 40 lines, and a verdict that says what it shows."""
+        result = CliRunner().invoke(command.app, ["crosscheck", "--quick"], env={"COLUMNS": "80"})
         assert result.exit_code == 0
-        assert result.output.count("yes") == 8 + 24, "four optima, and SM-II in three bases with two Hessians"
+        lines = result.output.splitlines()
+        assert max(map(len, lines)) <= 80 and len(lines) <= 40
+        assert [line.split()[:2] for line in lines if re.match(r" +\d+ +\d\.\d\d ", line)] == [
+            *(["2", "1.33"], ["4", "1.76"], ["8", "2.28"], ["16", "2.91"])
+        ]
+        said = " ".join(result.output.split())
+        assert "All layers agree. All printed values hold. In this run, at d = 16, fast is" in said
+        assert "SM-II run here" not in said
+
+    def test_the_longer_study_is_a_second_table(self) -> None:
+        result = CliRunner().invoke(command.app, ["crosscheck", "--quick", "--all"], env={"COLUMNS": "80"})
+        assert result.exit_code == 0 and max(map(len, result.output.splitlines())) <= 80
+        assert result.output.count("yes") == 24, "SM-II at four sizes in three bases with two Hessians"
         assert "CAPPED:" in result.output and "NO" not in result.output.replace("NOT", "")
+        refused = CliRunner().invoke(command.app, ["crosscheck", "fitness/figure1", "--all"])
+        assert "fitness/table2" in str(refused.exception)
 
     def test_info_lists_backends(self) -> None:
         result = run("info")

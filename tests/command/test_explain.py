@@ -87,6 +87,8 @@ def test_latex_is_printed(name: str) -> None:
 
 def test_latex_is_written_whole_and_the_suffix_is_asked_for() -> None:
     assert explained("prefix:2 --latex page.tex").output == "page.tex: written\n"
+    printed = [explained(f"prefix:2 {end}").output for end in ("--latex -", "--latex", "--latex --tol 1e-6")]
+    assert printed[0].startswith("\\documentclass") and printed == 3 * printed[:1]
     assert Path("page.tex").read_text(encoding="utf-8").endswith("\\end{document}\n")
     assert ".tex" in str(explained("prefix:2 --latex page.pdf").exception)
 

@@ -286,6 +286,9 @@ def test_what_is_not_known_of_a_formula_is_refused() -> None:
     mathml = extension("mathml")
     assert mathml.typeset(r"\gamma_2(A) \le \lVert A \rVert_{\ast}", "inline").startswith("<math")
     assert "<mo lspace" in mathml.typeset(r"A \succeq B", "inline")
+    assert "<mo lspace" in mathml.typeset(r"z \sim N", "inline")
+    signs = [mathml.typeset(each, "inline").count('form="prefix"') for each in ("N(-p, -1)", "(a) - b", "|x| - 1")]
+    assert signs == [2, 0, 0]
     assert "<mspace" in mathml.typeset(r"\mathrm{tr} A + \log x", "inline")
     assert "<mspace" not in mathml.typeset(r"\mathrm{tr}(A) + \mathrm{tr}_A", "inline")
     for unknown in (r"\unheardof{x}", r"\begin{aligned} a &= b \end{aligned}"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -217,3 +219,37 @@ def test_a_solvers_own_tests_fail_where_it_does(tmp_path: Path) -> None:
     for number, (_, words) in enumerate(variants.values()):
         lines = [line for line in done.stdout.splitlines() if f"/test_{number}.py:" in line]
         assert len(lines) == (3 if words else 0) and all(words in line for line in lines), done.stdout
+
+
+def test_the_pages_table_of_shapes_is_what_problems_give() -> None:
+    """Every array, point and multiplier of the page has its shape in every problem on a matrix, letter by letter."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "solver.md").read_text(encoding="utf-8")
+    shape = re.compile(r"(?:`(\w+)`|\w+)? ?\(([a-z, ]*)\)")
+    table = {
+        row[0].strip("` "): [shape.findall(cell) for cell in row[1:]]
+        for row in (line.strip("| \n").split(" |") for line in page.splitlines() if re.match(r"\| `[A-Z]", line))
+        if len(row) == 5
+    }
+    assert set(table) == {*collection.FAMILIES.values()}
+    for known in testing.problems(matrix=False, most_cells=8):
+        if known.family == "FitnessForUse" and "basis" not in known.arrays or "sizes" in known.arrays:
+            continue
+        always, optional, point, dual = table[known.family]
+        stated = known.arrays
+        assert {name for name, _ in always} <= {*stated} | {""}, known
+        named = {name for name, _ in (*always, *optional)}
+        assert all(name in named or name.startswith("covariance_") for name in stated), known
+        answer = fast.solve(known.problem, tol=1e-2)
+        held = [getattr(answer.dual, field.name) for field in dataclasses.fields(answer.dual)]
+        parts = [np.asarray(each) for each in held if isinstance(each, np.ndarray | tuple)]
+        shapes = [(stated[name].shape, text) for name, text in (*always, *optional) if name in stated]
+        if isinstance(answer.primal, np.ndarray):
+            shapes.append((answer.primal.shape, point[0][1]))
+        shapes += [(part.shape, text) for part, (_, text) in zip(parts, dual, strict=False)]
+        sizes: dict[str, int] = {}
+        for seen, text in shapes:
+            letters = [letter.strip() for letter in text.split(",") if letter.strip()]
+            assert len(letters) == len(seen), (known, text, seen)
+            for letter, size in zip(letters, seen, strict=True):
+                if letter not in "op":
+                    assert sizes.setdefault(letter, size) == size, (known, text, seen)

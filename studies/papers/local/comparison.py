@@ -28,6 +28,7 @@ from dualmech.studies.papers.local.instances import (
     BEST_HADAMARD,
     HADAMARD,
     HISTOGRAM,
+    ONE_BLOCK,
     RAPPOR,
     RESPONSE,
     WORKLOADS,
@@ -240,7 +241,7 @@ HISTOGRAMS_EPSILONS = (0.5, 1.0, 2.0, 4.0)
 PROVEN = 1e-9  # distance from the bound up to which a closed form counts as meeting it, relative
 LISTED = 8  # user types up to which all sets are listed and the judge prices every pattern
 
-OTHERS = (RESPONSE, RAPPOR, HADAMARD, BEST_HADAMARD)
+OTHERS = (RESPONSE, RAPPOR, HADAMARD, ONE_BLOCK, BEST_HADAMARD)
 
 
 def solve_histograms(size: int, epsilon: float) -> Row:

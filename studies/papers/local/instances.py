@@ -21,7 +21,8 @@ LDP = "McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020"
 HISTOGRAM, PREFIX, ALL_RANGE = "Histogram", "Prefix", "All Range"
 ALL_MARGINALS, THREE_WAY, PARITY = "All Marginals", "3-Way Marginals", "Parity"
 
-RESPONSE, HADAMARD, BEST_HADAMARD = "randomised response", "Hadamard", "Hadamard, best"
+RESPONSE = "randomised response"
+HADAMARD, ONE_BLOCK, BEST_HADAMARD = "Hadamard", "Hadamard, one block", "Hadamard, best"
 SUBSETS, RAPPOR = "subset selection", "RAPPOR"
 TREE, TREE_OF_SUBSETS, FOURIER = "hierarchical", "hierarchical, subsets", "Fourier"
 LAPLACE, GAUSS = "matrix, L1", "matrix, L2"
@@ -106,6 +107,7 @@ def _best_hadamard(workload: Workload, epsilon: float) -> LocalRival:
 RIVALS: dict[str, Callable[[int, float], LocalRival]] = {
     RESPONSE: rivals.randomised_response,
     HADAMARD: rivals.hadamard_response,
+    ONE_BLOCK: partial(rivals.hadamard_response, blocks=1),
     SUBSETS: rivals.subset_selection,
     RAPPOR: rivals.rappor,
     TREE: partial(rivals.hierarchical_response, branching=BRANCHING),
@@ -113,5 +115,8 @@ RIVALS: dict[str, Callable[[int, float], LocalRival]] = {
 }
 """Mechanisms that depend on nothing but n and ε."""
 
-ALL_RIVALS = (RESPONSE, HADAMARD, BEST_HADAMARD, SUBSETS, RAPPOR, TREE, TREE_OF_SUBSETS, FOURIER, LAPLACE, GAUSS)
+ALL_RIVALS = (
+    *(RESPONSE, HADAMARD, ONE_BLOCK, BEST_HADAMARD, SUBSETS, RAPPOR),
+    *(TREE, TREE_OF_SUBSETS, FOURIER, LAPLACE, GAUSS),
+)
 """All that are compared, in the order of their columns."""

@@ -26,6 +26,7 @@ from dualmech.studies.papers.local.instances import (
     HADAMARD,
     LAPLACE,
     LDP,
+    ONE_BLOCK,
     RESPONSE,
     SUBSETS,
     TREE,
@@ -36,8 +37,9 @@ LEGEND = (
     f"Users needed for a variance of {NORMALISED_VARIANCE:g} per query, over the number of users squared, in the worst "
     "case. 'bound': what every mechanism needs, proven. All else as multiples of it: 'paper', the paper's bound, "
     "'best', the best strategy on average, and fixed mechanisms with the best reconstruction. Had.: Hadamard response "
-    "in blocks by its authors' rule, Had.* in as many as are best. tree: hierarchical of branching "
-    f"{BRANCHING}, by Hadamard response, tree* by subset selection. L1, L2: matrix mechanism, L2 with Gaussian noise "
+    "in blocks by its authors' rule, as the published code has it, Had.1 in one block, Had.* in as many as are best. "
+    f"tree: hierarchical of branching {BRANCHING}, by Hadamard response, tree* by subset selection. L1, L2: matrix "
+    "mechanism, L2 with Gaussian noise "
     f"and δ = {DELTA:g}. proven: whether the gap that was asked of the strategy is met, how far its objective is above "
     "the optimum at most, and CAPPED where its search was stopped by its limit of time."
 )
@@ -45,6 +47,7 @@ LEGEND = (
 SHORT = {
     RESPONSE: "random",
     HADAMARD: "Had.",
+    ONE_BLOCK: "Had.1",
     BEST_HADAMARD: "Had.*",
     SUBSETS: "subset",
     TREE: "tree",
