@@ -477,6 +477,11 @@ def explain(
     if latex is None:
         explanation.show(printing.console(), page)
         explanation.show_plan(printing.console(), held or answer)
+        if layer is Layer.REFERENCE:
+            from dualmech import reference
+
+            known = ", ".join(reference.formulations(posed))
+            printing.print_lines(printing.console(), f"Formulations of this problem (--formulation): {known}.")
     else:
         explanation.write_latex(page, latex)
     leave((answer.certificate, answer.tol))

@@ -56,10 +56,14 @@ def solve_case(case: PrintedCase, limit: float | None, centred: int) -> Row:
                     problem, backend=backend, formulation=formulation, tol=TOLERANCES[backend]
                 )
         answers["fast"] = fast.solve(problem, tol=TOLERANCES["fast"])
-    runs = tuple(
-        run_published(problem.workload, problem.targets, basis, limit, hessian=hessian)
-        for basis in (BASES if limit is not None else ())
-        for hessian in ("exact", "printed")
+    settings = [(basis, hessian) for basis in BASES for hessian in ("exact", "printed")]
+    runs = (
+        ()
+        if limit is None
+        else tuple(
+            run_published(problem.workload, problem.targets, basis, limit, hessian=hessian)
+            for basis, hessian in settings
+        )
     )
     found, comparison = answers_of(answers), compare(list(answers.values()))
     values = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -521,3 +522,32 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     for backend in BACKENDS:
         reference.solve(prefix(3)(), backend=backend)
     assert tuple(capfd.readouterr()) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (dm.FitnessForUse(dm.workloads.prefix(3), 1.0), "`FitnessForUse`"),
+        (dm.TotalVariance(dm.workloads.prefix(3)), "`TotalVariance`"),
+        (dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 1.0, 1.0), "`SoftmaxFitness`"),
+        (dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3)), "`QueryWeighting`"),
+        (dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3), "pure"), "`QueryWeighting`"),
+        (
+            dm.CommonMechanism(
+                [dm.LinearGaussianMechanism(np.eye(2), np.diag(each)) for each in ([1.0, 2.0], [2.0, 1.0])]
+            ),
+            "`Common",
+        ),
+        (dm.LocalStrategy(dm.workloads.prefix(3), 1.0), "`LocalStrategy`"),
+        (dm.LocalStrategy(dm.workloads.prefix(3), 1.0, criterion="worst"), "`LocalStrategy`"),
+        (dm.LocalProjection(np.ones((3, 3)) / 3, 1.0), "`LocalProjection`"),
+        (dm.NonnegativeEstimate(dm.workloads.prefix(3), [1, 2, 3]), "`LocalProjection`"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_the_table_of_formulations_is_what_exists(problem: object, words: str) -> None:
+    """Of both rows of a family the names stand in order, the default first."""
+    text = str(reference.formulate.__doc__)
+    rows = re.split(r"\n    ==", text[text.index(words) :])[0].splitlines()
+    column = " ".join(each[41:77] if place else each[37:73] for place, each in enumerate(rows))
+    assert ", ".join(reference.formulations(problem)) in " ".join(column.split())
