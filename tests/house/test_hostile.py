@@ -198,7 +198,7 @@ class World:
             **{"objective": 2.0, "lower_bound": 1.0, "violation": 0.0, "resolution": 0.0, "name": "x"},
             **{"source": [[0, 1], [1, 1]], "path": self.folder / "good.npz", "thing": self.cells, "index": 1},
             **{"rule": lambda stage, answers: np.full(len(answers), stage), "blocks": np.ones((3, 4))},
-            **{"steps": 4, "decay": 0.9, "times": 2, "separation": 2, "least": 0.0, "after": None},
+            **{"steps": 4, "decay": 0.9, "times": 2, "separation": 2, "at_least": True, "least": 0.0, "after": None},
             **{"dimension": 3, "state": self.causal.noise(3, rng=0).state},
             **{"table": ["age"], "permutations": [[0, 1, 2, 3]], "profile": np.ones(4)},
         }
@@ -318,8 +318,8 @@ class World:
                 **{"n": 4, "other": dm.neighbours.Relation(), "asked": self.prefix, "attribute": "age", "size": 4}
             },
             "Participation.matrix": {"d": 4},
-            "neighbours.Participation": {"times": 2, "separation": 2, "parts": "signs"},
-            "neighbours.participation": {"n": 4, "times": 2, "separation": 2, "of": "signs"},
+            "neighbours.Participation": {"times": 2, "separation": 2, "parts": "signs", "at_least": True},
+            "neighbours.participation": {"n": 4, "times": 2, "separation": 2, "of": "signs", "at_least": True},
             "neighbours.Contributions": {"members": 2, "attribute": "age", "groups": 2},
             "neighbours.ReplaceWithin": {"members": 2, "attribute": "age"},
             "neighbours.contributions": {"groups": [0, 0, 1, 1], "records": 2, "most": 2},
