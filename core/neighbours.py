@@ -93,7 +93,7 @@ class Relation:
             apart = last[-1:] == [AT_LEAST]
             parts = last[: len(last) - apart]
             if times and separation and parts in ([], *([each] for each in PARTS)):
-                return Relation() if times == 1 else Participation(times, separation, *parts or ["vectors"], apart)
+                return Relation() if times == 1 else Participation(times, separation, (parts or ["vectors"])[0], apart)
         elif name in NAMES:
             if members := validate.whole(rest) if colon else 1:
                 return (

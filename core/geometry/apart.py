@@ -1,7 +1,7 @@
 """Persons whose parts are at least b steps apart: what they cost, by dynamic programming, an interval where not exact.
 
 A person has a part in a set P of up to k steps, of which no two are less than b apart, and costs the largest
-``⟨C_P, R⟩`` over correlation matrices R, or over ``z z'`` for signs z: at most ``Σ |C_st|`` over s, t in P, and at least
+``⟨C_P, R⟩`` over correlation matrices R, or ``z z'`` for signs z: at most ``Σ |C_st|`` over s, t in P, and at least
 ``z' C_P z`` for any signs z. Where C is 0 at distances of b and more both are the sum of the diagonal over P, whose
 largest value dynamic programming finds.
 """
