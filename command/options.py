@@ -202,7 +202,8 @@ Neighbours = Annotated[
     str | None,
     typer.Option(
         help="add-remove, replace, either with :RECORDS a person, replace within ATTRIBUTE, "
-        "contributions:ATTRIBUTE:RECORDS:GROUPS, participation:TIMES:SEPARATION, or a file of differences. "
+        "contributions:ATTRIBUTE:RECORDS:GROUPS, participation:TIMES:SEPARATION (with :signs, :at-least), "
+        "or a file of differences. "
         "[default: add-remove; of an answer in a file, its own]"
     ),
 ]

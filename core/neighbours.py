@@ -88,10 +88,12 @@ class Relation:
                 return Contributions(counts[0], attribute=attribute, groups=counts[1])
         elif name == "participation":
             first, _, after = rest.partition(":")
-            second, _, parts = after.partition(":")
+            second, *last = after.split(":")
             times, separation = (validate.whole(number) or 0 for number in (first, second))
-            if times and separation and parts in ("", *PARTS):
-                return Relation() if times == 1 else Participation(times, separation, parts or "vectors")
+            apart = last[-1:] == [AT_LEAST]
+            parts = last[: len(last) - apart]
+            if times and separation and parts in ([], *([each] for each in PARTS)):
+                return Relation() if times == 1 else Participation(times, separation, (parts or ["vectors"])[0], apart)
         elif name in NAMES:
             if members := validate.whole(rest) if colon else 1:
                 return (
@@ -406,6 +408,9 @@ class ReplaceWithin(Relation):
 
 PARTS = ("vectors", "signs")
 
+AT_LEAST = "at-least"
+"""The last word of the text of a participation whose steps are at least so far apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Participation(Relation):
@@ -417,9 +422,13 @@ class Participation(Relation):
     - ``parts="vectors"``, parts that are vectors of norm at most 1, as gradients are: all correlation matrices R;
     - ``parts="signs"``, parts that are numbers from -1 to 1: ``R = z z'`` with signs z, at most the cost of vectors.
 
-    In words ``participation:TIMES:SEPARATION``, for signs ``participation:TIMES:SEPARATION:signs``.
+    With ``at_least=True`` a person has a part in any `times` steps of which no two are less than `separation` apart
+    (min-separation), and costs the largest ``⟨C_P, R⟩`` over such sets P of steps.
+
+    In words ``participation:TIMES:SEPARATION``, for signs ``participation:TIMES:SEPARATION:signs``, at least so far
+    apart ``participation:TIMES:SEPARATION:at-least``, for signs ``participation:TIMES:SEPARATION:signs:at-least``.
     Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, `times` of 1 (that is
-    one record, which `participation` returns), and other parts.
+    one record, which `participation` returns), other parts, and `at_least` that is no boolean.
 
     Examples
     --------
@@ -437,8 +446,10 @@ class Participation(Relation):
     times: int
     separation: int
     parts: str = "vectors"
+    at_least: bool = False
 
     def __post_init__(self) -> None:
+        validate.boolean(at_least=self.at_least)
         if validate.size(times=self.times) < 2:
             raise InvalidInputError("times must be at least 2, got 1: who takes part once is one record, add-remove")
         validate.size(separation=self.separation)
@@ -447,6 +458,7 @@ class Participation(Relation):
     def phases(self, n: int) -> npt.NDArray[np.intp]:
         """Return the steps of each phase, (phases, times), with -1 where the last epoch has no step for it.
 
+        With `at_least`, phases are some of the persons: those whose bounds are known.
         Raises `InvalidInputError` for fewer steps than a person takes part in, and for more than the phases hold.
         """
         steps, most = validate.size(n=n), self.times * self.separation
@@ -466,7 +478,7 @@ class Participation(Relation):
 
     @property
     def geometries(self) -> tuple[str, ...]:
-        return ("epochs",) if self.parts == "vectors" else ("epochs", "dense")
+        return ("epochs",) if self.parts == "vectors" or self.at_least else ("epochs", "dense")
 
     @property
     def several_cells(self) -> bool:
@@ -484,7 +496,8 @@ class Participation(Relation):
         validate.instance(Relation, other=other)
         return other == Relation() or (
             isinstance(other, Participation)
-            and self.separation == other.separation
+            and (self.separation <= other.separation if self.at_least else self.separation == other.separation)
+            and (self.at_least or not other.at_least)
             and self.times >= other.times
             and self.parts in ("vectors", other.parts)
         )
@@ -492,31 +505,38 @@ class Participation(Relation):
     @property
     def words(self) -> str:
         added = "vectors" if self.parts == "vectors" else "numbers"
-        return f"one person's {added} in up to {self.times} steps, {self.separation} apart, are added or removed"
+        apart = f"{'at least ' if self.at_least else ''}{self.separation} apart"
+        return f"one person's {added} in up to {self.times} steps, {apart}, are added or removed"
 
     def columns(self, d: int, domain: Domain | None = None) -> int:
         """Return how many sign patterns there are, or fewer where they are too many to count."""
         steps = validate.size(d=d)
+        if self.at_least:
+            return MANY * steps
         return int(min(2.0 ** min(self.times - 1, MOST_SIGNS) * self.separation, MANY * steps))
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
-        """Return the sign patterns over d steps; of vectors there is no matrix."""
+        """Return the sign patterns over d steps; of vectors, and at least so far apart, there is no matrix."""
+        if self.at_least:
+            raise InvalidInputError(f"neighbours ({self}) are too many persons for a matrix of differences")
         if self.parts == "vectors":
             raise InvalidInputError(f"neighbours ({self}) must be signs where a matrix of differences is asked for")
         return sign_patterns(validate.size(d=d), self.times, self.separation)
 
     def __str__(self) -> str:
-        return f"participation:{self.times}:{self.separation}{'' if self.parts == 'vectors' else ':signs'}"
+        ends = ":signs" * (self.parts == "signs") + f":{AT_LEAST}" * self.at_least
+        return f"participation:{self.times}:{self.separation}{ends}"
 
 
-def participation(n: int, times: int, separation: int, of: str = "vectors") -> Relation:
+def participation(n: int, times: int, separation: int, of: str = "vectors", at_least: bool = False) -> Relation:
     """Neighbours differ by a person who takes part in `times` of n steps, each `separation` after the last.
 
     Returns the rule, a `Participation` (of once, ``add-remove``), for any number of epochs; `sign_patterns` writes
     small ones out. Every step must be in a phase of its own: ``n ≤ times · separation``.
     Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, parts other than
     vectors and signs, more parts than fit into n steps, steps that no phase holds.
-    Source: C. Choquette-Choo, McMahan, Rush and Thakurta, ICML 2023, (k, b)-participation.
+    Source: C. Choquette-Choo, McMahan, Rush and Thakurta, ICML 2023, (k, b)-participation; at least b apart: C.
+    Choquette-Choo and others, (Amplified) banded matrix factorization, NeurIPS 2023.
 
     Parameters
     ----------
@@ -524,18 +544,23 @@ def participation(n: int, times: int, separation: int, of: str = "vectors") -> R
         Steps, the most in which one person takes part, and how far apart.
     of : {"vectors", "signs"}
         Whether a part is a vector of norm at most 1, or a number from -1 to 1.
+    at_least : bool, default False
+        Whether parts may be farther apart than `separation`.
 
     Examples
     --------
     >>> import dualmech as dm
-    >>> dm.neighbours.participation(64, times=4, separation=16)
-    Participation(times=4, separation=16, parts='vectors')
+    >>> print(dm.neighbours.participation(64, times=4, separation=16))
+    participation:4:16
+    >>> print(dm.neighbours.participation(64, times=4, separation=16, at_least=True).words)
+    one person's vectors in up to 4 steps, at least 16 apart, are added or removed
     """
     steps, apart = validate.size(n=n), validate.size(separation=separation)
     validate.choice(PARTS, of=of)
+    validate.boolean(at_least=at_least)
     if validate.size(times=times) == 1:
         return Relation()
-    rule = Participation(times, apart, of)
+    rule = Participation(times, apart, of, at_least)
     rule.phases(steps)
     return rule
 

@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import common, custom, fitness, methods, reuse, weighting
+from dualmech.fast.causal import ClassOptimum, strategy
 from dualmech.fast.common import chain
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
 from dualmech.fast.engine.loop import Limits
-from dualmech.fast.local import estimate, strategy
+from dualmech.fast.local import estimate
+from dualmech.fast.local.strategy import solve_strategy
 from dualmech.fast.methods import (
     Auto,
     ClosedForm,
@@ -53,6 +55,7 @@ from dualmech.watching import verbosely
 
 __all__ = [
     "Auto",
+    "ClassOptimum",
     "ClosedForm",
     "EigenDesign",
     "Exact",
@@ -69,6 +72,7 @@ __all__ = [
     "refine",
     "register",
     "solve",
+    "strategy",
 ]
 
 
@@ -91,7 +95,7 @@ SOLVERS: dict[type, Solver] = {
     ReuseFitness: Solver(reuse.solve_reuse),
     LocalProjection: Solver(estimate.solve_projection),
     NonnegativeEstimate: Solver(estimate.solve_estimate),
-    LocalStrategy: Solver(strategy.solve_strategy, starts=True),
+    LocalStrategy: Solver(solve_strategy, starts=True),
 }
 
 Dual = TypeVar("Dual")

@@ -154,7 +154,7 @@ class PhaseUnits:
 
 
 def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: str) -> cp.Problem:
-    _refuse_signs(problem)
+    _refuse_others(problem)
     dense = problem.geometry.steps
     if isinstance(problem, TotalVariance):
         rows = dense.representation * np.sqrt(problem.asked_weights)[:, None]
@@ -169,7 +169,7 @@ def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: s
 def _scaled_program(
     problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
-    _refuse_signs(problem)
+    _refuse_others(problem)
     units = PhaseUnits(problem)
     if isinstance(problem, TotalVariance):
         program = least_total(units.moves, units.scaled.queries, steps_of(problem))
@@ -195,7 +195,12 @@ def _scaled_program(
 FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _scaled_program)
 
 
-def _refuse_signs(problem: AnyProblem) -> None:
+def _refuse_others(problem: AnyProblem) -> None:
+    if problem.geometry.neighbours.at_least:
+        raise InvalidInputError(
+            f"neighbours ({problem.geometry.neighbours}) have no program: persons are more than can be written out one "
+            "by one; the fast layer bounds the optimum, and crosscheck.judge says how far any noise is from it"
+        )
     if problem.geometry.neighbours.parts == "signs":
         raise InvalidInputError(
             "geometry 'epochs' has a program for vectors; for signs, geometry 'dense' has one where they are few"

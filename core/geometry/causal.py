@@ -42,6 +42,21 @@ class Causal(Protocol):
     def nonnegative(self) -> bool:
         """Whether C has no negative entry."""
 
+    @property
+    def width(self) -> int:
+        """Rows that a column reaches: columns as far apart, or more, share none."""
+
+    @property
+    def decreasing(self) -> bool:
+        """Whether C is a Toeplitz matrix whose ``|c_k|`` do not grow.
+
+        No columns at least b apart then cost more than the first and those each b after the last: ``(|C|'|C|)_st``
+        falls with the distance of s and t, and with the later of them.
+        """
+
+    def products(self) -> tuple[Array, Array]:
+        """Return ``C'C`` and ``|C|'|C|`` (n, n)."""
+
     def participation(self, times: int, apart: int) -> float:
         """Return the largest squared norm of a sum of up to so many columns of ``|C|``, so many steps apart."""
 
@@ -85,6 +100,25 @@ class Tree:
     def nonnegative(self) -> bool:
         """Whether the strategy has no negative entry: it counts."""
         return True
+
+    @property
+    def width(self) -> int:
+        """A step may share a block with any other."""
+        return self.steps
+
+    @property
+    def decreasing(self) -> bool:
+        """Whether C is such a Toeplitz matrix: it is none."""
+        return False
+
+    def products(self) -> tuple[Array, Array]:
+        """Return how many blocks two steps are both in (n, n), twice."""
+        steps, found = np.arange(self.steps), np.zeros((self.steps, self.steps))
+        for height in range(self.steps.bit_length()):
+            blocks = steps >> height
+            complete = (blocks + 1) << height <= self.steps
+            found += (blocks[:, None] == blocks) & complete
+        return found, found
 
     def participation(self, times: int, apart: int) -> float:
         """Return the largest squared norm of a sum of columns, so many steps apart: of counts by block."""
@@ -208,6 +242,20 @@ class Banded:
         """Whether C has no negative entry."""
         return bool(np.all(self.bands >= 0))
 
+    @property
+    def width(self) -> int:
+        """The number of bands."""
+        return len(self.bands)
+
+    @property
+    def decreasing(self) -> bool:
+        """Whether C is written as such a Toeplitz matrix: bands may differ from step to step."""
+        return False
+
+    def products(self) -> tuple[Array, Array]:
+        """Return ``C'C`` and ``|C|'|C|`` (n, n)."""
+        return _products(self.matrix())
+
     def participation(self, times: int, apart: int) -> float:
         """Return the largest squared norm of a sum of columns of ``|C|``, so many steps apart."""
         offsets = -np.arange(len(self.bands))
@@ -240,6 +288,10 @@ class Banded:
         both[0, 1:, :-1] -= decay * self.bands[:, 1:]
         both[1, 1:, :-1] += decay * np.abs(self.bands[:, 1:])
         return both[0], both[1]
+
+
+def _products(matrix: Array) -> tuple[Array, Array]:
+    return matrix.T @ matrix, np.abs(matrix).T @ np.abs(matrix)
 
 
 def _in_blocks(*arrays: Array) -> Iterator[tuple[int, list[Array], list[Array]]]:
@@ -313,6 +365,20 @@ class Toeplitz:
     def nonnegative(self) -> bool:
         """Whether C has no negative entry."""
         return bool(np.all(self.coefficients >= 0))
+
+    @property
+    def width(self) -> int:
+        """The number of coefficients."""
+        return len(self.coefficients)
+
+    @property
+    def decreasing(self) -> bool:
+        """Whether no coefficient is larger than the one before, in magnitude."""
+        return bool(np.all(np.diff(np.abs(self.coefficients)) <= 0))
+
+    def products(self) -> tuple[Array, Array]:
+        """Return ``C'C`` and ``|C|'|C|`` (n, n)."""
+        return _products(self.matrix())
 
     def participation(self, times: int, apart: int) -> float:
         """Return the largest squared norm of a sum of columns of ``|C|``: of those from the first on."""

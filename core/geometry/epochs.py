@@ -3,6 +3,9 @@
 With the cost matrix ``C = B' Σ⁻¹ B`` a phase p costs the largest ``⟨C_p, R⟩`` over correlation matrices R of its steps,
 where parts are vectors, and over ``z z'`` for signs z where they are numbers. By duality that is the least ``1'd`` with
 ``diag(d) ⪰ C_p``, for vectors; any such d is an upper bound for both.
+
+Persons whose parts are at least so far apart are more than phases: noise costs what `largest_sums` says, and bounds are
+those of the phases, which these persons contain. So an interval is left.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry import words
+from dualmech.geometry.apart import largest_sums
 from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Judged, Offer, Request, decompositions
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import LARGEST_DENSE
@@ -124,7 +128,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return self.steps.divide(point, divisor)
 
     def forms(self, point: Array) -> EvaluatedForms | None:
-        costs = phase_costs(point, self.steps.moves, self.phases, self.neighbours.parts, self.steps.moves_rounding)
+        costs = phase_costs(point, self.steps.moves, self.phases, self.neighbours, self.steps.moves_rounding)
         if costs is None or not np.all(np.isfinite(costs[1])):
             return None
         with np.errstate(over="ignore", invalid="ignore"):
@@ -177,6 +181,8 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return words.query_words(self.workload, index)
 
     def neighbour_words(self, index: int) -> str:
+        if self.neighbours.at_least:
+            return f"a person with parts at least {self.neighbours.separation} steps apart"
         first, second = (words.cell_words(self.workload, int(step)) for step in self.phases[index, :2])
         more = int(np.count_nonzero(self.phases[index, 2:] >= 0))
         return f"the person in {first}, {second}{f' and {more} more' if more else ''}"
@@ -262,19 +268,27 @@ CLOSE = 1e-9  # relative distance from the least bound at which a bound of a cos
 
 
 def phase_costs(
-    covariance: Array, moves: Array, phases: Index, of: str, rounding: Array | None = None
+    covariance: Array, moves: Array, phases: Index, rule: Participation, rounding: Array | None = None
 ) -> tuple[Array, Array] | None:
-    """Return the regularised covariance, and what each phase costs at most; None of a matrix that is no covariance."""
+    """Return the regularised covariance, and what each phase costs at most; None of a matrix that is no covariance.
+
+    Where persons need only be so far apart, each number is what any of them costs at most.
+    """
+    groups = np.arange(moves.shape[1])[None, :] if rule.at_least else phases
     if not np.all(np.isfinite(covariance)):
         return None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         asymmetry = np.abs(covariance - covariance.T).max()
         if not asymmetry <= validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
             return None
-        judged = linalg.inverse_blocks((covariance + covariance.T) / 2, moves, phases, rounding)
+        judged = linalg.inverse_blocks((covariance + covariance.T) / 2, moves, groups, rounding)
         if judged is None:
             return None
-        return judged[0], largest_costs(judged[1], judged[2], of)
+        regular, blocks, off = judged
+        if rule.at_least:
+            largest, _ = largest_sums(blocks[0], off[0], rule.times, rule.separation)
+            return regular, np.full(len(phases), largest)
+        return regular, largest_costs(blocks, off, rule.parts)
 
 
 def largest_costs(blocks: Array, rounding: Array, of: str) -> Array:

@@ -23,7 +23,8 @@ class EpochsMechanism(NoiseByStep):
     """The mechanism ``x ↦ B x + N(0, Σ)`` for persons who take part in every step of a phase.
 
     `profile` has what each phase costs at most, (phases,): ``max ⟨C_p, R⟩`` over correlation matrices R for vectors,
-    over signs for numbers, with ``C = B' Σ⁻¹ B``; it errs on the safe side.
+    over signs for numbers, with ``C = B' Σ⁻¹ B``; it errs on the safe side. Where parts need only be so far apart, each
+    entry is what any person costs at most.
     Raises `InvalidInputError` or `InputTypeError` for no matrix mechanism of one record, neighbours that are no
     participation or do not fit its steps, a mechanism that releases something exactly.
 
@@ -51,7 +52,7 @@ class EpochsMechanism(NoiseByStep):
         if noise.neighbours is not None or noise.releases_exactly:
             raise InvalidInputError("steps must have the default neighbours and release nothing exactly")
         phases = self.neighbours.phases(noise.query_matrix.shape[1])
-        costs = phase_costs(noise._independent_noise, noise.independent_rows, phases, self.neighbours.parts)
+        costs = phase_costs(noise._independent_noise, noise.independent_rows, phases, self.neighbours)
         if costs is None or not np.all(np.isfinite(costs[1])):
             raise InvalidInputError("steps must have noise whose covariance is proven to be positive definite")
         self.steps, self._profile = noise, freeze(costs[1])
@@ -83,8 +84,8 @@ class EpochsMechanism(NoiseByStep):
         """Return how rows of noise follow from all earlier ones, as for `LinearGaussianMechanism`."""
         return self.steps.recurrence()
 
-    def participation_cost(self, times: int, separation: int) -> ParticipationCost:
-        return self.steps.participation_cost(times, separation)
+    def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
+        return self.steps.participation_cost(times, separation, at_least)
 
     def as_targets(self, workload: Workload) -> Array:
         targets: Array = self.steps.as_targets(workload)

@@ -13,11 +13,12 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.apart import largest_sums
 from dualmech.geometry.causal import EarlierRows
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import moves_between
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
-from dualmech.mechanisms.privacy import ParticipationCost
+from dualmech.mechanisms.privacy import ParticipationCost, cost_between
 from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.neighbours import sign_patterns
 from dualmech.validate import Array, Matrix
@@ -274,8 +275,10 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         """Return how rows of noise follow from all earlier ones, by `causal_strategy`."""
         return EarlierRows.of_matrix(self.causal_strategy())
 
-    def participation_cost(self, times: int, separation: int) -> ParticipationCost:
+    def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
         most, apart = validate.size(times=times), validate.size(separation=separation)
+        if validate.boolean(at_least=at_least):
+            return self._cost_apart(most, apart)
         cells = self.query_matrix.shape[1]
         most = min(most, -(-cells // apart))
         together = sign_patterns(cells, most, apart, np.ones((1, most)))
@@ -286,7 +289,18 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         (plus, more), (minus, less) = self._judged_forms(first + second), self._judged_forms(first - second)
         sizes = sp.coo_array(((np.abs(plus - minus) + more + less) / 2, pairs.coords), shape=pairs.shape)
         largest = together.multiply((sizes + sp.diags_array(costs + off)) @ together).sum(axis=0)
-        return ParticipationCost(float(largest.max()) * UPWARDS, bool(np.all(plus - minus >= -(more + less))))
+        # All of one sign, or the mean over all signs.
+        exact = bool(np.all(plus - minus >= -(more + less)))
+        shared = sp.coo_array((exact * (plus - minus - more - less) / 2, pairs.coords), shape=pairs.shape)
+        least = together.multiply((shared + sp.diags_array(costs - off)) @ together).sum(axis=0).max()
+        return ParticipationCost(float(largest.max()) * UPWARDS, exact, max(float(least) * (2 - UPWARDS), 0.0))
+
+    def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
+        """Return what a person costs whose parts are at least so far apart."""
+        every = np.arange(self.query_matrix.shape[1])[None, :]
+        judged = linalg.inverse_blocks(self._independent_noise, self.independent_rows, every)
+        assert judged is not None
+        return cost_between(*largest_sums(judged[1][0], judged[2][0], times, apart))
 
     def _judged_forms(self, differences: Matrix) -> tuple[Array, Array]:
         """Return what differences of data sets (d, s) cost, and what that may be off by, a few at a time."""

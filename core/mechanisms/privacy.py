@@ -25,7 +25,17 @@ class ParticipationCost(NamedTuple):
     """What persons cost who take part in several steps, each part of any sign, or a vector of norm at most 1."""
 
     squared_cost: float  # that none exceeds
-    exact: bool  # whether some person costs as much: no steps of one person are answered with opposite signs
+    exact: bool  # whether some person costs as much, but for rounding
+    lower_bound: float  # what some person costs
+
+
+MET = 1e-8
+"""Distance of two bounds of a cost, relative, at which they count as equal: more than rounding up and down leaves."""
+
+
+def cost_between(upper: float, lower: float) -> ParticipationCost:
+    """Return the cost of persons between two bounds."""
+    return ParticipationCost(upper, lower >= upper * (1 - MET), lower)
 
 
 class GaussianPrivacy(Displayed):
@@ -145,27 +155,38 @@ class GaussianPrivacy(Displayed):
             return self.privacy_cost
         return accounting.epsilon(self.privacy_cost, delta)
 
-    def participation_cost(self, times: int, separation: int) -> ParticipationCost:
+    def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
         """Return a squared privacy cost that no person exceeds who takes part up to `times`, `separation` steps apart.
 
         With the cost matrix C it is the largest ``Σ |C_st|`` over pairs of one person's steps: at least ``z' C z`` for
         every z with entries between -1 and 1 in these, and reached where no ``C_st`` is negative. See
         `dualmech.neighbours.participation`.
+
+        With `at_least`, steps of one person may be farther apart. Where C is 0 at distances of `separation` and more,
+        as of a strategy with no more bands, the cost is the largest sum of entries on the diagonal, by dynamic
+        programming. Elsewhere each step of a person is charged with the most that it can have in common with the steps
+        before: an upper bound, exact for Toeplitz strategies whose coefficients decrease from step to step and are not
+        negative. `lower_bound` is the cost of one person who was found so.
         Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, a mechanism
         whose matrix is too large to write out, or that releases something exactly.
 
         Examples
         --------
         >>> import dualmech as dm
-        >>> cost, exact = dm.strategies.sqrt_toeplitz(4).participation_cost(times=2, separation=2)
-        >>> round(cost, 6), exact
+        >>> root = dm.strategies.sqrt_toeplitz(4)
+        >>> found = root.participation_cost(times=2, separation=2)
+        >>> round(found.squared_cost, 6), found.exact
         (3.800781, True)
+        >>> bands = dm.strategies.banded([[2, 1, 1, 2], [1, 1, 1, 0]])
+        >>> [round(bands.participation_cost(2, 2, at_least).squared_cost, 6) for at_least in (False, True)]
+        [7.0, 9.0]
         """
         most, apart = validate.size(times=times), validate.size(separation=separation)
+        validate.boolean(at_least=at_least)
         written = getattr(self, "dense", None)
         if written is None:
             raise InvalidInputError(f"a {type(self).__name__} has no cells that could stand for steps")
-        cost: ParticipationCost = written().participation_cost(most, apart)
+        cost: ParticipationCost = written().participation_cost(most, apart, at_least)
         return cost
 
     def delta(self, epsilon: float) -> float:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.apart import largest_diagonal, largest_sums
 from dualmech.geometry.base import EvaluatedForms
 from dualmech.geometry.causal import Causal, Recurrence, summing, unit_forms
 from dualmech.geometry.dense import Dense
@@ -31,7 +32,7 @@ from dualmech.linalg import to_dense
 from dualmech.mechanisms.costs import require_told
 from dualmech.mechanisms.gaussian import TOLERANCE, Answerability, Equivalence, LinearGaussianMechanism
 from dualmech.mechanisms.inverse_root import InverseRoot
-from dualmech.mechanisms.privacy import ParticipationCost
+from dualmech.mechanisms.privacy import ParticipationCost, cost_between
 from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
@@ -367,12 +368,42 @@ class CausalMechanism(SteppedMechanism):
         """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
         return CausalMechanism(self._strategy, self.level * validate.positive_number(factor=factor))
 
-    def participation_cost(self, times: int, separation: int) -> ParticipationCost:
-        """Return what no person exceeds who takes part in several steps, without a matrix; see `GaussianPrivacy`."""
+    def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
+        """Return what no person exceeds who takes part in several steps; see `GaussianPrivacy`.
+
+        It needs no matrix, with `at_least` where there are no more bands, or coefficients, than `separation`, or where
+        the magnitudes of a Toeplitz strategy's coefficients decrease; else up to 4,096 steps.
+        """
         most, apart = validate.size(times=times), validate.size(separation=separation)
+        strategy, off = self._strategy, summing(self.steps)
         most = min(most, -(-self.steps // apart))
-        cost = self._strategy.participation(most, apart) * (1 + summing(self.steps)) / self.level
-        return ParticipationCost(cost, self._strategy.nonnegative)
+        if validate.boolean(at_least=at_least) and strategy.width <= apart:
+            alone = largest_diagonal(strategy.costs(), most, apart)
+            return cost_between(alone[0] * (1 + off) / self.level, alone[1] * (1 - off) / self.level)
+        if at_least and not strategy.decreasing:
+            return self._cost_apart(most, apart)
+        cost = strategy.participation(most, apart) / self.level
+        lower = cost if strategy.nonnegative else self._one_phase(most, apart)
+        return ParticipationCost(cost * (1 + off), strategy.nonnegative, lower * (1 - off))
+
+    def _one_phase(self, times: int, apart: int) -> float:
+        """Return the largest sum of costs of so many steps, each so far from the last: the mean over all signs."""
+        costs = np.zeros(-(-self.steps // apart) * apart)
+        costs[: self.steps] = self._strategy.costs()
+        sums = np.cumsum(costs.reshape(-1, apart), axis=0)
+        sums[times:] -= sums[:-times].copy()
+        return float(sums.max()) / self.level
+
+    def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
+        """Return what a person costs whose parts are at least so far apart, by the matrix of products of columns."""
+        if self.steps > LARGEST_DENSE:
+            raise InvalidInputError(
+                f"at_least of {self.steps} steps needs a strategy with at most {apart} bands, or a Toeplitz strategy "
+                f"whose coefficients decrease (others have at most {LARGEST_DENSE} steps)"
+            )
+        products, magnitudes = self._strategy.products()
+        costs, off = products / self.level, summing(self.steps) * magnitudes / self.level
+        return cost_between(*largest_sums(costs, off, times, apart))
 
     @property
     def matrix(self) -> Array:

@@ -17,10 +17,17 @@ from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
+from dualmech.progress import Status
 from dualmech.solution import Solution, retold
 from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
+
+NOT_SOLVED = (
+    "No optimum is known for persons whose parts are at least so far apart: the bound is that of phases, the answer is "
+    "the best noise for phases, at its true cost. "
+    "fast.strategy(problem, within='banded:B') finds noise that may cost less."
+)
 
 RAISED = 1e-3  # share of the first weights in those of an earlier solution
 
@@ -53,7 +60,8 @@ def ascend_epochs(
         basis = geometry.basis
         primal = problem.feasible(basis @ covariance @ basis.T)
         answer = outcome.solution(problem, primal, _dual(problem, weights, kept), limits)
-    return retold(answer, solver=f"fast:{method}")
+    interval = geometry.neighbours.at_least and answer.status is not Status.CERTIFIED
+    return retold(answer, solver=f"fast:{method}", message=NOT_SOLVED if interval else answer.message)
 
 
 def check_size(geometry: Epochs, queries: int) -> None:

@@ -344,6 +344,15 @@ def _jax_strategy(problem: TotalVariance, optimised: Callable[[int], Array]) -> 
     return PeerAnswer(verdict.objective, verdict.gap, 0, left_out)
 
 
+def _best_within(problem: TotalVariance, within: str) -> PeerAnswer:
+    """Judge the best strategy of a class, with as many bands or coefficients as a person's parts are apart."""
+    steps, begun = problem.workload.shape[1], (time.perf_counter(), time.process_time())
+    bound = _bound_in_epochs(steps)
+    left_out = time.perf_counter() - begun[0], time.process_time() - begun[1]
+    found = fast.strategy(problem, within.format(steps // EPOCHS), bound=bound)
+    return PeerAnswer(found.objective, found.gap, 0, left_out)
+
+
 @cache
 def _bound_in_epochs(steps: int) -> Solution:
     return fast.solve(_in_epochs(steps), tol=BOUND_TOLERANCE)
@@ -383,6 +392,10 @@ EPOCHS_CONTEST = Contest(
     _in_epochs,
     (
         Contender("fast layer", partial(fast.solve, tol=PROVEN)),
+        *(
+            Contender(f"fast.strategy, {within.format('b')}", partial(_best_within, within=within))
+            for within in ("banded:{}", "banded:{}:equal", "toeplitz:{}", "blt:2")
+        ),
         *(
             Contender(
                 f"jax_privacy, {name}", partial(_jax_strategy, optimised=optimised), missing=_missing("jax_privacy")

@@ -137,7 +137,7 @@ class TestCosts:
         """Nearly dependent noise: the cost is never below that in fractions."""
         for apart in (1e-3, 1e-9, 3e-13):
             covariance = np.array([[1.0, 1 - apart], [1 - apart, 1.0]])
-            costs = phase_costs(covariance, np.eye(2), np.array([[0, 1]]), "vectors")
+            costs = phase_costs(covariance, np.eye(2), np.array([[0, 1]]), dm.neighbours.Participation(2, 1))
             assert costs is not None and Fraction(costs[1][0]) >= 2 / (1 - Fraction(covariance[0, 1]))
 
     def test_a_matrix_that_is_no_covariance_costs_infinity(self) -> None:

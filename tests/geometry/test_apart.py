@@ -1,0 +1,231 @@
+"""Persons whose parts are at least b steps apart: their cost against brute force, a linear program and closed forms."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dualmech as dm
+from dualmech import crosscheck, fast, reference
+from dualmech.geometry.apart import largest_diagonal, largest_sums
+from dualmech.validate import Array
+
+S = dm.strategies
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 4))
+"""Steps, times, separation."""
+
+
+def sets_apart(n: int, times: int, apart: int) -> Iterator[tuple[int, ...]]:
+    """Yield all steps that one person may have a part in."""
+    for count in range(1, times + 1):
+        for steps in itertools.combinations(range(n), count):
+            if all(after - before >= apart for before, after in itertools.pairwise(steps)):
+                yield steps
+
+
+def by_brute_force(costs: Any, times: int, apart: int) -> Fraction:
+    """Return the largest ``z' C_P z`` over persons and signs, of whole numbers."""
+    numbers = [[Fraction(float(entry)) for entry in row] for row in costs]
+    return max(
+        sum(
+            (
+                a * b * numbers[s][t]
+                for s, a in zip(steps, signs, strict=True)
+                for t, b in zip(steps, signs, strict=True)
+            ),
+            Fraction(),
+        )
+        for steps in sets_apart(len(numbers), times, apart)
+        for signs in itertools.product((1, -1), repeat=len(steps))
+    )
+
+
+def random_rows(n: int, seed: int, least: int = -4) -> Array:
+    return np.random.default_rng(seed).integers(least, 5, (n + 1, n)).astype(float)
+
+
+class TestSums:
+    @given(SIZES, st.integers(0, 10**6), st.booleans())
+    def test_no_person_costs_more_and_one_costs_as_much_as_said(
+        self, sizes: tuple[int, int, int], seed: int, positive: bool
+    ) -> None:
+        n, times, apart = sizes
+        rows = random_rows(n, seed, 0 if positive else -4)
+        costs = rows.T @ rows
+        true = by_brute_force(costs, times, apart)
+        upper, lower = largest_sums(costs, np.zeros((n, n)), times, apart)
+        assert Fraction(lower) <= true <= Fraction(upper)
+        if times <= 2 and positive:
+            assert upper <= float(true) * (1 + 1e-8)
+
+    @given(SIZES, st.integers(0, 10**6))
+    def test_exact_where_steps_so_far_apart_share_nothing(self, sizes: tuple[int, int, int], seed: int) -> None:
+        n, times, apart = sizes
+        rows = np.tril(np.triu(random_rows(n, seed), 1 - apart)[:n])
+        np.fill_diagonal(rows, np.abs(rows.diagonal()) + 1)
+        costs, true = rows.T @ rows, by_brute_force(rows.T @ rows, times, apart)
+        upper, lower = largest_sums(costs, np.zeros((n, n)), times, apart)
+        assert Fraction(lower) <= true <= Fraction(upper) and upper <= lower * (1 + 1e-8)
+        bands = np.array([np.r_[np.diagonal(rows, -k), np.zeros(k)] for k in range(min(apart, n))])
+        for found in (
+            S.banded(bands).participation_cost(times, apart, at_least=True),
+            dm.LinearGaussianMechanism(rows, np.eye(n)).participation_cost(times, apart, at_least=True),
+        ):
+            assert found.exact and Fraction(found.lower_bound) <= true <= Fraction(found.squared_cost)
+
+    @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 5), st.integers(0, 10**6))
+    def test_the_largest_diagonal_is_a_linear_program(self, n: int, times: int, apart: int, seed: int) -> None:
+        """Rows of consecutive ones are totally unimodular: the program's vertices are persons."""
+        own = np.random.default_rng(seed).uniform(0, 1, n)
+        windows = [(np.arange(n) >= start) & (np.arange(n) < start + apart) for start in range(n)]
+        program = scipy.optimize.linprog(
+            -own, np.array([*windows, np.ones(n)], dtype=float), [*np.ones(n), times], bounds=(0, 1)
+        )
+        upper, lower = largest_diagonal(own, times, apart)
+        assert lower <= upper <= lower * (1 + 1e-12) and upper == pytest.approx(-program.fun, rel=1e-9)
+
+    @given(st.integers(1, 10), st.integers(1, 4), st.integers(1, 4), st.integers(0, 10**6))
+    def test_exact_of_toeplitz_strategies_that_decrease(self, n: int, times: int, apart: int, seed: int) -> None:
+        series = np.sort(np.random.default_rng(seed).integers(0, 6, n))[::-1].astype(float) + np.r_[1, np.zeros(n - 1)]
+        mechanism = S.toeplitz(series, n)
+        true = by_brute_force(mechanism.matrix.T @ mechanism.matrix, times, apart)
+        for found in (
+            mechanism.participation_cost(times, apart, at_least=True),
+            mechanism.dense().participation_cost(times, apart, at_least=True),
+        ):
+            assert found.exact and Fraction(found.squared_cost) >= true
+            assert found.squared_cost == pytest.approx(float(true), rel=1e-8)
+            assert Fraction(found.lower_bound) <= true
+
+    @given(SIZES, st.integers(0, 10**6))
+    def test_of_causal_strategies(self, sizes: tuple[int, int, int], seed: int) -> None:
+        n, times, apart = sizes
+        bands = np.random.default_rng(seed).integers(-3, 4, (min(3, n), n)).astype(float)
+        bands[0] = np.abs(bands[0]) + 1
+        for mechanism in (S.banded(bands), S.toeplitz(bands[:, 0], n)):
+            true = by_brute_force(mechanism.matrix.T @ mechanism.matrix, times, apart)
+            found = mechanism.participation_cost(times, apart, at_least=True)
+            assert Fraction(found.lower_bound) <= true <= Fraction(found.squared_cost)
+            fixed = mechanism.participation_cost(times, apart)
+            assert fixed.lower_bound <= found.squared_cost and fixed.lower_bound <= fixed.squared_cost
+            assert Fraction(fixed.lower_bound) <= true
+        blocks = [
+            (np.arange(n) >> height == block).astype(float)
+            for height in range(n.bit_length())
+            for block in range(n >> height)
+        ]
+        found = S.tree(n).participation_cost(times, apart, at_least=True)
+        true = by_brute_force(np.array(blocks).T @ np.array(blocks), times, apart)
+        assert Fraction(found.lower_bound) <= true <= Fraction(found.squared_cost)
+
+    def test_rounding_and_levels_are_in_the_cost(self) -> None:
+        """Noise that is nearly dependent: never below the cost in fractions."""
+        for apart in (1e-3, 1e-9, 3e-13):
+            covariance = np.array([[1.0, 1 - apart], [1 - apart, 1.0]])
+            told = dm.LinearGaussianMechanism(np.eye(2), covariance).participation_cost(2, 1, at_least=True)
+            # Parts of opposite signs cost 2 / (1 - c), both of one sign 2 / (1 + c).
+            assert Fraction(told.lower_bound) <= 2 / (1 - Fraction(covariance[0, 1])) <= Fraction(told.squared_cost)
+        half = S.sqrt_toeplitz(8).scaled(2.0).participation_cost(2, 3, at_least=True)
+        assert half.squared_cost == pytest.approx(S.sqrt_toeplitz(8).participation_cost(2, 3).squared_cost / 2)
+
+    def test_once_is_one_record_and_many_steps_need_no_matrix(self) -> None:
+        root = S.sqrt_toeplitz(1_000_000)
+        assert root.participation_cost(1, 7, True).squared_cost == pytest.approx(root.squared_privacy_cost)
+        bands = S.banded(np.vstack([np.linspace(1, 2, 100_000), np.full(100_000, 0.5)]))
+        found = bands.participation_cost(20, 4000, at_least=True)
+        assert found.exact and bands.participation_cost(20, 4000).squared_cost <= found.squared_cost
+        with pytest.raises(dm.errors.InvalidInputError, match="at_least of 5000 steps needs"):
+            S.tree(5000).participation_cost(2, 10, at_least=True)
+        with pytest.raises(dm.errors.InputTypeError, match="at_least must be"):
+            root.participation_cost(2, 7, 1)  # type: ignore[arg-type]
+
+
+class TestRule:
+    def test_it_is_a_relation_with_its_text(self) -> None:
+        rule = dm.neighbours.participation(64, 4, 16, at_least=True)
+        signs = dm.neighbours.participation(64, 4, 16, of="signs", at_least=True)
+        assert str(rule) == "participation:4:16:at-least" and str(signs) == "participation:4:16:signs:at-least"
+        assert all(dm.neighbours.Relation.of(str(each)) == each for each in (rule, signs))
+        fixed = dm.neighbours.participation(64, 4, 16)
+        assert rule.contains(fixed) and rule.contains(signs) and not fixed.contains(rule)
+        assert rule.contains(dm.neighbours.Participation(3, 20, at_least=True))
+        assert rule.contains(dm.neighbours.Participation(3, 20)) and not fixed.contains(
+            dm.neighbours.Participation(3, 20)
+        )
+        assert not rule.contains(dm.neighbours.Participation(4, 15, at_least=True))
+        assert dm.neighbours.Relation.of("participation:1:4:at-least") == dm.neighbours.Relation()
+
+    @pytest.mark.parametrize(
+        "text", ["participation:4:16:at-most", "participation:4:at-least", "participation:4:16:at-least:signs"]
+    )
+    def test_other_texts_are_refused(self, text: str) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match="neighbours must be"):
+            dm.neighbours.Relation.of(text)
+
+    def test_what_needs_every_person_is_refused_by_name(self) -> None:
+        rule = dm.neighbours.participation(8, 2, 4, of="signs", at_least=True)
+        with pytest.raises(dm.errors.InvalidInputError, match="too many persons"):
+            rule.matrix(8)
+        with pytest.raises(dm.errors.InvalidInputError, match="geometry 'epochs' holds it"):
+            dm.TotalVariance(dm.workloads.prefix(8), neighbours=rule, geometry="dense")
+        for kind in (dm.TotalVariance, dm.FitnessForUse):
+            with pytest.raises(dm.errors.InvalidInputError, match="have no program"):
+                reference.solve(kind(dm.workloads.prefix(8), neighbours="participation:2:4:at-least"))
+        with pytest.raises(dm.errors.DualmechError, match="several epochs"):
+            dm.prove(_interval())
+        with pytest.raises(dm.errors.InvalidInputError, match="must hold all n = 9 steps"):
+            dm.neighbours.participation(9, 2, 4, at_least=True)
+
+
+def _interval() -> Any:
+    with pytest.warns(dm.errors.UncertifiedWarning, match="at least so far apart"):
+        return fast.solve(dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4:at-least"))
+
+
+class TestProblems:
+    def test_an_honest_interval(self) -> None:
+        answer = _interval()
+        assert answer.status is not dm.Status.CERTIFIED and 0 < answer.gap < 0.5
+        fixed = fast.solve(dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4"))
+        assert answer.lower_bound == pytest.approx(fixed.lower_bound, rel=1e-6)
+        assert answer.mechanism.squared_privacy_cost == pytest.approx(1.0, rel=1e-6)
+
+    @given(st.integers(2, 3), st.integers(1, 3), st.integers(0, 10**6), st.sampled_from(["", ":signs"]))
+    def test_no_noise_costs_less_than_any_bound(self, times: int, apart: int, seed: int, parts: str) -> None:
+        n, rng = times * apart, np.random.default_rng(seed)
+        rule = f"participation:{times}:{apart}{parts}:at-least"
+        root = rng.integers(-3, 4, (n, n)) + 8.0 * np.eye(n)
+        costs = root.T @ root
+        noise = dm.LinearGaussianMechanism(root, np.eye(n))
+        told = dm.EpochsMechanism(noise, rule).squared_privacy_cost
+        assert Fraction(told) >= by_brute_force(costs, times, apart)
+        for kind in (dm.TotalVariance, dm.FitnessForUse):
+            problem = kind(dm.workloads.prefix(n), neighbours=rule)
+            weights = rng.standard_normal((apart, times, times))
+            dual: Any = weights if kind is dm.TotalVariance else (weights, rng.uniform(0, 1, n))
+            found = problem.certify(problem.feasible(problem.as_primal(noise)), dual)
+            assert found.feasible and found.lower_bound <= found.objective * (1 + 1e-9)
+
+    def test_the_judge_says_the_distance_of_strategies(self) -> None:
+        problem = dm.TotalVariance(dm.workloads.prefix(64), neighbours="participation:4:16:at-least")
+        bands = S.toeplitz(S.root_coefficients(16), 64)
+        verdict = crosscheck.judge(problem, bands)
+        assert verdict.scaled.gap == pytest.approx(0.1473, abs=1e-3)
+        cost = bands.participation_cost(4, 16, at_least=True).squared_cost
+        assert verdict.scaled.objective == pytest.approx(
+            cost * bands.variances(dm.workloads.prefix(64)).sum(), rel=1e-6
+        )
+
+    def test_files_keep_it(self, tmp_path: Any) -> None:
+        mechanism = dm.EpochsMechanism(dm.LinearGaussianMechanism(np.eye(4), np.eye(4)), "participation:2:2:at-least")
+        mechanism.save(tmp_path / "apart.npz")
+        assert dm.load(tmp_path / "apart.npz") == mechanism
+        assert "at-least" in repr(mechanism) and mechanism.participation_cost(2, 2, at_least=True).exact
