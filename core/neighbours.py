@@ -92,7 +92,7 @@ class Relation:
             times, separation = (validate.whole(number) or 0 for number in (first, second))
             apart = last[-1:] == [AT_LEAST]
             parts = last[: len(last) - apart]
-            if times and separation and parts in ([], *([each] for each in PARTS)):
+            if times and separation and parts in ([], *([part] for part in PARTS)):
                 return Relation() if times == 1 else Participation(times, separation, (parts or ["vectors"])[0], apart)
         elif name in NAMES:
             if members := validate.whole(rest) if colon else 1:

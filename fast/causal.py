@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
+import scipy  # it loads fft when that is used
 import scipy.linalg
 
 from dualmech import validate
@@ -305,7 +305,7 @@ def soft_largest(squares: Array, times: int, apart: int, sharpness: float) -> Ev
             ends.append(np.r_[np.full(min(apart, count), -np.inf), terms[apart:] + sums])
         return ends
 
-    before, after = chains(sizes), [each[::-1] for each in chains(sizes[::-1])]
+    before, after = chains(sizes), [ends[::-1] for ends in chains(sizes[::-1])]
     total = np.logaddexp.reduce(before[-1])
     with np.errstate(under="ignore"):
         shares = sum(np.exp(before[j] + after[most - 1 - j] - sizes - total) for j in range(most))
@@ -408,12 +408,12 @@ class Aim:
     def along(self) -> Array:
         """The quadratic form of a series h whose value is the sum for ``C⁻¹ = Σ h_k S^k``, S one step (n, n)."""
         steps = len(self.gram)
-        found = np.zeros_like(self.gram)
+        form = np.zeros_like(self.gram)
         for lag in range(steps):
             sums = np.cumsum(np.diagonal(self.gram, lag)[::-1])[::-1]
-            found[np.arange(steps - lag), np.arange(lag, steps)] = sums
-            found[np.arange(lag, steps), np.arange(steps - lag)] = sums
-        return found
+            form[np.arange(steps - lag), np.arange(lag, steps)] = sums
+            form[np.arange(lag, steps), np.arange(steps - lag)] = sums
+        return form
 
     def of_inverse(self, inverse: Array) -> Evaluated:
         """Return v of ``Y = C⁻¹``, and its gradient in Y."""
@@ -467,14 +467,14 @@ def _best(problem: Any, family: Family, rule: Participation | None) -> CausalMec
     rows = workload.dense() * np.sqrt(squares / squares.max())[:, None]
     rows = rows / np.abs(rows).max()
     x = family.first()
-    found: list[tuple[float, CausalMechanism]] = []
+    candidates: list[tuple[float, CausalMechanism]] = []
     powers = (None,) if total else POWERS
     sharp = SHARPNESS if isinstance(family, Bands) and family.soft else SHARPNESS[:1]
     for place in range(max(len(powers), len(sharp))):
         aim = Aim(rows, powers[min(place, len(powers) - 1)])
         x = _descend(partial(family.evaluate, aim=aim, sharpness=sharp[min(place, len(sharp) - 1)]), x)
-        found.append(_scaled(problem, CausalMechanism(family.strategy(x)), rule))
-    return min(found, key=lambda each: each[0])[1]
+        candidates.append(_scaled(problem, CausalMechanism(family.strategy(x)), rule))
+    return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
 def _descend(evaluate: Callable[[Array], Evaluated], x: Array) -> Array:
@@ -483,10 +483,10 @@ def _descend(evaluate: Callable[[Array], Evaluated], x: Array) -> Array:
     if not len(x):
         return x
     with np.errstate(all="ignore"):
-        found = minimize(
+        ended = minimize(
             evaluate, x, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS, "ftol": 1e-9, "gtol": 1e-7}
         )
-    return np.asarray(found.x)
+    return np.asarray(ended.x)
 
 
 def _scaled(problem: Any, mechanism: CausalMechanism, rule: Participation | None) -> tuple[float, CausalMechanism]:

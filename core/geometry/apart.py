@@ -17,14 +17,14 @@ from dualmech.verified import UPWARDS, sum_rounding
 Index = npt.NDArray[np.intp]
 
 
-def largest_diagonal(own: Array, times: int, apart: int) -> tuple[float, float]:
+def largest_diagonal(diagonal: Array, times: int, apart: int) -> tuple[float, float]:
     """Return the largest sum of up to `times` of numbers ≥ 0 (n,) at least `apart` apart: rounded up, and down."""
-    best, largest = own, float(own.max())
-    for _ in range(1, min(times, -(-len(own) // apart))):
-        ended = np.maximum.accumulate(best)[: len(own) - apart]
-        best = np.concatenate([own[:apart], own[apart:] + ended])
+    best, largest = diagonal, float(diagonal.max())
+    for _ in range(1, min(times, -(-len(diagonal) // apart))):
+        ended = np.maximum.accumulate(best)[: len(diagonal) - apart]
+        best = np.concatenate([diagonal[:apart], diagonal[apart:] + ended])
         largest = max(largest, float(best.max()))
-    off = 2 * sum_rounding(min(times, len(own)))
+    off = 2 * sum_rounding(min(times, len(diagonal)))
     return largest * (1 + off), largest * (1 - off)
 
 
@@ -49,8 +49,8 @@ def largest_sums(costs: Array, rounding: Array, times: int, apart: int) -> tuple
 
 def _charged(sizes: Array, most: int, apart: int) -> tuple[float, Index]:
     """Return the largest sum of steps, each charged with what it has in common with those before, and its steps."""
-    own, count = np.diagonal(sizes), len(sizes)
-    charged, shared = [own], np.zeros_like(sizes)
+    diagonal, count = np.diagonal(sizes), len(sizes)
+    charged, shared = [diagonal], np.zeros_like(sizes)
     reach = np.arange(count)
     for _ in range(1, most):
         # shared[s, t]: the most that so many steps, the last of them s or earlier, have in common with step t.
@@ -60,7 +60,7 @@ def _charged(sizes: Array, most: int, apart: int) -> tuple[float, Index]:
         same = np.array_equal(longer, shared)
         shared = longer
         common = np.where(reach >= apart, shared[np.maximum(reach - apart, 0), reach], 0.0)
-        charged.append(own + 2 * common)
+        charged.append(diagonal + 2 * common)
         if same:
             charged += [charged[-1]] * (most - len(charged))
             break
@@ -72,10 +72,10 @@ def _best(charged: list[Array], apart: int) -> tuple[Index, float]:
     """Return steps at least so far apart, the j-th of them charged by row j, whose sum is largest, and the sum."""
     count, ends = len(charged[0]), [charged[0]]
     chosen: list[Index] = []
-    for own in charged[1:]:
+    for charges in charged[1:]:
         highest = np.maximum.accumulate(ends[-1])
         place = np.maximum.accumulate(np.where(ends[-1] == highest, np.arange(count), 0))
-        ends.append(np.r_[np.full(min(apart, count), -np.inf), own[apart:] + highest[:-apart]])
+        ends.append(np.r_[np.full(min(apart, count), -np.inf), charges[apart:] + highest[:-apart]])
         chosen.append(place)
     parts = int(np.argmax([row.max() for row in ends]))
     steps = [int(np.argmax(ends[parts]))]

@@ -113,12 +113,12 @@ class Tree:
 
     def products(self) -> tuple[Array, Array]:
         """Return how many blocks two steps are both in (n, n), twice."""
-        steps, found = np.arange(self.steps), np.zeros((self.steps, self.steps))
+        steps, shared = np.arange(self.steps), np.zeros((self.steps, self.steps))
         for height in range(self.steps.bit_length()):
             blocks = steps >> height
             complete = (blocks + 1) << height <= self.steps
-            found += (blocks[:, None] == blocks) & complete
-        return found, found
+            shared += (blocks[:, None] == blocks) & complete
+        return shared, shared
 
     def participation(self, times: int, apart: int) -> float:
         """Return the largest squared norm of a sum of columns, so many steps apart: of counts by block."""
