@@ -67,7 +67,7 @@ CALLED = {
     "query": ("query", "attribute"),
     "text": ("text", "neighbours"),
     "axes": ("axes", "axis"),
-    "asked": ("asked", "attribute", "workload"),
+    "queries": ("querie", "attribute", "workload"),
 }
 """What messages call an argument, where it is not its parameter's name alone: what it holds, or stands for."""
 
