@@ -116,7 +116,7 @@ def _verdict(solved: Sequence[Row]) -> str:
     apart = [f"{VERDICTS[row.outcome]} at d = {row.size}" for row in solved if row.outcome is not Agreement.AGREE]
     wrong = [str(row.size) for row in solved if not all(_confirmed(row, name) for name in row.case.printed)]
     largest = solved[-1].answers
-    times = [f"{largest[name].seconds / largest['fast'].seconds:.2g} times as fast as {name}" for name in BACKENDS]
+    times = [f"{_short(largest[name].seconds / largest['fast'].seconds)} times as fast as {name}" for name in BACKENDS]
     return (
         f"{'Layers agree: ' + ', '.join(apart) if apart else 'All layers agree'}. "
         f"{'Printed values do NOT hold at d = ' + ', '.join(wrong) if wrong else 'All printed values hold'}. "
@@ -159,7 +159,11 @@ def _entry(name: str, row: Row) -> str:
     if name not in row.answers:
         return "not run"
     answer = row.answers[name]
-    return str(answer.text(f"{proven_digits(*answer.interval)}{{mark}}\n{{gap:.0e}}\n{{seconds:.2g}} s"))
+    return str(answer.text(f"{proven_digits(*answer.interval)}{{mark}}\n{{gap:.0e}}\n{_short(answer.seconds)} s"))
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def proven_digits(low: float, high: float) -> str:
