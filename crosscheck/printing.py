@@ -149,7 +149,7 @@ MOST_KEYS = 3  # columns at most that every part of a divided table repeats
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Rows of texts under headings, taken as they are: no markup is read in them, and nothing of them is left out.
+    """Rows of texts under headings: no markup or control character is read in them, and nothing of them is left out.
 
     Where they do not fit the width, headings and words are broken between words; where that is not enough, the columns
     are divided among several tables, each with the first columns that tell the rows apart, and the `decisive` columns
@@ -164,20 +164,23 @@ class TextTable:
     style: dict[str, Any] = field(default_factory=dict)
     decisive: Collection[str] = ()  # headings of columns that say how a row came out
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", [[plain(cell) for cell in row] for row in self.rows])
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         yield from _paragraph(self.title, width)
 
-        def fits(columns: Sequence[int], broken: bool) -> bool:
-            drawn = self._side_by_side(columns, broken)
+        def fits(drawn: Table) -> bool:
             return console.measure(drawn, options=options.update(width=UNBOUNDED)).maximum <= width
 
-        everything = range(len(self.headings))
-        if fits(everything, False):
-            yield self._side_by_side(everything, False)
-        elif parts := self._divided(lambda columns: fits(columns, True)):
+        whole = self._side_by_side(range(len(self.headings)), False)
+        if fits(whole):
+            yield whole
+        elif parts := self._divided(lambda columns: fits(self._side_by_side(columns, True))):
             for columns in parts:
-                yield self._side_by_side(columns, not fits(columns, False))
+                drawn = self._side_by_side(columns, False)
+                yield drawn if fits(drawn) else self._side_by_side(columns, True)
         else:
             yield from self._stacked(width)
         for note in self.notes:
@@ -187,12 +190,12 @@ class TextTable:
         drawn = Table(box=box.SIMPLE_HEAD, **self.style)
         for column in columns:
             words = self.headings[column] in self.words
-            heading, *cells = (plain(line[column]) for line in (self.headings, *self.rows))
+            heading, cells = plain(self.headings[column]), [row[column] for row in self.rows]
             least = max((len(word) for word in heading.split()), default=0)
             width = max(_line_width(cells, NARROWEST if words else None), least) if broken else None
             drawn.add_column(Text(heading), justify="left" if words else "right", width=width)
         for row in self.rows:
-            drawn.add_row(*(Text(plain(row[column])) for column in columns))
+            drawn.add_row(*(Text(row[column]) for column in columns))
         return drawn
 
     def _divided(self, fits: Callable[[Sequence[int]], bool]) -> list[list[int]]:
@@ -215,7 +218,7 @@ class TextTable:
         first, *others = (heading.replace("\n", " ") for heading in self.headings)
         stub = min(max((len(name) for name in others), default=0), max(width // 2, 8))
         for row in self.rows:
-            lead, *cells = (" ".join(plain(cell).split()) for cell in row)
+            lead, *cells = (" ".join(cell.split()) for cell in row)
             yield Text("")
             yield from _paragraph(f"{first}: {lead}", width)
             for name, cell in zip(others, cells, strict=True):
