@@ -51,6 +51,13 @@ def solve(
     refine: Annotated[
         bool, typer.Option("--refine", help="fitness: break ties, for the least sorted privacy profile.")
     ] = False,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            help="Of steps: the best strategy whose noise is cheap, of banded:BANDS[:equal], toeplitz:COEFFICIENTS or "
+            "blt:BUFFERS, and its distance from the optimum; --output keeps the strategy."
+        ),
+    ] = None,
     start: Annotated[
         str | None,
         typer.Option(help="Begin where the solution in this .npz file ended, one that ran out of time or near by."),
@@ -77,6 +84,8 @@ def solve(
         from dualmech.command import capping
 
         leave(capping.solve_capped(request, context.params, layer, tol, output, prove))
+    if within is not None:
+        _solve_within(request, within, tol, output, threads)
     from dualmech.fast.methods import needs_matrix
     from dualmech.threads import blas_threads
 
@@ -107,6 +116,25 @@ def solve(
         for sentence in proof.lines():
             out.print(sentence)
     leave(*((solution.certificate, solution.tol) for solution in (answer, *stages)))
+
+
+def _solve_within(
+    request: Request, within: str, tol: float | None, output: str | None, threads: int | None
+) -> NoReturn:
+    """Find the best strategy of a class, write it, and report how far it is from the optimum at most."""
+    from dualmech.command import answers
+    from dualmech.crosscheck import printing
+    from dualmech.threads import blas_threads
+
+    with passing("stating the problem") as line, blas_threads(threads):
+        posed: Any = request.state()
+        line.say("solving")
+        best = dm.fast.strategy(posed, within, tol=WITHIN if tol is None else tol)
+        if output is not None:
+            line.say("writing")
+            dm.save(best.mechanism, output)
+    answers.solution_report(printing.console(), best.solution, request.terms, best.solution.tol)
+    _leave_judged(best.solution.certificate, tol, searched=True)
 
 
 def _posed(request: Request, on_matrix: bool, proved: bool) -> AnyProblem:

@@ -276,6 +276,9 @@ def _judges_a_file(values: Mapping[str, object]) -> bool:
     return not any(values[name] for name in ("covariance", "strategy", "query_weights"))
 
 
+APART_FROM_CLASSES = ("method", "start", "time_limit", "prove", "rho", "epsilon")
+"""Options of solve that the search within a class of strategies does not read."""
+
 OF_THE_FAST_LAYER = "belongs to --layer fast without --refine"
 
 USES = (
@@ -293,6 +296,15 @@ USES = (
         ("method", "start", "time_limit"),
         lambda options: options["layer"] == "fast" and not options["refine"],
         OF_THE_FAST_LAYER,
+        ("solve",),
+    ),
+    Use(
+        ("within",),
+        lambda options: (
+            options["layer"] == "fast"
+            and not (options["refine"] or any(options[name] is not None for name in APART_FROM_CLASSES))
+        ),
+        "belongs to --layer fast without --refine, --method, --start, --time-limit, --prove, --rho and --epsilon",
         ("solve",),
     ),
     Use(
@@ -362,7 +374,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         *("t1", "t2", "total_weight"),
     ),
     "For experts": (
-        *("tol", "refine", "layer", "backend", "method", "formulation", "geometry", "start", "time_limit"),
+        *("tol", "refine", "within", "layer", "backend", "method", "formulation", "geometry", "start", "time_limit"),
         "threads",
         *("allow_empty", "help"),
     ),

@@ -11,6 +11,7 @@ person costs: both are homogeneous in C, so that no constraint is left. What com
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -146,7 +147,9 @@ def strategy(
     limits = Limits.validated(tol, None, None, None)
     if bound is not None and not validate.instance(Solution, bound=bound).problem.same_as(problem):
         raise InvalidInputError(f"bound must be a solution of the same problem, got one of {bound.problem!r}")
+    begun = time.perf_counter()
     mechanism = _best(problem, family, rule)
+    took = time.perf_counter() - begun
     if bound is None:
         total = isinstance(problem, TotalVariance)
         solver: Any = fitness.solve_variance if total else fitness.solve_fitness
@@ -159,6 +162,7 @@ def strategy(
         tol=tol,
         otherwise=Status.GIVEN,
         message=f"the best strategy found within {within}",
+        seconds=took,
         solver=f"fast:{within}",
     )
     return ClassOptimum(mechanism, solution, within)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import crosscheck, fast
+from dualmech.command.main import app
 from dualmech.fast.causal import Aim, Bands, BufferedSums, Coefficients, soft_largest
 
 STEPS = 6
@@ -176,3 +179,34 @@ def test_other_problems_are_refused_by_name() -> None:
     bound = fast.solve(dm.TotalVariance(sums), tol=1e-3)
     with pytest.raises(dm.errors.InvalidInputError, match="bound must be a solution of the same problem"):
         fast.strategy(dm.TotalVariance(dm.workloads.prefix(11)), "banded:2", bound=bound)
+
+
+def test_the_command_keeps_the_strategy_and_says_how_far_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "strategy.npz"
+    posed = ["solve", "prefix:16", "--problem", "variance", "--neighbours", "participation:2:8", "--within"]
+    result = CliRunner().invoke(app, [*posed, "banded:4", "-o", str(path)])
+    problem = dm.TotalVariance(dm.workloads.prefix(16), neighbours="participation:2:8")
+    best = fast.strategy(problem, "banded:4")
+    assert result.exit_code == 0 and "the best strategy found within banded:4" in result.output
+    kept = dm.load(path)
+    np.testing.assert_allclose(kept.variances(problem.workload), best.mechanism.variances(problem.workload), rtol=1e-6)
+    assert kept.noise(2).recurrence.rows_kept(16) == 3
+    assert CliRunner().invoke(app, [*posed, "banded:4", "--tol", "1e-9"]).exit_code == 3, "it is above the optimum"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--within", "banded:9"], "within must have at most 8 bands"),
+        (["--within", "bands:2"], "within must be banded:BANDS"),
+        (["--within", "banded:2", "--rho", "0.1"], "--within belongs to"),
+        (["--within", "banded:2", "--layer", "reference"], "--within belongs to"),
+        (["--within", "banded:2", "--refine"], "--within belongs to"),
+    ],
+)
+def test_what_the_command_refuses(options: list[str], words: str, tmp_path: Path) -> None:
+    path = tmp_path / "strategy.npz"
+    posed = ["solve", "prefix:16", "--problem", "variance", "--neighbours", "participation:2:8"]
+    result = CliRunner().invoke(app, [*posed, *options, "-o", str(path)])
+    assert result.exit_code in (1, 2) and not path.exists()
+    assert words in str(result.exception) + result.output
