@@ -209,9 +209,9 @@ def judge(
         raise UsageError(f"give {wanted}: the answer to judge")
     path = str(options[kinds[0]])
     with passing("reading") as line:
-        request = request.under(inputs.read_own_neighbours(path), path)
-        answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
         by_name = inputs.names_causal(strategy)
+        request = request if by_name else request.under(inputs.read_own_neighbours(path), path)
+        answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
         on_cells = answer is None and not by_name and request.geometry == "auto"
         posed = request.state("dense" if on_cells else None)
         if by_name:

@@ -174,14 +174,20 @@ def read_answer(problem: AnyProblem, kind: str, path: str) -> Array:
 
 
 def names_causal(text: str | None) -> bool:
-    return text is not None and (text in CAUSAL or text.startswith(COEFFICIENTS))
+    """Whether a text names a causal strategy, or a file that holds one, whose noise is for any neighbours."""
+    if text is None or text in CAUSAL or text.startswith(COEFFICIENTS):
+        return text is not None
+    kind = "mechanism.kind"
+    return _schema(text) == store.MECHANISM and str(files.read_archive(text, {kind})[kind]) == CausalMechanism.__name__
 
 
 def read_causal(problem: AnyProblem, text: str) -> CausalMechanism:
-    """Return the causal strategy that a text names, for total variance at the cost that is allowed."""
+    """Return the causal strategy that a text names, for total variance at the cost that is allowed, or a file's."""
     steps = problem.workload.shape[1]
     if text in CAUSAL:
         strategy = CAUSAL[text](steps)
+    elif not text.startswith(COEFFICIENTS):
+        return validate.instance(CausalMechanism, strategy=store.load(text))
     else:
         strategy = strategies.toeplitz(files.read_vector(text.removeprefix(COEFFICIENTS), "coefficients"), steps)
     return strategy.scaled(strategy.squared_privacy_cost) if isinstance(problem, TotalVariance) else strategy

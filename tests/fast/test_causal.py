@@ -192,6 +192,8 @@ def test_the_command_keeps_the_strategy_and_says_how_far_it_is(tmp_path: Path) -
     np.testing.assert_allclose(kept.variances(problem.workload), best.mechanism.variances(problem.workload), rtol=1e-6)
     assert kept.noise(2).recurrence.rows_kept(16) == 3
     assert CliRunner().invoke(app, [*posed, "banded:4", "--tol", "1e-9"]).exit_code == 3, "it is above the optimum"
+    judged = CliRunner().invoke(app, ["judge", *posed[1:-1], "--strategy", str(path)])
+    assert judged.exit_code == 0 and "FEASIBLE" in judged.output
 
 
 @pytest.mark.parametrize(
