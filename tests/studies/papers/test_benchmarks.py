@@ -74,11 +74,12 @@ def test_several_epochs_are_compared() -> None:
     contest = dataclasses.replace(peers.EPOCHS_CONTEST, sizes=(8,), repeats=1)
     ours = tuple(each for each in contest.contenders if not each.name.startswith("jax"))
     entries = [Timing(**found) for found in dataclasses.replace(contest, contenders=ours).measure()]
-    assert [each.gap <= peers.PROVEN for each in entries] == [True]
+    best, *within = entries
+    assert best.gap <= peers.PROVEN and len(within) == 4 and all(0 < each.gap < 0.3 for each in within)
     if contest.contenders[-1].missing:
         assert "jax_privacy, banded: left out" in shown(contest.table(entries))
         return
-    for each in contest.contenders[1:3]:
+    for each in [each for each in contest.contenders if each.name.startswith("jax")][:2]:
         assert each.solve(peers._in_epochs(8)).gap < 0.2
 
 

@@ -485,6 +485,7 @@ def run(*arguments: str) -> Result:
 class TestCommand:
     def test_all_of_them_quickly(self, solved: dict[str, SolvedInstance], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(eigen_instances, "solve", lambda instance: solved[instance.label])
+        monkeypatch.setenv("COLUMNS", "200")
         result = run("crosscheck", "eigen/all", "--quick")
         assert result.exit_code == 0
         for words in ("1Way Range", "best rival", "2-way marginals, 4x8x8", "root", "Theorem 2's", "separation"):
