@@ -165,6 +165,8 @@ class TextTable:
     decisive: Collection[str] = ()  # headings of columns that say how a row came out
 
     def __post_init__(self) -> None:
+        for name in ("headings", "words", "decisive"):
+            object.__setattr__(self, name, [plain(text) for text in getattr(self, name)])
         object.__setattr__(self, "rows", [[plain(cell) for cell in row] for row in self.rows])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -190,7 +192,7 @@ class TextTable:
         drawn = Table(box=box.SIMPLE_HEAD, **self.style)
         for column in columns:
             words = self.headings[column] in self.words
-            heading, cells = plain(self.headings[column]), [row[column] for row in self.rows]
+            heading, cells = self.headings[column], [row[column] for row in self.rows]
             least = max((len(word) for word in heading.split()), default=0)
             width = max(_line_width(cells, NARROWEST if words else None), least) if broken else None
             drawn.add_column(Text(heading), justify="left" if words else "right", width=width)
