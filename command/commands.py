@@ -93,11 +93,8 @@ def solve(
         warnings.simplefilter("ignore", UncertifiedWarning)
         posed = _posed(request, refine or needs_matrix(method), prove is not None)
         options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
-        run = (
-            _refine
-            if refine
-            else partial(_solve, {name: value for name, value in options.items() if value is not None})
-        )
+        options = {name: value for name, value in options.items() if value is not None}
+        run = _refine if refine else partial(_solve, options)
         answer, stages = run(posed, layer, backend, tol, line)
         answer = dm.solution.as_plan(answer, request.plan_terms())
         if output is not None:

@@ -178,7 +178,9 @@ def names_causal(text: str | None) -> bool:
     if text is None or text in CAUSAL or text.startswith(COEFFICIENTS):
         return text is not None
     kind = "mechanism.kind"
-    return _schema(text) == store.MECHANISM and str(files.read_archive(text, {kind})[kind]) == CausalMechanism.__name__
+    return (
+        _schema(text) == store.MECHANISM and str(files.read_archive(text, {kind}).get(kind)) == CausalMechanism.__name__
+    )
 
 
 def read_causal(problem: AnyProblem, text: str) -> CausalMechanism:

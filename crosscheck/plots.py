@@ -119,24 +119,22 @@ def plan_rho(answer: object) -> Fraction | None:
     """Return the ρ of a plan; None where there is no plan: for an answer that keeps no ρ, or a mechanism."""
     if (planned := _release_plan(answer)) is not None:
         return cast(Fraction, planned.rho)
-    asked = _asked(answer)
-    return None if asked is None or asked.rho is None else Fraction(asked.rho)
+    rho = _terms(answer).rho
+    return None if rho is None else Fraction(rho)
 
 
-def _asked(answer: object) -> PlanTerms | None:
-    """Return the terms of the request that an answer keeps; a mechanism keeps none."""
+def _terms(answer: object) -> PlanTerms:
+    """Return the terms of the request that an answer keeps; a mechanism keeps none of them."""
     held = getattr(answer, "answer", answer)  # a judgement's, or a plan's
-    return held.terms if isinstance(held, Solution) else None
+    return (held.terms if isinstance(held, Solution) else None) or PlanTerms()
 
 
 def _quantile(answer: object) -> float:
-    terms = _asked(answer)
-    return accounting.CENSUS_Z if terms is None or terms.quantile is None else terms.quantile
+    return _terms(answer).quantile or accounting.CENSUS_Z
 
 
 def _delta(answer: object) -> float:
-    terms = _asked(answer)
-    return 1e-9 if terms is None or terms.delta is None else terms.delta
+    return _terms(answer).delta or 1e-9
 
 
 def _release_plan(answer: object) -> Any:
@@ -272,11 +270,11 @@ def variances(answer: object, axes: Axes = None) -> Axes:
     targets = getattr(solution.problem, "targets", None)
     if not isinstance(targets, np.ndarray):
         raise InvalidInputError(f"answer must be to a problem with targets, got {type(solution.problem).__name__}")
-    workload, terms = solution.problem.workload, solution.terms
+    workload = solution.problem.workload
     exact = _unmoved(solution.mechanism, workload, len(targets))
     reached, prices = np.where(exact, 0.0, solution.variances), np.asarray(solution.prices)
     word, label = "variance", "variance, squared counts"
-    if terms is not None and terms.in_margins:
+    if _terms(solution).in_margins:
         z = _quantile(solution)
         targets, reached = (accounting.margin_from_variance(values, z) for values in (targets, reached))
         word, label = "margin", f"margin of error, level {accounting.level_of(z):.4g}"

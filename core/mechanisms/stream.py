@@ -390,9 +390,12 @@ class CausalMechanism(SteppedMechanism):
         """Return the largest sum of costs of so many steps, each so far from the last: the mean over all signs."""
         costs = np.zeros(-(-self.steps // apart) * apart)
         costs[: self.steps] = self._strategy.costs()
-        sums = np.cumsum(costs.reshape(-1, apart), axis=0)
+        by_phase = costs.reshape(-1, apart)
+        sums = np.cumsum(by_phase, axis=0)
         sums[times:] -= sums[:-times].copy()
-        return float(sums.max()) / self.level
+        last, phase = np.unravel_index(np.argmax(sums), sums.shape)
+        # Added again, for differences of long sums cancel.
+        return float(by_phase[max(last - times + 1, 0) : last + 1, phase].sum()) / self.level
 
     def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
         """Return what a person costs whose parts are at least so far apart, by the matrix of products of columns."""
