@@ -14,7 +14,9 @@ BAR = "<mo>&#x02016;</mo>"  # of a norm; left to itself it would grow with the e
 
 MODULUS = '<mo stretchy="false">&#x0007C;</mo>'  # close to what it encloses
 
-RELATION = re.compile("<mi>(&#x02AB0;|&#x02AAF;|~)</mi>")  # of matrices, and of distributions, taken for letters
+RELATION = re.compile("<mi>(&#x02AB0;|&#x02AAF;|&#x0223C;)</mi>")  # of matrices, and of distributions, taken for letters
+
+TILDE = "&#x0223C;"  # the relation; the letter of the keyboard is an accent, which is drawn as high as its neighbours
 
 SIGN = re.compile(
     r"(<mo\b[^>]*>(?!&#x00029;|&#x0005D;|&#x0007D;|&#x0007C;|&#x02016;|[)\]}!'])[^<]*</mo>)<mo>&#x02212;</mo>"
@@ -34,7 +36,7 @@ def typeset(formula: str, display: str) -> str:
     >>> typeset("x^2", "inline").startswith("<math")
     True
     """
-    element = convert(formula, display=display).replace("<mi>&#x0007E;</mi>", "<mi>~</mi>")
+    element = convert(formula, display=display).replace("<mi>&#x0007E;</mi>", f"<mi>{TILDE}</mi>")
     if "\\" in element or "&#x0005C;" in element or "<mi>&</mi>" in element:
         raise ExtensionError(f"a command of this formula has no MathML: {formula}")
     element = element.replace(BAR, BAR.replace("<mo>", '<mo stretchy="false">'))
