@@ -81,22 +81,23 @@ class MasterEquations:
 
     def __init__(self, frame: Frame, point: PatternPoint, view: View) -> None:
         """Factor the Hessian in the weights, and its Schur complement in the costs and the adversary's unknowns."""
-        self.point, self.view, self.basis, self.adversary = point, view, frame.basis, frame.adversary
+        self.point, self.view, self.adversary = point, view, frame.adversary
         size, share = len(point.costs), point.share
-        # Lower triangles alone: half of the work, and the factorisation reads no more.
-        curvature = blas.dsyrk(2.0, view.orthonormal, lower=1)
-        curvature *= blas.dsyrk(1.0, view.scaled, lower=1)
-        self.borders = point.weights[:, None] * view.coordinates
-        corner = np.zeros((size, size))
+        # Costs and share are the same in reverse where a pattern stands for its image, too.
+        self.basis, self.same = frame.basis[frame.parts[0]], frame.same
+        count = len(self.basis)
+        curvature = _curvature(view)
+        self.borders = point.weights[:, None] * view.coordinates[:, :count]
+        corner = np.zeros((count, count))
         if self.adversary:
             pulled = view.forms[:, None] * view.portions
             mixed = pulled - blas.dsymm(1.0, curvature, view.portions, lower=1)
-            self.borders = np.hstack([self.borders, mixed, np.zeros((len(mixed), 1))])
-            corner = np.zeros((2 * size + 1,) * 2)
+            self.borders = np.hstack([self.borders, mixed @ self.same.T, np.zeros((len(mixed), 1))])
+            corner = np.zeros((2 * count + 1,) * 2)
             pull = view.portions.T @ (-mixed - pulled)
             pull[np.diag_indices(size)] -= share * point.spare
-            corner[size : 2 * size, size : 2 * size] = pull
-            corner[-1, size:-1] = corner[size:-1, -1] = -share
+            corner[count:-1, count:-1] = self.same @ pull @ self.same.T
+            corner[-1, count:-1] = corner[count:-1, -1] = -self.same @ share
             self.forces = view.portions.T @ view.forms - share * (frame.lengths + point.level)
         curvature[np.diag_indices(len(curvature))] += point.weights * point.slacks
         self.curvature, self.corner = curvature, corner
@@ -106,7 +107,7 @@ class MasterEquations:
         self.scale = 1 / np.sqrt(np.abs(rest).max(axis=0))
         rest = rest * self.scale * self.scale[:, None]
         # The costs' own part is negative: the subtraction keeps it so, however little rounding leaves of it.
-        rest[np.diag_indices(size)] -= EPS
+        rest[np.diag_indices(count)] -= EPS
         self.rest = scipy.linalg.lu_factor(rest, check_finite=False)
 
     def change(self, wanted: Array, wanted_spare: Array, passes: int = REFINEMENTS) -> Change:
@@ -114,18 +115,18 @@ class MasterEquations:
 
         The equations are solved in so many passes, each for the residual that rounding left.
         """
-        point, view, size = self.point, self.view, len(self.point.costs)
+        point, view, size, count = self.point, self.view, len(self.point.costs), len(self.basis)
         first = wanted - point.weights * (view.rows @ point.costs) + view.forms
         rest = self.basis @ (1 - point.weights @ view.rows)
         if self.adversary:
-            rest = np.concatenate([rest, -self.forces - wanted_spare, [point.share.sum() - size]])
+            rest = np.concatenate([rest, -self.same @ (self.forces + wanted_spare), [point.share.sum() - size]])
         weights, others = self._solve(first, rest, passes)
         slacks = wanted / point.weights - point.slacks * (1 + weights)
         share, spare, level = np.zeros(size), np.zeros(size), 0.0
         if self.adversary:
-            share, level = others[size:-1], float(others[-1])
+            share, level = self.same.T @ others[count:-1], float(others[-1])
             spare = wanted_spare / point.share - point.spare * (1 + share)
-        return Change(weights, share, slacks, self.basis.T @ others[:size], spare, level)
+        return Change(weights, share, slacks, self.basis.T @ others[:count], spare, level)
 
     def _solve(self, first: Array, rest: Array, passes: int) -> tuple[Array, Array]:
         """Solve the linear system, and again for the residual: the elimination amplifies rounding errors as τ falls."""
@@ -140,6 +141,17 @@ class MasterEquations:
             weights += _solve_factored(self.factor, above) - self.solved @ further
             others += further
         return weights, others
+
+
+def _curvature(view: View) -> Array:
+    """Return the Hessian in relative changes of the weights, its lower triangle: half of the work."""
+    total: Array | None = None
+    for basis, scaled in zip(view.orthonormal, view.scaled, strict=True):
+        curvature = blas.dsyrk(2.0, basis, lower=1)
+        curvature *= blas.dsyrk(1.0, scaled, lower=1)
+        total = curvature if total is None else np.add(total, curvature, out=total)
+    assert total is not None
+    return total
 
 
 def _master_step(frame: Frame, point: PatternPoint, view: View) -> tuple[PatternPoint, View]:
@@ -290,6 +302,7 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
     size, excess = len(point.costs), local.gain(frame.epsilon)
     mixed = np.outer(point.costs, point.share)
     even = np.allclose(point.share, 1, rtol=1e-12, atol=0)
+    most = count * len(frame.parts)  # a set and its image, where one stands for both
     scores, sets, rise = [np.zeros(0)], [np.zeros((0, size), dtype=bool)], 0.0
     for block in local.forms(view.matrix @ view.matrix.T - (mixed + mixed.T) / 2, frame.epsilon):
         counts = size + excess * block.sizes
@@ -300,12 +313,18 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
         # Where the prior is uneven, the judge takes the least that is compatible with the costs.
         rise = max(rise, float((values if even else values * (mass / size)).max()))
         flat = values.ravel()
-        chosen = np.argpartition(flat, -min(count, len(flat)))[-count:]
+        chosen = np.argpartition(flat, -min(most, len(flat)))[-most:]
         scores.append(flat[chosen])
         sets.append(block.sets(chosen))
     all_scores = np.concatenate(scores)
-    order = np.argsort(-all_scores, kind="stable")[:count]
-    return rise, np.vstack(sets)[order[all_scores[order] > 0]]
+    order = np.argsort(-all_scores, kind="stable")[:most]
+    return rise, distinct(frame, np.vstack(sets)[order[all_scores[order] > 0]])[:count]
+
+
+def distinct(frame: Frame, sets: Sets) -> Sets:
+    """Return the sets that stand for given ones, each once, in the order of their first place."""
+    standing = frame.representatives(sets)
+    return standing[np.sort(np.unique(standing, axis=0, return_index=True)[1])] if len(sets) else sets
 
 
 def _solve_and_price(frame: Frame, point: PatternPoint, tol: float, steps: int, deadline: Deadline) -> Columns:
@@ -344,7 +363,7 @@ def _step(frame: Frame, tol: float, deadline: Deadline, columns: Columns) -> Col
     if not len(further):
         aim = CLOSER * min(aim, progress(frame, point, columns.view))
     product = aim * columns.view.objective / len(point.sets)
-    point = points.replace_patterns(point, playing, further, frame.epsilon, product)
+    point = points.replace_patterns(frame, point, playing, further, product)
     aim = max(aim, CLOSER * tol) if len(further) else aim
     seen = _solve_and_price(frame, point, aim, columns.steps, deadline)
     return replace(seen, least_gap=min(columns.gap, columns.least_gap))

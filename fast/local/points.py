@@ -6,7 +6,6 @@ vectors that depends on ε and on the number of user types alone; without that u
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,18 +23,29 @@ from dualmech.validate import Array
 
 SMALLEST = 1e-20  # weights and slacks never fall below this
 
+ALIKE = 1e-12  # relative difference of two entries that counts as rounding
+
 OFF_CENTRE = 0.1
 """Least product of a weight and its slack with which new patterns are begun, relative to the mean."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A problem in coordinates in which G is near the identity whatever ε: along the ones, and across them."""
+    """A problem in coordinates in which G is near the identity whatever ε: along the ones, and across them.
+
+    Where the problem is the same with the user types in reverse order, the best weights of a set and of its mirror
+    image are equal. A set then stands for both, in halves, and G has no entries between `parts` of the coordinates:
+    those that stay the same in reverse, and those that change their sign.
+    """
 
     epsilon: float  # ε
-    root: Array  # (k, n) R in these coordinates, in units in which the optimum is near n
-    lengths: Array  # (n,) ``‖W_u‖²`` in the same units
     basis: Array  # (n, n) takes a pattern to these coordinates
+    same: Array  # (width, n) orthonormal rows: the vectors that are the same in reverse, or all
+    parts: tuple[slice, ...]
+    roots: tuple[Array, ...]  # (r, width) R in each part's coordinates, in units in which the optimum is near n
+    turn: Array  # (Σr, k) takes the rows of these roots to R's own
+    mean: Array  # (k,) R's mean over the user types, where it has a row of its own in these roots; 0 elsewhere
+    lengths: Array  # (n,) ``‖W_u‖²`` in the same units
     share: Array  # (n,) n times the prior; in the worst case, of the first point
     adversary: bool  # whether the prior is chosen by an adversary
     unit: float  # divisor of the root
@@ -47,12 +57,34 @@ class Frame:
         counts = np.arange(1, size)
         traces = counts * (size - counts) * (excess / (size + counts * excess)) ** 2
         across = np.sqrt(traces.max() / (size - 1))
-        complement = scipy.linalg.qr(np.ones((size, 1)))[0][:, 1:]
-        basis = np.vstack([np.full(size, size**-0.5), complement.T / across])
-        turned = root @ basis.T
-        unit = float(np.linalg.norm(turned)) / np.sqrt(size)
-        lengths = np.einsum("ku,ku->u", root, root) / unit**2
-        return cls(epsilon, turned / unit, lengths, basis, size * prior, adversary, unit)
+        mean, centred = np.zeros(len(root)), local.centred(root)
+        even = adversary or bool(np.ptp(prior) <= ALIKE * prior.max())
+        if even and not adversary:
+            mean = root.mean(axis=1)
+            root = np.vstack([centred, np.full(size, np.linalg.norm(mean))])
+        mirrored = even and same_in_reverse(centred)
+        same, vectors = np.eye(size), scipy.linalg.qr(np.ones((size, 1)))[0].T
+        if mirrored:
+            same, vectors = reversal_bases(size)
+        basis = np.vstack([np.full(size, size**-0.5), vectors[1:] / across])
+        turned, unit = root @ basis.T, float(np.linalg.norm(root @ basis.T)) / np.sqrt(size)
+        parts, roots, bases = (slice(0, size),), (turned,), (np.eye(len(root)),)
+        if mirrored:
+            parts = (slice(0, len(same)), slice(len(same), size))
+            bases, roots = zip(*(scipy.linalg.qr(turned[:, part], mode="economic") for part in parts), strict=True)
+        return cls(
+            epsilon,
+            basis,
+            same,
+            parts,
+            tuple(each / unit for each in roots),
+            np.hstack(bases)[: len(mean)].T,
+            mean / unit,
+            np.einsum("ku,ku->u", root, root) / unit**2,
+            size * prior,
+            adversary,
+            unit,
+        )
 
     @property
     def scale(self) -> float:
@@ -69,6 +101,46 @@ class Frame:
         size, excess = len(self.share), local.gain(self.epsilon)
         scale = excess / (size + excess * sets.sum(axis=1, keepdims=True))
         return np.hstack([np.full((len(sets), 1), size**-0.5), (sets @ self.basis[1:].T) * scale])
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether a set stands for its image in reverse, too."""
+        return len(self.parts) > 1
+
+    def rows(self, sets: Sets) -> Array:
+        """Return the patterns (s, n) of sets; the mean of a pattern and its image where a set stands for both."""
+        rows = local.rows(sets, self.epsilon)
+        return (rows + rows[:, ::-1]) / 2 if self.mirrored else rows
+
+    def representatives(self, sets: Sets) -> Sets:
+        """Return the set of each pair of images, given either."""
+        if not self.mirrored:
+            return sets
+        differs = sets != sets[:, ::-1]
+        first = differs.argmax(axis=1)
+        turned = differs.any(axis=1) & ~sets[np.arange(len(sets)), first]
+        return np.where(turned[:, None], sets[:, ::-1], sets)
+
+    def members(self, sets: Sets) -> tuple[Sets, npt.NDArray[np.intp], Array]:
+        """Return all sets (a, n) that some stand for, the place of each one's representative, and its share of it."""
+        alone = np.all(sets == sets[:, ::-1], axis=1) | (not self.mirrored)
+        places, both = np.arange(len(sets)), np.flatnonzero(~alone)
+        shares = np.where(alone, 1.0, 0.5)
+        return np.vstack([sets, sets[both, ::-1]]), np.append(places, both), np.append(shares, shares[both])
+
+
+def same_in_reverse(centred: Array) -> bool:
+    """Whether a centred workload's Gram matrix is the same with the user types in reverse order."""
+    gram = centred.T @ centred
+    return len(gram) > 2 and bool(np.abs(gram - gram[::-1, ::-1]).max() <= ALIKE * np.abs(gram).max())
+
+
+def reversal_bases(size: int) -> tuple[Array, Array]:
+    """Return orthonormal rows: of the vectors that are the same in reverse, and of all, these first, led by the ones."""
+    units = np.eye(size)
+    same, opposite = (units + units[::-1])[: size - size // 2], (units - units[::-1])[: size // 2]
+    led = scipy.linalg.qr(np.vstack([np.ones(size), same[:-1]]).T, mode="economic")[0].T
+    return same / np.linalg.norm(same, axis=1, keepdims=True), np.vstack([led, opposite / np.sqrt(2)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +161,8 @@ class View:
     """The values at a point: its objective and the quantities of the Newton equations.
 
     `objective` and `matrix`, Z, are in the units of the frame; `forms` is ``w_S ‖Z'p_S‖² / a_S``, `rows` are the
-    patterns (s, n), and `coordinates` the same in the frame.
+    patterns (s, n), and `coordinates` the same in the frame. `orthonormal` and `scaled` have an array for each part of
+    the coordinates.
     """
 
     objective: float
@@ -97,31 +170,34 @@ class View:
     forms: Array
     rows: Array
     coordinates: Array
-    orthonormal: Array
-    scaled: Array
+    orthonormal: tuple[Array, ...]
+    scaled: tuple[Array, ...]
     portions: Array
 
     @classmethod
     def of(cls, frame: Frame, point: PatternPoint) -> View:
-        rows = local.rows(point.sets, frame.epsilon)
+        rows, coordinates = frame.rows(point.sets), frame.coordinates(point.sets)
         mass = rows @ point.share
-        scale = np.sqrt(point.weights / mass)
-        coordinates = frame.coordinates(point.sets)
-        orthonormal, triangle = scipy.linalg.qr(coordinates * scale[:, None], mode="economic", check_finite=False)
-        diagonal = np.abs(np.diagonal(triangle))
-        if not diagonal.min() > 0:
-            # A direction that only patterns of vanishing weight see, lost in the rounding of the others.
-            triangle[np.diag_indices(len(triangle))] = np.maximum(diagonal, EPS * diagonal.max())
-        half = scipy.linalg.solve_triangular(triangle, frame.root.T, trans="T", check_finite=False)
-        matrix = frame.basis.T @ scipy.linalg.solve_triangular(triangle, half, check_finite=False)
-        scaled = orthonormal @ half
+        scale = np.sqrt(point.weights / mass)[:, None]
+        orthonormal, halves, matrices = [], [], []
+        for part, root in zip(frame.parts, frame.roots, strict=True):
+            basis, triangle = scipy.linalg.qr(coordinates[:, part] * scale, mode="economic", check_finite=False)
+            diagonal = np.abs(np.diagonal(triangle))
+            if not diagonal.min() > 0:
+                # A direction that only patterns of vanishing weight see, lost in the rounding of the others.
+                triangle[np.diag_indices(len(triangle))] = np.maximum(diagonal, EPS * diagonal.max())
+            half = scipy.linalg.solve_triangular(triangle, root.T, trans="T", check_finite=False)
+            matrices.append(frame.basis[part].T @ scipy.linalg.solve_triangular(triangle, half, check_finite=False))
+            orthonormal.append(basis)
+            halves.append(half)
+        scaled = tuple(basis @ half for basis, half in zip(orthonormal, halves, strict=True))
         return cls(
-            float(np.einsum("nk,nk->", half, half)),
-            matrix,
-            np.einsum("sk,sk->s", scaled, scaled),
+            float(np.sum([np.vdot(half, half) for half in halves])),
+            np.hstack(matrices),
+            np.sum([np.einsum("sk,sk->s", values, values) for values in scaled], axis=0),
             rows,
             coordinates,
-            orthonormal,
+            tuple(orthonormal),
             scaled,
             rows * point.share / mass[:, None],
         )
@@ -130,7 +206,9 @@ class View:
 def start(frame: Frame, sets: Sets, weights: Array | None = None) -> PatternPoint:
     """Begin at given weights, equal ones by default, with slacks that are neither small nor negative."""
     size = len(frame.share)
-    first = np.full(len(sets), size / len(sets)) if weights is None else weights
+    given = np.full(len(sets), size / len(sets)) if weights is None else weights
+    sets, place = np.unique(frame.representatives(sets), axis=0, return_inverse=True)
+    first = np.bincount(place.ravel(), given)
     blank = PatternPoint(
         sets, first, np.ones(len(sets)), np.ones(size), np.maximum(frame.share, 0.0), np.ones(size), 1.0
     )
@@ -144,7 +222,7 @@ def start(frame: Frame, sets: Sets, weights: Array | None = None) -> PatternPoin
 
 
 def replace_patterns(
-    point: PatternPoint, playing: npt.NDArray[np.bool_], sets: Sets, epsilon: float, product: float
+    frame: Frame, point: PatternPoint, playing: npt.NDArray[np.bool_], sets: Sets, product: float
 ) -> PatternPoint:
     """Keep the chosen patterns and add others; no product falls short of a given one, and sums are at 1.
 
@@ -161,7 +239,7 @@ def replace_patterns(
     return replace(
         point,
         sets=members,
-        weights=balance_columns(np.append(weights, product / new), local.rows(members, epsilon)),
+        weights=balance_columns(np.append(weights, product / new), frame.rows(members)),
         slacks=np.append(slacks, new),
         spare=np.maximum(point.spare, least / np.maximum(point.share, SMALLEST)),
     )
@@ -210,47 +288,58 @@ CHEAP = 20  # user types up to which the judge prices all patterns in no time
 def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint, view: View) -> list[LocalPoint]:
     """Return the strategies of the patterns that play a part, with no more outputs than needed, and of all patterns."""
     prior = point.share / point.share.sum() if frame.adversary else problem.prior
-    playing, every = point.weights > point.slacks, np.ones(len(point.weights), dtype=bool)
-    points, fewer = [], fewest(frame, point, view, every)
-    rest = [point.weights] if np.any(fewer == 0) else []
-    for weights in {
-        candidate.tobytes(): candidate for candidate in (fewest(frame, point, view, playing), fewer, *rest)
-    }.values():
-        kept = weights > 0
+    sets, places, shares = frame.members(point.sets)
+    weights, rows, lengths = shares * point.weights[places], local.rows(sets, frame.epsilon), view.forms / point.weights
+    playing = np.where((point.weights > point.slacks)[places], weights, 0.0)
+    points, fewer = [], fewest(frame, point.share, sets, weights, lengths[places])
+    candidates = [fewest(frame, point.share, sets, playing, lengths[places]), fewer]
+    candidates += [weights] if np.any(fewer == 0) else []
+    for candidate in {candidate.tobytes(): candidate for candidate in candidates}.values():
+        kept = candidate > 0
         if kept.any():
-            balanced = balance_columns(weights[kept], view.rows[kept])
-            points.append(problem.feasible(LocalPoint(balanced[:, None] * view.rows[kept], prior)))
+            balanced = balance_columns(candidate[kept], rows[kept])
+            points.append(problem.feasible(LocalPoint(balanced[:, None] * rows[kept], prior)))
     return points
 
 
-def fewest(frame: Frame, point: PatternPoint, view: View, chosen: npt.NDArray[np.bool_]) -> Array:
-    """Return weights (s,) on chosen patterns, as few as bring about the same G and, in the worst case, variances.
+def fewest(frame: Frame, share: Array, sets: Sets, weights: Array, lengths: Array) -> Array:
+    """Return weights (s,) on sets of positive weight, as few as bring about the same G and, in the worst case, variances.
 
     G has n(n+1)/2 entries, ``Σ_S w_S p_S p_S' / a_S``, and every type's variance is linear in the weights as well, as
-    long as G is the same. Non-negative least squares end at columns that are linearly independent (Carathéodory).
+    long as G, and so the given ``‖Z'p_S‖² / a_S``, is the same. Non-negative least squares end at columns that are
+    linearly independent (Carathéodory).
     """
     # Imported here so that solvers load without it.
     from scipy.optimize import nnls
 
-    weights = np.where(chosen, point.weights, 0.0)
-    first, second = np.triu_indices(len(point.share))
-    needed = len(first) + frame.adversary * len(point.share)
+    chosen = weights > 0
+    first, second = np.triu_indices(len(share))
+    needed = len(first) + frame.adversary * len(share)
     if np.count_nonzero(chosen) <= needed or needed > MOST_NEEDED:
         return weights
-    seen = view.coordinates[chosen]
-    system = seen[:, first] * seen[:, second] / (view.rows[chosen] @ point.share)[:, None]
+    seen, rows, fewer = frame.coordinates(sets[chosen]), local.rows(sets[chosen], frame.epsilon), np.zeros(len(weights))
+    mass = rows @ share
+    system = seen[:, first] * seen[:, second] / mass[:, None]
     if frame.adversary:
-        lengths = view.forms[chosen] / point.weights[chosen]
-        system = np.hstack([system, view.portions[chosen] * (lengths / lengths.mean())[:, None]])
-    with contextlib.suppress(RuntimeError):  # it took too many steps: more outputs do no harm
-        weights[chosen] = nnls(system.T, weights[chosen] @ system)[0]
-    return weights
+        relative = lengths[chosen] / lengths[chosen].mean()
+        system = np.hstack([system, rows * share * (relative / mass)[:, None]])
+    try:
+        fewer[chosen] = nnls(system.T, weights[chosen] @ system)[0]
+    except RuntimeError:  # it took too many steps: more outputs do no harm
+        return weights
+    return fewer
 
 
 def dual(frame: Frame, point: PatternPoint, view: View, relaxation: Relaxation | None = None) -> LocalDual:
-    """Return the dual weights of a point in the problem's own units."""
+    """Return the dual weights of a point in the problem's own units.
+
+    Z on R across the ones lacks the ones themselves, on which every pattern is 1: with ``Z + 1 r'``, r the mean of R,
+    ``‖Z'p‖²`` grows by ``2 r'Z'p + ‖r‖²``, which is linear in p, and costs grow by as much.
+    """
     prior = point.share / point.share.sum() if frame.adversary else None
-    return LocalDual(view.matrix * frame.unit, point.costs * frame.unit**2, prior, relaxation)
+    across = view.matrix @ frame.turn
+    matrix, costs = across + frame.mean, point.costs + 2 * across @ frame.mean
+    return LocalDual(matrix * frame.unit, costs * frame.unit**2, prior, relaxation)
 
 
 def closed_form_weights(problem: LocalStrategy, weights: LocalDual) -> LocalDual:

@@ -119,14 +119,14 @@ def reweigh(
     frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NEVER
 ) -> tuple[PatternPoint, View, int]:
     """Step until a step gains less than `tol`, relative, or rounding ends it; return point, view and steps."""
-    coordinates, rows = frame.coordinates(point.sets), local.rows(point.sets, frame.epsilon)
+    coordinates, rows = frame.coordinates(point.sets), frame.rows(point.sets)
     mass, weights, costs = rows @ point.share, point.weights, point.costs
     before, count = np.inf, 0
     while count < most:
         try:
-            objective, lengths = _evaluate(frame.root, coordinates, weights / mass)
+            objective, lengths = _evaluate(frame, coordinates, weights / mass)
             amounts = weights * np.sqrt(lengths / mass)
-            costs = _best_costs(amounts, rows, np.full(len(costs), objective / len(costs)) if not count else costs)
+            costs = _best_costs(frame, amounts, rows, costs if count else np.full(len(costs), objective / len(costs)))
         except np.linalg.LinAlgError:
             break
         weights, count = np.maximum(amounts / np.sqrt(rows @ costs), SMALLEST), count + 1
@@ -137,17 +137,22 @@ def reweigh(
     return point, View.of(frame, point), count
 
 
-def _evaluate(root: Array, coordinates: Array, densities: Array) -> tuple[float, Array]:
+def _evaluate(frame: Frame, coordinates: Array, densities: Array) -> tuple[float, Array]:
     """Return ``tr(R G⁻¹ R')`` and the ``‖Z'p_S‖²`` of all patterns."""
-    scaled = coordinates * np.sqrt(densities)[:, None]
-    matrix = scipy.linalg.cho_solve(
-        scipy.linalg.cho_factor(scaled.T @ scaled, check_finite=False), root.T, check_finite=False
-    )
-    pulled = coordinates @ matrix
-    return float(np.vdot(matrix, root.T)), np.einsum("sk,sk->s", pulled, pulled)
+    objective, lengths = 0.0, np.zeros(len(coordinates))
+    for part, root in zip(frame.parts, frame.roots, strict=True):
+        seen = coordinates[:, part]
+        scaled = seen * np.sqrt(densities)[:, None]
+        matrix = scipy.linalg.cho_solve(
+            scipy.linalg.cho_factor(scaled.T @ scaled, check_finite=False), root.T, check_finite=False
+        )
+        pulled = seen @ matrix
+        objective += float(np.vdot(matrix, root.T))
+        lengths += np.einsum("sk,sk->s", pulled, pulled)
+    return objective, lengths
 
 
-def _best_costs(amounts: Array, rows: Array, costs: Array) -> Array:
+def _best_costs(frame: Frame, amounts: Array, rows: Array, costs: Array) -> Array:
     """Return the costs that are the best for some amounts, by Newton's method from others."""
 
     def value(trial: Array) -> float:
@@ -160,9 +165,8 @@ def _best_costs(amounts: Array, rows: Array, costs: Array) -> Array:
         slopes = (amounts / roots) @ rows - 1
         if np.abs(slopes).max() <= SUMS:
             break
-        scaled = rows * np.sqrt(amounts / (2 * roots**3))[:, None]
-        curvature = scaled.T @ scaled
-        change = np.linalg.solve(curvature, slopes)
+        scaled = rows @ frame.same.T * np.sqrt(amounts / (2 * roots**3))[:, None]
+        change = frame.same.T @ np.linalg.solve(scaled.T @ scaled, frame.same @ slopes)
         for _ in range(MOST_HALVINGS):
             best_value = value(costs + change)
             if best_value >= reached:
@@ -252,7 +256,7 @@ def _with_descent(
     weights, sets = heaviest_patterns(strategy, problem.epsilon, DRAWN * size // 2)
     sets, first = np.unique(np.vstack([sets, drawn.sets]), axis=0, return_index=True)
     weights = np.append(weights, np.full(len(drawn.sets), LIGHT * weights.mean()))[first]
-    weights = points.balance_columns(size * weights / weights.sum(), local.rows(sets, frame.epsilon))
+    weights = points.balance_columns(size * weights / weights.sum(), frame.rows(sets))
     return points.start(frame, sets, weights)
 
 
@@ -276,7 +280,7 @@ def heaviest(frame: Frame, point: PatternPoint) -> PatternPoint:
     chosen = np.argsort(-point.weights, kind="stable")[: HEAVIEST * size]
     sets, first = np.unique(np.vstack([point.sets[chosen], singles]), axis=0, return_index=True)
     weights = np.append(point.weights[chosen], np.full(size, point.weights[chosen].min()))[first]
-    weights = points.balance_columns(size * weights / weights.sum(), local.rows(sets, frame.epsilon))
+    weights = points.balance_columns(size * weights / weights.sum(), frame.rows(sets))
     return points.start(frame, sets, weights)
 
 
@@ -351,7 +355,7 @@ class Seeker:
         if not len(further):
             aim = CLOSER * min(aim, columns.progress(self.frame, point, state.view))
         product = aim * state.view.objective / len(point.sets)
-        point = points.replace_patterns(point, playing, further, self.frame.epsilon, product)
+        point = points.replace_patterns(self.frame, point, playing, further, product)
         return self.generated(point, max(aim, FINEST), state.least_gap, state.steps)
 
     def _columns(self, point: PatternPoint, view: View, least_gap: float, steps: int) -> Columns:
@@ -377,9 +381,8 @@ class Seeker:
         proper = np.flatnonzero((scores > 0) & sets.any(axis=1) & ~sets.all(axis=1))
         if not proper.size:
             return 0.0, sets[:0]
-        _, first = np.unique(sets[proper], axis=0, return_index=True)
-        order = proper[first][np.argsort(-scores[proper[first]], kind="stable")]
-        return float(scores[order[0]]), sets[order[: ADDED * size]]
+        order = proper[np.argsort(-scores[proper], kind="stable")]
+        return float(scores[order[0]]), columns.distinct(self.frame, sets[order])[: ADDED * size]
 
 
 # Subset selection with few outputs: the best strategy for workloads that treat all user types equally.
