@@ -23,6 +23,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import scipy.linalg
 
+from dualmech.fast.local import path
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
@@ -113,6 +114,18 @@ def multiplier_derivatives(moments: Array) -> list[Array]:
     ]
 
 
+def few_multipliers(problem: LocalStrategy, deadline: Deadline = NEVER) -> LocalDual | None:
+    """Return the best dual weights of the average case by Newton's method, None where it needs many multipliers."""
+    try:
+        found = best_multipliers(
+            problem.root, problem.user_types * problem.prior, problem.epsilon, deadline, climbs=False
+        )
+    except np.linalg.LinAlgError:
+        return None
+    matrix, costs, relaxation = found
+    return LocalDual(matrix, costs, None, relaxation)
+
+
 def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
     """Return dual weights with the same prior, and the best of the rest that is found in time."""
     prior = problem.prior if dual.prior is None else dual.prior
@@ -141,17 +154,34 @@ def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadli
 
 
 def best_multipliers(
-    root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
+    root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER, climbs: bool = True
 ) -> tuple[Array, Array, Relaxation]:
     """Return Z, costs and multipliers; with ``tr R Z = 1'y``, either is the bound.
 
-    Raises LinAlgError where none are found to begin with.
+    Newton's method finds them where few suffice. Else a quasi-Newton method climbs in all of them, from where that ended
+    or from the closed form. Raises LinAlgError where none are found to begin with, or to climb is not allowed.
     """
+    program = BoundProgram.of(root, share, epsilon)
+    values, ended = path.follow(program.root, share, epsilon, deadline)
+    if not ended:
+        if not climbs:
+            raise np.linalg.LinAlgError("few multipliers do not suffice")
+        values = _climbed(program, values, deadline)
+    assert values is not None
+    return _scaled(program, values, float(np.linalg.norm(root)))
+
+
+def _climbed(program: BoundProgram, begin: Array | None, deadline: Deadline) -> Array:
+    """Return better values by a quasi-Newton method, in all multipliers."""
     # Imported here so that solvers load without it.
     from scipy.optimize import Bounds, minimize
 
-    program, size = BoundProgram.of(root, share, epsilon), len(share)
-    climb = _Climb(program, _start(program, deadline), deadline)
+    size, starts = len(program.share), [] if begin is None else [begin]
+    with contextlib.suppress(np.linalg.LinAlgError):
+        starts.append(_start(program, deadline))
+    if not starts:
+        raise np.linalg.LinAlgError("no multipliers that make the matrix definite were found in time")
+    climb = _Climb(program, max(starts, key=lambda values: program.evaluate(values)[0]), deadline)
     units = _units(program, float(np.abs(climb.best[size : 2 * size]).mean()))
     least = np.zeros(len(units))
     least[: 2 * size] = -np.inf
@@ -171,7 +201,7 @@ def best_multipliers(
         idle = idle + 1 if climb.value - before < SMALL else 0
         if idle == PATIENCE:
             break
-    return _scaled(program, climb.best, float(np.linalg.norm(root)))
+    return climb.best
 
 
 class _Climb:

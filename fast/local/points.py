@@ -6,6 +6,7 @@ vectors that depends on ε and on the number of user types alone; without that u
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -371,14 +372,18 @@ def lightest(problem: LocalStrategy, candidates: list[LocalPoint], tol: float) -
 
 
 def best(
-    problem: LocalStrategy, candidates: list[LocalPoint], weights: LocalDual, *, tol: float, **facts: Any
+    problem: LocalStrategy, candidates: list[LocalPoint], duals: list[LocalDual], *, tol: float, **facts: Any
 ) -> Solution:
-    """Let the problem judge candidates, those with fewer outputs first: the first that is certified, or the best."""
+    """Let the problem judge candidates, those with fewer outputs first: the first that is certified, or the best.
+
+    Dual weights that come later are tried where no earlier ones certify.
+    """
     if problem.user_types > CHEAP:
         # Pricing all patterns takes its time: it is done for one candidate.
         candidates = [lightest(problem, candidates, tol)]
-    answers = [
-        judged_solution(problem, primal(problem, candidate), weights, tol=tol, **facts) for candidate in candidates
-    ]
-    certified = (answer for answer in answers if answer.status is Status.CERTIFIED)
-    return next(certified, min(answers, key=lambda answer: answer.gap))
+    answers: list[Solution] = []
+    for weights, candidate in itertools.product(duals, candidates):
+        answers.append(judged_solution(problem, primal(problem, candidate), weights, tol=tol, **facts))
+        if answers[-1].status is Status.CERTIFIED:
+            return answers[-1]
+    return min(answers, key=lambda answer: answer.gap)

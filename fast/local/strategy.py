@@ -103,7 +103,7 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
         answer = points.best(
             problem,
             points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view),
-            points.dual(frame, best.point, best.view),
+            [points.dual(frame, best.point, best.view)],
             tol=limits.tol,
             otherwise=outcome.reason or Status.STALLED,
             message=_ending(outcome, seconds),
@@ -125,10 +125,13 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
 def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator) -> Solution:
     """Search for a good strategy, and for multipliers that bound all patterns where there are too many to price."""
     began = time.perf_counter()
+    known = _known_bound(problem, frame, limits.deadline)
     judging = _judging_seconds(problem, limits.deadline)
     few, closed_form = judging < np.inf, problem.user_types > MULTIPLIED and limits.deadline.left is not None
     bound = 0.0 if few else local.trace_bound(problem.root, problem.epsilon)
     searching = limits.deadline.after(1.0 if closed_form else SEARCHING)
+    if known is not None:
+        bound, searching = float(known.costs.sum()), limits.deadline.after(RESUMED)  # costs are scaled so
     if few:
         searching = limits.deadline.before(judging)
     within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
@@ -142,16 +145,19 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     if outcome.best_primal is not drawn and outcome.iterations <= search.STEPS:
         # So few steps may leave the patterns with worse weights than they began with.
         candidates += points.strategies(problem, frame, drawn.point, drawn.view)
-    if not few and (closed_form or outcome.reason is None):
-        dual = points.closed_form_weights(problem, dual)
+    duals = [dual] if few else []
+    if known is not None:
+        duals.insert(0, known)
+    elif not few and (closed_form or outcome.reason is None):
+        duals = [points.closed_form_weights(problem, dual)]
     elif not few:
-        dual = _improved(problem, candidates[0], dual, limits.deadline.before(ending))
-        outcome = _resumed(problem, frame, outcome, dual, limits, rng)
+        duals = [_improved(problem, candidates[0], dual, limits.deadline.before(ending))]
+        outcome = _resumed(problem, frame, outcome, duals[0], limits, rng)
         candidates += points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
     return points.best(
         problem,
         candidates,
-        dual,
+        duals,
         tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
         message="; ".join(filter(None, remarks)),
@@ -160,6 +166,13 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
         solver="fast:restart",
         history=outcome.history,
     )
+
+
+def _known_bound(problem: LocalStrategy, frame: Frame, deadline: Deadline) -> LocalDual | None:
+    """Return what proves a bound before the search, where few multipliers do and all patterns take long to price."""
+    if frame.adversary or not local.DOUBLE < problem.user_types <= MULTIPLIED:
+        return None
+    return local_bound.few_multipliers(problem, deadline.after(SEARCHING))
 
 
 def _improved(problem: LocalStrategy, point: LocalPoint, dual: LocalDual, deadline: Deadline) -> LocalDual:
@@ -217,7 +230,7 @@ def _by_design(problem: LocalStrategy, limits: loop.Limits, rng: np.random.Gener
     return points.best(
         problem,
         [point],
-        points.closed_form_weights(problem, problem.dual_at(point)),
+        [points.closed_form_weights(problem, problem.dual_at(point))],
         tol=limits.tol,
         otherwise=Status.ROUNDING,
         seconds=time.perf_counter() - began,

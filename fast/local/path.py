@@ -1,0 +1,298 @@
+"""The bound for many user types by Newton's method, where few multipliers suffice: a path inside of what they allow.
+
+Every term of N is a product of two linear functions of ``[1; s]``, with a variable: a cost times ``v_u · b'v``, and a
+multiplier, subtracted, times what no proper subset makes negative. `dualmech.fast.local.bound` says what N is and that
+
+    g = ‖R K^(1/2)‖_*,   K = (T N⁻¹ T')⁻¹,
+
+is to be large for costs of a given sum. g is concave in N. So is ``g + τ (log det N + Σ log x)``, which Newton's method
+maximises for a falling τ; g is then within ``τ (n + 1 + m)`` of its largest value on the m multipliers in use. There,
+
+    M = dg/dN + τ N⁻¹
+
+plays the part of ``Σ_S w_S [1; s][1; s]'``: a product of two user types whose mean in M is negative is one that no
+strategy has, and its multiplier enters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualmech.geometry import local
+from dualmech.geometry.local import Relaxation
+from dualmech.linalg import EPS
+from dualmech.progress import NEVER, Deadline
+from dualmech.validate import Array
+
+FIRST, FALL, LAST = 0.1, 0.1, 1e-7
+"""τ to begin with and to end with, times (n + 1 + m) relative to g, and the share to which it falls at a time."""
+
+NEAR = 0.3  # square of the last Newton step's length, in units of τ, at which τ falls
+STEPS = 60  # Newton steps for one τ, at most
+RISE, SHORTEST = 1e-4, 1e-10  # share of the promised rise at which a step counts, and the shortest step
+RIDGE = 1e-13  # addition to the unit diagonal of the Newton matrix
+
+MOST = 1000  # variables up to which a Newton step takes less than a second
+WORK = 1e11  # operations of a Newton step, at most
+
+SPREADS = np.geomspace(1e-6, 1e6, 25)  # multipliers of the squares that are tried to begin with, over n²
+SEED = 1e-6  # all other multipliers to begin with, relative to these
+AROUND = 2  # sizes on either side of the best one whose multipliers are in use from the beginning
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Products:
+    """The terms of N: variables times ``± sym(l l̄')``, costs first, then the squares' multipliers, then the others."""
+
+    left: Array  # left, right: (v, n + 1) l and l̄
+    right: Array
+    signs: Array  # (v,) 1 for costs, -1 for multipliers
+    names: tuple[tuple[str, int, int], ...]  # the others: the field of a `Relaxation` and the place in it
+
+    @classmethod
+    def of(cls, share: Array, lift: Array, sizes: npt.NDArray[np.intp]) -> Products:
+        """State costs, squares, and multipliers of given sizes j."""
+        size = len(share)
+        users = np.eye(size + 1)[1:]
+        whole = Products(
+            np.vstack([lift, users]),
+            np.vstack([np.tile(lift.T @ share, (size, 1)), users - np.eye(size + 1)[0]]),
+            np.append(np.ones(size), -np.ones(size)),
+            (),
+        )
+        return whole.with_others([("sizes", int(j), 0) for j in sizes])
+
+    def with_others(self, names: list[tuple[str, int, int]]) -> Products:
+        """Return these and further ones, by their names."""
+        size = self.left.shape[1] - 1
+        one, users = np.eye(size + 1)[0], np.eye(size + 1)[1:]
+        members = np.append(0.0, np.ones(size))
+        pairs = {
+            "sizes": lambda j, _: (members - j * one, members - (j + 1) * one),
+            "both": lambda u, v: (users[u], users[v]),
+            "one": lambda u, v: (users[u], one - users[v]),
+            "neither": lambda u, v: (one - users[u], one - users[v]),
+        }
+        further = [pairs[name](first, second) for name, first, second in names]
+        return Products(
+            np.vstack([self.left, *(left for left, _ in further)]),
+            np.vstack([self.right, *(right for _, right in further)]),
+            np.append(self.signs, -np.ones(len(names))),
+            (*self.names, *names),
+        )
+
+    def sum(self, values: Array) -> Array:
+        """Return N."""
+        total = (self.left * (self.signs * values)[:, None]).T @ self.right
+        return np.asarray((total + total.T) / 2)
+
+    def means(self, moments: Array) -> Array:
+        """Return the derivatives of ``tr N M`` in the variables."""
+        return self.signs * np.einsum("va,va->v", self.left @ moments, self.right)
+
+    def relaxation(self, multipliers: Array) -> Relaxation:
+        """Return multipliers (v - n,) as the judge takes them."""
+        size = self.left.shape[1] - 1
+        relaxation = Relaxation.of(size, multipliers[:size])
+        for (name, first, second), value in zip(self.names, multipliers[size:], strict=True):
+            place = first - 1 if name == "sizes" else (first, second)
+            getattr(relaxation, name)[place] = value
+        return relaxation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """Values of the variables with their N: its Cholesky factor, and g."""
+
+    values: Array
+    factor: Array
+    norm: float
+    barrier: float  # ``log det N + Σ log x``
+
+    @classmethod
+    def at(cls, root: Array, lift: Array, products: Products, values: Array) -> _Point | None:
+        """Return the point; None where N is not positive definite, or a multiplier not positive."""
+        others = values[2 * len(lift) :]
+        if others.size and not others.min() > 0:
+            return None
+        try:
+            factor = scipy.linalg.cholesky(products.sum(values), lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            return None
+        # K is the inverse of t't, t the triangle of ``L⁻¹ T'``.
+        half = scipy.linalg.solve_triangular(factor, lift.T, lower=True, check_finite=False)
+        triangle = scipy.linalg.qr(half, mode="r", check_finite=False)[0][: len(lift)]
+        if not np.abs(np.diagonal(triangle)).min() > 0:
+            return None
+        turned = scipy.linalg.solve_triangular(triangle, root.T, trans="T", check_finite=False)
+        norm = float(np.linalg.svd(turned, compute_uv=False).sum())
+        barrier = 2 * float(np.log(np.diagonal(factor)).sum()) + float(np.log(others).sum())
+        return cls(values, factor, norm, barrier) if np.isfinite(norm + barrier) else None
+
+    def value(self, tau: float) -> float:
+        return self.norm + tau * self.barrier
+
+
+def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER) -> tuple[Array | None, bool]:
+    """Return costs and all multipliers of a `Relaxation`, flat, and whether they are the best to a small tolerance.
+
+    None where nothing was found to begin with. R need not have full rank.
+    """
+    size = len(share)
+    lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
+    _, spectrum, right = np.linalg.svd(root, full_matrices=False)
+    seen = spectrum > size * EPS * spectrum[0]
+    root = spectrum[seen, None] * right[seen]
+    products = Products.of(share, lift, _sizes_in_use(size, epsilon))
+    point, ended = _first(root, share, lift, products, deadline), False
+    if point is None:
+        return None, False
+    tau = FIRST * point.norm / (size + 1)
+    while not deadline.passed and _work(root, products) <= WORK and len(products.signs) <= MOST:
+        point, moments = _centred(root, lift, products, point, tau, deadline)
+        further = _absent(products, moments)
+        if further:
+            products = products.with_others(further)
+            begun = _begun(root, lift, products, point, tau)
+            if begun is None:
+                break
+            point = begun
+        elif tau * (size + 1 + len(products.names)) <= LAST * point.norm:
+            ended = True
+            break
+        else:
+            tau *= FALL
+    relaxation = products.relaxation(np.append(point.values, np.zeros(len(products.signs) - len(point.values)))[size:])
+    return np.concatenate([point.values[:size], *(np.ravel(getattr(relaxation, field.name)) for field in fields(relaxation))]), ended
+
+
+def _sizes_in_use(size: int, epsilon: float) -> npt.NDArray[np.intp]:
+    """Return sizes j around the one that subset selection has: ``(|s| - j)(|s| - j - 1) ≥ 0``."""
+    counts = np.arange(1, size)
+    best = int(counts[np.argmax(counts * (size - counts) / (size + local.gain(epsilon) * counts) ** 2)])
+    return np.arange(max(best - AROUND, 1), min(best + AROUND, size - 1))
+
+
+def _work(root: Array, products: Products) -> float:
+    """Return about how many operations a Newton step takes."""
+    count = len(products.signs)
+    return float(count**2 * len(root) ** 2 + count**3 / 3)
+
+
+def _first(root: Array, share: Array, lift: Array, products: Products, deadline: Deadline) -> _Point | None:
+    """Return the best of a multiple of all squares, with little of the others."""
+    size = len(share)
+    others = np.full(len(products.names), SEED)
+    best: _Point | None = None
+    for spread in SPREADS * size**2:
+        if deadline.passed:
+            break
+        values = np.concatenate([share, -np.full(size, spread), spread * others])
+        point = _Point.at(root, lift, products, values)
+        if point is not None and (best is None or point.norm > best.norm):
+            best = point
+    return best
+
+
+def _begun(root: Array, lift: Array, products: Products, point: _Point, tau: float) -> _Point | None:
+    """Return the point with new multipliers, as large as leaves N positive definite by far."""
+    count = len(products.signs) - len(point.values)
+    inverse = scipy.linalg.cho_solve((point.factor, True), np.eye(len(point.factor)), check_finite=False)
+    scale = np.abs(products.means(inverse)[-count:]).max() * count
+    for share in (0.1, 1e-3, 1e-5):
+        begun = _Point.at(root, lift, products, np.append(point.values, np.full(count, share / scale)))
+        if begun is not None and begun.value(tau) > -np.inf:
+            return begun
+    return None
+
+
+def _absent(products: Products, moments: Array) -> list[tuple[str, int, int]]:
+    """Return the multipliers that are not in use, of products whose mean is negative."""
+    alone, pairs, total = moments[0, 1:], moments[1:, 1:], moments[0, 0]
+    size = len(alone)
+    counts = np.arange(1, size - 1)
+    means = {
+        "both": np.triu(pairs, 1),
+        "one": alone[:, None] - pairs,
+        "neither": np.triu(total - alone[:, None] - alone + pairs, 1),
+    }
+    np.fill_diagonal(means["one"], 0.0)
+    sizes = pairs.sum() - (2 * counts + 1) * alone.sum() + counts * (counts + 1) * total
+    known = set(products.names)
+    found = [("sizes", int(j), 0) for j in counts[sizes < 0]]
+    found += [(name, int(u), int(v)) for name, mean in means.items() for u, v in np.argwhere(mean < 0)]
+    return [each for each in found if each not in known]
+
+
+def _centred(
+    root: Array, lift: Array, products: Products, point: _Point, tau: float, deadline: Deadline
+) -> tuple[_Point, Array]:
+    """Take Newton steps until one is short for τ; return the point and M before the last."""
+    for _ in range(STEPS):
+        step, length, moments = _newton_step(root, lift, products, point, tau)
+        share, moved = 1.0, None
+        while moved is None and share > SHORTEST:
+            moved = _Point.at(root, lift, products, point.values + share * step)
+            if moved is not None and moved.value(tau) < point.value(tau) + RISE * share * length:
+                moved = None
+            share /= 2
+        if moved is None:
+            break
+        point = moved
+        if length <= NEAR * tau or deadline.passed:
+            break
+    return point, moments
+
+
+def _newton_step(
+    root: Array, lift: Array, products: Products, point: _Point, tau: float
+) -> tuple[Array, float, Array]:
+    """Return the step with costs of the same sum, its squared length, and M.
+
+    With E the change of N, ``Q = N⁻¹T'K`` and h the unit vector of the kernel of T in the norm of N, the second
+    derivative of g is ``-2 (E h)' X (E h)``, from K, less the Daleckii-Krein form of the square root.
+    """
+    size, factor = len(lift), point.factor
+    inverse = scipy.linalg.cho_solve((factor, True), np.eye(size + 1), check_finite=False)
+    inverse = (inverse + inverse.T) / 2
+    inner = np.linalg.inv(lift @ inverse @ lift.T)
+    pulled = inverse @ lift.T @ ((inner + inner.T) / 2)
+    values, vectors = np.linalg.eigh(root @ (inner + inner.T) @ root.T / 2)
+    sizes = np.sqrt(np.maximum(values, EPS**2 * values[-1]))
+    seen = vectors.T @ root @ pulled.T
+    slopes = (seen.T / (2 * sizes)) @ seen
+    kernel = np.append(1.0, -1 / np.diagonal(lift[:, 1:]))
+    kernel /= np.sqrt(kernel @ products.sum(point.values) @ kernel)
+    left, right, signs = products.left, products.right, products.signs
+    along = signs[:, None] * ((right @ kernel)[:, None] * left + (left @ kernel)[:, None] * right) / 2
+    curvature = 2 * along @ slopes @ along.T
+    crossed = np.einsum("va,vb->vab", left @ seen.T, right @ seen.T)
+    crossed += crossed.transpose(0, 2, 1)
+    crossed *= signs[:, None, None] / np.sqrt(8 * sizes[:, None] * sizes * (sizes[:, None] + sizes))
+    crossed = crossed.reshape(len(left), -1)
+    curvature += crossed @ crossed.T
+    mixed = left @ inverse @ right.T
+    forms = (left @ inverse @ left.T) * (right @ inverse @ right.T) + mixed * mixed.T
+    curvature += tau / 2 * signs[:, None] * signs * forms
+    moments = slopes + tau * inverse
+    gradient = products.means(moments)
+    others = np.arange(2 * size, len(signs))
+    gradient[others] += tau / point.values[others]
+    curvature[others, others] += (tau / point.values[others]) / point.values[others]
+    return *_on_the_sum(curvature, gradient, size), moments
+
+
+def _on_the_sum(curvature: Array, gradient: Array, size: int) -> tuple[Array, float]:
+    """Return the Newton step that leaves the sum of the first variables as it is, and its squared length."""
+    scale = 1 / np.sqrt(np.diagonal(curvature))
+    scaled = curvature * scale * scale[:, None]
+    scaled[np.diag_indices(len(scaled))] += RIDGE
+    ones = np.append(np.ones(size), np.zeros(len(gradient) - size))
+    both = np.column_stack([gradient, ones]) * scale[:, None]
+    free, held = (scale[:, None] * scipy.linalg.solve(scaled, both, assume_a="pos", check_finite=False)).T
+    step = free - held * (ones @ free) / (ones @ held)
+    return step, float(step @ curvature @ step)
