@@ -28,8 +28,7 @@ from dualmech.workloads.base import Workload
 
 Sets = npt.NDArray[np.bool_]  # subsets of the user types, one per row (s, n)
 
-EXACT = 32  # user types up to which all 2^n patterns are priced, in single precision beyond 24
-DOUBLE = 24  # user types up to which patterns are priced in double precision
+EXACT = 32  # user types up to which all 2^n patterns are priced
 BLOCK = 1 << 22  # patterns that are priced at a time
 
 
@@ -112,7 +111,6 @@ def forms(matrix: Array, epsilon: float) -> Iterator[Priced]:
     """
     size = len(matrix)
     half, excess = (size + 1) // 2, gain(epsilon)
-    precision: Any = np.float64 if size <= DOUBLE else np.float32
     left, right = _subsets(half), _subsets(size - half)
     right = right[np.argsort(right.sum(axis=1), kind="stable")]
     first, second = 1 + excess * left, 1 + excess * right
@@ -120,10 +118,9 @@ def forms(matrix: Array, epsilon: float) -> Iterator[Priced]:
         np.einsum("su,uv,sv->s", vectors, block, vectors, optimize=True)
         for vectors, block in ((first, matrix[:half, :half]), (second, matrix[half:, half:]))
     ]
-    ones = np.ones((len(second), 1))
-    columns = np.hstack([second, ones, blocks[1][:, None]]).astype(precision).T
+    columns = np.hstack([second, np.ones((len(second), 1)), blocks[1][:, None]]).T
     mixed = 2 * first @ matrix[:half, half:]
-    lines = np.hstack([mixed, blocks[0][:, None], np.ones((len(first), 1))]).astype(precision)
+    lines = np.hstack([mixed, blocks[0][:, None], np.ones((len(first), 1))])
     step = max(BLOCK // columns.shape[1], 1)
     for start in range(0, len(lines), step):
         yield Priced(lines[start : start + step] @ columns, left[start : start + step], right)
@@ -146,8 +143,7 @@ def worst_by_size(matrix: Array, epsilon: float) -> tuple[Array, float]:
             reached = total + counts[starts]
             worst[reached] = np.maximum(worst[reached], values)
     largest = (1 + gain(epsilon)) ** 2 * float(np.abs(matrix).sum())
-    unit = np.finfo(np.float64 if size <= DOUBLE else np.float32).eps
-    return worst, float(4 * (size + 4) * unit * largest)
+    return worst, float(4 * (size + 4) * EPS * largest)
 
 
 def _subsets(size: int) -> Sets:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import scipy.linalg
 
-from dualmech.fast.local import path
+from dualmech.fast.local import barrier
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
@@ -117,12 +117,12 @@ def multiplier_derivatives(moments: Array) -> list[Array]:
 def few_multipliers(problem: LocalStrategy, deadline: Deadline = NEVER) -> LocalDual | None:
     """Return the best dual weights of the average case by Newton's method, None where it needs many multipliers."""
     try:
-        found = best_multipliers(
+        best = best_multipliers(
             problem.root, problem.user_types * problem.prior, problem.epsilon, deadline, climbs=False
         )
     except np.linalg.LinAlgError:
         return None
-    matrix, costs, relaxation = found
+    matrix, costs, relaxation = best
     return LocalDual(matrix, costs, None, relaxation)
 
 
@@ -158,11 +158,11 @@ def best_multipliers(
 ) -> tuple[Array, Array, Relaxation]:
     """Return Z, costs and multipliers; with ``tr R Z = 1'y``, either is the bound.
 
-    Newton's method finds them where few suffice. Else a quasi-Newton method climbs in all of them, from where that ended
-    or from the closed form. Raises LinAlgError where none are found to begin with, or to climb is not allowed.
+    Newton's method finds them where few suffice. Else, where that is allowed, a quasi-Newton method climbs in all of
+    them, from where that ended or from the closed form. Raises LinAlgError where none are found.
     """
     program = BoundProgram.of(root, share, epsilon)
-    values, ended = path.follow(program.root, share, epsilon, deadline)
+    values, ended = barrier.follow(program.root, share, epsilon, deadline)
     if not ended:
         if not climbs:
             raise np.linalg.LinAlgError("few multipliers do not suffice")

@@ -69,7 +69,8 @@ class Frame:
             same, vectors = reversal_bases(size)
         basis = np.vstack([np.full(size, size**-0.5), vectors[1:] / across])
         turned, unit = root @ basis.T, float(np.linalg.norm(root @ basis.T)) / np.sqrt(size)
-        parts, roots, bases = (slice(0, size),), (turned,), (np.eye(len(root)),)
+        parts: tuple[slice, ...] = (slice(0, size),)
+        roots, bases = (turned,), (np.eye(len(root)),)
         if mirrored:
             parts = (slice(0, len(same)), slice(len(same), size))
             bases, roots = zip(*(scipy.linalg.qr(turned[:, part], mode="economic") for part in parts), strict=True)
@@ -78,7 +79,7 @@ class Frame:
             basis,
             same,
             parts,
-            tuple(each / unit for each in roots),
+            tuple(root / unit for root in roots),
             np.hstack(bases)[: len(mean)].T,
             mean / unit,
             np.einsum("ku,ku->u", root, root) / unit**2,
@@ -137,7 +138,7 @@ def same_in_reverse(centred: Array) -> bool:
 
 
 def reversal_bases(size: int) -> tuple[Array, Array]:
-    """Return orthonormal rows: of the vectors that are the same in reverse, and of all, these first, led by the ones."""
+    """Return orthonormal rows: of the vectors that are the same in reverse, and of all, led by these and the ones."""
     units = np.eye(size)
     same, opposite = (units + units[::-1])[: size - size // 2], (units - units[::-1])[: size // 2]
     led = scipy.linalg.qr(np.vstack([np.ones(size), same[:-1]]).T, mode="economic")[0].T
@@ -207,9 +208,9 @@ class View:
 def start(frame: Frame, sets: Sets, weights: Array | None = None) -> PatternPoint:
     """Begin at given weights, equal ones by default, with slacks that are neither small nor negative."""
     size = len(frame.share)
-    given = np.full(len(sets), size / len(sets)) if weights is None else weights
+    parts = np.full(len(sets), size / len(sets)) if weights is None else weights
     sets, place = np.unique(frame.representatives(sets), axis=0, return_inverse=True)
-    first = np.bincount(place.ravel(), given)
+    first = np.bincount(place.ravel(), parts).astype(np.float64)
     blank = PatternPoint(
         sets, first, np.ones(len(sets)), np.ones(size), np.maximum(frame.share, 0.0), np.ones(size), 1.0
     )
@@ -304,7 +305,7 @@ def strategies(problem: LocalStrategy, frame: Frame, point: PatternPoint, view: 
 
 
 def fewest(frame: Frame, share: Array, sets: Sets, weights: Array, lengths: Array) -> Array:
-    """Return weights (s,) on sets of positive weight, as few as bring about the same G and, in the worst case, variances.
+    """Return weights (s,) on as few sets as bring about the same G and, in the worst case, the same variances.
 
     G has n(n+1)/2 entries, ``Σ_S w_S p_S p_S' / a_S``, and every type's variance is linear in the weights as well, as
     long as G, and so the given ``‖Z'p_S‖² / a_S``, is the same. Non-negative least squares end at columns that are

@@ -208,13 +208,17 @@ PERTURBATION_SIZE = 2  # user types that are moved in or out of a pattern before
 
 
 def search(
-    problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator, bound: float
+    problem: LocalStrategy,
+    frame: Frame,
+    limits: loop.Limits,
+    rng: np.random.Generator,
+    bound: float,
+    enough: float = np.inf,
 ) -> tuple[loop.Outcome[Columns], Columns]:
-    """Search until the gap is reached or stops shrinking: the gap to a bound, if that is positive.
+    """Search until the gap is reached or stops shrinking: the gap to a bound, if that is positive and gets so close.
 
-    Return the outcome, and the best of the drawn sets, with which the search began.
-
-    Where the bound is 0, the gap is to a bound that local search suggests, which proves nothing.
+    Elsewhere the gap is to a bound that local search suggests, which proves nothing. Return the outcome, and the best
+    of the drawn sets, with which the search began.
     """
     size = len(frame.share)
     exact = size <= FEW or frame.adversary
@@ -225,7 +229,7 @@ def search(
     limits = replace(limits, deadline=limits.deadline.before(following))
     if np.linalg.matrix_rank(problem.root) < size - 1:
         first = _with_descent(problem, frame, first, replace(limits, callback=None), rng)
-    seeker = Seeker(frame, thresholds, bound / frame.unit**2, rng, limits.deadline)
+    seeker = Seeker(frame, thresholds, bound / frame.unit**2, enough, rng, limits.deadline)
     if not exact:
         outcome = loop.run(seeker.weigh(first), seeker.exchange, limits, margin=1.0)
         return outcome, outcome.best_primal
@@ -242,7 +246,7 @@ def resume(
 ) -> loop.Outcome[Columns]:
     """Search on from where an exact search was cut, towards a proven bound, or, where that is 0, a suggested one."""
     thresholds = Thresholds.of(problem.root, problem.epsilon)
-    seeker = Seeker(frame, thresholds, bound / frame.unit**2, rng, limits.deadline)
+    seeker = Seeker(frame, thresholds, bound / frame.unit**2, np.inf, rng, limits.deadline)
     begin = replace(state, lower_bound=seeker.bound or state.lower_bound, steps=0)
     return loop.run(begin, seeker.step, limits, margin=1.0)
 
@@ -323,6 +327,7 @@ class Seeker:
     frame: Frame
     thresholds: Thresholds
     bound: float
+    enough: float  # the gap to the bound, relative, up to which it counts; beyond, what local search suggests
     rng: np.random.Generator
     deadline: Deadline
 
@@ -365,7 +370,8 @@ class Seeker:
             self.frame, point, view, np.inf if self.deadline.passed else rise
         )
         gap = (objective - suggested) / suggested if suggested > 0 else np.inf
-        lower = self.bound if self.bound > 0 else suggested
+        proven = self.bound > 0 and objective <= (1 + self.enough) * self.bound
+        lower = self.bound if proven else suggested
         return Columns(point, view, objective, lower, further, steps, min(gap, least_gap))
 
     def _violated_patterns(self, point: PatternPoint, view: View) -> tuple[float, Sets]:

@@ -37,6 +37,8 @@ ENDING = 4.0  # time to judge strategies at the end, in units of the time to mak
 
 SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
 
+PATH = 0.3  # share of the time for a bound before the search, where few multipliers prove it
+
 RESUMED = 0.95  # share of the time at which a search resumed after the bound ends
 
 MULTIPLIED = 256  # user types up to which multipliers come to prove more than the closed form within a limit
@@ -135,7 +137,7 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     if few:
         searching = limits.deadline.before(judging)
     within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
-    outcome, drawn = search.search(problem, frame, within, rng, bound)
+    outcome, drawn = search.search(problem, frame, within, rng, bound, within.tol if few else np.inf)
     last = outcome.best_dual if few else outcome.best_primal
     dual = points.dual(frame, last.point, last.view)
     remarks = (_ending(outcome, time.perf_counter() - began), SEARCHED)
@@ -170,9 +172,9 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
 
 def _known_bound(problem: LocalStrategy, frame: Frame, deadline: Deadline) -> LocalDual | None:
     """Return what proves a bound before the search, where few multipliers do and all patterns take long to price."""
-    if frame.adversary or not local.DOUBLE < problem.user_types <= MULTIPLIED:
+    if frame.adversary or not EXACT < problem.user_types <= MULTIPLIED:
         return None
-    return local_bound.few_multipliers(problem, deadline.after(SEARCHING))
+    return local_bound.few_multipliers(problem, deadline.after(PATH))
 
 
 def _improved(problem: LocalStrategy, point: LocalPoint, dual: LocalDual, deadline: Deadline) -> LocalDual:

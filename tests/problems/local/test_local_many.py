@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.local import bound, points, search
+from dualmech.fast.local import barrier, bound, points, search
 from dualmech.fast.local.points import Frame
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
@@ -171,3 +171,97 @@ def test_in_the_worst_case_the_even_prior_proves_more_than_the_closed_form() -> 
     point = problem.feasible(problem.as_primal(strategy))
     bounds = [problem.certify(point, each).lower_bound for each in (blank, even)]
     assert bounds[1] > 1.01 * bounds[0]
+
+
+class TestReversal:
+    """Workloads that are the same in reverse: one weight stands for a set and for its image."""
+
+    def test_is_seen_in_what_matters_alone(self) -> None:
+        for workload, mirrored in (
+            (dm.workloads.prefix(7), True),  # sums from the end say as much
+            (dm.workloads.all_range(6), True),
+            (dm.Workload(np.diag([1.0, 2.0, 3.0])), False),
+            (dm.Workload(np.eye(2)), False),  # there are two sets: nothing to gain
+        ):
+            problem = dm.LocalStrategy(workload, 1.0)
+            assert Frame.of(problem.root, 1.0, problem.prior, adversary=False).mirrored == mirrored
+        uneven = dm.LocalStrategy(dm.workloads.prefix(3), 1.0, prior=[0.5, 0.25, 0.25])
+        assert not Frame.of(uneven.root, 1.0, uneven.prior, adversary=False).mirrored
+
+    @pytest.mark.parametrize("criterion", ["average", "worst"])
+    @pytest.mark.parametrize("epsilon", [0.3, 3.0])
+    def test_leaves_the_optimum_where_it_is(
+        self, criterion: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(9), epsilon, criterion)
+        mirrored = fast.solve(problem, tol=1e-7)
+        monkeypatch.setattr(points, "same_in_reverse", lambda centred: False)
+        plain = fast.solve(problem, tol=1e-7)
+        assert mirrored.status is plain.status is dm.Status.CERTIFIED
+        assert mirrored.lower_bound <= plain.objective and plain.lower_bound <= mirrored.objective
+
+    @quick
+    @given(seeds, st.integers(3, 9), epsilons)
+    def test_members_bring_about_what_representatives_do(self, seed: int, size: int, epsilon: float) -> None:
+        rng = np.random.default_rng(seed)
+        problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon)
+        frame = Frame.of(problem.root, epsilon, problem.prior, adversary=False)
+        every = local.all_sets(size)
+        weights = points.balance_columns(rng.uniform(0.9, 1.1, len(every)) * size / len(every), frame.rows(every))
+        point = points.start(frame, every, weights)
+        sets, places, shares = frame.members(point.sets)
+        assert len(np.unique(sets, axis=0)) == len(sets) == len(every)
+        weights, rows = shares * point.weights[places], local.rows(sets, epsilon)
+        np.testing.assert_allclose(weights @ rows, point.weights @ frame.rows(point.sets))
+        view = points.View.of(frame, point)
+        gram = (rows.T * weights) @ rows
+        value = float(np.trace(problem.root @ np.linalg.solve(gram, problem.root.T)))
+        assert view.objective * frame.unit**2 == pytest.approx(value, rel=1e-8)
+
+
+class TestBarrier:
+    @quick
+    @given(seeds, st.integers(3, 7), epsilons)
+    def test_newton_steps_have_the_derivatives_right(self, seed: int, size: int, epsilon: float) -> None:
+        """M is the gradient, and near the centre a step gains half its squared length: the curvature is right."""
+        rng = np.random.default_rng(seed)
+        root, share = rng.standard_normal((2, size)), np.ones(size)
+        lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
+        products = barrier.Products.of(share, lift, np.arange(1, size - 1))
+        point = barrier._first(root / np.linalg.norm(root), share, lift, products, bound.NEVER)
+        assert point is not None
+        root, tau = root / np.linalg.norm(root), 0.1 * point.norm
+        for _ in range(40):
+            step, length, moments = barrier._newton_step(root, lift, products, point, tau)
+            if length < 1e-4 * tau:
+                break
+            point, _ = barrier._centred(root, lift, products, point, tau, bound.NEVER)
+        slope = products.means(moments)
+        slope[2 * size :] += tau / point.values[2 * size :]
+        change = 1e-5 * rng.standard_normal(len(step)) * np.abs(point.values)
+        ends = [barrier._Point.at(root, lift, products, point.values + sign * change) for sign in (1, -1)]
+        assert ends[0] is not None and ends[1] is not None
+        rise = (ends[0].value(tau) - ends[1].value(tau)) / 2
+        assert rise == pytest.approx(float(slope @ change), rel=1e-3, abs=1e-9 * point.norm)
+        step, length, _ = barrier._newton_step(root, lift, products, point, tau)
+        moved = barrier._Point.at(root, lift, products, point.values + 0.1 * step)
+        assert moved is not None
+        gained = moved.value(tau) - point.value(tau)
+        assert gained == pytest.approx((0.1 - 0.005) * length, rel=0.02, abs=1e-12 * point.norm)
+
+    @pytest.mark.parametrize(("size", "epsilon", "share"), [(16, 1.0, 0.998), (16, 4.0, 1 - 1e-6), (24, 2.0, 0.99)])
+    def test_few_multipliers_prove_nearly_the_optimum(self, size: int, epsilon: float, share: float) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon)
+        dual = bound.few_multipliers(problem)
+        assert dual is not None
+        answer = fast.solve(problem, tol=1e-3)
+        judged = problem.certify(answer.primal, dual)
+        assert share * answer.lower_bound <= judged.lower_bound <= answer.objective
+
+    def test_many_multipliers_are_left_to_the_climb(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(barrier, "MOST", 30)
+        problem = dm.LocalStrategy(dm.workloads.prefix(12), 4.0)
+        assert bound.few_multipliers(problem) is None
+        matrix, costs, relaxation = bound.best_multipliers(problem.root, np.ones(12), 4.0)
+        judged = problem.certify(1 + np.eye(12), dm.duals.LocalDual(matrix, costs, relaxation=relaxation))
+        assert judged.lower_bound > local.trace_bound(problem.root, 4.0)

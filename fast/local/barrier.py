@@ -37,7 +37,8 @@ RISE, SHORTEST = 1e-4, 1e-10  # share of the promised rise at which a step count
 RIDGE = 1e-13  # addition to the unit diagonal of the Newton matrix
 
 MOST = 1000  # variables up to which a Newton step takes less than a second
-WORK = 1e11  # operations of a Newton step, at most
+WORK, RATE = 2e10, 1e8
+"""Operations of a Newton step, at most, and for each second that is left: a path takes some fifty steps."""
 
 SPREADS = np.geomspace(1e-6, 1e6, 25)  # multipliers of the squares that are tried to begin with, over n²
 SEED = 1e-6  # all other multipliers to begin with, relative to these
@@ -151,8 +152,8 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
     point, ended = _first(root, share, lift, products, deadline), False
     if point is None:
         return None, False
-    tau = FIRST * point.norm / (size + 1)
-    while not deadline.passed and _work(root, products) <= WORK and len(products.signs) <= MOST:
+    tau, work = FIRST * point.norm / (size + 1), WORK if deadline.left is None else min(WORK, RATE * deadline.left)
+    while not deadline.passed and _work(root, products) <= work and len(products.signs) <= MOST:
         point, moments = _centred(root, lift, products, point, tau, deadline)
         further = _absent(products, moments)
         if further:
@@ -167,7 +168,9 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
         else:
             tau *= FALL
     relaxation = products.relaxation(np.append(point.values, np.zeros(len(products.signs) - len(point.values)))[size:])
-    return np.concatenate([point.values[:size], *(np.ravel(getattr(relaxation, field.name)) for field in fields(relaxation))]), ended
+    return np.concatenate(
+        [point.values[:size], *(np.ravel(getattr(relaxation, field.name)) for field in fields(relaxation))]
+    ), ended
 
 
 def _sizes_in_use(size: int, epsilon: float) -> npt.NDArray[np.intp]:
@@ -180,7 +183,7 @@ def _sizes_in_use(size: int, epsilon: float) -> npt.NDArray[np.intp]:
 def _work(root: Array, products: Products) -> float:
     """Return about how many operations a Newton step takes."""
     count = len(products.signs)
-    return float(count**2 * len(root) ** 2 + count**3 / 3)
+    return float(count**2 * len(root) ** 2 / 2 + count**3 / 3)
 
 
 def _first(root: Array, share: Array, lift: Array, products: Products, deadline: Deadline) -> _Point | None:
@@ -223,9 +226,9 @@ def _absent(products: Products, moments: Array) -> list[tuple[str, int, int]]:
     np.fill_diagonal(means["one"], 0.0)
     sizes = pairs.sum() - (2 * counts + 1) * alone.sum() + counts * (counts + 1) * total
     known = set(products.names)
-    found = [("sizes", int(j), 0) for j in counts[sizes < 0]]
-    found += [(name, int(u), int(v)) for name, mean in means.items() for u, v in np.argwhere(mean < 0)]
-    return [each for each in found if each not in known]
+    absent = [("sizes", int(j), 0) for j in counts[sizes < 0]]
+    absent += [(name, int(u), int(v)) for name, mean in means.items() for u, v in np.argwhere(mean < 0)]
+    return [product for product in absent if product not in known]
 
 
 def _centred(
@@ -248,9 +251,7 @@ def _centred(
     return point, moments
 
 
-def _newton_step(
-    root: Array, lift: Array, products: Products, point: _Point, tau: float
-) -> tuple[Array, float, Array]:
+def _newton_step(root: Array, lift: Array, products: Products, point: _Point, tau: float) -> tuple[Array, float, Array]:
     """Return the step with costs of the same sum, its squared length, and M.
 
     With E the change of N, ``Q = N⁻¹T'K`` and h the unit vector of the kernel of T in the norm of N, the second
@@ -270,10 +271,13 @@ def _newton_step(
     left, right, signs = products.left, products.right, products.signs
     along = signs[:, None] * ((right @ kernel)[:, None] * left + (left @ kernel)[:, None] * right) / 2
     curvature = 2 * along @ slopes @ along.T
-    crossed = np.einsum("va,vb->vab", left @ seen.T, right @ seen.T)
-    crossed += crossed.transpose(0, 2, 1)
-    crossed *= signs[:, None, None] / np.sqrt(8 * sizes[:, None] * sizes * (sizes[:, None] + sizes))
-    crossed = crossed.reshape(len(left), -1)
+    # A pair of eigenvectors counts twice, and one with itself once.
+    first, second = np.triu_indices(len(sizes))
+    units = np.sqrt(np.where(first < second, 4.0, 8.0) * sizes[first] * sizes[second] * (sizes[first] + sizes[second]))
+    ahead, behind = left @ seen.T, right @ seen.T
+    crossed = ahead[:, first] * behind[:, second]
+    crossed += ahead[:, second] * behind[:, first]
+    crossed *= signs[:, None] / units
     curvature += crossed @ crossed.T
     mixed = left @ inverse @ right.T
     forms = (left @ inverse @ left.T) * (right @ inverse @ right.T) + mixed * mixed.T
