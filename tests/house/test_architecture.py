@@ -307,7 +307,7 @@ def test_no_public_name_is_that_of_the_module_it_comes_from(folder: str) -> None
 
 
 def test_every_slow_test_belongs_to_a_part() -> None:
-    """What no part of `make test-slow` holds is run by nobody, as the hostile run once was; `make test-site` has its own."""
+    """What no part of `make test-slow` holds is run by nobody, as the hostile run once was; the site has a rule."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     places = " ".join(re.findall(r"^slow_\w+ := (.*)$", text, re.MULTILINE)).split()
     for path in sorted((ROOT / "tests").rglob("test_*.py")):

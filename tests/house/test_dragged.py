@@ -18,6 +18,7 @@ import scipy.linalg
 from browser import looked_at, needs_browser, opened
 
 import dualmech as dm
+from dualmech import fast
 from dualmech.fast.engine.dual_function import DenseDual
 
 STATIC = Path(__file__).resolve().parents[2] / "docs" / "_static"
@@ -75,6 +76,38 @@ def noise_cases(rng: np.random.Generator) -> list[Case]:
     ]
 
 
+def factorisation_cases(rng: np.random.Generator) -> list[Case]:
+    """Return what lesson 2 draws: a factorisation, whose product is the root of what its covariance costs."""
+    X = rng.standard_normal((2, 2))
+    Y = np.linalg.solve(X, W)
+    r, s = np.linalg.norm(X, axis=1).max(), np.linalg.norm(Y, axis=0).max()
+    covariance = np.linalg.inv(Y.T @ Y)
+    cost = PROBLEM.certify(PROBLEM.feasible(covariance), ([0.5, 0.5], [0.5, 0.5])).objective
+    return [
+        ("factorisation", (W, X), {"Y": Y, "r": r, "s": s, "product": cost**0.5}),
+        ("traceNorm", (X,), np.linalg.norm(X, "nuc")),
+        ("modulus", (X,), scipy.linalg.sqrtm(X.T @ X)),
+    ]
+
+
+def common_cases(rng: np.random.Generator) -> list[Case]:
+    """Return what lesson 5 draws: the common mechanism of two, what proves it, and what is left of the first."""
+    P, R = (each @ each.T for each in rng.standard_normal((2, 2, 2)))
+    first, second = (dm.LinearGaussianMechanism(np.eye(2), each) for each in (P, R))
+    answer = fast.solve(dm.CommonMechanism([first, second], basis=np.eye(2)))
+    share, Sigma = answer.dual.weights[0], answer.primal
+    left = np.linalg.inv(P) - np.linalg.inv(Sigma)
+    values, vectors = np.linalg.eigh(P - R)
+    vector = vectors[:, 1] * np.sign(vectors[0 if P[0, 0] - R[0, 0] > P[1, 1] - R[1, 1] else 1, 1])
+    return [
+        ("common", (P, R), Sigma),
+        ("share", (P, R), share),
+        ("shareBound", (P, R, share), answer.lower_bound),
+        ("residual", (P, Sigma), dm.residual(first, answer.mechanism).cost_matrix if left.any() else left),
+        ("largest", (P - R,), {"value": values[1], "vector": vector}),
+    ]
+
+
 def held(found: Any, expected: Any) -> bool:
     if isinstance(expected, dict):
         return set(found) == set(expected) and all(held(found[name], value) for name, value in expected.items())
@@ -83,7 +116,7 @@ def held(found: Any, expected: Any) -> bool:
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.parametrize("cases", [noise_cases], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("cases", [noise_cases, factorisation_cases, common_cases], ids=lambda each: each.__name__)
 def test_the_arithmetic_of_a_page_is_the_librarys(cases: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     asked = [case for _ in range(40) for case in cases(rng)]
@@ -161,7 +194,59 @@ def test_noise_is_dragged_and_the_fixed_point_closes_the_gap(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.parametrize("name", ["two-cells"])
+def test_a_factorisation_is_dragged_until_both_sides_meet(tmp_path: Path) -> None:
+    code = """
+      seen.first = see();
+      pull(factorisation.board, factorisation.x[0], 0.5, Math.sqrt(0.75));
+      pull(factorisation.board, factorisation.x[1], 1, 0);
+      slide(0, 0.67);
+      slide(1, 0.33);
+      seen.pulled = see();
+      key(factorisation.x[1], 37);
+      seen.key = see();
+      press("Begin");
+      seen.again = see();
+      return seen;
+    """
+    seen = driven(tmp_path, "factorisation", code)
+    assert seen["first"] == seen["again"] == ["1.000", "1.414", "1.414", "1.118"]
+    assert seen["pulled"] == ["1.000", "1.155", "1.155", "1.155"]
+    assert float(seen["key"][2]) > 1.155
+
+
+@pytest.mark.slow
+@needs_browser
+def test_two_mechanisms_are_dragged_until_one_says_all(tmp_path: Path) -> None:
+    code = """
+      const said = () => place.querySelector(".spoken").textContent;
+      seen.first = [see(), said(), commonPart.common()];
+      key(commonPart.handles[0][1], 38);
+      seen.key = see();
+      press("Begin");
+      seen.again = see();
+      pull(commonPart.board, commonPart.handles[1][0], 0.5, 0);
+      pull(commonPart.board, commonPart.handles[1][1], 0, 0.4);
+      seen.inside = [see(), said()];
+      return seen;
+    """
+    seen = driven(tmp_path, "common", code)
+    numbers, said, covariance = seen["first"]
+    pair = [dm.LinearGaussianMechanism(np.eye(2), each) for each in ([[4, 1.2], [1.2, 1]], [[1, -0.6], [-0.6, 2]])]
+    answer = fast.solve(dm.CommonMechanism(pair, basis=np.eye(2)))
+    assert np.allclose(covariance, answer.primal)
+    assert numbers[:4] == ["5.000", "3.000", f"{answer.objective:.3f}", f"{answer.lower_bound:.3f}"]
+    for each, left in zip(pair, numbers[4:], strict=True):
+        cost = dm.residual(each, answer.mechanism).cost_matrix
+        assert left.endswith(f"variance {1 / np.linalg.eigvalsh(cost)[-1]:.3f}")
+    assert said.startswith("Neither") and seen["key"] != numbers and seen["again"] == numbers
+    inside, ordered = seen["inside"]
+    assert inside[2:] == ["5.000", "5.000", "nothing", "two answers"]
+    assert ordered == "The first can be answered from the second: it is what they share."
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize("name", ["two-cells", "factorisation", "common"])
 def test_drawings_fit_a_telephone(name: str, tmp_path: Path) -> None:
     scripts = ("jsxgraph/jsxgraphcore.js", "lessons/arithmetic.js", "lessons/drawing.js")
     page(tmp_path, f'<div class="dragged" id="{name}"></div>', (*scripts, f"lessons/{name.replace('-', '_')}.js"))

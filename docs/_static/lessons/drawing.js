@@ -30,7 +30,7 @@ const drawing = {
 
   /** A plane between two corners, with its axes; a finger that misses every point scrolls the page. */
   plane(parent, id, label, [left, top, right, bottom], square = true) {
-    const box = this.element("div", { class: "plane", id, role: "group", "aria-label": label });
+    const box = this.element("div", { class: square ? "plane" : "plane wide", id, role: "group", "aria-label": label });
     parent.append(this.element("figure", {}, box, this.element("figcaption", {}, label)));
     const board = JXG.JSXGraph.initBoard(box, {
       boundingbox: [left, top, right, bottom], keepaspectratio: square, axis: false, showCopyright: false,

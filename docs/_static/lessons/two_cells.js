@@ -50,11 +50,11 @@ const twoCells = {
     const names = ["variance of x₁", "variance of x₁ + x₂", "cost of cell 1", "cost of cell 2"];
     this.write = drawing.numbers(beside, [...names, "α, scaled to the targets", "proven bound"]);
     const moved = () => { this.steps = 0; this.say(); };
-    this.showCells = drawing.slider(beside, "λ₁, weight of cell 1", 0.5, share => {
+    this.showCells = drawing.slider(beside, "λ₁ of cell 1", 0.5, share => {
       this.cells = [share, 1 - share];
       moved();
     });
-    this.showQueries = drawing.slider(beside, "μ₁, weight of x₁", 0.5, share => {
+    this.showQueries = drawing.slider(beside, "μ₁ of query 1", 0.5, share => {
       this.queries = [share, 1 - share];
       moved();
     });
