@@ -33,7 +33,9 @@ const commonPart = {
 
   draw() {
     const { board } = this;
-    [0, 1].forEach(which => drawing.ellipse(board, () => this.noise(which), drawing.COLOURS[which], { dash: 2 * which }));
+    [0, 1].forEach(which => {
+      drawing.ellipse(board, () => this.noise(which), drawing.COLOURS[which], { dash: 2 * which });
+    });
     drawing.ellipse(board, () => this.common(), drawing.COLOURS[2], { strokeWidth: 4, fillOpacity: 0 });
     for (const which of [0, 1]) {
       for (const side of [-1, 1]) {
