@@ -53,11 +53,13 @@ const drawing = {
 
   /** A point that is dragged, or moved by the arrow keys. */
   handle(board, place, name, label, colour) {
-    return board.create("point", place, {
+    const point = board.create("point", place, {
       name, size: 6, strokeColor: colour, fillColor: colour, highlight: false, tabindex: 0, showInfobox: false,
       cssClass: "handle", aria: { enabled: true, label: `${label}; arrow keys move it`, live: "off" },
       label: { ...this.text, offset: [9, 9], strokeColor: this.INK },
     });
+    point.rendNode.setAttribute("role", "application"); // or screen readers keep the arrow keys for themselves
+    return point;
   },
 
   text: { display: "internal", fontSize: 15, cssStyle: "", highlight: false, fixed: true, tabindex: null },
@@ -66,6 +68,7 @@ const drawing = {
   dot(board, x, y, name, colour, offset = [8, 8]) {
     return board.create("point", [x, y], {
       ...this.still(colour), name, size: 3, fillColor: colour, withLabel: name !== "", showInfobox: false,
+      cssClass: "still", // a finger goes through it
       label: { ...this.text, offset, strokeColor: this.INK },
     });
   },
