@@ -5,7 +5,7 @@
 #   make test-lowest  run it on the lowest versions that pyproject.toml allows, in .venv-lowest
 #   make docs         run every example and command of the pages, and hold their numbers against what is printed
 #   make site         build the pages with their examples run, and the reference, into build/site (open index.html there)
-#   make test-site    build the site and hold it together: links, cells, and its pages in a browser where there is one
+#   make test-site    build the site and hold it together: links, cells, and in a browser, where there is one, its drawings
 #   make lint         ruff and mypy
 #   make bench        measure the solvers, gaps first
 #   make test-anywhere  run it with every kernel of linear algebra, with examples and problems drawn anew, on other Pythons
@@ -84,7 +84,8 @@ test-site: install
 else
 test-site: $(VENV)/.site
 endif
-	$(bin)/python -m pytest -m "slow or not slow" -n 0 -rs tests/house/test_site.py $(ARGS)
+	$(bin)/python -m pytest -m "slow or not slow" -n 0 -rs tests/house/test_site.py tests/house/test_dragged.py \
+		tests/house/test_notebook.py $(ARGS)
 
 $(VENV)/.site: $(installed)
 	$(bin)/python -m pip install --quiet --editable '.[site]'

@@ -16,6 +16,7 @@ extensions = [
     "page_notebooks",
     "reference_pages",
     "mathml",
+    "dragged",  # by JSXGraph 1.13.3 from npm (MIT or LGPL), in _static/jsxgraph with its licence
 ]
 root_doc = "index"
 templates_path = [str(Path(__file__).parent / "_templates")]

@@ -52,6 +52,12 @@ def test_every_exercise_has_a_folded_solution_that_runs(page: Path) -> None:
         assert any(each.want or "assert " in each.source for each in examples), number
 
 
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
+def test_an_exercise_of_every_lesson_is_judged_by_the_library(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert any("testing.check(known" in each for each in SOLUTION.findall(text)) and "running example" in text
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_formulas_of_families_are_mathematics(family: str) -> None:
     text = FENCE.sub("", (DOCS / f"{family}.md").read_text(encoding="utf-8"))

@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from browser import looked_at, needs_browser, opened
 from typer.testing import CliRunner
 
 from dualmech.command.main import app
@@ -31,7 +31,6 @@ pytest.importorskip("furo", reason=REASON)
 pytest.importorskip("latex2mathml", reason=REASON)
 
 ROOT = Path(__file__).resolve().parents[2]
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "object": "data"}
 """By element, the attribute that names what a browser loads with the page."""
 
@@ -44,31 +43,16 @@ for (let left = %d; left > 0; left--) heads.at(-1).click();
 """
 """Clicks on a heading of a page's last table, some times."""
 
-LOOK = """
-const pages = %s, widths = [375, 768, 1440, 1600], schemes = ["light", "dark"], faults = [];
-async function look(name, width, scheme) {
-  const frame = document.createElement("iframe");
-  frame.style.cssText = `border: 0; height: 900px; width: ${width}px`;
-  await new Promise(loaded => { frame.onload = loaded; frame.src = name; document.body.append(frame); });
-  const page = frame.contentDocument, seen = frame.contentWindow.getComputedStyle(page.body);
-  page.body.dataset.theme = scheme;
-  await page.fonts.ready;
-  const say = what => faults.push(`${name}, ${width} px, ${scheme}: ${what}`);
-  if (page.documentElement.scrollWidth > width) say(`${page.documentElement.scrollWidth} px wide`);
-  if (seen.color === seen.backgroundColor) say("text as its background");
-  const formulas = [...page.querySelectorAll("div.math")];
-  if (formulas.some(each => each.scrollHeight > each.clientHeight + 1)) say("a formula is cropped");
-  if (formulas.length && !page.fonts.check("16px 'STIX Two Math'")) say("no font for formulas");
-  frame.remove();
-}
-(async () => {
-  for (const name of pages) for (const width of widths) for (const scheme of schemes) await look(name, width, scheme);
-  document.body.textContent = `looked at ${pages.length} pages: ${faults.join("; ")}.`;
-})();
-"""
-"""Looks at pages in windows of four widths and in both colour schemes, and writes down what is wrong with them."""
-
-SHOWN = ("index", "theorems", "lesson_2", "fitness", "scale", "reference/names/dualmech.FitnessForUse")
+SHOWN = (
+    "index",
+    "theorems",
+    "lesson_1",
+    "lesson_2",
+    "lesson_5",
+    "fitness",
+    "scale",
+    "reference/names/dualmech.FitnessForUse",
+)
 
 
 class Page(HTMLParser):
@@ -172,7 +156,7 @@ def agrees(example: doctest.Example, outputs: list[dict[str, Any]]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
+@needs_browser
 def test_a_browser_opens_pages_without_an_error(site: Path, tmp_path: Path) -> None:
     for name in SHOWN:
         said, text = opened(site / f"{name}.html", tmp_path)
@@ -182,14 +166,14 @@ def test_a_browser_opens_pages_without_an_error(site: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
+@needs_browser
 def test_pages_fit_their_windows(site: Path, tmp_path: Path) -> None:
     names = [path.name for path in sorted(site.glob("*.html")) if path.name != "genindex.html"]
     assert looked_at(site, names, tmp_path) == f"looked at {len(names)} pages: ."
     assert not opened(site / "search.html", tmp_path, "?q=workload")[0]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
+@needs_browser
 def test_a_page_that_does_not_fit_is_seen(tmp_path: Path) -> None:
     wide = '<div style="width: 900px">wide</div><div class="math" style="height: 9px; overflow: hidden">x<br>y</div>'
     (tmp_path / "page.html").write_text(f"<!doctype html><body>{wide}</body>", encoding="utf-8")
@@ -198,17 +182,7 @@ def test_a_page_that_does_not_fit_is_seen(tmp_path: Path) -> None:
     assert "1440 px, light: 9" not in said
 
 
-def looked_at(folder: Path, names: list[str], profile: Path) -> str:
-    """Return what is wrong with pages of a folder, in windows of several widths."""
-    page = folder / "looked_at.html"
-    page.write_text(f"<!doctype html><body><script>{LOOK % json.dumps(names)}</script></body>", encoding="utf-8")
-    said, text = opened(page, profile)
-    page.unlink()
-    assert not said
-    return re.sub("<[^>]*>", "", text).strip()
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
+@needs_browser
 def test_an_error_in_a_browser_is_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<html><script>missing();</script></html>", encoding="utf-8")
@@ -216,7 +190,7 @@ def test_an_error_in_a_browser_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
+@needs_browser
 def test_tables_of_a_report_sort_when_a_heading_is_clicked(tmp_path: Path) -> None:
     grid, results, report = (tmp_path / name for name in ("grid.toml", "results.jsonl", "report.html"))
     grid.write_text('workloads = ["prefix:2", "prefix:10", "identity:4"]\n', encoding="utf-8")
@@ -234,20 +208,6 @@ def test_tables_of_a_report_sort_when_a_heading_is_clicked(tmp_path: Path) -> No
     assert stated == ["prefix:2", "prefix:10", "identity:4"]
     assert rising == ["prefix:2", "identity:4", "prefix:10"] and falling == rising[::-1]
     assert named == ["identity:4", "prefix:10", "prefix:2"]
-
-
-def opened(page: Path, profile: Path, query: str = "") -> tuple[list[str], str]:
-    """Return what a browser without a network has to say about a page, and the page as it has it then."""
-    done = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
-        + [f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1700,1000"]
-        + ["--allow-file-access-from-files", "--virtual-time-budget=300000", "--dump-dom", page.as_uri() + query],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    return [line for line in done.stderr.splitlines() if "CONSOLE" in line], done.stdout
 
 
 def extension(name: str) -> Any:
