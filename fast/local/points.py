@@ -124,11 +124,16 @@ class Frame:
         return np.where(turned[:, None], sets[:, ::-1], sets)
 
     def members(self, sets: Sets) -> tuple[Sets, npt.NDArray[np.intp], Array]:
-        """Return all sets (a, n) that some stand for, the place of each one's representative, and its share of it."""
+        """Return all sets (a, n) that some stand for, the place of each one's representative, and its share of it.
+
+        Small sets come first, and those of one size in the order of their members.
+        """
         alone = np.all(sets == sets[:, ::-1], axis=1) | (not self.mirrored)
         places, both = np.arange(len(sets)), np.flatnonzero(~alone)
         shares = np.where(alone, 1.0, 0.5)
-        return np.vstack([sets, sets[both, ::-1]]), np.append(places, both), np.append(shares, shares[both])
+        members, places = np.vstack([sets, sets[both, ::-1]]), np.append(places, both)
+        order = np.lexsort((*~members.T[::-1], members.sum(axis=1)))
+        return members[order], places[order], shares[places[order]]
 
 
 def same_in_reverse(centred: Array) -> bool:
