@@ -27,6 +27,9 @@ TIMED_STEPS, SHORT_STEP = 5, 1e-10  # how many steps are timed, so short that th
 
 SEEDS = 3
 
+LIMITED, LIMIT = ((32, 1.0, 1e-5), (64, 1.0, 1e-4), (64, 4.0, 1e-4), (128, 4.0, 1e-3), (256, 4.0, 1e-2)), 60.0
+"""Running sums for many user types, their ε and tolerances, and the seconds that each may take."""
+
 WORKLOADS: dict[str, Callable[[int], Workload]] = {
     "prefix": workloads.prefix,
     "histogram": workloads.identity,
@@ -35,6 +38,7 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
 
 HEADINGS = (*("workload", "n", "method", "seconds", "CPU", "objective", "gap", "/ trace bound"), *("outputs", "status"))
 
+LIMITED_HEADINGS = ("n", "ε", "tolerance", "seconds", "CPU", "objective", "bound", "gap", "status")
 STEP_HEADINGS = ("n", "outputs", "seconds a step", "CPU", "growth")
 
 
@@ -89,7 +93,18 @@ def measure() -> dict[str, Any]:
                     entries.append(entry(name, users, [method(rng=seed) for seed in range(SEEDS)]))
             if name != "all range":
                 entries += [entry(name, users, [Restart()]) for users in SEARCHED_SIZES]
-    return {"entries": [asdict(each) for each in entries], "steps": [step(users) for users in TIMED_SIZES]}
+        limited = [within_a_minute(*case) for case in LIMITED]
+    steps = [step(users) for users in TIMED_SIZES]
+    return {"entries": [asdict(timing) for timing in entries], "limited": limited, "steps": steps}
+
+
+def within_a_minute(users: int, epsilon: float, tol: float) -> tuple[float | str, ...]:
+    """Solve running sums within a limit of time, by one thread, and return the row of a table."""
+    problem = LocalStrategy(workloads.prefix(users), epsilon)
+    begun = time.perf_counter(), time.process_time()
+    answer = fast.solve(problem, tol=tol, time_limit=LIMIT, threads=1)
+    clocks = time.perf_counter() - begun[0], time.process_time() - begun[1]
+    return (users, epsilon, tol, *clocks, answer.objective, answer.lower_bound, answer.gap, answer.status.name)
 
 
 def step(users: int) -> dict[str, float]:
@@ -117,6 +132,13 @@ def tables(found: dict[str, Any]) -> list[TextTable]:
         )
         for each in (LocalTiming(**entry) for entry in found["entries"])
     )
+    limited = (
+        (
+            *(f"{users}", f"{epsilon:g}", f"{tol:g}", f"{seconds:.3g}", f"{processor:.3g}"),
+            *(f"{objective:.8g}", f"{bound:.8g}", f"{gap:.1e}", status),
+        )
+        for users, epsilon, tol, seconds, processor, objective, bound, gap, status in found["limited"]
+    )
     steps, before = [], None
     for line in found["steps"]:
         growth = "" if before is None else f"{line['processor'] / before:.1f} x"
@@ -125,5 +147,6 @@ def tables(found: dict[str, Any]) -> list[TextTable]:
         steps.append((*numbers, growth))
     return [
         table(f"local privacy at ε = {EPSILON:g}", HEADINGS, solved, ("workload", "method", "status")),
+        table(f"running sums, {LIMIT:g} s at most, one thread", LIMITED_HEADINGS, limited, ("status",)),
         table("one step of gradient descent, on a histogram", STEP_HEADINGS, steps, ()),
     ]
