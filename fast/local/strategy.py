@@ -33,6 +33,8 @@ LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
+NEARLY = 0.9  # the share of the tolerance that it aims at where the bound is known beforehand
+
 ENDING = 4.0  # time to judge strategies at the end, in units of the time to make them of patterns
 
 SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
@@ -136,8 +138,10 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
         bound, searching = float(known.costs.sum()), limits.deadline.after(RESUMED)  # costs are scaled so
     if few:
         searching = limits.deadline.before(judging)
-    within = replace(limits, tol=MARGIN * limits.tol, deadline=searching)
-    outcome, drawn = search.search(problem, frame, within, rng, bound, within.tol if few else np.inf)
+    aim = MARGIN * limits.tol if few or known is None else NEARLY * limits.tol
+    within = replace(limits, tol=aim, deadline=searching)
+    outcome, drawn = search.search(problem, frame, within, rng, bound, aim if few or known is None else np.inf)
+    proven = outcome.best_primal.objective * frame.unit**2 <= (1 + aim) * bound
     last = outcome.best_dual if few else outcome.best_primal
     dual = points.dual(frame, last.point, last.view)
     remarks = (_ending(outcome, time.perf_counter() - began), SEARCHED)
@@ -150,7 +154,7 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     duals = [dual] if few else []
     if known is not None:
         duals.insert(0, known)
-    elif not few and (closed_form or outcome.reason is None):
+    elif not few and (closed_form or proven):
         duals = [points.closed_form_weights(problem, dual)]
     elif not few:
         duals = [_improved(problem, candidates[0], dual, limits.deadline.before(ending))]
