@@ -597,6 +597,30 @@ def _period(day: datetime.date, step: str) -> str:
     return str(day)[: {MONTH: 7, YEAR: 4}.get(step, 10)]
 
 
+def composed(name: str) -> str:
+    """Return the name of a column as it is compared: its accents composed with their letters (Unicode's form NFC)."""
+    return unicodedata.normalize("NFC", name)
+
+
+def compared(what: str, names: Sequence[str]) -> list[str]:
+    """Return names as they are compared; refuse two that differ, but not as they are compared.
+
+    Examples
+    --------
+    >>> [len(name) for name in compared("columns", ["sex", "pre" + chr(0x301) + "nom"])]
+    [3, 6]
+    """
+    written: dict[str, str] = {}
+    for name in names:
+        other = written.setdefault(composed(name), name)
+        if other != name:
+            raise InvalidInputError(
+                f"{what} must have names that differ in Unicode's form NFC, got {composed(name)!r} twice, as {other!a} "
+                f"and as {name!a}"
+            )
+    return [composed(name) for name in names]
+
+
 def as_label(value: object) -> str:
     """Return a label as it is compared: without spaces around it, its accents composed with their letters.
 
@@ -605,7 +629,7 @@ def as_label(value: object) -> str:
     >>> len(as_label(" Que" + chr(0x301) + "bec "))
     6
     """
-    return unicodedata.normalize("NFC", str(value).strip())
+    return composed(str(value).strip())
 
 
 def text_of(value: object) -> str:
