@@ -14,7 +14,9 @@ BAR = "<mo>&#x02016;</mo>"  # of a norm; left to itself it would grow with the e
 
 MODULUS = '<mo stretchy="false">&#x0007C;</mo>'  # close to what it encloses
 
-RELATION = re.compile("<mi>(&#x02AB0;|&#x02AAF;|&#x0223C;)</mi>")  # of matrices, and of distributions, taken for letters
+RELATION = re.compile(
+    "<mi>(&#x02AB0;|&#x02AAF;|&#x0223C;)</mi>"
+)  # of matrices, and of distributions, taken for letters
 
 TILDE = "&#x0223C;"  # the relation; the letter of the keyboard is an accent, which is drawn as high as its neighbours
 
