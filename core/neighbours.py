@@ -33,8 +33,7 @@ from dualmech.differences import (
     ways_to_contribute,
 )
 from dualmech.errors import InvalidInputError, did_you_mean
-from dualmech.validate import Matrix
-from dualmech.workloads.attributes import composed
+from dualmech.validate import Matrix, composed
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, count_text
 

@@ -26,7 +26,6 @@ from dualmech.publishing.published import counts_nobody
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads import unions
 from dualmech.workloads.asking import asked_of
-from dualmech.workloads.attributes import compared, composed
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import UnionWorkload
@@ -422,12 +421,12 @@ def _text(key: str, value: object) -> str:
 def _composed(spec: Any) -> Any:
     """Return texts as they are compared, in Unicode's form NFC; refuse two names that become the same."""
     if isinstance(spec, str):
-        return composed(spec)
+        return validate.composed(spec)
     if isinstance(spec, list | tuple):
         return type(spec)([_composed(item) for item in spec])
     if not isinstance(spec, Mapping):
         return spec
-    compared("a specification", [name for name in spec if isinstance(name, str)])
+    validate.compared("a specification", [name for name in spec if isinstance(name, str)])
     return {_composed(name): _composed(item) for name, item in spec.items()}
 
 

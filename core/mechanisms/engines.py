@@ -21,8 +21,8 @@ from dualmech.errors import BackendError, FileFormatError, InputTypeError, Inval
 from dualmech.files import csv
 from dualmech.files.reading import errors_naming
 from dualmech.mechanisms.persons import Bound, told
-from dualmech.validate import Array
-from dualmech.workloads.attributes import Attribute, as_label, composed, is_missing, text_of
+from dualmech.validate import Array, composed
+from dualmech.workloads.attributes import Attribute, as_label, is_missing, text_of
 from dualmech.workloads.domain import Axes, Domain
 from dualmech.workloads.marginals import cells_of
 

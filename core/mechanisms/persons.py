@@ -14,7 +14,6 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError
-from dualmech.workloads.attributes import composed
 from dualmech.workloads.domain import Domain
 
 Codes = npt.NDArray[np.int64]
@@ -51,9 +50,9 @@ class Bound:
     groups: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "person", composed(validate.text(person=self.person)))
+        object.__setattr__(self, "person", validate.composed(validate.text(person=self.person)))
         validate.size(at_most=self.at_most)
-        object.__setattr__(self, "per", composed(validate.text(per=self.per)))
+        object.__setattr__(self, "per", validate.composed(validate.text(per=self.per)))
         validate.boolean(check=self.check)
         if self.groups is not None:
             validate.size(groups=self.groups)

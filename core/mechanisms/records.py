@@ -21,8 +21,8 @@ from dualmech.immutable import freeze
 from dualmech.mechanisms import engines
 from dualmech.mechanisms.engines import codes_of, listed
 from dualmech.mechanisms.persons import Bound, Report, quiet, told
-from dualmech.validate import Array
-from dualmech.workloads.attributes import LARGEST_CODE, Attribute, as_label, compared, composed, text_of
+from dualmech.validate import Array, compared, composed
+from dualmech.workloads.attributes import LARGEST_CODE, Attribute, as_label, text_of
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal

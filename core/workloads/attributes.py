@@ -7,7 +7,6 @@ import datetime
 import math
 import re
 import reprlib
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import InvalidInputError
+from dualmech.validate import composed
 
 LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
 
@@ -595,30 +595,6 @@ def _period(day: datetime.date, step: str) -> str:
     if step == QUARTER:
         return f"{day.year:04}-Q{(day.month + 2) // 3}"
     return str(day)[: {MONTH: 7, YEAR: 4}.get(step, 10)]
-
-
-def composed(name: str) -> str:
-    """Return the name of a column as it is compared: its accents composed with their letters (Unicode's form NFC)."""
-    return unicodedata.normalize("NFC", name)
-
-
-def compared(what: str, names: Sequence[str]) -> list[str]:
-    """Return names as they are compared; refuse two that differ, but not as they are compared.
-
-    Examples
-    --------
-    >>> [len(name) for name in compared("columns", ["sex", "pre" + chr(0x301) + "nom"])]
-    [3, 6]
-    """
-    written: dict[str, str] = {}
-    for name in names:
-        other = written.setdefault(composed(name), name)
-        if other != name:
-            raise InvalidInputError(
-                f"{what} must have names that differ in Unicode's form NFC, got {composed(name)!r} twice, as {other!a} "
-                f"and as {name!a}"
-            )
-    return [composed(name) for name in names]
 
 
 def as_label(value: object) -> str:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.validate import Array, index, sequence, size
-from dualmech.workloads.attributes import Attribute, composed
+from dualmech.validate import Array, composed, index, sequence, size
+from dualmech.workloads.attributes import Attribute
 
 MAX_CELLS = 2**31  # largest number of cells whose indices are ever enumerated
 
