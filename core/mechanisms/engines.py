@@ -260,7 +260,10 @@ class Engine:
 
         kind = self.schema[name]
         is_whole = kind.is_integer() and type(kind).__name__ not in WIDE and self.engine != "dask"
-        return nw.col(name).cast(nw.Int64 if is_whole else nw.Float64), is_whole
+        x = nw.col(name).cast(nw.Int64 if is_whole else nw.Float64)
+        if is_whole and self.engine == "pyarrow":  # which refuses to round what no double holds
+            return (x // HALF).cast(nw.Float64) * float(HALF) + (x % HALF).cast(nw.Float64), False
+        return x, is_whole
 
     def _without_rest(self, attribute: Attribute, column: Any) -> Any:
         """Return a column in which one value stands for all that have no cell of their own."""
@@ -287,8 +290,8 @@ class Engine:
         if not kind.is_numeric():
             raise InputTypeError(f"{self.where}: {name!r} must be a column of whole numbers, counts, got {kind}")
         (x, is_whole), most = self._numbers(name), float(LARGEST_TOTAL) if kind.is_float() else LARGEST_TOTAL
-        within = (x >= 0) & (x % 1 == 0) & (nw.col(name) <= most)  # not of doubles, to which 2^53 + 1 is 2^53
-        fails = ~_pick(_absent(x, is_whole), nw.lit(False), within)
+        within = (x >= 0) & (nw.col(name) <= most)  # not of doubles, to which 2^53 + 1 is 2^53
+        fails = ~_pick(_absent(x, is_whole), nw.lit(False), within if is_whole else within & _whole(x))
         wrong = self._collected(lambda: self.frame.filter(fails).select(name).head(1)).get_column(name).to_list()
         if wrong and not is_missing(wrong[0]) and wrong[0] < INFINITY:
             require_exact(repr(name), wrong[0], self.where)
@@ -442,7 +445,7 @@ def _code_expression(attribute: Attribute, x: Any, is_whole: bool) -> Any:
     if within is None:
         within = (x == x) if is_whole else (x > -INFINITY) & (x < INFINITY)
     if attribute.whole_only and not is_whole:
-        within = within & (x % 1 == 0)
+        within = within & _whole(x)
     expression = _pick(within, code, _pick(_absent(x, is_whole), MISSING, REFUSED))
     for text in attribute.missing:
         number = csv.number(text)
@@ -451,12 +454,19 @@ def _code_expression(attribute: Attribute, x: Any, is_whole: bool) -> Any:
     return expression.cast(nw.Int64)
 
 
+def _whole(x: Any) -> Any:
+    """Return which doubles are whole: all from 2^53 on, whose floor Ibis would not hold; remainders are rounded."""
+    small = _pick((x > -float(LARGEST_TOTAL)) & (x < float(LARGEST_TOTAL)), x, 0.0)
+    return small == small.floor()
+
+
 def _absent(x: Any, is_whole: bool) -> Any:
     """Return which numbers of a column are missing."""
     return x.is_null() if is_whole else x.is_null() | x.is_nan()
 
 
 INFINITY = float("inf")
+HALF = 2**32  # of 64 bits
 WIDE = ("UInt64", "Int128", "UInt128")
 """Whole numbers that 64 bits with a sign do not hold; Dask's hold no missing value."""
 
