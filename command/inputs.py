@@ -102,17 +102,11 @@ def _eigen_queries(workload: Workload) -> Workload | Matrix:
     return designs.eigen_queries(workload)
 
 
-def _tree(workload: Workload) -> Matrix:
-    from dualmech.studies.rivals import trees
-
-    return trees.hierarchical_matrix(designs.domain_of(workload, None))
-
-
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
     "eigen": _eigen_queries,
     "haar": lambda workload: designs.haar_matrix(designs.domain_of(workload, None)),
     "fourier": lambda workload: designs.fourier_matrix(designs.domain_of(workload, None), workload),
-    "tree": _tree,
+    "tree": lambda workload: designs.hierarchical_matrix(designs.domain_of(workload, None)),
     "identity": lambda workload: workloads.identity(workload.shape[1]),
     "queries": lambda workload: workload,
 }

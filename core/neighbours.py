@@ -33,7 +33,7 @@ from dualmech.differences import (
     ways_to_contribute,
 )
 from dualmech.errors import InvalidInputError, did_you_mean
-from dualmech.validate import Matrix
+from dualmech.validate import Matrix, composed
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, count_text
 
@@ -306,8 +306,7 @@ class Contributions(Relation):
     def __post_init__(self) -> None:
         Relation.__post_init__(self)
         as_members(groups=self.groups)
-        if not validate.text(attribute=self.attribute):
-            raise InvalidInputError("attribute must be the name of one, got ''")
+        object.__setattr__(self, "attribute", _attribute(self.attribute))
 
     @property
     def several_cells(self) -> bool:
@@ -381,8 +380,7 @@ class ReplaceWithin(Relation):
 
     def __post_init__(self) -> None:
         Relation.__post_init__(self)
-        if not validate.text(attribute=self.attribute):
-            raise InvalidInputError("attribute must be the name of one, got ''")
+        object.__setattr__(self, "attribute", _attribute(self.attribute))
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -404,6 +402,13 @@ class ReplaceWithin(Relation):
 
     def __str__(self) -> str:
         return f"{Relation.__str__(self)} within {self.attribute}"
+
+
+def _attribute(name: str) -> str:
+    """Return the name of an attribute as a domain has it."""
+    if not validate.text(attribute=name):
+        raise InvalidInputError("attribute must be the name of one, got ''")
+    return composed(name)
 
 
 PARTS = ("vectors", "signs")

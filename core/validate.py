@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence, Sized
 from fractions import Fraction
 from typing import Any, TypeAlias, TypeVar
@@ -198,6 +199,30 @@ def text(**named: object) -> str:
     if not isinstance(value, str):
         raise InputTypeError(f"{name} must be a text, got {_describe(value)}")
     return value
+
+
+def composed(name: str) -> str:
+    """Return a name as names are compared: its accents composed with their letters, Unicode's form NFC."""
+    return unicodedata.normalize("NFC", name)
+
+
+def compared(what: str, names: Sequence[str]) -> list[str]:
+    """Return names as they are compared; refuse two that differ, but not as they are compared.
+
+    Examples
+    --------
+    >>> [len(name) for name in compared("columns", ["sex", "pre" + chr(0x301) + "nom"])]
+    [3, 6]
+    """
+    written: dict[str, str] = {}
+    for name in names:
+        other = written.setdefault(composed(name), name)
+        if other != name:
+            raise InvalidInputError(
+                f"{what} must have names that differ in Unicode's form NFC, got {composed(name)!r} twice, as {other!a} "
+                f"and as {name!a}"
+            )
+    return [composed(name) for name in names]
 
 
 def function(**named: object) -> Any:

@@ -67,14 +67,15 @@ def compare(answers: Sequence[Solution | Judgement]) -> Comparison:
     >>> compare(pair).outcome.name
     'AGREE'
     """
-    given = validate.sequence(answers=answers)
-    if not given:
+    listed = validate.sequence(answers=answers)
+    if not listed:
         raise InvalidInputError("answers must not be empty")
-    held = [require_solution(answer, f"answers[{index}]") for index, answer in enumerate(given)]
+    held = [require_solution(answer, f"answers[{index}]") for index, answer in enumerate(listed)]
     if not all(held[0].problem.same_as(answer.problem) for answer in held):
         raise InvalidInputError("answers must be to the same problem, got different arguments")
     anew = [
-        judged_solution(each.problem, each.primal, each.dual, tol=each.tol, otherwise=Status.ROUNDING) for each in held
+        judged_solution(answer.problem, answer.primal, answer.dual, tol=answer.tol, otherwise=Status.ROUNDING)
+        for answer in held
     ]
     return meet([*held, *anew])
 

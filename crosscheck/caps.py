@@ -171,17 +171,17 @@ def posed(
     check_workload(workload)
     held: dict[Hashable, float] = {**validate.mapping("names to positive numbers", caps=caps)}
     others = _others(workload, held)
-    own: dict[Hashable, float]
+    target_by_name: dict[Hashable, float]
     if not isinstance(targets, Mapping) and numbers.is_number(targets):
-        own = dict.fromkeys(others, validate.positive_number(targets=np.asarray(targets)[()]))
+        target_by_name = dict.fromkeys(others, validate.positive_number(targets=np.asarray(targets)[()]))
     else:
-        own = {**validate.mapping("names to positive numbers", targets=targets)}
-    both = [name for name in own if name in held]
-    if both or not own or not held:
+        target_by_name = {**validate.mapping("names to positive numbers", targets=targets)}
+    both = [name for name in target_by_name if name in held]
+    if both or not target_by_name or not held:
         raise InvalidInputError(
             f"targets and caps must each name something, and nothing both, got {both or 'none in one'}"
         )
-    return _stated(workload, own, held, others, neighbours, geometry)
+    return _stated(workload, target_by_name, held, others, neighbours, geometry)
 
 
 def _others(workload: Workload, held: dict[Hashable, float]) -> list[Hashable]:
@@ -197,7 +197,7 @@ def _others(workload: Workload, held: dict[Hashable, float]) -> list[Hashable]:
 
 def _stated(
     workload: Workload,
-    own: dict[Hashable, float],
+    target_by_name: dict[Hashable, float],
     held: dict[Hashable, float],
     others: list[Hashable],
     neighbours: NeighboursLike,
@@ -207,15 +207,15 @@ def _stated(
 
     A cap on a table or group that a target names more closely would not hold: that is refused.
     """
-    each = own | held, dict.fromkeys(own, 1.0) | dict.fromkeys(held, 2.0)
-    stated, marks = (FitnessForUse(workload, limits, None, neighbours, geometry=geometry) for limits in each)
+    pairs = target_by_name | held, dict.fromkeys(target_by_name, 1.0) | dict.fromkeys(held, 2.0)
+    stated, marks = (FitnessForUse(workload, limits, None, neighbours, geometry=geometry) for limits in pairs)
     if isinstance(stated.targets, tuple):
         raise InvalidInputError(
             "workload must have targets by query or table: a product has them by factor, so cap one factor alone, at "
             "the cost over that of the others"
         )
     if stated.targets.shape != marks.targets.shape:  # one of them is even within tables, the other is not
-        stated, marks = (FitnessForUse(workload, limits, None, neighbours, geometry="dense") for limits in each)
+        stated, marks = (FitnessForUse(workload, limits, None, neighbours, geometry="dense") for limits in pairs)
     meant = FitnessForUse(workload, dict.fromkeys(others, 1.0) | dict.fromkeys(held, 2.0), geometry=marks.geometry)
     if not np.array_equal(meant.targets, marks.targets):
         raise InvalidInputError("caps must hold for all that they name: targets name some of it more closely")
@@ -245,8 +245,8 @@ class _Search:
         object.__setattr__(problem, "targets", validate.positive(1, targets=self.numbers(factor)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UncertifiedWarning)  # both ends are judged, whatever a step reached
-            found: Solution = self.solve(problem, tol=self.tol / 20)
-        return found
+            solution: Solution = self.solve(problem, tol=self.tol / 20)
+        return solution
 
     def root(self, answer: Solution, factor: float) -> float:
         """Return the factor at which the line of an answer's weights reaches the allowed cost; 0 if there is none."""
@@ -268,13 +268,13 @@ class _Search:
             raise self.too_little(least)
         low, factor = 0.0, 1.0
         for _ in range(STEPS):
-            found = self.root(self.at(factor), factor)
-            if found <= 0 and not low:
+            nearest = self.root(self.at(factor), factor)
+            if nearest <= 0 and not low:
                 factor /= DOWN
                 continue
-            if found > FAR:
+            if nearest > FAR:
                 raise self.too_little(least)
-            moved, low = found - low, max(low, found)
+            moved, low = nearest - low, max(low, nearest)
             if moved <= self.tol / 4 * low:
                 break
             factor = low

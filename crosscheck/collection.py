@@ -41,25 +41,25 @@ MakeProblem = Callable[[], AnyProblem]
 
 def matrices_problems() -> dict[str, MakeProblem]:
     """Return problems by name, every workload once for each family."""
-    asked: dict[str, Build] = {}
+    builders: dict[str, Build] = {}
     for cells in (2, 4, 8, 16, 32, 64):
-        asked[f"prefix-{cells}"] = partial(even, workloads.prefix, cells)
+        builders[f"prefix-{cells}"] = partial(even, workloads.prefix, cells)
     for cells in (4, 8, 16):
-        asked[f"ranges-{cells}"] = partial(even, workloads.all_range, cells)
-        asked[f"identity-total-{cells}"] = partial(even, workloads.identity_total, cells)
-        asked[f"circle-{cells}"] = partial(even, workloads.circular_ranges, cells)
+        builders[f"ranges-{cells}"] = partial(even, workloads.all_range, cells)
+        builders[f"identity-total-{cells}"] = partial(even, workloads.identity_total, cells)
+        builders[f"circle-{cells}"] = partial(even, workloads.circular_ranges, cells)
     for cells in (2, 4):
-        asked[f"marginals-{cells}"] = partial(even, workloads.marginals, (cells,) * 3, ways=(1, 2))
+        builders[f"marginals-{cells}"] = partial(even, workloads.marginals, (cells,) * 3, ways=(1, 2))
     for table in fitness_instances.RANDOM_TABLES:
-        asked[f"table-{table}-64"] = fitness_instances.readings(table, 64)[0].build
+        builders[f"table-{table}-64"] = fitness_instances.readings(table, 64)[0].build
     for name in _shapes():
-        asked[name] = partial(_shaped, name)
-    found: dict[str, MakeProblem] = {}
-    for name, build in asked.items():
-        found |= both(name, build)
+        builders[name] = partial(_shaped, name)
+    makers: dict[str, MakeProblem] = {}
+    for name, build in builders.items():
+        makers |= both(name, build)
     for name, moves in (("replaced", "replace"), ("three-records", "add-remove:3"), ("household", household(8, 2))):
-        found |= both(f"prefix-8-{name}", asked["prefix-8"], neighbours=moves)
-    return found
+        makers |= both(f"prefix-8-{name}", builders["prefix-8"], neighbours=moves)
+    return makers
 
 
 def both(name: str, build: Build, **options: object) -> dict[str, MakeProblem]:
@@ -118,29 +118,29 @@ COST = 0.5  # squared, of privacy first
 
 
 def more_problems() -> dict[str, MakeProblem]:
-    found: dict[str, MakeProblem] = {}
+    makers: dict[str, MakeProblem] = {}
     for table in fitness_instances.RANDOM_TABLES:
         for seed in MORE_SEEDS:
             drawn = fitness_instances.random_instance(table, MORE_CELLS, seed)
-            found |= both(f"table-{table}-{MORE_CELLS}-seed-{seed}", drawn.build)
+            makers |= both(f"table-{table}-{MORE_CELLS}-seed-{seed}", drawn.build)
     for cells in (16, 64):
         for decay in (0.5, 0.9, 0.99):
-            found |= both(f"decayed-{cells}-{decay}", partial(even, workloads.decayed_sums, cells, decay))
-    found |= both("parities-5", partial(even, workloads.parity, 5))
-    asked: dict[str, Build] = {
+            makers |= both(f"decayed-{cells}-{decay}", partial(even, workloads.decayed_sums, cells, decay))
+    makers |= both("parities-5", partial(even, workloads.parity, 5))
+    builders: dict[str, Build] = {
         "ranges-8": partial(even, workloads.all_range, 8),
         "identity-total-8": partial(even, workloads.identity_total, 8),
     }
-    for name, build in asked.items():
+    for name, build in builders.items():
         for word, moves in (("replaced", "replace"), ("household", household(8, 3))):
-            found |= both(f"{name}-{word}", build, neighbours=moves)
-    asked |= {
+            makers |= both(f"{name}-{word}", build, neighbours=moves)
+    builders |= {
         "prefix-8": partial(even, workloads.prefix, 8),
         "prefix-32": partial(even, workloads.prefix, 32),
         "marginals-4": partial(even, workloads.marginals, (4, 4, 4), ways=(1, 2)),
         "table-6-32": fitness_instances.random_instance(6, MORE_CELLS, 0).build,
     }
-    return found | {f"privacy-{name}": partial(_more_privacy, build) for name, build in asked.items()}
+    return makers | {f"privacy-{name}": partial(_more_privacy, build) for name, build in builders.items()}
 
 
 def _more_privacy(build: Build) -> PrivacyFirst:
@@ -157,17 +157,17 @@ MECHANISMS_SEEDS = (0, 1)
 
 def commons() -> dict[str, MakeProblem]:
     """Return common mechanisms by name: examples 3.8 and 3.12 of the paper, its data's choices, and random ones."""
-    found: dict[str, MakeProblem] = {"common-example-38": _maximal, "common-example-312": _two_marginals}
+    makers: dict[str, MakeProblem] = {"common-example-38": _maximal, "common-example-312": _two_marginals}
     for count in (2, 3, 4):
         for seed in MECHANISMS_SEEDS:
-            found[f"common-random-{count}-seed-{seed}"] = partial(_random, count, seed)
+            makers[f"common-random-{count}-seed-{seed}"] = partial(_random, count, seed)
     for name, choice in zip(("race-tables", "race-cells", "brazil"), common_instances.CHOICES.values(), strict=True):
-        found[f"common-{name}"] = partial(_choice, choice)
+        makers[f"common-{name}"] = partial(_choice, choice)
     for first in range(3):  # a chain, each of whose mechanisms refines the one before
-        found[f"common-ages-{first + 1}-and-finer"] = partial(_ages, first, None)
-        found[f"common-ages-{first + 1}-and-{first + 2}"] = partial(_ages, first, first + 2)
-    del found["common-ages-3-and-finer"]  # the same two
-    return found
+        makers[f"common-ages-{first + 1}-and-finer"] = partial(_ages, first, None)
+        makers[f"common-ages-{first + 1}-and-{first + 2}"] = partial(_ages, first, first + 2)
+    del makers["common-ages-3-and-finer"]  # the same two
+    return makers
 
 
 def reuses() -> dict[str, MakeProblem]:
@@ -178,14 +178,14 @@ def reuses() -> dict[str, MakeProblem]:
         "identity-total-8": partial(workloads.identity_total, 8),
     }
     released = {"cells": np.eye(8), "halves": np.kron(np.eye(2), np.ones(4)), "total": np.ones((1, 8))}
-    found: dict[str, MakeProblem] = {}
+    makers: dict[str, MakeProblem] = {}
     for wish, build in wishes.items():
         for known, queries in released.items():
-            found[f"reuse-{wish}-after-{known}"] = partial(_reuse, build, queries)
-    found["reuse-prefix-16-after-quarters"] = partial(
+            makers[f"reuse-{wish}-after-{known}"] = partial(_reuse, build, queries)
+    makers["reuse-prefix-16-after-quarters"] = partial(
         _reuse, partial(workloads.prefix, 16), np.kron(np.eye(4), np.ones(4))
     )
-    return found
+    return makers
 
 
 def _maximal() -> CommonMechanism:
@@ -251,15 +251,15 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
 
 def strategies() -> dict[str, MakeProblem]:
     """Return local strategies by name: eight user types at every ε, four and sixteen at 1; average and worst user."""
-    found: dict[str, MakeProblem] = {}
+    makers: dict[str, MakeProblem] = {}
     for name, build in WORKLOADS.items():
         for size in (4, 8, 16):
             for epsilon in EPSILONS if size == 8 else (1.0,):
                 for criterion in CRITERIA:
                     label = f"local-{name}-{size}-{epsilon:g}-{criterion}"
-                    found[label] = partial(_strategy, build, size, epsilon, criterion)
-        found[f"local-{name}-8-1-prior"] = partial(_with_prior, build, 8)
-    return found
+                    makers[label] = partial(_strategy, build, size, epsilon, criterion)
+        makers[f"local-{name}-8-1-prior"] = partial(_with_prior, build, 8)
+    return makers
 
 
 def projections() -> dict[str, MakeProblem]:
@@ -274,11 +274,11 @@ def projections() -> dict[str, MakeProblem]:
 
 def estimates() -> dict[str, MakeProblem]:
     """Return estimates by name: noisy answers about a few people, with their number known or not."""
-    found: dict[str, MakeProblem] = {}
+    makers: dict[str, MakeProblem] = {}
     for name, build in WORKLOADS.items():
         for word, known in (("", False), ("-total", True)):
-            found[f"estimate-{name}-16{word}"] = partial(_estimate, build, known)
-    return found
+            makers[f"estimate-{name}-16{word}"] = partial(_estimate, build, known)
+    return makers
 
 
 def _strategy(build: Callable[[int], Workload], size: int, epsilon: float, criterion: str) -> LocalStrategy:
@@ -319,16 +319,16 @@ SOFTMAX_ASKED: dict[str, Callable[[], Workload]] = {
 
 
 def softmax_problems() -> dict[str, MakeProblem]:
-    found: dict[str, MakeProblem] = {}
+    makers: dict[str, MakeProblem] = {}
     for name, build in SOFTMAX_ASKED.items():
         for sharpness in SHARPNESSES:
-            found[f"softmax-{name}-{sharpness:g}"] = partial(_softmax_state, build, sharpness)
+            makers[f"softmax-{name}-{sharpness:g}"] = partial(_softmax_state, build, sharpness)
     for cells in (2, 4, 16, 32):
-        found[f"softmax-prefix-{cells}-10"] = partial(_softmax_state, partial(workloads.prefix, cells), 10.0)
+        makers[f"softmax-prefix-{cells}-10"] = partial(_softmax_state, partial(workloads.prefix, cells), 10.0)
     eight = SOFTMAX_ASKED["prefix-8"]
-    found["softmax-prefix-8-10-total"] = partial(_softmax_state, eight, 10.0, TOTAL_WEIGHT)
-    found["softmax-prefix-8-10-replaced"] = partial(_softmax_state, eight, 10.0, neighbours="replace")
-    return found
+    makers["softmax-prefix-8-10-total"] = partial(_softmax_state, eight, 10.0, TOTAL_WEIGHT)
+    makers["softmax-prefix-8-10-replaced"] = partial(_softmax_state, eight, 10.0, neighbours="replace")
+    return makers
 
 
 def _softmax_state(
@@ -348,18 +348,18 @@ SHIFTS = {"hour": 24, "ward": 5, "sex": 2}
 
 def tables_problems() -> dict[str, MakeProblem]:
     """Return problems by name, every workload once for each family but where noise of one is not optimal."""
-    found: dict[str, MakeProblem] = {}
+    makers: dict[str, MakeProblem] = {}
     for name, (build, geometry) in _asked().items():
-        found[f"fitness-{name}"] = partial(_tables_fitness, build, geometry)
+        makers[f"fitness-{name}"] = partial(_tables_fitness, build, geometry)
         if geometry != "split":
-            found[f"variance-{name}"] = partial(_tables_variance, build, geometry)
+            makers[f"variance-{name}"] = partial(_tables_variance, build, geometry)
     drawn = [case for case in table_instances.small(quick=True) if case.random]
-    found |= {f"fitness-tables-{case.label}-drawn": case.problem for case in drawn}
-    found["fitness-tables-sixty-drawn"] = table_instances.sixty(quick=True)[-1].problem
+    makers |= {f"fitness-tables-{case.label}-drawn": case.problem for case in drawn}
+    makers["fitness-tables-sixty-drawn"] = table_instances.sixty(quick=True)[-1].problem
     build, _ = _asked()["tables-sixty"]
-    found["fitness-tables-sixty-three-records"] = partial(_tables_fitness, build, "blocks", "add-remove:3")
-    found["privacy-tables-sixty"] = partial(_tables_privacy, build)
-    return found
+    makers["fitness-tables-sixty-three-records"] = partial(_tables_fitness, build, "blocks", "add-remove:3")
+    makers["privacy-tables-sixty"] = partial(_tables_privacy, build)
+    return makers
 
 
 def _asked() -> dict[str, tuple[Callable[[], Workload], str]]:
@@ -367,10 +367,10 @@ def _asked() -> dict[str, tuple[Callable[[], Workload], str]]:
     domains: dict[str, Any] = {"16x16x16": (16, 16, 16), "sixty": table_instances.SIXTY, "adult": table_instances.ADULT}
     domains |= {"cps": table_instances.published("CPS"), "loans": table_instances.published("Loans")}
     domains |= {"census": table_instances.CENSUS}
-    found: dict[str, tuple[Callable[[], Workload], str]] = {
+    entries: dict[str, tuple[Callable[[], Workload], str]] = {
         f"tables-{name}": (partial(marginals, domain, ways=(1, 2)), "blocks") for name, domain in domains.items()
     }
-    found |= {
+    entries |= {
         "tables-shifts": (_shifts, "blocks"),
         "tables-circle-30": (partial(workloads.circular_ranges, 30), "blocks"),
         "split-12x9": (partial(_both_in_order, 12, 9), "split"),
@@ -382,7 +382,7 @@ def _asked() -> dict[str, tuple[Callable[[], Workload], str]]:
             "product",
         ),
     }
-    return found
+    return entries
 
 
 def _shifts() -> Workload:
@@ -429,22 +429,22 @@ WEIGHTING_ASKED: dict[str, tuple[Callable[[], Workload], Shape]] = {
 
 def weighting_problems() -> dict[str, MakeProblem]:
     """Return problems by name, most of them both for approximate and for pure privacy."""
-    found: dict[str, MakeProblem] = {}
+    makers: dict[str, MakeProblem] = {}
     for name, (build, shape) in WEIGHTING_ASKED.items():
         for design in DESIGNS:
             for privacy in ("approximate", "pure"):
-                found[f"weighting-{name}-{design.lower()}-{privacy}"] = partial(
+                makers[f"weighting-{name}-{design.lower()}-{privacy}"] = partial(
                     _weighting_state, build, shape, design, privacy
                 )
     for cells in (32, 64):
         ranges = partial(workloads.prefix, cells)
-        found[f"weighting-prefix-{cells}-eigen-queries"] = partial(_weighting_state, ranges, (cells,), "eigen-queries")
+        makers[f"weighting-prefix-{cells}-eigen-queries"] = partial(_weighting_state, ranges, (cells,), "eigen-queries")
     build, shape = WEIGHTING_ASKED["prefix-8"]
-    found["weighting-prefix-8-own"] = lambda: QueryWeighting(build(), build())
-    found["weighting-prefix-8-eigen-queries-replaced"] = partial(
+    makers["weighting-prefix-8-own"] = lambda: QueryWeighting(build(), build())
+    makers["weighting-prefix-8-eigen-queries-replaced"] = partial(
         _weighting_state, build, shape, "eigen-queries", neighbours="replace"
     )
-    return found
+    return makers
 
 
 def _weighting_state(

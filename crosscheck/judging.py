@@ -59,24 +59,24 @@ def is_rounding(primal: object, violation: float) -> bool:
     return FEASIBLE < violation <= (ROUNDED_SINGLE if _is_single(primal) else ROUNDED)
 
 
-def resemblance(problem: AnyProblem, given: Any, dual: Any, verdict: Certificate, cost: float) -> tuple[str, ...]:
+def resemblance(problem: AnyProblem, answer: Any, dual: Any, verdict: Certificate, cost: float) -> tuple[str, ...]:
     """Say whether a matrix's inverse, or its square, is feasible as it is, at far less than its own scaled cost."""
-    dense = isinstance(getattr(problem, "geometry", None), Dense | Stream) and isinstance(given, np.ndarray)
+    dense = isinstance(getattr(problem, "geometry", None), Dense | Stream) and isinstance(answer, np.ndarray)
     if not dense or verdict.gap <= GOOD:
         return ()
     with np.errstate(all="ignore"):
         trials = {
-            "an inverse of a covariance (a precision or cost matrix): its inverse": np.linalg.pinv(given),
-            "a square root of a covariance: its product with its transpose": given @ given.T,
+            "an inverse of a covariance (a precision or cost matrix): its inverse": np.linalg.pinv(answer),
+            "a square root of a covariance: its product with its transpose": answer @ answer.T,
         }
     for words, trial in trials.items():
         try:
             with np.errstate(all="ignore"):
-                found = problem.certify((trial + trial.T) / 2, dual)
+                certificate = problem.certify((trial + trial.T) / 2, dual)
         except (DualmechError, np.linalg.LinAlgError):
             continue
-        if found.feasible and not found.objective > FAR_BETTER * cost:
-            return (f"it looks like {words} is feasible at {found.objective:.6g}",)
+        if certificate.feasible and not certificate.objective > FAR_BETTER * cost:
+            return (f"it looks like {words} is feasible at {certificate.objective:.6g}",)
     return ()
 
 
@@ -222,22 +222,22 @@ def judge(
     """
     check_problem(problem, primal)
     posed: Any = _posed(problem, primal)
-    given = read_answer(posed, primal)
-    dual = _dual(posed, given, tol, callback) if bound is None else _dual_of(problem, bound)
-    asked = WITHIN if tol is None else tol
+    point = read_answer(posed, primal)
+    dual = _dual(posed, point, tol, callback) if bound is None else _dual_of(problem, bound)
+    tolerance = WITHIN if tol is None else tol
     with np.errstate(all="ignore"):
-        answer = judged_solution(posed, given, dual, tol=asked, otherwise=Status.GIVEN)
-        verdict, scaled = answer.certificate, posed.certify(posed.feasible(given), dual)
+        answer = judged_solution(posed, point, dual, tol=tolerance, otherwise=Status.GIVEN)
+        verdict, scaled = answer.certificate, posed.certify(posed.feasible(point), dual)
     remarks = verdict.remarks
     if is_rounding(primal, verdict.violation) and scaled.feasible:
         remarks += (
             f"judged scaled to meet its constraints: as it was given it exceeds one by {verdict.violation:.1e}, "
             "which is rounding",
         )
-        given, verdict = posed.feasible(given), scaled
-        answer = judged_solution(posed, given, dual, tol=asked, otherwise=Status.GIVEN)
+        point, verdict = posed.feasible(point), scaled
+        answer = judged_solution(posed, point, dual, tol=tolerance, otherwise=Status.GIVEN)
     else:
-        remarks += resemblance(posed, given, dual, verdict, scaled.objective)
+        remarks += resemblance(posed, point, dual, verdict, scaled.objective)
     common = problem if isinstance(problem, CommonMechanism) and verdict.feasible else None
     return Judgement(
         verdict.objective,
@@ -247,11 +247,11 @@ def judge(
         verdict.resolution,
         verdict.offset,
         answer=answer,
-        loose=_indices(posed.loose, given),
-        binding=_indices(posed.binding, given) if np.isfinite(verdict.objective) else NONE,
+        loose=_indices(posed.loose, point),
+        binding=_indices(posed.binding, point) if np.isfinite(verdict.objective) else NONE,
         scaled=scaled,
-        maximality=None if common is None else common.maximality(given),
-        exceeded=() if verdict.feasible else posed.exceeded(given),
+        maximality=None if common is None else common.maximality(point),
+        exceeded=() if verdict.feasible else posed.exceeded(point),
         remarks=remarks,
     )
 
@@ -261,8 +261,8 @@ def meeting(verdict: Judgement) -> Judgement:
     posed, scaled = verdict.answer.problem, verdict.scaled.objective
     if np.isclose(scaled, verdict.objective, rtol=FEASIBLE, atol=0.0) or not verdict.scaled.feasible:
         return verdict
-    found = judge(posed, posed.feasible(verdict.answer.primal), bound=verdict.answer)
-    return replace(found, remarks=("scaled to meet the targets exactly", *found.remarks))
+    outcome = judge(posed, posed.feasible(verdict.answer.primal), bound=verdict.answer)
+    return replace(outcome, remarks=("scaled to meet the targets exactly", *outcome.remarks))
 
 
 @blas_threads()
@@ -310,10 +310,12 @@ def judged(
     """
     check_problem(problem, primal)
     within, took = validate.positive_number(tol=tol), validate.nonnegative_number(seconds=seconds)
-    said, point = validate.text(solver=solver), read_answer(problem, primal)
+    solver_name, point = validate.text(solver=solver), read_answer(problem, primal)
     weights = _dual(problem, point, within, None) if dual is None else problem.as_dual(dual)
     with np.errstate(all="ignore"):
-        return judged_solution(problem, point, weights, tol=within, otherwise=Status.GIVEN, seconds=took, solver=said)
+        return judged_solution(
+            problem, point, weights, tol=within, otherwise=Status.GIVEN, seconds=took, solver=solver_name
+        )
 
 
 def _posed(problem: AnyProblem, primal: Any) -> Any:
@@ -327,26 +329,26 @@ def _posed(problem: AnyProblem, primal: Any) -> Any:
     return problem
 
 
-def _dual(problem: AnyProblem, given: Any, tol: float | None, callback: Callback | None) -> Any:
+def _dual(problem: AnyProblem, answer: Any, tol: float | None, callback: Callback | None) -> Any:
     """Return dual weights that prove a bound; for streams no closer than the answer's own gap requires."""
     streams = tol is None and getattr(getattr(problem, "geometry", None), "name", None) == Stream.name
-    asked: float = ROUGH if streams else BOUND_TOLERANCE if tol is None else tol
+    tolerance: float = ROUGH if streams else BOUND_TOLERANCE if tol is None else tol
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
-        solved = fast.solve(problem, tol=asked, callback=callback)
+        solved = fast.solve(problem, tol=tolerance, callback=callback)
         if streams:
-            gap = problem.certify(problem.feasible(given), solved.dual).gap
-            asked = max(BOUND_TOLERANCE, CLOSER * gap)
-            if asked < ROUGH:
-                solved = fast.solve(problem, tol=asked, start=solved, callback=callback)
+            gap = problem.certify(problem.feasible(answer), solved.dual).gap
+            tolerance = max(BOUND_TOLERANCE, CLOSER * gap)
+            if tolerance < ROUGH:
+                solved = fast.solve(problem, tol=tolerance, start=solved, callback=callback)
     return solved.dual
 
 
 def _dual_of(problem: Problem, bound: Any) -> object:
-    found = validate.instance(Solution, bound=bound)
-    if not found.problem.same_as(problem):
-        raise InvalidInputError(f"bound must be a solution of the same problem, got one of {found.problem!r}")
-    return found.dual
+    solution = validate.instance(Solution, bound=bound)
+    if not solution.problem.same_as(problem):
+        raise InvalidInputError(f"bound must be a solution of the same problem, got one of {solution.problem!r}")
+    return solution.dual
 
 
 def check_problem(problem: Problem, primal: object) -> None:
@@ -355,20 +357,20 @@ def check_problem(problem: Problem, primal: object) -> None:
     if not isinstance(problem, Problem):
         raise InputTypeError(f"problem must be one of the library's problems, got {describe_kind(problem)}; {takes}")
     if hasattr(primal, "certificate") or hasattr(primal, "certify") or isinstance(primal, Workload):
-        own = "; of a Solution give its primal or its mechanism" if hasattr(primal, "primal") else ""
-        raise InputTypeError(f"primal must be a point or a mechanism, got {describe_kind(primal)}{own}; {takes}")
+        hint = "; of a Solution give its primal or its mechanism" if hasattr(primal, "primal") else ""
+        raise InputTypeError(f"primal must be a point or a mechanism, got {describe_kind(primal)}{hint}; {takes}")
 
 
-def describe_kind(given: object) -> str:
-    shape = getattr(given, "shape", None)
-    size = f" of shape {shape}" if isinstance(given, np.ndarray) else ""
-    return f"{type(given).__name__}{size}"
+def describe_kind(value: object) -> str:
+    shape = getattr(value, "shape", None)
+    size = f" of shape {shape}" if isinstance(value, np.ndarray) else ""
+    return f"{type(value).__name__}{size}"
 
 
-def _indices(find: Callable[[Any, float], npt.NDArray[np.intp]], given: object) -> npt.NDArray[np.intp]:
+def _indices(find: Callable[[Any, float], npt.NDArray[np.intp]], answer: object) -> npt.NDArray[np.intp]:
     """Return the queries or neighbours that are found; none where they are too many to list."""
     try:
-        return find(given, TIGHT)
+        return find(answer, TIGHT)
     except InvalidInputError:
         return NONE
 

@@ -68,7 +68,7 @@ def distance(least: float, most: float) -> str:
     """
     if least <= ROUNDING:
         return f"optimal within {max(most, 0.0):.1e}"
-    ends = dict.fromkeys(f"{100 * each:.4g} %" for each in (least, most))
+    ends = dict.fromkeys(f"{100 * share:.4g} %" for share in (least, most))
     return f"{' to '.join(ends)} above"
 
 
@@ -102,7 +102,7 @@ def entries(
     >>> round(found.objective, 6), found.words.partition(" within ")[0], found.seconds
     (1.333333, 'optimal', 0.25)
     """
-    listed = {each.name: each for each in library.read(folder) if each.name in library.problems()}
+    listed = {proven.name: proven for proven in library.read(folder) if proven.name in library.problems()}
     mended = validate.boolean(scaled=scaled)
     places = [Path(place) for place in validate.sequence(answers=answers)]
     for place in places:
@@ -115,27 +115,29 @@ def entries(
                 yield _entry(place.resolve().name, path, listed, seen, mended)
 
 
-def standings(found: Iterable[Entry], tol: float) -> list[Standing]:
+def standings(rows: Iterable[Entry], tol: float) -> list[Standing]:
     """Rank solvers: by how many answers are within the tolerance, then by the worst distance, then by the median."""
     allowed, by_solver = validate.positive_number(tol=tol), dict[str, list[Entry]]()
-    for entry in found:
+    for entry in rows:
         by_solver.setdefault(entry.solver, []).append(entry)
     ranked = []
-    for solver, own in by_solver.items():
-        apart = [max(entry.most, 0.0) for entry in own if not entry.fault]
-        times = [entry.seconds for entry in own if not math.isnan(entry.seconds)]
+    for solver, solver_entries in by_solver.items():
+        apart = [max(entry.most, 0.0) for entry in solver_entries if not entry.fault]
+        times = [entry.seconds for entry in solver_entries if not math.isnan(entry.seconds)]
         ranked.append(
             Standing(
                 solver,
-                answers=len(own),
+                answers=len(solver_entries),
                 feasible=len(apart),
-                within=sum(each <= allowed for each in apart),
+                within=sum(gap <= allowed for gap in apart),
                 median=statistics.median(apart) if apart else math.nan,
                 worst=max(apart, default=math.nan),
                 seconds=sum(times) if times else math.nan,
             )
         )
-    return sorted(ranked, key=lambda each: (-each.within, *(np.nan_to_num([each.worst, each.median], nan=np.inf))))
+    return sorted(
+        ranked, key=lambda standing: (-standing.within, *(np.nan_to_num([standing.worst, standing.median], nan=np.inf)))
+    )
 
 
 def _entry(solver: str, path: Path, listed: Mapping[str, Proven], seen: set[str], scaled: bool) -> Entry:
@@ -147,15 +149,15 @@ def _entry(solver: str, path: Path, listed: Mapping[str, Proven], seen: set[str]
     seen.add(name)
     known, problem = listed[name], library.problems()[name]()
     try:
-        kind, given, seconds = _read(path)
-        found, fault = _judged(problem, kind, given, known, scaled)
+        kind, numbers, seconds = _read(path)
+        certificate, fault = _judged(problem, kind, numbers, known, scaled)
     except (DualmechError, CertificateError, OSError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         return Entry(solver, name, fault=str(error).removeprefix(f"{path}: "))
     if fault:
-        return Entry(solver, name, found.objective, seconds=seconds, fault=fault)
+        return Entry(solver, name, certificate.objective, seconds=seconds, fault=fault)
     # What a violation of 1e-9, or rounding, may hide counts against the answer.
-    least, most = found.objective / known.upper - 1, found.interval[1] / known.lower - 1
-    return Entry(solver, name, found.objective, least, most, seconds)
+    least, most = certificate.objective / known.upper - 1, certificate.interval[1] / known.lower - 1
+    return Entry(solver, name, certificate.objective, least, most, seconds)
 
 
 def _read(path: Path) -> tuple[str, Array, float]:
@@ -172,16 +174,19 @@ def _read(path: Path) -> tuple[str, Array, float]:
     return kinds[0], validate.finite(**{kinds[0]: held[kinds[0]]}), seconds
 
 
-def _judged(problem: Problem, kind: str, given: Array, known: Proven, scaled: bool) -> tuple[Certificate, str]:
+def _judged(problem: Problem, kind: str, array: Array, known: Proven, scaled: bool) -> tuple[Certificate, str]:
     """Return the certificate of an answer, and why it is not feasible, if so."""
-    point, dual = library.as_point(problem, given, kind), library.some_answer(known.name).dual
+    point, dual = library.as_point(problem, array, kind), library.some_answer(known.name).dual
     with np.errstate(all="ignore"):
         mended = problem.certify(problem.feasible(point), dual)
-        found = mended if scaled else problem.certify(point, dual)
-    if found.feasible:
-        return found, ""
-    if found.remarks and not mended.feasible:
-        return found, found.remarks[0]
-    most = "; ".join(problem.exceeded(point)) or f"it exceeds a constraint by {found.violation:.3g} of what is allowed"
+        certificate = mended if scaled else problem.certify(point, dual)
+    if certificate.feasible:
+        return certificate, ""
+    if certificate.remarks and not mended.feasible:
+        return certificate, certificate.remarks[0]
+    most = (
+        "; ".join(problem.exceeded(point))
+        or f"it exceeds a constraint by {certificate.violation:.3g} of what is allowed"
+    )
     near = distance(mended.objective / known.upper - 1, mended.objective / known.lower - 1)
-    return found, f"infeasible: {most}; scaled it would be {near}"
+    return certificate, f"infeasible: {most}; scaled it would be {near}"

@@ -45,9 +45,9 @@ def of_problem(problem: Problem) -> dict[str, Array]:
     >>> [*found], found["tables"].tolist()
     (['sizes', 'tables', 'records', 'targets', 'allowed'], [[0, -1], [-1, 0], [0, 0]])
     """
-    found = dict(_flat(problem.in_numbers()))
+    numbers = dict(_flat(problem.in_numbers()))
     basis = basis_of(problem)
-    return found if basis is None else found | {"basis": basis}
+    return numbers if basis is None else numbers | {"basis": basis}
 
 
 def basis_of(problem: Problem) -> Array | None:
@@ -81,11 +81,11 @@ def _flat(stated: dict[str, Any], before: str = "") -> Iterator[tuple[str, Array
 def _tables(stated: dict[str, Any]) -> Array:
     """Return what each table (a row) asks of each attribute (a column)."""
     names = [VALUES, *stated["queries"]]
-    found = np.full((len(stated["tables"]), len(stated["sizes"])), UNASKED, dtype=np.int16)
-    for row, table in zip(found, stated["tables"], strict=True):
-        for attribute, asked in table.items():
-            row[int(attribute)] = names.index(asked)
-    return np.asarray(found)
+    codes = np.full((len(stated["tables"]), len(stated["sizes"])), UNASKED, dtype=np.int16)
+    for row, table in zip(codes, stated["tables"], strict=True):
+        for attribute, query in table.items():
+            row[int(attribute)] = names.index(query)
+    return np.asarray(codes)
 
 
 INDEX = "index.json"
@@ -132,15 +132,15 @@ def named(names: Sequence[str]) -> list[str]:
     >>> library.named(["fitness-prefix-8", "NonnegativeEstimate"])[:2]
     ['fitness-prefix-8', 'estimate-histogram-16']
     """
-    known, found = problems(), dict[str, None]()
+    known, chosen = problems(), dict[str, None]()
     for name in validate.sequence(names=names):
         word = FIRST_WORDS.get(validate.text(names=name), name)
-        own = [each for each in known if each == name or each.partition("-")[0] == word]
-        if not own:
+        matches = [candidate for candidate in known if candidate == name or candidate.partition("-")[0] == word]
+        if not matches:
             meant = did_you_mean(name, [*known, *FIRST_WORDS])
             raise InvalidInputError(f"names must be of the library, or of a family, got {name!r}{meant}")
-        found |= dict.fromkeys(own)
-    return [*found]
+        chosen |= dict.fromkeys(matches)
+    return [*chosen]
 
 
 def shape(problem: AnyProblem) -> tuple[int, int]:
@@ -164,7 +164,7 @@ def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> It
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileFormatError(f"{folder}: cannot be written: {error.strerror}") from error
-    listed = {each.name: each for each in read(folder)} if (place / INDEX).exists() else {}
+    listed = {entry.name: entry for entry in read(folder)} if (place / INDEX).exists() else {}
     for name in wanted:
         problem = known[name]()
         _state(place, name, problem)
@@ -172,7 +172,7 @@ def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> It
         kind = str(proof.document["problem"]["kind"])
         ends = float(proof.lower), float(proof.upper)
         listed[name] = Proven(name, type(problem).__name__, kind, *shape(problem), *ends)
-        text = json.dumps([asdict(each) for each in listed.values()], indent=1)
+        text = json.dumps([asdict(entry) for entry in listed.values()], indent=1)
         with files.atomic_write(place / INDEX) as handle:
             handle.write(text.encode("ascii"))
         yield listed[name]
@@ -185,10 +185,10 @@ def read(folder: str | PathLike[str]) -> list[Proven]:
     """
     path = Path(folder) / INDEX
     with reading.errors_naming(path), reading.decoding_errors(path, "library"):
-        listed = [Proven(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
-        for each in listed:
-            validate.text(name=each.name), validate.text(kind=each.kind)
-            low, high = validate.positive_number(lower=each.lower), validate.positive_number(upper=each.upper)
+        listed = [Proven(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        for entry in listed:
+            validate.text(name=entry.name), validate.text(kind=entry.kind)
+            low, high = validate.positive_number(lower=entry.lower), validate.positive_number(upper=entry.upper)
             if low > high:
                 raise InvalidInputError(f"lower must be at most upper, got {low!r} and {high!r}")
     return listed
@@ -200,8 +200,8 @@ def arrays(folder: str | PathLike[str], name: str) -> dict[str, Array]:
     They are named as in the proof (`collection.arrays`); where the answer is noise on a basis there is the ``basis`` B
     (k, d) as well.
     """
-    found: dict[str, Array] = archives.read_archive(Path(folder) / f"{name}.npz")
-    return found
+    contents: dict[str, Array] = archives.read_archive(Path(folder) / f"{name}.npz")
+    return contents
 
 
 @cache
@@ -222,8 +222,8 @@ def certified(problem: AnyProblem, answer: Array, kind: str = "answer", *, scale
     """
     point = as_point(problem, answer, kind)
     with np.errstate(all="ignore"):
-        found: Certificate = problem.certify(problem.feasible(point) if scaled else point, _roughly(problem).dual)
-    return found
+        certificate: Certificate = problem.certify(problem.feasible(point) if scaled else point, _roughly(problem).dual)
+    return certificate
 
 
 def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
@@ -235,16 +235,16 @@ def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     vectors may lie either way.
     Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is not a single matrix.
     """
-    given = np.asarray(answer)
+    array = np.asarray(answer)
     if is_noise(problem):
         if kind != "covariance":
-            return problem.as_primal(covariance_of_strategy(problem, given))
+            return problem.as_primal(covariance_of_strategy(problem, array))
         basis = problem.basis
-        if len(basis) < basis.shape[1] == len(given):
-            given = basis @ validate.symmetric(covariance=given) @ basis.T
-    elif 1 in given.shape and getattr(_roughly(problem).primal, "ndim", 0) == 1:
-        given = given.ravel()
-    return problem.as_primal(given)
+        if len(basis) < basis.shape[1] == len(array):
+            array = basis @ validate.symmetric(covariance=array) @ basis.T
+    elif 1 in array.shape and getattr(_roughly(problem).primal, "ndim", 0) == 1:
+        array = array.ravel()
+    return problem.as_primal(array)
 
 
 def is_noise(problem: Problem) -> bool:

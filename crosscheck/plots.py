@@ -87,22 +87,22 @@ def curve(
     if epsilons is not None:
         wanted = validate.positive(1, epsilons=epsilons).tolist()
         costs = [
-            2 * accounting.zcdp_rho(each, chance) if implied else accounting.privacy_cost(each, chance) ** 2
-            for each in wanted
+            2 * accounting.zcdp_rho(epsilon, chance) if implied else accounting.privacy_cost(epsilon, chance) ** 2
+            for epsilon in wanted
         ]
     else:
         wanted = validate.positive(1, rhos=RHOS if rhos is None else rhos).tolist()
-        costs = [accounting.squared_cost_from_rho(each) for each in wanted]
-    given: Any = answer
-    solved = fast.solve(given) if isinstance(answer, Problem) else answer
+        costs = [accounting.squared_cost_from_rho(rho) for rho in wanted]
+    source: Any = answer
+    solved = fast.solve(source) if isinstance(answer, Problem) else answer
     mechanism = mechanism_of_answer(solved)
     largest = _largest(mechanism, asked_of(solved, workload))
-    own, rows = positive_cost(mechanism), []
-    for each, cost in zip(wanted, costs, strict=True):
-        factor = own / cost
-        private = {"rho": each, "epsilon": epsilon_at(cost, chance, implied)}
+    unit_cost, rows = positive_cost(mechanism), []
+    for epsilon, cost in zip(wanted, costs, strict=True):
+        factor = unit_cost / cost
+        private = {"rho": epsilon, "epsilon": epsilon_at(cost, chance, implied)}
         if epsilons is not None:
-            private = {"rho": cost / 2, "epsilon": each}
+            private = {"rho": cost / 2, "epsilon": epsilon}
         margins = {f"margin of {name}": width * math.sqrt(factor * variance) for name, variance in largest.items()}
         rows.append({**private, "delta": chance, "variances": factor, **margins})
     return rows
@@ -173,21 +173,21 @@ def _largest(mechanism: GaussianPrivacy, workload: Workload) -> dict[str, float]
     """Return the largest variance of the queries of each table, or of each group where there are no tables."""
     variances = mechanism.as_targets(workload)
     if isinstance(variances, ByFactor):
-        return {"all": math.prod(float(np.max(each)) for each in variances.numbers)}
+        return {"all": math.prod(float(np.max(number)) for number in variances.numbers)}
     tables = workload.tabular()
     if tables is None:
         names = [*workload.groups]
     else:
         names = [*tables.table_names]
         if len(names) > LISTED:
-            axes = [each.axes for each in tables.tables] if hasattr(tables, "tables") else tables.axes
-            names = [f"{len(each)}-way" for each in axes]
+            axes = [table.axes for table in tables.tables] if hasattr(tables, "tables") else tables.axes
+            names = [f"{len(group)}-way" for group in axes]
         if len(variances) != len(names):
             names = [names[number] for number in workload.table_numbers()]
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for name, variance in zip(names, variances.tolist(), strict=True):
-        found[name] = max(found.get(name, 0.0), variance)
-    return found
+        largest[name] = max(largest.get(name, 0.0), variance)
+    return largest
 
 
 __all__ = ["curve"]
@@ -228,28 +228,28 @@ def covariance(
     >>> dm.plots.covariance(answer, correlation=True).get_title()
     'correlation of the noise on the answers'
     """
-    asked, own = asked_of(answer, workload), validate.boolean(correlation=correlation)
-    if asked.shape[0] > LARGEST_MATRIX:
+    queries, is_correlation = asked_of(answer, workload), validate.boolean(correlation=correlation)
+    if queries.shape[0] > LARGEST_MATRIX:
         raise InvalidInputError(
-            f"workload must have at most {LARGEST_MATRIX} queries to be drawn, got {asked.shape[0]}"
+            f"workload must have at most {LARGEST_MATRIX} queries to be drawn, got {queries.shape[0]}"
         )
     mechanism = mechanism_of_answer(answer)
     written = mechanism if hasattr(mechanism, "covariance") else mechanism.dense()
-    matrix = written.covariance(asked)
-    exact = _unmoved(mechanism, asked, len(matrix))
+    matrix = written.covariance(queries)
+    exact = _unmoved(mechanism, queries, len(matrix))
     matrix[exact], matrix[:, exact] = 0.0, 0.0
-    if own:
+    if is_correlation:
         scale = np.sqrt(np.maximum(np.diagonal(matrix), 0.0))
         scale[scale <= EXACT * scale.max()] = 0.0
         both = np.outer(scale, scale)
         matrix = np.divide(matrix, both, out=np.zeros_like(matrix), where=both > 0)
     drawn = _axes(axes)
-    limit = 1.0 if own else float(np.abs(matrix).max()) or 1.0
+    limit = 1.0 if is_correlation else float(np.abs(matrix).max()) or 1.0
     image = drawn.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
-    drawn.figure.colorbar(image, ax=drawn, label="correlation" if own else "squared counts")
+    drawn.figure.colorbar(image, ax=drawn, label="correlation" if is_correlation else "squared counts")
     drawn.set(xlabel="query", ylabel="query")
-    _name_queries(drawn, asked, both=True)
-    _title(drawn, f"{'correlation' if own else 'covariance'} of the noise on the answers")
+    _name_queries(drawn, queries, both=True)
+    _title(drawn, f"{'correlation' if is_correlation else 'covariance'} of the noise on the answers")
     return drawn
 
 
@@ -365,21 +365,21 @@ def convergence(answer: object, axes: Axes = None) -> Axes:
     >>> dm.plots.convergence(answer).get_xlabel()
     'step'
     """
-    found = require_solution(answer, "answer")
-    if not len(found.history):
+    solution = require_solution(answer, "answer")
+    if not len(solution.history):
         raise InvalidInputError(
             "answer must have a history: a solver's own answer has one, files and some solvers keep none"
         )
-    best, steps = found.lower_bound, found.history.iteration
+    best, steps = solution.lower_bound, solution.history.iteration
     drawn = _axes(axes)
     with np.errstate(invalid="ignore"):
-        above = found.history.objective / best - 1
-        below = 1 - found.history.lower_bound / found.objective
+        above = solution.history.objective / best - 1
+        below = 1 - solution.history.lower_bound / solution.objective
     sides = {"objective above the proven bound": above, "bound below the objective": below}
     for (label, values), colour in zip(sides.items(), COLOURS[1:3], strict=True):
         shown = np.where(np.isfinite(values) & (values > 0), values, np.nan)
         drawn.plot(steps, shown, "o-", ms=3, color=colour, label=label)
-    drawn.axhline(found.tol, color=COLOURS[0], lw=0.8, ls=":", label="gap asked for")
+    drawn.axhline(solution.tol, color=COLOURS[0], lw=0.8, ls=":", label="gap asked for")
     drawn.set_yscale("log")
     drawn.set(xlabel="step", ylabel="relative distance")
     _title(drawn, "both sides of the gap, by the steps of the solver")
@@ -465,10 +465,10 @@ def _axes(axes: Axes) -> Axes:
 
 
 def _named(mechanisms: Mapping[str, GaussianPrivacy]) -> Mapping[str, GaussianPrivacy]:
-    found = validate.mapping("mechanisms by name", mechanisms=mechanisms)
-    if not 0 < len(found) < len(COLOURS) + 1:
-        raise InvalidInputError(f"mechanisms must be 1 to {len(COLOURS)}, by name, got {len(found)}")
-    return found
+    by_name = validate.mapping("mechanisms by name", mechanisms=mechanisms)
+    if not 0 < len(by_name) < len(COLOURS) + 1:
+        raise InvalidInputError(f"mechanisms must be 1 to {len(COLOURS)}, by name, got {len(by_name)}")
+    return by_name
 
 
 def _colours(count: int) -> Sequence[str]:
@@ -498,10 +498,10 @@ def _unmoved(mechanism: Any, workload: Workload, count: int) -> npt.NDArray[np.b
         return np.asarray(np.ptp(workload.dense(), axis=1) == 0)
     names, shape = tables.domain.names, tables.domain.shape
     left = [
-        [relation.leaves(names[axis], asked, shape[axis]) for axis, asked in each.queries]
-        for each in tables.product_tables
+        [relation.leaves(names[axis], query, shape[axis]) for axis, query in table.queries]
+        for table in tables.product_tables
     ]
-    return np.array([all(map(np.all, each)) for each in left])
+    return np.array([all(map(np.all, flags)) for flags in left])
 
 
 def _name_queries(drawn: Any, workload: Workload, count: int | None = None, both: bool = False) -> bool:

@@ -248,8 +248,8 @@ def wrapped(text: str, width: int) -> list[str]:
     """Return a text in lines of at most a width, broken between words; its own line breaks stay."""
     return [
         line
-        for own in text.split("\n")
-        for line in textwrap.wrap(own, width, break_long_words=False, break_on_hyphens=False) or [""]
+        for paragraph in text.split("\n")
+        for line in textwrap.wrap(paragraph, width, break_long_words=False, break_on_hyphens=False) or [""]
     ]
 
 
@@ -289,8 +289,8 @@ def format_line(
 
 def print_lines(out: Console, *lines: str, whole: bool = False) -> None:
     """Print lines as they are: no markup is read in them, and none is broken where it is to stay `whole`."""
-    for each in lines:
-        for line in [each] if whole else wrapped(each, out.width):
+    for text in lines:
+        for line in [text] if whole else wrapped(text, out.width):
             out.print(line, markup=False, soft_wrap=True)
 
 
@@ -340,13 +340,13 @@ def measure(problem: Problem) -> str:
 
 def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:
     """Return a report's name for the objective of a problem, and its divisor: a privacy cost is told as ρ."""
-    told = measure(problem)
-    return told.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in told else terms.divisor(problem)
+    unit = measure(problem)
+    return unit.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in unit else terms.divisor(problem)
 
 
-def objective_text(number: float, told: str) -> str:
+def objective_text(number: float, unit: str) -> str:
     """Return an objective to nine digits, rounded up where it is told as ρ."""
-    return decimal_above(number, 9) if "rho" in told else f"{number:.9g}"
+    return decimal_above(number, 9) if "rho" in unit else f"{number:.9g}"
 
 
 def steps(solution: Solution) -> str:
@@ -391,8 +391,8 @@ def neighbours_name(neighbours: Any) -> str:
 
 def neighbours_lines(problem: Problem) -> list[str]:
     """Say who are neighbours, where that is not one record added or removed."""
-    own = getattr(problem, "neighbours", None)
-    return [] if own is None else [f"Neighbours: {neighbours_name(own)}."]
+    relation = getattr(problem, "neighbours", None)
+    return [] if relation is None else [f"Neighbours: {neighbours_name(relation)}."]
 
 
 def free_lines(geometry: object) -> list[str]:
@@ -412,4 +412,4 @@ class _PlainConsole(Console):
 
     def print(self, *objects: object, **options: Any) -> None:
         """Print texts with their control characters written out, and other objects as they draw themselves."""
-        super().print(*(plain(each) if isinstance(each, str) else each for each in objects), **options)
+        super().print(*(plain(item) if isinstance(item, str) else item for item in objects), **options)

@@ -66,16 +66,16 @@ class SparseProgram:
 
     def slack(self, x: Array) -> list[Array]:
         """Return ``Σ_i x_i F_i − F_0`` at a point, a matrix a block; a diagonal block as a vector."""
-        found = [np.zeros((size, size)) if size > 0 else np.zeros(-size) for size in self.blocks]
+        matrices = [np.zeros((size, size)) if size > 0 else np.zeros(-size) for size in self.blocks]
         factors = [-1.0, *np.asarray(x, dtype=float).tolist()]
         for number, block, row, column, value in self.entries:
-            place = found[block - 1]
+            place = matrices[block - 1]
             if place.ndim == 1:
                 place[row - 1] += factors[number] * value
             else:
                 place[row - 1, column - 1] += factors[number] * value
                 place[column - 1, row - 1] = place[row - 1, column - 1]
-        return found
+        return matrices
 
     def text(self) -> str:
         """Return the file's contents; numbers have as many digits as a double needs."""
@@ -207,8 +207,8 @@ def read(path: str | PathLike[str]) -> SparseProgram:
 
     Raises `FileFormatError` for another file: with the line, where an entry is wrong.
     """
-    with reading.errors_naming(path), reading.decoding_errors(path, "SDPA"), reading.opened_lines(path) as given:
-        lines = enumerate(given, start=1)
+    with reading.errors_naming(path), reading.decoding_errors(path, "SDPA"), reading.opened_lines(path) as text_lines:
+        lines = enumerate(text_lines, start=1)
         remarks, head = [], []
         for _, line in lines:
             if line[:1] in ('"', "*"):
@@ -271,8 +271,8 @@ def _limits_of_costs(problem: Problem, costs: _Triangle) -> Iterator[list[tuple[
     """Yield ``t − Z_ii``, or the budget less Z_ii, as coefficients by variable; F_0's are negative."""
     free = isinstance(problem, FitnessForUse)
     first = (VALUE, 1.0) if free else (0, -float(getattr(problem, "cost", 1.0)))
-    for each in range(costs.size):
-        yield [first, (int(costs.numbers[each, each]), -1.0)]
+    for index in range(costs.size):
+        yield [first, (int(costs.numbers[index, index]), -1.0)]
 
 
 def _limits_of_variances(problem: AnyProblem, noise: _Triangle) -> Iterator[list[tuple[int, float]]]:
@@ -290,7 +290,7 @@ def _gram(rows: Array, weights: Array) -> list[list[float]]:
     """Return ``L' diag(w) L``, each entry the double that is nearest to the exact sum."""
     exact = [[Fraction(entry) for entry in row] for row in rows.tolist()]
     scaled = [[Fraction(w) * entry for entry in row] for w, row in zip(weights.tolist(), exact, strict=True)]
-    left, right = (list(zip(*each, strict=True)) for each in (scaled, exact))
+    left, right = (list(zip(*triples, strict=True)) for triples in (scaled, exact))
     return [[float(_product(one, other)) for other in right] for one in left]
 
 
@@ -347,6 +347,6 @@ def _remark(problem: object, written: MatrixInequalities) -> str:
 
 def _on_matrix(problem: Problem) -> Any:
     if not isinstance(problem, FAMILIES):
-        known = ", ".join(each.__name__ for each in FAMILIES)
+        known = ", ".join(family.__name__ for family in FAMILIES)
         raise InputTypeError(f"problem must be one of {known}, got {type(problem).__name__}")
     return problem.on_matrix()

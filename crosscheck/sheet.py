@@ -26,7 +26,7 @@ class Row:
     def __post_init__(self) -> None:
         object.__setattr__(self, "gap", max([self.gap, *(part.gap for part in self.parts)]))
         for name in ("certified", "sound"):
-            object.__setattr__(self, name, all(getattr(each, name) for each in (self, *self.parts)))
+            object.__setattr__(self, name, all(getattr(row, name) for row in (self, *self.parts)))
 
     @classmethod
     def compared(cls, values: Mapping[str, object], gap: float, outcome: Agreement) -> Row:
@@ -108,9 +108,9 @@ def one_table(
     def show(out: Console, title: str, rows: Iterator[Row]) -> None:
         if titled:
             print_lines(out, title)
-        found = [*rows]
-        out.print(drawn(heading if titled else title + heading, columns, found, **style))
-        if text := below if isinstance(below, str) else below(found):
+        listed = [*rows]
+        out.print(drawn(heading if titled else title + heading, columns, listed, **style))
+        if text := below if isinstance(below, str) else below(listed):
             print_lines(out, text)
 
     return show

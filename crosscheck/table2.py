@@ -65,15 +65,15 @@ def solve_case(case: PrintedCase, limit: float | None, centred: int) -> Row:
             for basis, hessian in settings
         )
     )
-    found, comparison = answers_of(answers), compare(list(answers.values()))
+    solutions, comparison = answers_of(answers), compare(list(answers.values()))
     values = {
         "case": case,
         "size": problem.workload.shape[1],
-        "answers": found,
+        "answers": solutions,
         "optimum": (comparison.lower_bound, comparison.objective),
         "runs": runs,
     }
-    return Row.compared(values, max(each.gap for each in found.values()), comparison.outcome)
+    return Row.compared(values, max(solution.gap for solution in solutions.values()), comparison.outcome)
 
 
 def answers_of(answers: Mapping[str, Solution]) -> dict[str, Row]:
@@ -96,8 +96,8 @@ def _privacy_costs(quick: bool, limit: float | None = None, longer: bool = False
     return [partial(solve_case, case, seconds, centred) for case in cases]
 
 
-def _show_privacy_costs(out: Console, title: str, found: Iterator[Row]) -> None:
-    solved = [*found]
+def _show_privacy_costs(out: Console, title: str, rows: Iterator[Row]) -> None:
+    solved = [*rows]
     columns: Columns = (
         ("d", "{size}"),
         ("printed", _printed),

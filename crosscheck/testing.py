@@ -120,10 +120,10 @@ def problems(
     limit, written = validate.size(most_cells=most_cells), validate.boolean(matrix=matrix)
     chosen = library.named([*collection.FAMILIES] if names is None else names)
     explicit = frozenset(() if names is None else names)
-    found = (KnownProblem(name, stated[name]()) for name in chosen)
+    known_problems = (KnownProblem(name, stated[name]()) for name in chosen)
     return [
         known
-        for known in found
+        for known in known_problems
         if (known.name in explicit or library.shape(known.problem)[1] <= limit)
         and (not written or "workload" in known.arrays)
     ]
@@ -204,17 +204,20 @@ def _check_point(known: KnownProblem, point: object, scaled: bool, allowed: floa
     __tracebackhide__ = True
     problem, dual = known.problem, library.some_answer(known.name).dual
     with np.errstate(all="ignore"):
-        found: Certificate = problem.certify(problem.feasible(point) if scaled else point, dual)
-        if found.feasible:
-            _check_objective(known, found.objective, allowed)
-            return found
+        certificate: Certificate = problem.certify(problem.feasible(point) if scaled else point, dual)
+        if certificate.feasible:
+            _check_objective(known, certificate.objective, allowed)
+            return certificate
         mended: Certificate = problem.certify(problem.feasible(point), dual)
-    if not np.isfinite(found.objective) and not mended.feasible:
-        raise AssertionError(f"{known.name}: {'; '.join(found.remarks)}")
+    if not np.isfinite(certificate.objective) and not mended.feasible:
+        raise AssertionError(f"{known.name}: {'; '.join(certificate.remarks)}")
     excess = mended.objective / known.upper - 1
     far = f"at least {_percent(excess)} above the optimum" if math.isfinite(excess) else "no answer either"
     near = "optimal" if excess <= allowed else far
-    most = "; ".join(problem.exceeded(point)) or f"it exceeds a constraint by {found.violation:.3g} of what is allowed"
+    most = (
+        "; ".join(problem.exceeded(point))
+        or f"it exceeds a constraint by {certificate.violation:.3g} of what is allowed"
+    )
     raise AssertionError(f"{known.name}: the answer is infeasible: {most}; scaled it would be {near}")
 
 
@@ -224,15 +227,15 @@ def _check_dual(known: KnownProblem, dual: object, allowed: float) -> None:
     point = library.some_answer(known.name).primal
     try:
         with np.errstate(all="ignore"):
-            found: Certificate = known.problem.certify(point, known.problem.as_dual(dual))
+            certificate: Certificate = known.problem.certify(point, known.problem.as_dual(dual))
     except (InvalidInputError, InputTypeError) as error:
         raise type(error)(f"dual proves nothing about {known.name}: {error}") from error
-    if found.lower_bound >= known.lower * (1 - allowed):
+    if certificate.lower_bound >= known.lower * (1 - allowed):
         return
-    said = "; ".join(found.remarks) or f"the dual weights prove a bound of {found.lower_bound:.12g}"
+    reason = "; ".join(certificate.remarks) or f"the dual weights prove a bound of {certificate.lower_bound:.12g}"
     raise AssertionError(
-        f"{known.name}: {said}, {_percent(1 - found.lower_bound / known.lower)} below the optimum, which is proven to "
-        f"be {_between(known)}; at most {_percent(allowed)} is allowed"
+        f"{known.name}: {reason}, {_percent(1 - certificate.lower_bound / known.lower)} below the optimum, which is "
+        f"proven to be {_between(known)}; at most {_percent(allowed)} is allowed"
     )
 
 

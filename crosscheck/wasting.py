@@ -88,32 +88,32 @@ class Waste(Displayed):
     @property
     def certificate(self) -> Certificate:
         """The mechanism's own certificate: how far its cost is from the least."""
-        given = self.answer.certificate
-        return Certificate.of(self.cost, given.lower_bound, 0.0, given.resolution + self.rounding)
+        certificate = self.answer.certificate
+        return Certificate.of(self.cost, certificate.lower_bound, 0.0, certificate.resolution + self.rounding)
 
     @property
     def better(self) -> GaussianPrivacy:
         """The mechanism of `answer`, or the one that was judged where that costs no more."""
-        found = self.answer.mechanism if self.answer.certificate.feasible else self.mechanism
-        return found if found.squared_privacy_cost < self.cost else self.mechanism
+        best = self.answer.mechanism if self.answer.certificate.feasible else self.mechanism
+        return best if best.squared_privacy_cost < self.cost else self.mechanism
 
     @property
     def words(self) -> tuple[str, ...]:
         """The verdict in sentences."""
         low, high = self.share
         enough = decimal_above(self.least[1] / 2)
-        whom = "the least accurate query of every table" if self.by_table else "every query"
+        queries = "the least accurate query of every table" if self.by_table else "every query"
         if self.practice:
             share = f"{self.practice} wastes {_percent(low, high)} of it (proven)"
-            return (f"{share}: noise of rho = {enough} is enough to make {whom} as accurate.",)
-        said = [
+            return (f"{share}: noise of rho = {enough} is enough to make {queries} as accurate.",)
+        lines = [
             f"It costs rho = {decimal_above(self.cost / 2)} (zCDP); noise of rho = {enough} is enough to make "
-            f"{whom} as accurate.",
+            f"{queries} as accurate.",
             f"Wasted: {_percent(low, high)} of rho (proven).",
         ]
         if self.by_table:
-            said.append("Within a table, queries that were more accurate than its worst may lose some of that.")
-        return tuple(said)
+            lines.append("Within a table, queries that were more accurate than its worst may lose some of that.")
+        return tuple(lines)
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -187,21 +187,21 @@ def waste(
     if isinstance(mechanism, Workload):
         if workload is not None or rho is None:
             raise InvalidInputError("rho must be given with the workload of a practice, and no other workload")
-        spent, own = validate.exact_number(rho=rho), validate.boolean(as_drawn=as_drawn)
-        return _of_practice(mechanism, spent, shares, own, neighbours, validate.positive_number(tol=tol), callback)
+        spent, is_drawn = validate.exact_number(rho=rho), validate.boolean(as_drawn=as_drawn)
+        return _of_practice(mechanism, spent, shares, is_drawn, neighbours, validate.positive_number(tol=tol), callback)
     drawn = True if validate.boolean(as_drawn=as_drawn) else None
-    for name, each in {"rho": rho, "shares": shares, "as_drawn": drawn, "neighbours": neighbours}.items():
-        if each is not None:
+    for name, value in {"rho": rho, "shares": shares, "as_drawn": drawn, "neighbours": neighbours}.items():
+        if value is not None:
             raise InvalidInputError(f"{name} is for a practice: a mechanism brings its own privacy and accuracy")
-    asked = check_workload(workload)
+    queries = check_workload(workload)
     if not isinstance(mechanism, GaussianPrivacy):
         raise InputTypeError(f"mechanism must be one of Gaussian noise, got {describe_kind(mechanism)}")
     if not 0 < mechanism.squared_privacy_cost < math.inf:
         raise InvalidInputError("mechanism must have a privacy cost that is positive and finite")
-    targets, by_table = _targets(asked, mechanism.as_targets(asked))
-    given = getattr(mechanism, "neighbours", None)
-    its = given if given is None or isinstance(given, Relation) else Relation.matching(given) or given
-    problem = FitnessForUse(asked, targets, neighbours=its)
+    targets, by_table = _targets(queries, mechanism.as_targets(queries))
+    relation = getattr(mechanism, "neighbours", None)
+    its = relation if relation is None or isinstance(relation, Relation) else Relation.matching(relation) or relation
+    problem = FitnessForUse(queries, targets, neighbours=its)
     answer = _solved(problem, tol, callback)
     return Waste(mechanism=mechanism, answer=answer, by_table=by_table, rounding=_rounding(problem, mechanism))
 
@@ -238,13 +238,13 @@ def _of_practice(
     drawn = _drawn(problem, workload, variances, relation)
     split = "An equal split" if shares is None else "This split"
     kind = ", as drawn," if as_drawn else ", made consistent,"
-    said = f"{split} of rho = {rho} over {counted(len(tables), 'table')}{kind}"
+    description = f"{split} of rho = {rho} over {counted(len(tables), 'table')}{kind}"
     if not as_drawn:
-        found = waste(drawn, workload, tol, callback=callback)
+        result = waste(drawn, workload, tol, callback=callback)
         variances = {name: float(np.max(drawn.as_targets(table))) for name, table in tables.items()}
     else:
-        found = Waste(mechanism=drawn, answer=_solved(problem, tol, callback), by_table=False)
-    return replace(found, practice=said, spent=2 * float(rho), variances=variances)
+        result = Waste(mechanism=drawn, answer=_solved(problem, tol, callback), by_table=False)
+    return replace(result, practice=description, spent=2 * float(rho), variances=variances)
 
 
 def _tables(workload: Workload) -> dict[str, Workload]:
@@ -257,11 +257,11 @@ def _tables(workload: Workload) -> dict[str, Workload]:
     return {table.name: UnionWorkload(union.domain, [table]) for table in union.tables}
 
 
-def _shares(given: Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
+def _shares(stated: Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
     """Return which share of ρ each table gets."""
-    if given is None:
+    if stated is None:
         return dict.fromkeys(names, 1 / len(names))
-    known = {**validate.mapping("names of tables to numbers", shares=given)}
+    known = {**validate.mapping("names of tables to numbers", shares=stated)}
     if {*known} != {*names}:
         raise InvalidInputError(
             f"shares must name each table once, {', '.join(names)}, got {', '.join(map(str, known))}"
@@ -293,8 +293,8 @@ def _rounding(problem: FitnessForUse, mechanism: GaussianPrivacy) -> float:
         forms = problem.geometry.forms(problem.as_primal(mechanism))
         if forms is not None:
             excess, slack = forms.excess(problem.targets)
-            found = float(max(excess - 1, 0.0) + slack)
-            return max(ROUNDING, found) if math.isfinite(found) else math.inf
+            rounding = float(max(excess - 1, 0.0) + slack)
+            return max(ROUNDING, rounding) if math.isfinite(rounding) else math.inf
     return ROUNDING
 
 
@@ -302,23 +302,23 @@ def _targets(workload: Workload, variances: Any) -> tuple[Any, bool]:
     """Return variances as targets, of a table one number where they are equal or the domain is large; whether so."""
     if not isinstance(variances, np.ndarray):
         return variances, False
-    each = np.where(variances > 0, variances, 1.0)  # a query that is all zero constrains nothing
-    if each.shape != workload.shape[:1]:
-        return each, True
+    targets = np.where(variances > 0, variances, 1.0)  # a query that is all zero constrains nothing
+    if targets.shape != workload.shape[:1]:
+        return targets, True
     if workload.tabular() is None:
-        return each, False
-    largest, least = _largest(workload, each), -_largest(workload, -each)
+        return targets, False
+    largest, least = _largest(workload, targets), -_largest(workload, -targets)
     even = bool(np.all(largest <= (1 + ROUNDING) * least))
     if even or workload.shape[1] > QUERY_BY_QUERY:
         return largest, not even
-    return each, False
+    return targets, False
 
 
-def _largest(workload: Workload, each: Array) -> Array:
+def _largest(workload: Workload, variances: Array) -> Array:
     tables = workload.table_numbers()
-    found = np.full(int(tables.max()) + 1, -np.inf)
-    np.maximum.at(found, tables, each)
-    return found
+    largest = np.full(int(tables.max()) + 1, -np.inf)
+    np.maximum.at(largest, tables, variances)
+    return largest
 
 
 def _percent(low: float, high: float) -> str:
@@ -326,7 +326,7 @@ def _percent(low: float, high: float) -> str:
     ends = math.floor(1e4 * max(low, 0.0)) / 100, math.ceil(1e4 * high) / 100
     if ends[0] == 0:
         return f"at most {ends[1]:.2f} %"
-    return " to ".join(dict.fromkeys(f"{each:.2f} %" for each in ends))
+    return " to ".join(dict.fromkeys(f"{end:.2f} %" for end in ends))
 
 
 __all__ = ["Waste", "waste"]

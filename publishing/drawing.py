@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError
 from dualmech.mechanisms import records
-from dualmech.mechanisms.engines import engine_of
+from dualmech.mechanisms.engines import LARGEST_TOTAL, engine_of, require_exact
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain
@@ -357,9 +357,12 @@ class Drawn(Measured, Protocol):
 
 def whole_counts(**named: object) -> Counts:
     """Return counts as 64-bit integers; anything but whole numbers from 0 to 2^53 is refused by its name."""
-    ((name, _),) = named.items()
+    ((name, value),) = named.items()
     counts = validate.finite(**named)
-    if np.any(counts != np.rint(counts)) or np.abs(counts).max(initial=0.0) > 2**53:
+    largest = np.abs(counts).max(initial=0.0)
+    if largest == LARGEST_TOTAL:  # as is the double of 2^53 + 1
+        largest = max(map(int, np.asarray(value).ravel().tolist()))
+    if np.any(counts != np.rint(counts)) or largest > LARGEST_TOTAL:
         raise InvalidInputError(f"{name} must hold whole numbers of at most 2^53: counts of records")
     if np.any(counts < 0):
         raise InvalidInputError(f"{name} must hold counts of records, none of them negative, got {counts.min():g}")
@@ -435,6 +438,8 @@ def given_tables(source: object, domain: Domain) -> Any:
         if any(axis >= len(domain.names) for axis in axes):
             raise InvalidInputError(f"records[{axes}] must be of attributes 0 … {len(domain.names) - 1}")
         counts[axes] = whole_counts(**{f"records[{axes}]": table})
+        if counts[axes].sum(dtype=np.float64) > LARGEST_TOTAL / 2:  # marginals add counts up as doubles
+            require_exact(f"records[{axes}]", sum(counts[axes].ravel().tolist()))
         shape = tuple(domain.shape[axis] for axis in axes)
         if counts[axes].shape != shape:
             raise InvalidInputError(f"records[{axes}] must have shape {shape}, got {counts[axes].shape}")

@@ -103,6 +103,7 @@ class Specification:
         Raises `InvalidInputError` or `InputTypeError` for keys that are unknown or missing, and what a schema refuses.
         """
         validate.mapping("attributes, tables and what is asked of them", given=given)
+        given = _composed(given)
         _known(given, KEYS, "a specification")
         for key in ("attributes", "tables"):
             if key not in given:
@@ -415,6 +416,18 @@ def _each(ask: Any) -> dict[str, Any]:
 def _text(key: str, value: object) -> str:
     """Return a text, or a date of TOML as one."""
     return value.isoformat() if isinstance(value, date) else validate.text(**{key: value})
+
+
+def _composed(spec: Any) -> Any:
+    """Return texts as they are compared, in Unicode's form NFC; refuse two names that become the same."""
+    if isinstance(spec, str):
+        return validate.composed(spec)
+    if isinstance(spec, list | tuple):
+        return type(spec)([_composed(item) for item in spec])
+    if not isinstance(spec, Mapping):
+        return spec
+    validate.compared("a specification", [name for name in spec if isinstance(name, str)])
+    return {_composed(name): _composed(item) for name, item in spec.items()}
 
 
 def _plain(value: Any) -> Any:

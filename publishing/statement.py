@@ -198,7 +198,7 @@ def neighbours_text(released: Planned) -> str:
 
 
 def _whole_persons(planned: Planned) -> bool:
-    """Whether a person is protected with all rows, however many."""
+    """Whether a person is protected with all records, however many."""
     bound = None if planned.specification is None else planned.specification.records.persons
     return bound is not None and not bound.check and not bound.per
 
@@ -208,13 +208,13 @@ def _persons(planned: Planned) -> list[str]:
     bound = None if planned.specification is None else planned.specification.records.persons
     if bound is None:
         return []
-    rows = f"{counted(bound.at_most, 'row')}{f' in each value of {printable(bound.per)}' if bound.per else ''}"
+    rows = f"{counted(bound.at_most, 'record')}{f' in each value of {printable(bound.per)}' if bound.per else ''}"
     if bound.check:
         return [f"Records in which a {printable(bound.person)!r} has more than {rows} were to be refused."]
     unit = f"person in one value of {printable(bound.per)}" if bound.per else "person"
     return [
-        f"Of each {printable(bound.person)!r} at most {rows} are counted, chosen by its own rows alone: a {unit} is "
-        f"protected with all rows, however many there are."
+        f"Of each {printable(bound.person)!r} at most {rows} are counted, chosen by its own records alone: a {unit} "
+        f"is protected with all records, however many there are."
     ]
 
 

@@ -6,6 +6,7 @@ import datetime
 import functools
 import importlib.util
 import itertools
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from dualmech.errors import BackendError, FileFormatError, InputTypeError, Inval
 from dualmech.files import csv
 from dualmech.files.reading import errors_naming
 from dualmech.mechanisms.persons import Bound, told
-from dualmech.validate import Array
+from dualmech.validate import Array, composed
 from dualmech.workloads.attributes import Attribute, as_label, is_missing, text_of
 from dualmech.workloads.domain import Axes, Domain
 from dualmech.workloads.marginals import cells_of
@@ -135,20 +136,19 @@ class Engine:
     """
 
     def __init__(self, frame: Any, where: str = "records", connection: object = None) -> None:
+        self.names = frame.collect_schema().names()  # of the columns, as they are written
+        renamed = {name: composed(name) for name in self.names if not unicodedata.is_normalized("NFC", name)}
+        if renamed and len({*map(composed, self.names)}) == len(self.names):  # else they are refused by name
+            frame = frame.rename(renamed)
         self.frame, self.connection = frame, connection  # which lives as long as what it reads
         self.schema = frame.collect_schema()
         self.engine = frame.implementation.name.lower()
         self.where = f"{where} ({self.engine})"
         self.is_eager = not hasattr(frame, "collect")
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns."""
-        return self.schema.names()
-
     def unread(self, records: Any, domain: Domain) -> list[str]:
         """Return the columns that are not read; see `dualmech.records.Records`."""
-        return records.unread(self.names, domain.sources)
+        return records.unread(records.names, domain.sources)
 
     def counted(self, records: Any, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
         """Return tables of counts by their attributes, and the number of records.
@@ -237,10 +237,7 @@ class Engine:
 
         column, kind = nw.col(attribute.source), self.schema[attribute.source]
         if kind.is_numeric():
-            is_whole = kind.is_integer() and type(kind).__name__ not in WIDE and self.engine != "dask"
-            if (
-                code := _code_expression(attribute, column.cast(nw.Int64 if is_whole else nw.Float64), is_whole)
-            ) is not None:
+            if (code := _code_expression(attribute, *self._numbers(attribute.source))) is not None:
                 return Key(code, functools.partial(_codes, attribute), is_code=True)
         elif type(kind).__name__ not in FLAT:
             raise InputTypeError(
@@ -256,6 +253,17 @@ class Engine:
         if attribute.has_rest:
             column = self._without_rest(attribute, column)
         return Key(column, functools.partial(codes_of, attribute))
+
+    def _numbers(self, name: str) -> tuple[Any, bool]:
+        """Return a column of numbers as an expression, and whether they are whole: else they are doubles."""
+        import narwhals as nw
+
+        kind = self.schema[name]
+        is_whole = kind.is_integer() and type(kind).__name__ not in WIDE and self.engine != "dask"
+        x = nw.col(name).cast(nw.Int64 if is_whole else nw.Float64)
+        if is_whole and self.engine == "pyarrow":  # which refuses to round what no double holds
+            return (x // HALF).cast(nw.Float64) * float(HALF) + (x % HALF).cast(nw.Float64), False
+        return x, is_whole
 
     def _without_rest(self, attribute: Attribute, column: Any) -> Any:
         """Return a column in which one value stands for all that have no cell of their own."""
@@ -278,17 +286,27 @@ class Engine:
         """Return the column of counts as whole numbers; refuse counts that are none, with one of them."""
         import narwhals as nw
 
-        kind, column = self.schema[name], nw.col(name)
+        kind = self.schema[name]
         if not kind.is_numeric():
             raise InputTypeError(f"{self.where}: {name!r} must be a column of whole numbers, counts, got {kind}")
-        x = column.cast(nw.Float64)
-        fails = ~_pick(x.is_null() | x.is_nan(), nw.lit(False), (x >= 0) & (x % 1 == 0) & (x < float("inf")))
+        (x, is_whole), most = self._numbers(name), float(LARGEST_TOTAL) if kind.is_float() else LARGEST_TOTAL
+        within = (x >= 0) & (nw.col(name) <= most)  # not of doubles, to which 2^53 + 1 is 2^53
+        fails = ~_pick(_absent(x, is_whole), nw.lit(False), within if is_whole else within & _whole(x))
         wrong = self._collected(lambda: self.frame.filter(fails).select(name).head(1)).get_column(name).to_list()
+        if wrong and not is_missing(wrong[0]) and wrong[0] < INFINITY:
+            require_exact(repr(name), wrong[0], self.where)
         if wrong:
             raise InvalidInputError(f"{self.where}: {not_whole(name, wrong[0])}")
-        (total,) = self._collected(lambda: self.frame.select(x.sum().alias(SIZE))).get_column(SIZE).to_list()
-        require_exact(name, total or 0)
-        return column.cast(nw.Int64).alias(WEIGHT)
+        total = self._total(x.cast(nw.Float64))
+        if LARGEST_TOTAL / 2 < total < LARGEST_TOTAL * 2:  # too near for doubles, and within 64 bits
+            total = self._total(x.cast(nw.Int64))
+        require_exact(repr(name), total, self.where)
+        return x.cast(nw.Int64).alias(WEIGHT)
+
+    def _total(self, x: Any) -> int:
+        """Return the sum of a column, of doubles to their precision."""
+        sums = self._collected(lambda: self.frame.select(x.sum().alias(SIZE)))
+        return int(sums.get_column(SIZE).to_list()[0] or 0)
 
     def _refuse(self, attribute: Attribute, key: Key, wrong: Any) -> None:
         """Refuse a value that is not allowed: say how many rows have it, and where rows have an order the first."""
@@ -380,15 +398,18 @@ SIZE, WEIGHT, PERSON = "size", "weight", "person"
 LARGEST_TOTAL = 2**53  # up to which counts are exact
 
 
-def require_exact(name: str, total: float) -> None:
+def require_exact(name: str, total: float, where: str = "") -> None:
     """Refuse counts that add up to more than is counted exactly."""
     if total > LARGEST_TOTAL:
-        raise InvalidInputError(f"{name!r} must add up to at most 2^53 records, which are counted exactly, got {total}")
+        raise InvalidInputError(
+            f"{where and f'{where}: '}{name} must add up to at most 2^53 = {LARGEST_TOTAL} records, got {total}: "
+            f"tables hold counts as doubles, which are exact up to there"
+        )
 
 
 def not_whole(name: str, value: object) -> str:
     """Say why a count is refused that is no whole number."""
-    shown = repr(value) if value is None or isinstance(value, bool | int | float | str) else text_of(value)
+    shown = repr(value) if value is None or isinstance(value, bool | int | float | str) else text_of(value) or None
     return (
         f"{name!r} must count records, in whole numbers from 0, got {shown}: neighbours differ by records, so "
         f"that privacy is stated for whole ones; weights that are not whole are for estimates made of a release"
@@ -424,9 +445,8 @@ def _code_expression(attribute: Attribute, x: Any, is_whole: bool) -> Any:
     if within is None:
         within = (x == x) if is_whole else (x > -INFINITY) & (x < INFINITY)
     if attribute.whole_only and not is_whole:
-        within = within & (x == x.floor())
-    absent = x.is_null() if is_whole else x.is_null() | x.is_nan()
-    expression = _pick(within, code, _pick(absent, MISSING, REFUSED))
+        within = within & _whole(x)
+    expression = _pick(within, code, _pick(_absent(x, is_whole), MISSING, REFUSED))
     for text in attribute.missing:
         number = csv.number(text)
         if number is not None and attribute.code(text_of(number)) == attribute.size - 1:
@@ -434,7 +454,19 @@ def _code_expression(attribute: Attribute, x: Any, is_whole: bool) -> Any:
     return expression.cast(nw.Int64)
 
 
+def _whole(x: Any) -> Any:
+    """Return which doubles are whole: all from 2^53 on, whose floor Ibis would not hold; remainders are rounded."""
+    small = _pick((x > -float(LARGEST_TOTAL)) & (x < float(LARGEST_TOTAL)), x, 0.0)
+    return small == small.floor()
+
+
+def _absent(x: Any, is_whole: bool) -> Any:
+    """Return which numbers of a column are missing."""
+    return x.is_null() if is_whole else x.is_null() | x.is_nan()
+
+
 INFINITY = float("inf")
+HALF = 2**32  # of 64 bits
 WIDE = ("UInt64", "Int128", "UInt128")
 """Whole numbers that 64 bits with a sign do not hold; Dask's hold no missing value."""
 

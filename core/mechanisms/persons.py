@@ -1,4 +1,4 @@
-"""At most so many rows of each person, chosen by the person's own rows alone: what makes one person a few records."""
+"""At most so many records of each person, chosen by the person's own records alone."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Words = npt.NDArray[np.uint64]
 class Bound:
     """How many records one person may be.
 
-    Each unit, a person or a person in one value of `per`, keeps at most `at_most` of its rows. Which ones is a
-    function of the unit's own rows and of a secret key that is drawn anew for every count, so that data sets that
-    differ in the rows of one unit differ in at most `at_most` records after it, whatever the key (Theorem 3b of
-    ``docs/theorems.md``).
+    Each unit, a person or a person in one value of `per`, keeps at most `at_most` of its records. Which ones is a
+    function of the unit's own records and of a secret key that is drawn anew for every count, so that data sets that
+    differ in the records of one unit differ in at most `at_most` of them after it, whatever the key (Theorem 3b of
+    ``docs/theorems.md``). A row with a count of n is n equal records.
 
     Attributes
     ----------
     person : str
         The column whose values are persons.
     at_most : int
-        The most rows of a unit, at least 1.
+        The most records of a unit, at least 1.
     per : str
-        An attribute: each of its values is bounded by itself; empty for all rows of a person together.
+        An attribute: each of its values is bounded by itself; empty for all records of a person together.
     check : bool
-        Whether more rows are refused in place of left out.
+        Whether more records are refused in place of left out.
     groups : int or None
         The most values of `per` that a person may be in where that is checked; None for any number.
     """
@@ -50,9 +50,9 @@ class Bound:
     groups: int | None = None
 
     def __post_init__(self) -> None:
-        validate.text(person=self.person)
+        object.__setattr__(self, "person", validate.composed(validate.text(person=self.person)))
         validate.size(at_most=self.at_most)
-        validate.text(per=self.per)
+        object.__setattr__(self, "per", validate.composed(validate.text(per=self.per)))
         validate.boolean(check=self.check)
         if self.groups is not None:
             validate.size(groups=self.groups)
@@ -65,7 +65,10 @@ class Bound:
         return codes[domain.axes([self.per])[0]] if self.per else None
 
     def kept(self, persons: Sequence[str], values: Codes | None, codes: Codes, rows: Codes) -> Codes:
-        """Return how many rows (g,) of each group are kept.
+        """Return how many records (g,) of each group are kept.
+
+        Of a unit with more than `at_most` they are drawn one at a time without replacement, so that the numbers kept of
+        its groups follow a multivariate hypergeometric distribution.
 
         Parameters
         ----------
@@ -74,14 +77,19 @@ class Bound:
         values : codes (g,) or None
             The value of `per`.
         codes : codes (attributes, g)
-            What tells a group's rows from other rows of the person.
+            What tells a group's records from other records of the person.
         rows : counts (g,)
-            How many rows are alike.
+            How many records are alike, 0 for a row that stands for none.
         """
+        if not rows.all():
+            kept, some = np.zeros_like(rows), np.flatnonzero(rows)
+            values = None if values is None else values[some]
+            kept[some] = self.kept([persons[index] for index in some.tolist()], values, codes[:, some], rows[some])
+            return kept
         names, person = np.unique(np.array(persons, dtype=object).astype(str), return_inverse=True)
         if len(names) and names[0] == "":
-            missing = counted(int(rows[person == 0].sum()), "row")
-            raise InvalidInputError(f"{self.person!r} must name the person of every row, got none in {missing}")
+            missing = counted(int(rows[person == 0].sum()), "record")
+            raise InvalidInputError(f"{self.person!r} must name the person of every record, got none in {missing}")
         within = np.zeros(len(rows), dtype=np.int64) if values is None else values
         order = np.lexsort([*codes, within, person])
         begins = np.ones(len(order), dtype=bool)
@@ -97,27 +105,26 @@ class Bound:
         return kept
 
     def _require(self, sizes: npt.NDArray[Any], person: Codes) -> None:
-        """Refuse units with more rows than are allowed, and persons in more values; the message names nobody."""
+        """Refuse units with more records than are allowed, and persons in more values; the message names nobody."""
         most, values = int(sizes.max(initial=0)), int(np.bincount(person).max(initial=0))
         where = f" in one value of {self.per!r}" if self.per else ""
         if most > self.at_most:
-            words = f"somebody has {counted(most, 'row')}{where}, more than the {self.at_most} that are protected"
+            words = f"somebody has {counted(most, 'record')}{where}, more than the {self.at_most} that are protected"
         elif self.groups is not None and values > self.groups:
-            words = (
-                f"somebody has rows in {values} values of {self.per!r}, more than the {self.groups} that are protected"
-            )
+            most_values = f"more than the {self.groups} that are protected"
+            words = f"somebody has records in {values} values of {self.per!r}, {most_values}"
         else:
             return
         raise InvalidInputError(
             f"{self.person!r}: {words}; this refusal looks at the records, and is no part of what the noise protects: "
-            f"do not publish it. records.at_most leaves rows out in its place, which protects everybody"
+            f"do not publish it. records.at_most leaves records out in its place, which protects everybody"
         )
 
 
 def _chosen(unit: Codes, rows: Codes, at_most: int, words: Words) -> Codes:
-    """Return how many of each group's rows are kept, of units that follow one another, a draw a round.
+    """Return how many of each group's records are kept, of units that follow one another, a draw a round.
 
-    `words` are random bits of each unit. In every round each unit with rows to spare takes one of those that are left.
+    `words` are random bits of each unit. In every round a unit with records to spare takes one of those that are left.
     """
     sizes = np.bincount(unit, rows).astype(np.int64)
     large = sizes > at_most
@@ -156,10 +163,10 @@ def _word(name: str, key: bytes) -> int:
 
 
 def told(bound: Bound, kept: int, seen: int) -> str:
-    """Say how many rows were left out, to whoever holds the records."""
+    """Say how many records were left out, to whoever holds the records."""
     where = f" in one value of {bound.per!r}" if bound.per else ""
     return (
-        f"Rows left out: {seen - kept} of {seen}, so that no {bound.person!r} has more than {bound.at_most}{where}. "
+        f"Records left out: {seen - kept} of {seen}, so that no {bound.person!r} has more than {bound.at_most}{where}. "
         f"This is about the records, for the office alone, and no part of the release."
     )
 

@@ -21,7 +21,7 @@ from dualmech.immutable import freeze
 from dualmech.mechanisms import engines
 from dualmech.mechanisms.engines import codes_of, listed
 from dualmech.mechanisms.persons import Bound, Report, quiet, told
-from dualmech.validate import Array
+from dualmech.validate import Array, compared, composed
 from dualmech.workloads.attributes import LARGEST_CODE, Attribute, as_label, text_of
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
@@ -62,9 +62,9 @@ class Records:
     ignore : tuple of str
         Columns that are left unread although their names are those of counts or weights.
     persons : Bound or None
-        How many rows of one person are counted; see `Bound`. A column of counts has no place next to it.
+        How many records of one person are counted; see `Bound`.
     report : function
-        What is told to whoever holds the records and is no part of a release: how many rows were left out.
+        What is told to whoever holds the records and is no part of a release: how many records were left out.
 
     Examples
     --------
@@ -84,13 +84,13 @@ class Records:
 
     def __post_init__(self) -> None:
         if self.count is not None:
-            validate.text(count=self.count)
+            object.__setattr__(self, "count", composed(validate.text(count=self.count)))
         names = (self.ignore,) if isinstance(self.ignore, str) else validate.sequence(ignore=self.ignore)
-        object.__setattr__(self, "ignore", tuple(validate.text(ignore=name) for name in names))
+        object.__setattr__(self, "ignore", tuple(composed(validate.text(ignore=name)) for name in names))
         if self.count in self.ignore:
             raise InvalidInputError(f"ignore must not name the column of counts, {self.count!r}")
-        if self.persons is not None and validate.instance(Bound, persons=self.persons) and self.count is not None:
-            raise InvalidInputError("count must be left out where rows are bounded by person: each row is one record")
+        if self.persons is not None and validate.instance(Bound, persons=self.persons).person == self.count:
+            raise InvalidInputError(f"count must be another column than that of persons, got {self.count!r}")
         if not callable(self.report):
             raise InputTypeError(f"report must be a function of a text, got {type(self.report).__name__}")
 
@@ -115,12 +115,16 @@ class Records:
 
     @property
     def names(self) -> list[str] | None:
-        """The names of the columns of a frame, None where they have none."""
-        engine = engines.engine_of(self.source)
-        return column_names(self.source) if engine is None else engine.names
+        """The names of the columns of a frame as they are compared, None where they have none."""
+        reader = self.reader
+        names = reader.names if isinstance(reader, engines.Engine) else column_names(self.source)
+        return None if names is None else compared("columns of records", names)
 
     def unread(self, names: Sequence[str], sources: Sequence[str]) -> list[str]:
-        """Return the columns that are not read; refuse those that lack one, or that seem to be counts."""
+        """Return the columns that are not read; refuse those that lack one, or that seem to be counts.
+
+        Names are those of `compared`.
+        """
         special = {self.count: "the column of counts"}
         special |= {} if self.persons is None else {self.persons.person: "the column of persons"}
         wanted = [*dict.fromkeys([*sources, *(name for name in special if name is not None)])]
@@ -365,9 +369,11 @@ def _bounded(records: Records, bound: Bound, domain: Domain, chunks: list[Chunk]
         return []
     codes = np.concatenate([chunk.codes for chunk in chunks], axis=1)
     persons = [as_label(person) for chunk in chunks for person in chunk.persons]
-    kept = bound.kept(persons, bound.values_of(domain, codes), codes, np.ones(codes.shape[1], dtype=np.int64))
-    records.report(told(bound, int(kept.sum()), len(kept)))
-    return [Chunk(codes[:, kept > 0])]
+    ones = (np.ones(chunk.codes.shape[1]) if chunk.weights is None else chunk.weights for chunk in chunks)
+    rows = np.concatenate([*ones]).astype(np.int64)
+    kept = bound.kept(persons, bound.values_of(domain, codes), codes, rows)
+    records.report(told(bound, int(kept.sum()), int(rows.sum())))
+    return [Chunk(codes[:, kept > 0], kept[kept > 0].astype(np.float64))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,14 +383,14 @@ class Rows:
     source: Any
 
     def unread(self, records: Records, domain: Domain) -> list[str]:
-        names = column_names(self.source)
+        names = records.names
         return [] if names is None else records.unread(names, domain.sources)
 
     def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
         return _tallied(records, domain, tables, self._chunks(records, domain))
 
     def _chunks(self, records: Records, domain: Domain) -> Iterator[Chunk]:
-        source, names, attributes = self.source, column_names(self.source), _attributes(domain)
+        source, names, attributes = self.source, records.names, _attributes(domain)
         self.unread(records, domain)
         if _is_empty(source):
             return
@@ -416,7 +422,7 @@ def _weights(name: str | None, values: npt.NDArray[np.generic]) -> Array:
         if number is None or isinstance(value, bool):
             raise InvalidInputError(f"records: record {place + 1}: {engines.not_whole(str(name), value)}")
         weights.append(number)
-    engines.require_exact(str(name), sum(weights))
+    engines.require_exact(repr(name), sum(weights), "records")
     return np.array(weights, dtype=np.float64)
 
 
@@ -521,7 +527,7 @@ class Lines:
                 counts = [number for part in parts for number in part[1]]
                 total += sum(counts)
                 with files.errors_naming(path):
-                    engines.require_exact(str(records.count), total)
+                    engines.require_exact(repr(records.count), total)
                 weights = None if records.count is None else np.array(counts, dtype=np.float64)
                 persons = [person for part in parts for person in part[2]]
                 yield Chunk(np.concatenate([part[0] for part in parts], axis=1), weights, persons)
@@ -605,8 +611,8 @@ def _header(
     if not header:
         raise InvalidInputError("is empty: its first line must name the columns")
     sought = {*domain.sources, records.count, records.persons and records.persons.person}
-    names = [name if name in sought else name.strip() for name in header]
     with csv.line_named(path, line):
+        names = [name if name in sought else name.strip() for name in compared("columns of records", header)]
         return names, records.unread(names, domain.sources)
 
 

@@ -1,4 +1,4 @@
-"""Design queries to choose weights for (`dualmech.QueryWeighting`): eigen-queries, the Haar wavelet, Fourier bases.
+"""Design queries to choose weights for (`dualmech.QueryWeighting`): eigen-queries, wavelets, trees, Fourier bases.
 
 Any rows serve as a design, a workload's own among them; `dualmech.fast.eigen_design` takes the eigen-queries.
 """
@@ -129,6 +129,48 @@ def _haar(cells: int) -> sp.csr_array:
         offset += -(-cells // width)
     columns = np.tile(cell, len(rows))
     return sp.csr_array((np.concatenate(signs), (np.concatenate(rows), columns)), shape=(offset, cells))
+
+
+def hierarchical_matrix(domain: int | DomainLike, branching: int = 2) -> sp.csr_array:
+    """Return the strategy that sums every product of tree nodes, one node of each attribute's tree, of `level_widths`.
+
+    With `branching`, branching factor of every tree, at least 2.
+    Returns a sparse array (m, d): of zeros and ones; a cell is counted once for each choice of a level in every tree.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.designs.hierarchical_matrix(2).toarray()
+    array([[1., 0.],
+           [0., 1.],
+           [1., 1.]])
+    >>> dm.designs.hierarchical_matrix([8, 16]).shape
+    (465, 128)
+    """
+    return product_matrix(attributes_of(domain), lambda size: _tree(size, [1, *level_widths(size, branching)]))
+
+
+def level_widths(cells: int, branching: int, root: bool = True) -> list[int]:
+    """Return the widths of a tree's intervals by level, without the cells: b, b², … while shorter than all, the root.
+
+    Raises `InvalidInputError` or `InputTypeError` for a number of cells below 1, a branching factor below 2.
+    """
+    count, factor = validate.size(cells=cells), validate.size(branching=branching)
+    if factor < 2:
+        raise InvalidInputError(f"branching must be an integer of at least 2, got {factor}")
+    widths, width = [], factor
+    while width < count:
+        widths.append(width)
+        width *= factor
+    return [*widths, count] if root and count > 1 else widths
+
+
+def _tree(cells: int, widths: list[int]) -> sp.csr_array:
+    """Return the sums of intervals of these widths from the first cell on, level by level."""
+    cell, offsets = np.arange(cells), np.cumsum([0, *(-(-cells // width) for width in widths)])
+    rows = np.concatenate([offset + cell // width for offset, width in zip(offsets, widths, strict=False)])
+    ones, columns = np.ones(len(rows)), np.tile(cell, len(widths))
+    return sp.csr_array((ones, (rows, columns)), shape=(int(offsets[-1]), cells))
 
 
 def product_matrix(domain: Domain, factor: Callable[[int], Matrix]) -> sp.csr_array:

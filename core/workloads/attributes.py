@@ -7,7 +7,6 @@ import datetime
 import math
 import re
 import reprlib
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import InvalidInputError
+from dualmech.validate import composed
 
 LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
 
@@ -605,7 +605,7 @@ def as_label(value: object) -> str:
     >>> len(as_label(" Que" + chr(0x301) + "bec "))
     6
     """
-    return unicodedata.normalize("NFC", str(value).strip())
+    return composed(str(value).strip())
 
 
 def text_of(value: object) -> str:

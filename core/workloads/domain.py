@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.validate import Array, index, sequence, size
+from dualmech.validate import Array, composed, index, sequence, size
 from dualmech.workloads.attributes import Attribute
 
 MAX_CELLS = 2**31  # largest number of cells whose indices are ever enumerated
@@ -53,7 +53,7 @@ class Domain:
             raise InputTypeError(
                 "domain must map attribute names to sizes, for example {'age': 74, 'sex': 2}"
             ) from error
-        checked = tuple((str(name), size(**{f"domain size of {name!r}": count})) for name, count in pairs)
+        checked = tuple((composed(str(name)), size(**{f"domain size of {name!r}": count})) for name, count in pairs)
         names = [name for name, _ in checked]
         if not names or len(set(names)) != len(names):
             raise InvalidInputError(f"domain must have one or more attributes of distinct names, got {names}")
@@ -70,11 +70,12 @@ class Domain:
         return iter(self.names)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self.names
+        return isinstance(name, str) and composed(name) in self.names
 
     def axes(self, attributes: Iterable[str]) -> tuple[int, ...]:
         """Return the positions of the named attributes, in the domain's own order."""
-        wanted = (attributes,) if isinstance(attributes, str) else sequence(attributes=attributes)
+        items = (attributes,) if isinstance(attributes, str) else sequence(attributes=attributes)
+        wanted = tuple(composed(name) if isinstance(name, str) else name for name in items)
         unknown = [name for name in wanted if not isinstance(name, str) or name not in self.names]
         if unknown:
             near = did_you_mean(unknown[0], self.names)
@@ -112,6 +113,7 @@ class Domain:
 
     def cell(self, **codes: int) -> int:
         """Return the number of the cell with one code for each attribute."""
+        codes = {composed(name): code for name, code in codes.items()}
         if set(codes) != set(self.names):
             raise InvalidInputError(f"codes must name each of {list(self.names)} once, got {sorted(codes)}")
         cell = 0

@@ -94,7 +94,9 @@ class Schema(Domain):
     def __init__(self, attributes: Mapping[str, object], never: Sequence[Mapping[str, object]] = ()) -> None:
         if not isinstance(attributes, Mapping):
             raise InputTypeError(f"attributes must map names to what their values are, got {type(attributes).__name__}")
-        checked = tuple(attribute_of(validate.text(name=name), spec) for name, spec in attributes.items())
+        checked = tuple(
+            attribute_of(validate.composed(validate.text(name=name)), spec) for name, spec in attributes.items()
+        )
         Domain.__init__(self, [(attribute.name, attribute.size) for attribute in checked])
         object.__setattr__(self, "attributes", checked)
         object.__setattr__(
@@ -239,7 +241,7 @@ def _of_options(name: str, options: Mapping[str, object]) -> Attribute:
             raise InvalidInputError(f"attribute {name!r} has {kinds[0]}, which the option {key} is not for")
     missing = options.get("missing", ())
     texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
-    column = validate.text(**{f"column of {name!r}": options.get("column", "")})
+    column = validate.composed(validate.text(**{f"column of {name!r}": options.get("column", "")}))
     made = MAKERS[kinds[0]](name, options, tuple(as_label(text) for text in texts))
     made = replace(made, column=column)
     return replace(made, groups=_groups(made, options["groups"])) if "groups" in options else made

@@ -68,10 +68,10 @@ class ExactOptimum(Displayed):
     @property
     def certificate(self) -> Certificate:
         """The judge's certificate of the nearest doubles."""
-        lam, mu = ([float(each) for each in weights] for weights in (self.neighbour_weights, self.query_weights))
+        lam, mu = ([float(weight) for weight in weights] for weights in (self.neighbour_weights, self.query_weights))
         dual = lam if isinstance(self.problem, TotalVariance) else (lam, mu)
-        found: Certificate = self.problem.certify(np.array(self.covariance, dtype=float), dual)
-        return found
+        certificate: Certificate = self.problem.certify(np.array(self.covariance, dtype=float), dual)
+        return certificate
 
     def __float__(self) -> float:
         return float(self.optimum)
@@ -138,17 +138,17 @@ def exact(problem: AnyProblem) -> ExactOptimum:
     >>> found.certificate.gap < 1e-12
     True
     """
-    asked = _small(validate.instance(Problem, problem=problem))
+    dense_problem = _small(validate.instance(Problem, problem=problem))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", UncertifiedWarning)
-        proof = proven(fast.solve(asked, tol=CLOSE_ENOUGH), LARGEST_DENOMINATOR)
+        proof = proven(fast.solve(dense_problem, tol=CLOSE_ENOUGH), LARGEST_DENOMINATOR)
     if proof is None:
         raise InvalidInputError(
             f"problem has no optimum in a field of square roots of degree up to 8 that was found and proven, got "
-            f"{asked!r}; `dualmech.prove` proves an interval, of any width, from a solution"
+            f"{dense_problem!r}; `dualmech.prove` proves an interval, of any width, from a solution"
         )
     return ExactOptimum(
-        problem=asked,
+        problem=dense_problem,
         optimum=proof.optimum,
         covariance=tuple(map(tuple, proof.covariance)),
         neighbour_weights=tuple(proof.neighbour_weights),
@@ -176,15 +176,15 @@ def _small(problem: AnyProblem) -> AnyProblem:
             f"equations between fractions, got {type(problem).__name__}"
         )
     _refuse_large(*problem.workload.shape)
-    asked = problem.on_geometry("dense")
-    _refuse_large(*problem.workload.shape, asked.geometry.moves.shape[1], asked.geometry.rank)
-    if asked.geometry.redundant_rows:
+    dense_problem = problem.on_geometry("dense")
+    _refuse_large(*problem.workload.shape, dense_problem.geometry.moves.shape[1], dense_problem.geometry.rank)
+    if dense_problem.geometry.redundant_rows:
         raise InvalidInputError(
             "problem must have a basis with as many rows as the rank of the workload: with more no noise is optimal"
         )
-    if rationals.in_fractions(asked, LARGEST_DENOMINATOR) is not None:
-        return asked
-    same = rationals.on_own_rows(asked, LARGEST_DENOMINATOR)
+    if rationals.in_fractions(dense_problem, LARGEST_DENOMINATOR) is not None:
+        return dense_problem
+    same = rationals.on_own_rows(dense_problem, LARGEST_DENOMINATOR)
     if same is None or rationals.in_fractions(same, LARGEST_DENOMINATOR) is None:
         raise InvalidInputError(
             f"problem must have numbers that are fractions with denominators of at most {LARGEST_DENOMINATOR}, "
@@ -206,29 +206,33 @@ def _refuse_large(queries: int, cells: int, neighbours: int = 0, rank: int = 0) 
 def _algebraic(answer: Solution, denominator: int) -> ExactProof | None:
     """Return a proof with square roots near a solver's answer, or None."""
     problem = answer.problem
-    asked = rationals.in_fractions(problem, denominator) if rationals.worth_trying(problem) else None
-    if asked is None:
+    exact_problem = rationals.in_fractions(problem, denominator) if rationals.worth_trying(problem) else None
+    if exact_problem is None:
         return None
     lam = np.asarray(getattr(answer.dual, "neighbour_weights", None), dtype=float)
-    given = [float(each) for each in asked.weights] if asked.limits is None else answer.dual.query_weights
-    noise = rationals.inner_noise(asked, np.asarray(answer.primal))
+    weights = (
+        [float(weight) for weight in exact_problem.weights]
+        if exact_problem.limits is None
+        else answer.dual.query_weights
+    )
+    noise = rationals.inner_noise(exact_problem, np.asarray(answer.primal))
     with contextlib.suppress(OverflowError, np.linalg.LinAlgError):
-        for found in recognition.solutions(asked, noise, lam, np.asarray(given, dtype=float)):
-            proof = _recognised(asked, found)
+        for digits in recognition.solutions(exact_problem, noise, lam, np.asarray(weights, dtype=float)):
+            proof = _recognised(exact_problem, digits)
             if proof is not None:
                 return proof
     return None
 
 
-def _recognised(asked: rationals.FractionProblem, found: recognition.Digits) -> ExactProof | None:
+def _recognised(problem: rationals.FractionProblem, digits: recognition.Digits) -> ExactProof | None:
     """Return the proof of the numbers with these digits, where they are of one field and prove something."""
-    size, count = len(found.covariance), len(found.neighbour_weights)
-    known = [*found.covariance.ravel(), *found.neighbour_weights]
-    known += [] if found.query_weights is None else [*found.query_weights]
-    numbers = recognised([int(each) for each in known])
+    size, count = len(digits.covariance), len(digits.neighbour_weights)
+    known = [*digits.covariance.ravel(), *digits.neighbour_weights]
+    known += [] if digits.query_weights is None else [*digits.query_weights]
+    numbers = recognised([int(number) for number in known])
     if numbers is None:
         return None
     sigma: Rows = [[*numbers[size * row : size * (row + 1)]] for row in range(size)]
     lam: list[Number] = [*numbers[size**2 : size**2 + count]]
     mu: list[Number] = [*numbers[size**2 + count :]]
-    return rationals.verified(asked, sigma, lam, mu or asked.weights)
+    return rationals.verified(problem, sigma, lam, mu or problem.weights)

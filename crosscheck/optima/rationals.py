@@ -101,12 +101,12 @@ def prove(solution: Solution, denominator: int = exact.LARGEST_DENOMINATOR) -> E
     any feasible noise will do. `denominator` is the largest of the problem's own numbers.
     """
     problem = solution.problem
-    asked = in_fractions(problem, denominator) if worth_trying(problem) else None
-    if asked is None:
+    exact_problem = in_fractions(problem, denominator) if worth_trying(problem) else None
+    if exact_problem is None:
         return None
-    noise = inner_noise(asked, np.asarray(solution.primal))
-    for lam, mu in _weights(asked, solution):
-        proof = _from_weights(asked, lam, mu, noise)
+    noise = inner_noise(exact_problem, np.asarray(solution.primal))
+    for lam, mu in _weights(exact_problem, solution):
+        proof = _from_weights(exact_problem, lam, mu, noise)
         if proof is not None:
             return proof
     return None
@@ -119,72 +119,77 @@ def in_fractions(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINAT
     spent = problem.cost if first else 1.0
     between = np.eye(geometry.workload.shape[1]) if geometry.neighbours is None else geometry.neighbours
     arrays = (geometry.workload.dense(), geometry.basis, linalg.to_dense(between), numbers, spent)
-    parts = [exact.exactly(each, denominator) for each in arrays]
+    parts = [exact.exactly(array, denominator) for array in arrays]
     if any(part is None for part in parts):
         return None
-    rows, basis, changes, (given,), ((cost,),) = (part for part in parts if part is not None)
+    rows, basis, changes, (vector,), ((cost,),) = (part for part in parts if part is not None)
     queries = exact.on_basis(rows, basis)
     if queries is None:
         return None
     moves = exact.product(basis, changes)
     reduced, chosen = exact.row_echelon(moves)
     spanning = [[row[column] for column in chosen] for row in moves]
-    none: list[Number] = [Fraction(0)] * len(given)
-    limits, weights = (None, given) if variance else (given, none)
+    none: list[Number] = [Fraction(0)] * len(vector)
+    limits, weights = (None, vector) if variance else (vector, none)
     inside = exact.product(queries, spanning)
     return FractionProblem(reduced[: len(chosen)], inside, spanning, limits, weights, cost if first else None)
 
 
-def inner_noise(asked: FractionProblem, sigma: Array) -> Array:
+def inner_noise(problem: FractionProblem, sigma: Array) -> Array:
     """Return a solver's Σ in the coordinates of the space that neighbours move."""
-    left = np.linalg.pinv(exact.floats(asked.spanning))
+    left = np.linalg.pinv(exact.floats(problem.spanning))
     return np.asarray(left @ sigma @ left.T)
 
 
-def _weights(asked: FractionProblem, solution: Solution) -> Iterator[tuple[list[Number], list[Number]]]:
+def _weights(problem: FractionProblem, solution: Solution) -> Iterator[tuple[list[Number], list[Number]]]:
     """Yield weights in fractions that lose next to nothing of the optimum, the simplest first."""
     lam = np.asarray(solution.dual.neighbour_weights)
     tried: set[tuple[Number, ...]] = set()
     for first in DISTANCES:
-        for last in DISTANCES if asked.limits is not None else DISTANCES[:1]:
-            found = exact.simplest(lam / lam.sum(), first)
-            shares = _shares(asked, solution, last)
-            if found is None or shares is None or not any(found[0]) or (key := (*found[0], *shares)) in tried:
+        for last in DISTANCES if problem.limits is not None else DISTANCES[:1]:
+            fractions = exact.simplest(lam / lam.sum(), first)
+            shares = _shares(problem, solution, last)
+            if (
+                fractions is None
+                or shares is None
+                or not any(fractions[0])
+                or (key := (*fractions[0], *shares)) in tried
+            ):
                 continue
             tried.add(key)
-            if _value(asked, found[0], shares) >= (1 - LOST) * solution.lower_bound * float(asked.cost or 1):
-                yield [each / sum(found[0]) for each in found[0]], shares
+            if _value(problem, fractions[0], shares) >= (1 - LOST) * solution.lower_bound * float(problem.cost or 1):
+                yield [weight / sum(fractions[0]) for weight in fractions[0]], shares
 
 
-def _shares(asked: FractionProblem, solution: Solution, within: float) -> list[Number] | None:
+def _shares(problem: FractionProblem, solution: Solution, within: float) -> list[Number] | None:
     """Return weights on queries in fractions, rounded as shares of the bill; those of total variance are given."""
-    if asked.limits is None:
-        return asked.weights
-    bill = solution.dual.query_weights * np.array([float(limit) for limit in asked.limits])
-    found = exact.simplest(bill / bill.sum(), within)
-    if found is None or not any(found[0]):
+    if problem.limits is None:
+        return problem.weights
+    bill = solution.dual.query_weights * np.array([float(limit) for limit in problem.limits])
+    shares = exact.simplest(bill / bill.sum(), within)
+    if shares is None or not any(shares[0]):
         return None
-    return [share / sum(found[0]) / limit for share, limit in zip(found[0], asked.limits, strict=True)]
+    return [share / sum(shares[0]) / limit for share, limit in zip(shares[0], problem.limits, strict=True)]
 
 
-def _value(asked: FractionProblem, lam: list[Number], mu: list[Number]) -> float:
+def _value(problem: FractionProblem, lam: list[Number], mu: list[Number]) -> float:
     """Return the bound that weights prove, in doubles."""
-    moves, queries = exact.floats(asked.moves), exact.floats(asked.queries)
-    roots = [np.sqrt([float(each) for each in weights]) for weights in (mu, lam)]
+    moves, queries = exact.floats(problem.moves), exact.floats(problem.queries)
+    roots = [np.sqrt([float(weight) for weight in weights]) for weights in (mu, lam)]
     norm = linalg.singular_values(roots[0][:, None] * (queries @ moves) * roots[1]).sum()
-    return float(norm**2 / float(sum(lam) * asked.shares(mu)))
+    return float(norm**2 / float(sum(lam) * problem.shares(mu)))
 
 
-def _from_weights(asked: FractionProblem, lam: list[Number], mu: list[Number], noise: Array) -> ExactProof | None:
+def _from_weights(problem: FractionProblem, lam: list[Number], mu: list[Number], noise: Array) -> ExactProof | None:
     """Return the proof that weights and the noise that follows from them make, if they make one."""
-    p, q = exact.weighted_gram(exact.transpose(asked.moves), lam), exact.weighted_gram(asked.queries, mu)
+    p, q = exact.weighted_gram(exact.transpose(problem.moves), lam), exact.weighted_gram(problem.queries, mu)
     mean = _geometric_mean(exact.floats(p), exact.floats(q))
     seen = exact.simplest(mean, CLOSE)
     if seen is None or seen != exact.transpose(seen):
         return None
     free = exact.null_space(q)
     inside = np.linalg.pinv(exact.floats(free)) if free else np.zeros((len(q), 0))
-    scaled = noise / max(float(asked.worst(_doubles(noise))), 1e-300)
+    scaled = noise / max(float(problem.worst(_doubles(noise))), 1e-300)
     rest = inside.T @ (scaled - mean) @ inside
     for within in DISTANCES if free else DISTANCES[:1]:
         sigma = seen
@@ -193,7 +198,7 @@ def _from_weights(asked: FractionProblem, lam: list[Number], mu: list[Number], n
             if inner is None or inner != exact.transpose(inner):
                 continue
             sigma = exact.total(seen, exact.product(exact.product(exact.transpose(free), inner), free))
-        proof = verified(asked, sigma, lam, mu)
+        proof = verified(problem, sigma, lam, mu)
         if proof is not None:
             return proof
     return None
@@ -214,28 +219,28 @@ def _geometric_mean(p: Array, q: Array) -> Array:
     return np.asarray((mean + mean.T) / 2 / np.sqrt(inner[kept]).sum())
 
 
-def verified(asked: FractionProblem, sigma: Rows, lam: list[Number], mu: list[Number]) -> ExactProof | None:
+def verified(problem: FractionProblem, sigma: Rows, lam: list[Number], mu: list[Number]) -> ExactProof | None:
     """Return the proof, if both of its sides meet; every comparison is exact."""
     inverse = exact.inverse(sigma)
     if inverse is None or sigma != exact.transpose(sigma) or min(*lam, *mu) < 0:
         return None
-    columns = exact.transpose(asked.moves)
-    worst = asked.worst(sigma)
+    columns = exact.transpose(problem.moves)
+    worst = problem.worst(sigma)
     sigma = exact.times(1 / worst, sigma)
     upper = max(exact.form(inverse, column) for column in columns) * worst
-    if asked.limits is None:  # the noise that costs 1
+    if problem.limits is None:  # the noise that costs 1
         sigma = exact.times(upper, sigma)
-    p, q = exact.weighted_gram(columns, lam), exact.weighted_gram(asked.queries, mu)
+    p, q = exact.weighted_gram(columns, lam), exact.weighted_gram(problem.queries, mu)
     left = exact.product(exact.product(sigma, q), sigma)
     pairs = (pair for rows in zip(left, p, strict=True) for pair in zip(*rows, strict=True))
     scale = next((a / b for a, b in pairs if b), None)
     if scale is None or scale <= 0 or left != exact.times(scale, p):
         return None
-    traced = sum((m * exact.form(sigma, row) for m, row in zip(mu, asked.queries, strict=True)), Fraction(0))
-    if traced**2 / scale / (sum(lam) * asked.shares(mu)) != upper:
+    traced = sum((m * exact.form(sigma, row) for m, row in zip(mu, problem.queries, strict=True)), Fraction(0))
+    if traced**2 / scale / (sum(lam) * problem.shares(mu)) != upper:
         return None
-    if asked.cost is not None:  # the noise that costs what may be spent
-        upper /= asked.cost
+    if problem.cost is not None:  # the noise that costs what may be spent
+        upper /= problem.cost
         sigma, scale = exact.times(upper, sigma), upper**2 * scale
-    whole = exact.product(exact.product(asked.spanning, sigma), exact.transpose(asked.spanning))
+    whole = exact.product(exact.product(problem.spanning, sigma), exact.transpose(problem.spanning))
     return ExactProof(whole, lam, mu, scale, upper)

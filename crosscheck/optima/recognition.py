@@ -53,7 +53,7 @@ class Digits:
     query_weights: Units | None  # (m,)
 
 
-def solutions(asked: FractionProblem, sigma: Array, lam: Array, mu: Array) -> Iterator[Digits]:
+def solutions(problem: FractionProblem, sigma: Array, lam: Array, mu: Array) -> Iterator[Digits]:
     """Yield optima to hundreds of digits near one in doubles: one where it is unique, else a few simple ones.
 
     Parameters
@@ -64,13 +64,13 @@ def solutions(asked: FractionProblem, sigma: Array, lam: Array, mu: Array) -> It
         Weights; for total variance μ stands for its weights.
     """
     tried: set[tuple[int, ...]] = set()
-    bill = mu * [float(each) for each in asked.limits or asked.weights]
+    bill = mu * [float(number) for number in problem.limits or problem.weights]
     for share in SUPPORTS:
         seen = np.flatnonzero(lam > share * lam.max()), np.flatnonzero(bill > share * bill.max())
         if (key := (*seen[0], -1, *seen[1])) in tried:
             continue
         tried.add(key)
-        conditions = _Conditions(asked, *seen)
+        conditions = _Conditions(problem, *seen)
         near = conditions.near(sigma, lam, mu)
         rough = None if near is None else _newton(conditions, near, {}, BITS - 40)
         if rough is None:
@@ -86,14 +86,14 @@ def solutions(asked: FractionProblem, sigma: Array, lam: Array, mu: Array) -> It
 class _Conditions:
     """The conditions of an optimum at which given neighbours and queries carry weight."""
 
-    def __init__(self, asked: FractionProblem, neighbours: Any, queries: Any) -> None:
-        self.asked, self.of_variance = asked, asked.limits is None
-        self.size, self.neighbours = len(asked.moves), neighbours
+    def __init__(self, problem: FractionProblem, neighbours: Any, queries: Any) -> None:
+        self.asked, self.of_variance = problem, problem.limits is None
+        self.size, self.neighbours = len(problem.moves), neighbours
         self.seen = queries[:0] if self.of_variance else queries  # those whose weights are unknown
         self.upper = np.triu_indices(self.size)
-        self.moves = _units(surds.transpose(asked.moves))[neighbours]
-        self.rows = _units(asked.queries)
-        self.limits = _units([asked.weights if asked.limits is None else asked.limits])[0]
+        self.moves = _units(surds.transpose(problem.moves))[neighbours]
+        self.rows = _units(problem.queries)
+        self.limits = _units([problem.weights if problem.limits is None else problem.limits])[0]
         self.count = len(self.upper[0]) + len(self.neighbours) + len(self.seen) + 1
 
     def near(self, sigma: Array, lam: Array, mu: Array) -> Units | None:
@@ -107,8 +107,8 @@ class _Conditions:
         except np.linalg.LinAlgError:
             return None
         t = _doubles(self.limits) @ variances if self.of_variance else 1 / costs.max()
-        shares, own = lam[self.neighbours], mu[self.seen]
-        weights = shares / shares.sum(), own / max(own @ _doubles(self.limits[self.seen]), 1e-300)
+        shares, user_weights = lam[self.neighbours], mu[self.seen]
+        weights = shares / shares.sum(), user_weights / max(user_weights @ _doubles(self.limits[self.seen]), 1e-300)
         return _from_doubles(np.concatenate([sigma[self.upper], *weights, [t]]))
 
     def parts(self, unknowns: Units) -> tuple[Units, Units, Units, Units]:
@@ -131,31 +131,31 @@ class _Conditions:
         balance = _product(_product(sigma, q), sigma) - (t * p >> BITS)
         costs = (_product(self.moves, inverse) * self.moves).sum(axis=1) >> BITS
         costs = costs if self.of_variance else t * costs >> BITS
-        own = self.rows[self.seen]
-        variances = (_product(own, sigma) * own).sum(axis=1) >> BITS
+        seen_rows = self.rows[self.seen]
+        variances = (_product(seen_rows, sigma) * seen_rows).sum(axis=1) >> BITS
         return np.concatenate([balance[self.upper], costs - ONE, variances - self.limits[self.seen], [lam.sum() - ONE]])
 
     def derivative(self, unknowns: Units) -> Array:
         sigma, lam, mu, t = self.parts(_doubles(unknowns))
-        moves, own = _doubles(self.moves), _doubles(self.rows[self.seen])
-        rows, weights = (_doubles(self.rows), _doubles(self.limits)) if self.of_variance else (own, mu)
+        moves, seen_rows = _doubles(self.moves), _doubles(self.rows[self.seen])
+        rows, weights = (_doubles(self.rows), _doubles(self.limits)) if self.of_variance else (seen_rows, mu)
         inverse, p, q = np.linalg.inv(sigma), (moves.T * lam) @ moves, (rows.T * weights) @ rows
-        found, dual, level = [], moves @ inverse, 1.0 if self.of_variance else t
+        columns, dual, level = [], moves @ inverse, 1.0 if self.of_variance else t
         for a, b in zip(*self.upper, strict=True):
             change = np.zeros((self.size, self.size))
             change[a, b] = change[b, a] = 1.0
             half = change @ q @ sigma
             cost = -level * np.einsum("ik,kl,il->i", dual, change, dual)
-            variance = np.einsum("jk,kl,jl->j", own, change, own)
-            found.append(np.concatenate([(half + half.T)[self.upper], cost, variance, [0.0]]))
-        none = np.zeros(len(self.neighbours) + len(own))
-        for each in moves:
-            found.append(np.concatenate([-t * np.outer(each, each)[self.upper], none, [1.0]]))
-        for each in own @ sigma:
-            found.append(np.concatenate([np.outer(each, each)[self.upper], none, [0.0]]))
+            variance = np.einsum("jk,kl,jl->j", seen_rows, change, seen_rows)
+            columns.append(np.concatenate([(half + half.T)[self.upper], cost, variance, [0.0]]))
+        none = np.zeros(len(self.neighbours) + len(seen_rows))
+        for row in moves:
+            columns.append(np.concatenate([-t * np.outer(row, row)[self.upper], none, [1.0]]))
+        for row in seen_rows @ sigma:
+            columns.append(np.concatenate([np.outer(row, row)[self.upper], none, [0.0]]))
         costs = 0.0 * lam if self.of_variance else (dual * moves).sum(axis=1)
-        found.append(np.concatenate([-p[self.upper], costs, np.zeros(len(own)), [0.0]]))
-        return np.transpose(found)
+        columns.append(np.concatenate([-p[self.upper], costs, np.zeros(len(seen_rows)), [0.0]]))
+        return np.transpose(columns)
 
     def sizes(self, unknowns: Units) -> tuple[Array, Array]:
         """Return how large the conditions' two sides, and the unknowns, may be: ``t P`` is at most Σ, or t Σ."""
@@ -180,17 +180,17 @@ class _Conditions:
 
     def pinned(self, unknowns: Units, free: list[int], within: float) -> dict[int, int]:
         _, sizes = self.sizes(unknowns)
-        near = [Fraction(int(unknowns[each]), ONE) for each in free]
-        found = [surds.simplest_near(a, Fraction(within * sizes[b])) for a, b in zip(near, free, strict=True)]
-        return {each: int(value * ONE) for each, value in zip(free, found, strict=True)}
+        near = [Fraction(int(unknowns[place]), ONE) for place in free]
+        values = [surds.simplest_near(a, Fraction(within * sizes[b])) for a, b in zip(near, free, strict=True)]
+        return {place: int(value * ONE) for place, value in zip(free, values, strict=True)}
 
     def moved(self, unknowns: Units, pins: dict[int, int]) -> Units:
         """Return the unknowns with some of them set, Σ as it was where it would not be one."""
-        found = unknowns.copy()
-        for each, value in pins.items():
-            found[each] = value
-        sigma = _doubles(self.parts(found)[0])
-        return found if np.linalg.eigvalsh(sigma)[0] > 0 else unknowns
+        updated = unknowns.copy()
+        for place, value in pins.items():
+            updated[place] = value
+        sigma = _doubles(self.parts(updated)[0])
+        return updated if np.linalg.eigvalsh(sigma)[0] > 0 else unknowns
 
     def digits(self, unknowns: Units) -> Digits:
         sigma, lam, mu, _ = self.parts(unknowns)
@@ -212,7 +212,7 @@ def _newton(conditions: _Conditions, unknowns: Units, pins: dict[int, int], guar
             return None
         rows, columns = conditions.sizes(unknowns)
         rows = np.concatenate([rows, columns[places]])
-        lacking = np.concatenate([lacking, [unknowns[each] - pins[each] for each in places]])
+        lacking = np.concatenate([lacking, [unknowns[place] - pins[place] for place in places]])
         off = _doubles(lacking) / rows
         largest = np.abs(off).max()
         if largest <= 2.0 ** (guard - BITS):
@@ -229,18 +229,18 @@ def _newton(conditions: _Conditions, unknowns: Units, pins: dict[int, int], guar
 def _inverse(matrix: Units) -> Units | None:
     """Invert a matrix in units: each step doubles the digits of an inverse in doubles."""
     try:
-        found = _from_doubles(np.linalg.inv(_doubles(matrix)))
+        inverse = _from_doubles(np.linalg.inv(_doubles(matrix)))
     except (np.linalg.LinAlgError, OverflowError):
         return None
     identity = np.array([[ONE * (i == j) for j in range(len(matrix))] for i in range(len(matrix))], dtype=object)
     for _ in range(12):
-        left = identity - _product(matrix, found)
+        left = identity - _product(matrix, inverse)
         if np.abs(left).max() > ONE >> 3:
             return None
-        found = found + _product(found, left)
+        inverse = inverse + _product(inverse, left)
         if np.abs(left).max() <= ONE >> (BITS // 2 + 8):
-            return found
-    return found
+            return inverse
+    return inverse
 
 
 def _product(left: Units, right: Units) -> Units:
@@ -249,16 +249,16 @@ def _product(left: Units, right: Units) -> Units:
 
 def _units(rows: Units) -> Units:
     """Return fractions in units, rounded down."""
-    return np.array([[each.numerator * ONE // each.denominator for each in row] for row in rows], dtype=object)
+    return np.array([[number.numerator * ONE // number.denominator for number in row] for row in rows], dtype=object)
 
 
 def _doubles(units: Units) -> Array:
-    given = np.asarray(units)
-    return np.array([int(each) / ONE for each in given.ravel()], dtype=float).reshape(given.shape)
+    numbers = np.asarray(units)
+    return np.array([int(unit) / ONE for unit in numbers.ravel()], dtype=float).reshape(numbers.shape)
 
 
 def _from_doubles(values: npt.ArrayLike) -> Units:
-    flat = [0 if each != each else int(Fraction(each) * ONE) for each in np.asarray(values, float).ravel().tolist()]
+    flat = [0 if value != value else int(Fraction(value) * ONE) for value in np.asarray(values, float).ravel().tolist()]
     return np.array([*flat, None], dtype=object)[:-1].reshape(np.shape(values))
 
 
@@ -280,14 +280,14 @@ def recognised(values: Sequence[int]) -> list[Surd] | None:
     values : whole numbers
         In units of ``2**-BITS``, of which `GUARD` binary digits may be wrong.
     """
-    field, found, missed = [1], dict[int, Surd](), list[int]()
+    field, surds, missed = [1], dict[int, Surd](), list[int]()
     for value in sorted({*values}, key=abs):
         number = expressed(value, field)
         if number is None:
             field = _joined(field, _new_radicals(value))
             number = expressed(value, field)
         if number is not None:
-            found[value] = number
+            surds[value] = number
             continue
         missed.append(value)
         if len(missed) > MOST_MISSED:
@@ -296,16 +296,16 @@ def recognised(values: Sequence[int]) -> list[Surd] | None:
         number = expressed(value, field) if len(field) > 4 else None
         if number is None:
             return None
-        found[value] = number
-    return [found[value] for value in values]
+        surds[value] = number
+    return [surds[value] for value in values]
 
 
 def expressed(value: int, field: Sequence[int]) -> Surd | None:
     """Return the number of a field, given by the numbers under its roots, whose digits a value is."""
-    found = relation([value, *(math.isqrt(root << 2 * BITS) for root in field)])
-    if found is None or not found[0]:
+    coefficients = relation([value, *(math.isqrt(root << 2 * BITS) for root in field)])
+    if coefficients is None or not coefficients[0]:
         return None
-    return Surd({root: Fraction(-a, found[0]) for root, a in zip(field, found[1:], strict=True)})
+    return Surd({root: Fraction(-a, coefficients[0]) for root, a in zip(field, coefficients[1:], strict=True)})
 
 
 def relation(values: Sequence[int]) -> list[int] | None:
@@ -316,10 +316,10 @@ def relation(values: Sequence[int]) -> list[int] | None:
     """
     for bits in SEARCHED:
         rows = [[*(int(i == j) for j in range(len(values))), value >> BITS - bits] for i, value in enumerate(values)]
-        found = reduced(rows)[0][:-1]
-        off = abs(sum(a * value for a, value in zip(found, values, strict=True)))
-        if any(found) and off <= sum(map(abs, found)) << GUARD + 32:
-            return found
+        shortest = reduced(rows)[0][:-1]
+        off = abs(sum(a * value for a, value in zip(shortest, values, strict=True)))
+        if any(shortest) and off <= sum(map(abs, shortest)) << GUARD + 32:
+            return shortest
     return None
 
 
@@ -383,8 +383,8 @@ class _Lattice:
 
     def out_of_order(self, place: int) -> bool:
         """Whether a row is so much shorter than the one before, off the rows before both, that they change places."""
-        before, own, after = self.minors[place - 1 : place + 2]
-        return 4 * (after * before + self.inner[place][place - 1] ** 2) < 3 * own**2
+        before, minor, after = self.minors[place - 1 : place + 2]
+        return 4 * (after * before + self.inner[place][place - 1] ** 2) < 3 * minor**2
 
     def swap(self, place: int) -> None:
         """Let a row and the one before it change places."""
@@ -395,9 +395,9 @@ class _Lattice:
         shared = inner[place][place - 1]
         changed = (minors[place - 1] * minors[place + 1] + shared**2) // minors[place]
         for i in range(place + 1, self.known + 1):
-            own = inner[i][place]
-            inner[i][place] = (minors[place + 1] * inner[i][place - 1] - shared * own) // minors[place]
-            inner[i][place - 1] = (changed * own + shared * inner[i][place]) // minors[place + 1]
+            entry = inner[i][place]
+            inner[i][place] = (minors[place + 1] * inner[i][place - 1] - shared * entry) // minors[place]
+            inner[i][place - 1] = (changed * entry + shared * inner[i][place]) // minors[place + 1]
         minors[place] = changed
 
 
@@ -421,11 +421,11 @@ def _new_radicals(value: int) -> list[int]:
     powers = [ONE]
     for degree in (1, 2, 3, 4):
         powers.append(powers[-1] * value >> BITS)
-        found = relation(powers) if degree in (2, 4) else None
-        if found is not None and found[-1]:
-            squares = [Fraction(each) for each in found]
-            each = _of_quadratic(*squares) if degree == 2 else _of_quartic(squares)
-            roots = [square_root(square) for square in each if square > 0]
+        coefficients = relation(powers) if degree in (2, 4) else None
+        if coefficients is not None and coefficients[-1]:
+            squares = [Fraction(number) for number in coefficients]
+            candidates = _of_quadratic(*squares) if degree == 2 else _of_quartic(squares)
+            roots = [square_root(candidate) for candidate in candidates if candidate > 0]
             return [radical for root in roots if root is not None for radical in root.radicals]
     return []
 
@@ -440,7 +440,7 @@ def _of_quartic(coefficients: list[Fraction]) -> list[Fraction]:
 
     Where its roots are ``f + q √a + r √b + s √(ab)`` with all signs, those are 4 q² a, 4 r² b and 4 s² a b.
     """
-    e, d, c, b = (each / coefficients[-1] for each in coefficients[:-1])
+    e, d, c, b = (coefficient / coefficients[-1] for coefficient in coefficients[:-1])
     p, q = c - 3 * b * b / 8, b**3 / 8 - b * c / 2 + d
     r = -3 * b**4 / 256 + b * b * c / 16 - b * d / 4 + e
     return _rational_roots([-q * q, p * p - 4 * r, 2 * p, Fraction(1)])
@@ -448,25 +448,25 @@ def _of_quartic(coefficients: list[Fraction]) -> list[Fraction]:
 
 def _rational_roots(cubic: list[Fraction]) -> list[Fraction]:
     """Return the rational roots of a cubic with leading coefficient 1, by ascending powers."""
-    below = math.lcm(*(each.denominator for each in cubic))
-    size = max(float(abs(each)) ** (1 / (3 - power)) for power, each in enumerate(cubic[:3])) or 1.0
-    scaled = [float(each) / size ** (3 - power) for power, each in enumerate(cubic)]
-    found = set[Fraction]()
+    below = math.lcm(*(coefficient.denominator for coefficient in cubic))
+    size = max(float(abs(coefficient)) ** (1 / (3 - power)) for power, coefficient in enumerate(cubic[:3])) or 1.0
+    scaled = [float(coefficient) / size ** (3 - power) for power, coefficient in enumerate(cubic)]
+    roots = set[Fraction]()
     for near in np.roots(scaled[::-1]).real:
         value = Fraction(float(near) * size)
         for _ in range(8):
-            slope = _value([power * each for power, each in enumerate(cubic)][1:], value)
+            slope = _value([power * coefficient for power, coefficient in enumerate(cubic)][1:], value)
             if not slope:
                 break
             value = Fraction(round((value - _value(cubic, value) / slope) * ONE), ONE)
         value = Fraction(round(value * below), below)
         if _value(cubic, value) == 0:
-            found.add(value)
-    return sorted(found)
+            roots.add(value)
+    return sorted(roots)
 
 
 def _value(coefficients: list[Fraction], at: Fraction) -> Fraction:
-    found = Fraction(0)
-    for each in reversed(coefficients):
-        found = found * at + each
-    return found
+    value = Fraction(0)
+    for coefficient in reversed(coefficients):
+        value = value * at + coefficient
+    return value

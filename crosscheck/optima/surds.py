@@ -33,10 +33,10 @@ class Surd:
         self.terms = {root: terms[root] for root in sorted(terms) if terms[root]}
 
     def __add__(self, other: Number | int) -> Surd:
-        found = dict(self.terms)
+        terms = dict(self.terms)
         for root, factor in _terms(other).items():
-            found[root] = found.get(root, Fraction(0)) + factor
-        return Surd(found)
+            terms[root] = terms.get(root, Fraction(0)) + factor
+        return Surd(terms)
 
     __radd__ = __add__
 
@@ -50,13 +50,13 @@ class Surd:
         return -self + other
 
     def __mul__(self, other: Number | int) -> Surd:
-        found: dict[int, Fraction] = {}
+        terms: dict[int, Fraction] = {}
         for one, a in self.terms.items():
             for two, b in _terms(other).items():
                 common = math.gcd(one, two)
                 root = (one // common) * (two // common)
-                found[root] = found.get(root, Fraction(0)) + a * b * common
-        return Surd(found)
+                terms[root] = terms.get(root, Fraction(0)) + a * b * common
+        return Surd(terms)
 
     __rmul__ = __mul__
 
@@ -173,10 +173,10 @@ def square_root(number: Fraction) -> Surd | None:
     """
     if not number:
         return Surd({})
-    found = _without_squares(number.numerator * number.denominator)
-    if found is None:
+    factors = _without_squares(number.numerator * number.denominator)
+    if factors is None:
         return None
-    outside, inside = found
+    outside, inside = factors
     return Surd({inside: Fraction(outside, number.denominator)})
 
 
@@ -187,7 +187,7 @@ def latex(number: Number) -> str:
 
 def radicals_of(numbers: Iterable[Number]) -> tuple[int, ...]:
     """Return the numbers under the roots of some numbers, in order."""
-    return tuple(sorted({root for each in numbers if isinstance(each, Surd) for root in each.radicals}))
+    return tuple(sorted({root for number in numbers if isinstance(number, Surd) for root in number.radicals}))
 
 
 def _terms(number: Number | int) -> dict[int, Fraction]:
@@ -246,8 +246,8 @@ def _stood_for(value: float) -> Fraction:
     if size.is_integer():
         return Fraction(value)
     middle = [Fraction(size) + Fraction(math.nextafter(size, end)) for end in (0, math.inf)]
-    found = simplest_between(middle[0] / 2, middle[1] / 2)
-    return sign * found if float(found) == size else Fraction(value)
+    fraction = simplest_between(middle[0] / 2, middle[1] / 2)
+    return sign * fraction if float(fraction) == size else Fraction(value)
 
 
 def simplest(array: npt.ArrayLike, within: float) -> Rows | None:
@@ -333,10 +333,10 @@ def row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
     pivots: list[int] = []
     for column in range(len(matrix[0])):
         rank = len(pivots)
-        found = next((row for row in range(rank, len(work)) if work[row][column]), None)
-        if found is None:
+        pivot = next((row for row in range(rank, len(work)) if work[row][column]), None)
+        if pivot is None:
             continue
-        work[rank], work[found] = work[found], work[rank]
+        work[rank], work[pivot] = work[pivot], work[rank]
         work[rank] = [entry / work[rank][column] for entry in work[rank]]
         for other in range(len(work)):
             if other != rank and work[other][column]:
@@ -348,13 +348,13 @@ def row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
 
 def null_space(matrix: Rows) -> Rows:
     reduced, pivots = row_echelon(matrix)
-    found: Rows = []
+    vectors: Rows = []
     for free in (column for column in range(len(matrix[0])) if column not in pivots):
         vector: list[Number] = [Fraction(int(column == free)) for column in range(len(matrix[0]))]
         for row, pivot in zip(reduced, pivots, strict=False):
             vector[pivot] = -row[free]
-        found.append(vector)
-    return found
+        vectors.append(vector)
+    return vectors
 
 
 def inverse(matrix: Rows) -> Rows | None:
@@ -377,8 +377,8 @@ def on_basis(rows: Rows, basis: Rows) -> Rows | None:
     gram = inverse(product(basis, transpose(basis)))
     if gram is None:
         return None
-    found = product(product(rows, transpose(basis)), gram)
-    return found if product(found, basis) == rows else None
+    image = product(product(rows, transpose(basis)), gram)
+    return image if product(image, basis) == rows else None
 
 
 def floats(rows: Rows) -> npt.NDArray[np.float64]:

@@ -78,13 +78,13 @@ def _reconstruction(whole: Matrix, strategy: Array, prior: Array) -> Matrix:
     guess = np.linalg.pinv(strategy / scale[:, None], rcond=1e-15) / scale
     if not np.all(np.isfinite(guess)):
         raise CertificateError("the answer shows nothing in whole numbers: its strategy has no reconstruction")
-    found = exactly(guess)
+    inverse = exactly(guess)
     for _ in range(noise.MOST_STEPS):
-        error = exact.departure(found, whole)
+        error = exact.departure(inverse, whole)
         if sum(error.squares()) <= CLOSE**2:
             break
-        found = noise.shortened(found.plus(error.times(found), -1), noise.INVERSE_BITS)
-    return found
+        inverse = noise.shortened(inverse.plus(error.times(inverse), -1), noise.INVERSE_BITS)
+    return inverse
 
 
 # Non-negative estimates: the estimate, and a residual without a negative slope.
@@ -119,51 +119,51 @@ def _without_negative_slopes(workload: Array, residual: Array) -> list[int]:
     First the combination of queries that is nearest to 1 in every cell is added, as often as needed. Cells that
     nothing lifts, as where columns cancel, need a product of exactly 0: the residual is projected off their columns.
     """
-    columns = [[Fraction(each) for each in column] for column in workload.T.tolist()]
+    columns = [[Fraction(number) for number in column] for column in workload.T.tolist()]
     ones = np.ones(workload.shape[1])
-    lift = [Fraction(float(each)) for each in np.linalg.lstsq(workload.T, ones, rcond=None)[0]]
-    found, still = [Fraction(each) for each in residual.tolist()], set[int]()
+    lift = [Fraction(float(number)) for number in np.linalg.lstsq(workload.T, ones, rcond=None)[0]]
+    slopes, still = [Fraction(number) for number in residual.tolist()], set[int]()
     for _ in range(len(columns) + 1):
-        lifted = _lifted(columns, found, lift)
+        lifted = _lifted(columns, slopes, lift)
         low = {cell for cell, column in enumerate(columns) if product(column, lifted) < 0}
         if not low:
-            whole = lcm(*(each.denominator for each in lifted))
-            return [int(each * whole) for each in lifted]
+            whole = lcm(*(number.denominator for number in lifted))
+            return [int(number * whole) for number in lifted]
         still |= low
         if len(still) > MOST_SOLVED:
             break
         held = [columns[cell] for cell in sorted(still)]
-        found, lift = _projected(held, found), _projected(held, lift)
+        slopes, lift = _projected(held, slopes), _projected(held, lift)
     raise CertificateError("the answer shows nothing in whole numbers: slopes of its residual stay negative")
 
 
-def _lifted(columns: list[Numbers], given: Numbers, lift: Numbers) -> Numbers:
+def _lifted(columns: list[Numbers], point: Numbers, lift: Numbers) -> Numbers:
     """Return the given numbers with as much of a lift as negative slopes need where the lift is positive."""
     most = Fraction(0)
     for column in columns:
-        slope, gain = product(column, given), product(column, lift)
+        slope, gain = product(column, point), product(column, lift)
         if slope < 0 < gain:
             most = max(most, -slope / gain)
-    return [own + most * each for own, each in zip(given, lift, strict=True)]
+    return [entry + most * rise for entry, rise in zip(point, lift, strict=True)]
 
 
-def _projected(columns: list[Numbers], given: Numbers) -> Numbers:
+def _projected(columns: list[Numbers], point: Numbers) -> Numbers:
     """Return the given numbers less their projection on the span of columns, exactly."""
     basis: list[Numbers] = []
     for column in columns:
         left = _off(basis, column)
         if any(left):
             basis.append(left)
-    return _off(basis, given)
+    return _off(basis, point)
 
 
-def _off(basis: list[Numbers], given: Numbers) -> Numbers:
+def _off(basis: list[Numbers], point: Numbers) -> Numbers:
     """Return the given numbers less their projections on directions that are orthogonal to each other."""
     for direction in basis:
-        share = product(direction, given) / product(direction, direction)
+        share = product(direction, point) / product(direction, direction)
         if share:
-            given = [own - share * each for own, each in zip(given, direction, strict=True)]
-    return given
+            point = [entry - share * step for entry, step in zip(point, direction, strict=True)]
+    return point
 
 
 # Projection onto local strategies: a strategy within its limits, and multipliers.
@@ -179,18 +179,18 @@ def projection_witness(problem: LocalProjection, primal: Array, dual: Projection
     """Return the parts that show the upper and the lower bound."""
     strategy, floor = problem.feasible(primal), stated["floor"]
     inside = strategy.mean(axis=1) if floor is None else floor / floor.sum()
-    found = summing_to_one(mixed(strategy, inside[:, None], stated["epsilon"]))
+    matrix = summing_to_one(mixed(strategy, inside[:, None], stated["epsilon"]))
     lower = {"sums": dual.sums}
     if floor is None:
         ratios = np.zeros_like(strategy) if dual.ratios is None else dual.ratios
         lower["ratios"] = _balanced(ratios, problem.growth)
-    return {"strategy": found}, lower
+    return {"strategy": matrix}, lower
 
 
 def _balanced(ratios: Array, growth: float) -> Array:
     """Return multipliers whose negative entries are less than their row's positive ones allow, rounding included."""
     positive, negative = np.maximum(ratios, 0.0), np.maximum(-ratios, 0.0)
-    given, taken = positive.sum(axis=1), growth * negative.sum(axis=1)
-    shares = np.minimum(1.0, np.divide(given, taken, out=np.ones_like(given), where=taken > 0))
+    gains, taken = positive.sum(axis=1), growth * negative.sum(axis=1)
+    shares = np.minimum(1.0, np.divide(gains, taken, out=np.ones_like(gains), where=taken > 0))
     slack = 1 - 8 * (ratios.shape[1] + 4) * EPS
     return np.asarray(positive - (slack * shares)[:, None] * negative)

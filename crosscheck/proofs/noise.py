@@ -124,20 +124,20 @@ def inverse(strategy: Array, guess: Array) -> Matrix:
 
 
 def improved(
-    whole: Matrix, found: Matrix, close: Fraction = CLOSE, bits: int = INVERSE_BITS, steps: int = MOST_STEPS
+    whole: Matrix, inverse: Matrix, close: Fraction = CLOSE, bits: int = INVERSE_BITS, steps: int = MOST_STEPS
 ) -> Matrix:
     """Return an inverse improved until ``|A Z - I|`` is at most `close`, or the steps are over."""
     for _ in range(steps):
-        error = exact.departure(whole, found)
+        error = exact.departure(whole, inverse)
         if sum(error.squares()) <= close**2:
             break
-        found = shortened(found.plus(found.times(error), -1), bits)
-    return found
+        inverse = shortened(inverse.plus(inverse.times(error), -1), bits)
+    return inverse
 
 
 def shortened(matrix: Matrix, bits: int) -> Matrix:
     rows = [
-        [(each >> dropped) << dropped for each in row for dropped in (max(each.bit_length() - bits, 0),)]
+        [(entry >> dropped) << dropped for entry in row for dropped in (max(entry.bit_length() - bits, 0),)]
         for row in matrix.rows
     ]
     return Matrix(rows, matrix.exponent)
@@ -156,8 +156,8 @@ def refuse_large_common(problem: Problem, stated: Parts) -> None:
 def common_witness(problem: CommonMechanism, primal: Array, dual: CommonDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     covariance = (primal + primal.T) / 2
-    above = [{"root": root(covariance - each["covariance"])} for each in stated["mechanisms"]]
-    below = [{"root": root(each)} for each in dual.weights]
+    above = [{"root": root(covariance - mechanism["covariance"])} for mechanism in stated["mechanisms"]]
+    below = [{"root": root(weight)} for weight in dual.weights]
     return {"covariance": covariance, "roots": above}, {"roots": below}
 
 
@@ -195,10 +195,10 @@ def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated:
 
 def softmax_witness(problem: SoftmaxFitness, primal: Array, dual: SoftmaxDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
-    mu = [Fraction(each) for each in dual.query_weights.tolist()]
+    mu = [Fraction(weight) for weight in dual.query_weights.tolist()]
     total, weight = sum(mu) or Fraction(1), Fraction(stated["total_weight"])
-    targets = [Fraction(each) for each in stated["targets"].tolist()]
-    roots = np.array([root_below(own / (total * c) + weight) for own, c in zip(mu, targets, strict=True)])
+    targets = [Fraction(target) for target in stated["targets"].tolist()]
+    roots = np.array([root_below(share / (total * c) + weight) for share, c in zip(mu, targets, strict=True)])
     lower = trace_norm(roots, np.sqrt(dual.neighbour_weights), stated)
     return sides(problem, primal), lower | {"query_weights": dual.query_weights}
 
@@ -238,12 +238,12 @@ def _inverse_of_gram(design: Array) -> exact.Matrix:
     guess = np.linalg.pinv(scaled @ scaled.T, hermitian=True) / np.outer(units, units)
     whole = exactly(rows)
     gram = whole.times(whole.transposed())
-    found = improved(gram, exactly(guess), WEIGHTING_CLOSE, BITS)
-    if sum(exact.departure(gram, found).squares()) >= 1:
+    inverse = improved(gram, exactly(guess), WEIGHTING_CLOSE, BITS)
+    if sum(exact.departure(gram, inverse).squares()) >= 1:
         raise CertificateError(
             "the answer shows nothing in whole numbers: neither rows nor columns of the design are independent"
         )
-    return found
+    return inverse
 
 
 # Strategies of local privacy in numbers that sum to 1 exactly, and keep to e^ε for certain.
@@ -253,14 +253,14 @@ def summing_to_one(strategy: Array) -> Matrix:
     """Return a strategy with columns that sum to exactly 1: each largest entry takes the difference."""
     if not np.all(np.isfinite(strategy)):
         raise CertificateError("the answer shows nothing in whole numbers: its strategy is not finite")
-    found = exactly(strategy)
-    if found.exponent > 0:
-        found = Matrix([[each << found.exponent for each in row] for row in found.rows], 0)
+    matrix = exactly(strategy)
+    if matrix.exponent > 0:
+        matrix = Matrix([[entry << matrix.exponent for entry in row] for row in matrix.rows], 0)
     safest = int(np.argmax(strategy.min(axis=1)))
     for column in range(strategy.shape[1]):
-        missing = (1 << -found.exponent) - sum(row[column] for row in found.rows)
-        found.rows[safest][column] += missing
-    return found
+        missing = (1 << -matrix.exponent) - sum(row[column] for row in matrix.rows)
+        matrix.rows[safest][column] += missing
+    return matrix
 
 
 def mixed(strategy: Array, other: Array, epsilon: float) -> Array:

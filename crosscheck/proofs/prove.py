@@ -142,14 +142,14 @@ def factor_of(proof: Proof, problem: AnyProblem, held: Any) -> float | None:
     relative, which rounding leaves, are overlooked, and the largest is returned.
     """
     stated = proof.document["problem"]
-    asked = _stated(problem, str(stated["kind"]))
-    if asked is None or {**asked, "numbers": None} != {**stated, "numbers": None}:
+    restated = _stated(problem, str(stated["kind"]))
+    if restated is None or {**restated, "numbers": None} != {**stated, "numbers": None}:
         return None
-    own, theirs = (np.array([*map(float.fromhex, each["numbers"])]) for each in (asked, stated))
+    numbers, other_numbers = (np.array([*map(float.fromhex, statement["numbers"])]) for statement in (restated, stated))
     held = np.asarray(held, dtype=bool)
-    if own.shape != theirs.shape or held.shape != own.shape or np.any((own != theirs)[held]):
+    if numbers.shape != other_numbers.shape or held.shape != numbers.shape or np.any((numbers != other_numbers)[held]):
         return None
-    ratios = (theirs / own)[~held]
+    ratios = (other_numbers / numbers)[~held]
     return float(ratios.max()) if np.ptp(ratios) <= 2 * linalg.EPS * ratios.max() else None
 
 
@@ -248,7 +248,7 @@ def arguments_part(problem: Problem, stated: Parts) -> Parts:
 
 def _family(problem: Problem) -> str:
     """Return the name of the library's own class that a problem is of, which one of a user's may extend."""
-    names = [each.__name__ for each in type(problem).__mro__]
+    names = [base.__name__ for base in type(problem).__mro__]
     return next((name for name in names if name in check.FAMILIES), names[0])
 
 

@@ -49,15 +49,15 @@ def refuse_large_blocks(problem: OnGeometry) -> None:
     for key in {_place(blocks, key)[0] for key in _keys(blocks)}:
         work += math.prod(orbits for axis, (orbits, _) in enumerate(kinds) if axis not in dict(key)) ** 3.0
     for table, parts in zip(blocks.workload.tables, blocks.parts, strict=True):
-        own = math.prod(orbits**2.0 for axis, (orbits, _) in enumerate(kinds) if axis not in table.axes)
-        for axis, each in zip(table.axes, parts, strict=True):
+        operations = math.prod(orbits**2.0 for axis, (orbits, _) in enumerate(kinds) if axis not in table.axes)
+        for axis, part in zip(table.axes, parts, strict=True):
             orbits, components = kinds[axis]
-            queries = len(each.orbits) if blocks.symmetries[axis].turning else len(each.means)
-            own *= queries * (orbits**2 + components)
-        work += own
-    for axis, asked in {pair for table in blocks.workload.tables for pair in table.queries}:
-        if asked is not None and kinds[axis][1] > 0:
-            work += asked.shape[0] * asked.shape[1] ** 2.0
+            queries = len(part.orbits) if blocks.symmetries[axis].turning else len(part.means)
+            operations *= queries * (orbits**2 + components)
+        work += operations
+    for axis, query in {pair for table in blocks.workload.tables for pair in table.queries}:
+        if query is not None and kinds[axis][1] > 0:
+            work += query.shape[0] * query.shape[1] ** 2.0
     limited(work, f"{len(blocks.workload.tables)} tables on {blocks.cells} kinds of records")
 
 
@@ -86,18 +86,18 @@ class Form:
             labels = np.arange(len(symmetry.labels)) if symmetry.turning else symmetry.labels
             if labels.max() > 0:
                 attributes[str(axis)] = {"classes": labels}
-        asked = AskedTables(as_read(stated))
-        return cls(blocks, Classes(asked, as_read({"attributes": attributes})), tuple(turning), attributes)
+        tables = AskedTables(as_read(stated))
+        return cls(blocks, Classes(tables, as_read({"attributes": attributes})), tuple(turning), attributes)
 
     def add(self, pieces: dict[Key, list[tuple[Array, Array]]], key: Key, basis: Array, noise: Array) -> None:
         """Add the noise on a block to the pieces of its key, as a basis of sums over orbits and a covariance there."""
-        own, waves = _place(self.blocks, key)
+        components, waves = _place(self.blocks, key)
         for axis in self.turning:
             symmetry = self.blocks.symmetries[axis]
             rows = symmetry.directions(waves[axis]).T if axis in waves else np.ones((1, len(symmetry.labels)))
             basis, noise = linalg.kronecker([basis, rows]), linalg.kronecker([noise, np.eye(len(rows))])
-        shape = [1 if axis in dict(own) else len(self.classes.sizes[axis]) for axis in self._axes]
-        pieces.setdefault(own, []).append((basis[:, self._order(shape)], self._unit(key) * noise))
+        shape = [1 if axis in dict(components) else len(self.classes.sizes[axis]) for axis in self._axes]
+        pieces.setdefault(components, []).append((basis[:, self._order(shape)], self._unit(key) * noise))
 
     def noise(self, key: Key, pieces: list[tuple[Array, Array]]) -> Parts:
         cells = np.array(self.classes.cells(key), dtype=np.float64)
@@ -117,18 +117,18 @@ class Form:
 
     def grouped(self, table: int, weights: Array) -> Array:
         """Return weights of all cases of a table, from those of the blocks' own orbits of queries."""
-        blocks, asked = self.blocks, self.classes.asked.tables[table]
-        own = weights[blocks.tables == table]
+        blocks, queries = self.blocks, self.classes.asked.tables[table]
+        table_weights = weights[blocks.tables == table]
         if not blocks.symmetries:
-            return own
-        found = own.reshape(blocks.orbit_shape(table))
-        for place, (pair, parts) in enumerate(zip(asked.items(), blocks.parts[table], strict=True)):
+            return table_weights
+        array = table_weights.reshape(blocks.orbit_shape(table))
+        for place, (pair, parts) in enumerate(zip(queries.items(), blocks.parts[table], strict=True)):
             groups = self.classes.groups[pair]
-            shares = np.zeros((len(groups), found.shape[place]))
+            shares = np.zeros((len(groups), array.shape[place]))
             for row, group in zip(shares, groups, strict=True):
                 np.add.at(row, parts.orbits[np.array(group.members)], 1.0)
-            found = np.moveaxis(np.tensordot(shares / parts.counts, found, (1, place)), 0, place)
-        return found.ravel()
+            array = np.moveaxis(np.tensordot(shares / parts.counts, array, (1, place)), 0, place)
+        return array.ravel()
 
     @property
     def _axes(self) -> list[int]:
@@ -144,11 +144,11 @@ class Form:
         """Return the factor on the noise of a block, as its components are scaled by their dimensions."""
         if not self.blocks.symmetries:
             return math.prod(1 - 1 / self.classes.asked.sizes[axis] for axis, _ in key)
-        found = 1.0
-        for axis, each in key:
+        unit = 1.0
+        for axis, component in key:
             symmetry = self.blocks.symmetries[axis]
-            found *= symmetry.dimensions[each] / symmetry.sizes[symmetry.classes[each]]
-        return float(found)
+            unit *= symmetry.dimensions[component] / symmetry.sizes[symmetry.classes[component]]
+        return float(unit)
 
 
 def _kinds(symmetry: AttributeSymmetry) -> tuple[int, int]:
@@ -158,14 +158,14 @@ def _kinds(symmetry: AttributeSymmetry) -> tuple[int, int]:
 
 def _place(blocks: Blocks, key: Key) -> tuple[Key, dict[int, int]]:
     """Return the checker's key of a block, and the wave of each turned attribute."""
-    own, waves = [], {}
-    for axis, each in key:
+    components, waves = [], {}
+    for axis, component in key:
         symmetry = blocks.symmetries[axis] if blocks.symmetries else None
         if symmetry is not None and symmetry.turning:
-            waves[axis] = each
+            waves[axis] = component
         else:
-            own.append((axis, 0 if symmetry is None else int(symmetry.classes[each])))
-    return tuple(own), waves
+            components.append((axis, 0 if symmetry is None else int(symmetry.classes[component])))
+    return tuple(components), waves
 
 
 def _keys(blocks: Blocks) -> tuple[Key, ...]:
@@ -192,28 +192,28 @@ def _blocks_noise(form: Form, point: BlockPoint) -> Parts:
         coordinates = np.eye(len(form.classes.cells(key)))
         share = math.prod(1 - 1 / form.classes.sizes[axis][label] for axis, label in key)
         pieces[key] = [(coordinates, share / (UNASKED * forms.cost) * coordinates)]
-    return {"attributes": form.attributes, "blocks": [form.noise(key, each) for key, each in pieces.items()]}
+    return {"attributes": form.attributes, "blocks": [form.noise(key, piece) for key, piece in pieces.items()]}
 
 
 def _blocks_weights(form: Form, dual: object) -> Parts:
     """Return roots of the weights of orbits of cells, weights of groups of queries, and isometries of blocks."""
-    asked = isinstance(dual, FitnessDual)
-    users, queries = form.blocks.weights(dual, asked)
-    given: Parts = {"attributes": form.attributes, "roots": np.sqrt(form.spread(users))}
-    if asked:
-        given["weights"] = np.concatenate(
+    is_fitness = isinstance(dual, FitnessDual)
+    users, queries = form.blocks.weights(dual, is_fitness)
+    parts: Parts = {"attributes": form.attributes, "roots": np.sqrt(form.spread(users))}
+    if is_fitness:
+        parts["weights"] = np.concatenate(
             [form.grouped(table, queries) for table in range(len(form.classes.asked.tables))]
         )
-    shared = shared_weights(form.classes, as_read(given))
+    shared = shared_weights(form.classes, as_read(parts))
     blocks = []
     for key, rows in by_block(form.classes, shared).items():
         cells = form.classes.cells(key)
         if len(cells) > 1:
             places = [form.classes.orbits().index(orbit) for orbit in form.classes.orbits(key)]
             blocks.append(
-                {"on": _named(key), **_isometry(rows, given["roots"][places] / np.array(cells, dtype=np.float64))}
+                {"on": _named(key), **_isometry(rows, parts["roots"][places] / np.array(cells, dtype=np.float64))}
             )
-    return {**given, "blocks": blocks}
+    return {**parts, "blocks": blocks}
 
 
 def _isometry(rows: dict[Part, Fraction], scales: Array) -> Parts:
@@ -240,13 +240,15 @@ def refuse_large_split(problem: OnGeometry) -> None:
     """Refuse a problem of too many multiplications of whole numbers, before any of them."""
     workload, work = problem.geometry.workload, 0.0
     for axis in {axis for axes in workload.tables.axes for axis in axes}:
-        own = workload.queries[axis]
-        if own is not None:
-            work += _work(*own.shape)
+        queries = workload.queries[axis]
+        if queries is not None:
+            work += _work(*queries.shape)
     for axes in workload.tables.axes:
-        asked = [workload.queries[axis] for axis in axes]
+        factors = [workload.queries[axis] for axis in axes]
         cases = (
-            1.0 if problem.numbers == "weights" else np.prod([1.0 if each is None else each.shape[0] for each in asked])
+            1.0
+            if problem.numbers == "weights"
+            else np.prod([1.0 if matrix is None else matrix.shape[0] for matrix in factors])
         )
         work += 2 ** len(axes) * cases
     limited(float(work), f"{count_text(workload.shape[0])} queries split by attribute")
@@ -297,18 +299,18 @@ def _strategy(covariance: Array) -> Parts:
 
 def _split_weights(problem: OnGeometry, dual: ItemDual, stated: Parts) -> Parts:
     """Return roots and polar factors of attributes, but of those whose values are asked with equal weights."""
-    asked = isinstance(dual, FitnessDual)
-    users, queries = problem.geometry.weights(dual, asked)
+    is_fitness = isinstance(dual, FitnessDual)
+    users, queries = problem.geometry.weights(dual, is_fitness)
     names = {axis: name for table in stated["tables"] for axis, name in table.items()}
     attributes = {}
     for axis, name in names.items():
-        own, each = users[int(axis)], queries.queries[int(axis)]
-        if problem.geometry.workload.queries[int(axis)] is None and np.ptp(own) == np.ptp(each) == 0:
+        weights, matrix = users[int(axis)], queries.queries[int(axis)]
+        if problem.geometry.workload.queries[int(axis)] is None and np.ptp(weights) == np.ptp(matrix) == 0:
             continue
-        p, q = np.sqrt(each), np.sqrt(own)
+        p, q = np.sqrt(matrix), np.sqrt(weights)
         polar = polar_factor(p[:, None] * problem.geometry.workload.matrix_of(int(axis)) * q)
-        attributes[axis] = {"roots": q, name: {"isometry": polar, **({"roots": p} if asked else {})}}
-    return {"attributes": attributes, **({"weights": queries.tables} if asked else {})}
+        attributes[axis] = {"roots": q, name: {"isometry": polar, **({"roots": p} if is_fitness else {})}}
+    return {"attributes": attributes, **({"weights": queries.tables} if is_fitness else {})}
 
 
 def _work(queries: int, size: int) -> float:
@@ -329,8 +331,8 @@ def refuse_large(problem: OnGeometry, stated: Parts) -> None:
 
 def witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
-    _, found = FORMS[problem.geometry.name]
-    upper, lower = found(problem, primal, dual, stated)
+    _, make_witness = FORMS[problem.geometry.name]
+    upper, lower = make_witness(problem, primal, dual, stated)
     form = {"form": problem.geometry.name}
     return {**form, **upper}, {**form, **lower}
 
@@ -340,22 +342,22 @@ def witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> 
 
 def refuse_large_product(problem: OnGeometry, stated: Parts) -> None:
     """Refuse a factor that takes too many multiplications of whole numbers, before any of them."""
-    for factor, own in zip(problem.factors, stated["factors"], strict=True):
-        refuse, _ = _finders(own)
-        refuse(factor, own)
+    for factor, stated_factor in zip(problem.factors, stated["factors"], strict=True):
+        refuse, _ = _finders(stated_factor)
+        refuse(factor, stated_factor)
 
 
 def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
-    found = []
-    for index, (factor, own) in enumerate(zip(problem.factors, stated["factors"], strict=True)):
+    parts = []
+    for index, (factor, stated_factor) in enumerate(zip(problem.factors, stated["factors"], strict=True)):
         users = dual.neighbour_weights[index]
         weights = (
             FitnessDual(users, dual.query_weights[index]) if isinstance(dual, FitnessDual) else VarianceDual(users)
         )
-        _, find = _finders(own)
-        found.append(find(factor, primal[index], weights, own))
-    upper, lower = ([each[side] for each in found] for side in (0, 1))
+        _, find = _finders(stated_factor)
+        parts.append(find(factor, primal[index], weights, stated_factor))
+    upper, lower = ([part[side] for part in parts] for side in (0, 1))
     return {"factors": upper}, {"factors": lower}
 
 

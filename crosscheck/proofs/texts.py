@@ -19,26 +19,26 @@ PrimalAndDual: TypeAlias = tuple[Parts, Parts]
 """The parts that show the upper and the lower bound."""
 
 
-def written(given: Any) -> Any:
+def written(value: Any) -> Any:
     """Return parts, arrays, exact matrices and numbers as JSON has them; words and None as they are."""
-    if given is None or isinstance(given, str):
-        return given
-    if isinstance(given, Mapping):
-        return {name: written(each) for name, each in given.items()}
-    if isinstance(given, Matrix):
-        return [[_whole(entry, given.exponent) for entry in row] for row in given.rows]
-    if isinstance(given, np.ndarray):
-        return written(given.tolist())
-    if isinstance(given, list | tuple):
-        return [written(each) for each in given]
-    top, bottom = given.as_integer_ratio()
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return {name: written(item) for name, item in value.items()}
+    if isinstance(value, Matrix):
+        return [[_whole(entry, value.exponent) for entry in row] for row in value.rows]
+    if isinstance(value, np.ndarray):
+        return written(value.tolist())
+    if isinstance(value, list | tuple):
+        return [written(item) for item in value]
+    top, bottom = value.as_integer_ratio()
     if bottom & (bottom - 1):
-        raise ValueError(f"{given} is no whole number times a power of two")
+        raise ValueError(f"{value} is no whole number times a power of two")
     return _whole(top, 1 - bottom.bit_length())
 
 
-def as_read(given: Parts) -> Given:
-    return Given(written(given))
+def as_read(parts: Parts) -> Given:
+    return Given(written(parts))
 
 
 def exactly(array: Array) -> Matrix:

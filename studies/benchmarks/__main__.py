@@ -63,9 +63,9 @@ def run(
     if one:
         print(json.dumps(_measure(one)))
         return
-    contests = [each for each in CONTESTS if any(each.startswith(name) for name in names or [])]
-    for each in contests:
-        _compare(each, CONTESTS[each], folder)
+    contests = [contest for contest in CONTESTS if any(contest.startswith(name) for name in names or [])]
+    for title in contests:
+        _compare(title, CONTESTS[title], folder)
     if LOCAL in (names or []):
         for laid in local.tables(_in_own_process(LOCAL, 1)):
             printing.console().print(laid)
@@ -75,7 +75,7 @@ def run(
         printing.console().print(growth.lay_out_fitted(_in_own_process(FITTED, 1)))
     if RECORDS in (names or []):
         with counting.written() as place:
-            measured = [_in_own_process(f"{RECORDS}:{each}:{place}", 2) for each in counting.METHODS]
+            measured = [_in_own_process(f"{RECORDS}:{method}:{place}", 2) for method in counting.METHODS]
         printing.console().print(counting.lay_out(measured))
     if contests or {LOCAL, GROWTH, FITTED, RECORDS} & {*(names or [])}:
         return
@@ -112,7 +112,7 @@ def _compare(name: str, compared: Contest, folder: str) -> None:
     drawn = bool(folder) and compared is contest.SOFTMAX_CONTEST
     if drawn:
         printing.check_drawable(folder)
-    entries = [Timing(**found) for found in _in_own_process(name, 1)]
+    entries = [Timing(**record) for record in _in_own_process(name, 1)]
     out = printing.console()
     out.print(compared.table(entries))
     for path in contest.draw(entries, folder) if drawn else []:
@@ -123,36 +123,36 @@ def _growth(folder: str) -> None:
     """Print how time and memory grow, every size in a process of its own, and draw it where a folder is given."""
     if folder:
         printing.check_drawable(folder)
-    asked = [(index, size) for index, case in enumerate(growth.CASES) for size in case.sizes]
-    found = [_in_own_process(f"{GROWTH}:{index}:{size}", 1) for index, size in asked]
+    pairs = [(index, size) for index, case in enumerate(growth.CASES) for size in case.sizes]
+    measured = [_in_own_process(f"{GROWTH}:{index}:{size}", 1) for index, size in pairs]
     out = printing.console()
-    out.print(growth.lay_out(found))
-    out.print(growth.lay_out_way([_in_own_process(f"{WAY}:{each}", 1) for each in growth.ATTRIBUTES]))
-    for path in growth.draw(found, folder) if folder else []:
+    out.print(growth.lay_out(measured))
+    out.print(growth.lay_out_way([_in_own_process(f"{WAY}:{attribute}", 1) for attribute in growth.ATTRIBUTES]))
+    for path in growth.draw(measured, folder) if folder else []:
         out.print(f"drawn: {path}")
 
 
-def _row(case: Benchmark, found: dict[str, float]) -> tuple[str, ...]:
+def _row(case: Benchmark, measured: dict[str, float]) -> tuple[str, ...]:
     return (
         case.name,
-        f"{found['queries']} x {found['cells']}",
-        f"{found['objective']:.9g}",
-        f"{found['gap']:.1e}",
+        f"{measured['queries']} x {measured['cells']}",
+        f"{measured['objective']:.9g}",
+        f"{measured['gap']:.1e}",
         f"{case.tol:.0e}",
-        str(found["steps"]),
+        str(measured["steps"]),
         str(case.most_steps),
-        f"{found['processor']:.3g}",
-        "" if math.isnan(found["limit ratio"]) else f"{found['limit ratio']:.2g}",
-        *(f"{found['seconds']:.3g}", f"{found['mebibytes']:.0f}"),
-        *(str(case.threads), f"{found['load']:.1f}"),
+        f"{measured['processor']:.3g}",
+        "" if math.isnan(measured["limit ratio"]) else f"{measured['limit ratio']:.2g}",
+        *(f"{measured['seconds']:.3g}", f"{measured['mebibytes']:.0f}"),
+        *(str(case.threads), f"{measured['load']:.1f}"),
     )
 
 
-def _comparison(found: dict[str, float]) -> str:
+def _comparison(measured: dict[str, float]) -> str:
     return (
-        f"prefix 64, one process and thread: fast {found['fast seconds']:.3g} s (gap {found['fast gap']:.1e}), "
-        f"reference with Clarabel {found['reference seconds']:.3g} s (gap {found['reference gap']:.1e}): "
-        f"{found['ratio']:.0f} times faster"
+        f"prefix 64, one process and thread: fast {measured['fast seconds']:.3g} s (gap {measured['fast gap']:.1e}), "
+        f"reference with Clarabel {measured['reference seconds']:.3g} s (gap {measured['reference gap']:.1e}): "
+        f"{measured['ratio']:.0f} times faster"
     )
 
 

@@ -161,16 +161,18 @@ class Contest:
 
     @property
     def present(self) -> tuple[Contender, ...]:
-        return tuple(each for each in self.contenders if not each.missing)
+        return tuple(contender for contender in self.contenders if not contender.missing)
 
     def table(self, entries: list[Timing]) -> TextTable:
         """Lay the entries out, one line each, and say which sizes were left out."""
         left_out = [
-            f"{each.name}: up to d = {each.largest}, {each.skipped}"
-            for each in self.contenders
-            if each.largest is not None and not each.missing
+            f"{contender.name}: up to d = {contender.largest}, {contender.skipped}"
+            for contender in self.contenders
+            if contender.largest is not None and not contender.missing
         ]
-        left_out += [f"{each.name}: left out, {each.missing}" for each in self.contenders if each.missing]
+        left_out += [
+            f"{contender.name}: left out, {contender.missing}" for contender in self.contenders if contender.missing
+        ]
         rows = (
             (
                 *(str(entry.cells), entry.solver, f"{entry.processor:.3g}"),
@@ -349,8 +351,8 @@ def _best_within(problem: TotalVariance, within: str) -> PeerAnswer:
     steps, begun = problem.workload.shape[1], (time.perf_counter(), time.process_time())
     bound = _bound_in_epochs(steps)
     left_out = time.perf_counter() - begun[0], time.process_time() - begun[1]
-    found = fast.strategy(problem, within.format(steps // EPOCHS), bound=bound)
-    return PeerAnswer(found.objective, found.gap, 0, left_out)
+    answer = fast.strategy(problem, within.format(steps // EPOCHS), bound=bound)
+    return PeerAnswer(answer.objective, answer.gap, 0, left_out)
 
 
 @cache
@@ -382,8 +384,8 @@ def _jax_buffered(steps: int) -> Array:
     from jax_privacy.matrix_factorization import buffered_toeplitz
 
     limits = {"min_sep": steps // EPOCHS, "max_participations": EPOCHS}
-    found = buffered_toeplitz.optimize(n=steps, error="mean", **limits)
-    return strategies.buffered(np.asarray(found.output_scale), np.asarray(found.buf_decay), steps).matrix
+    strategy = buffered_toeplitz.optimize(n=steps, error="mean", **limits)
+    return strategies.buffered(np.asarray(strategy.output_scale), np.asarray(strategy.buf_decay), steps).matrix
 
 
 EPOCHS_CONTEST = Contest(
@@ -457,7 +459,7 @@ def _common_problem(
 ) -> CommonMechanism:
     """Return mechanisms that answer the same cells, with these covariances: their row spaces meet in everything."""
     drawn = covariances(np.random.default_rng(0), size, count)
-    return CommonMechanism([LinearGaussianMechanism(np.eye(size), each) for each in drawn])
+    return CommonMechanism([LinearGaussianMechanism(np.eye(size), covariance) for covariance in drawn])
 
 
 COMMON_CONTENDERS = (
@@ -578,9 +580,11 @@ def draw(entries: list[Timing], folder: str) -> list[Path]:
 
 def _panels(axes: Sequence[Axes], entries: list[Timing]) -> None:
     for contender in SOFTMAX_CONTENDERS:
-        mine = [entry for entry in entries if entry.solver == contender.name]
-        cells = [entry.cells for entry in mine]
-        for panel, values in zip(axes, ([each.seconds for each in mine], [each.gap for each in mine]), strict=True):
+        solver_entries = [entry for entry in entries if entry.solver == contender.name]
+        cells = [entry.cells for entry in solver_entries]
+        for panel, values in zip(
+            axes, ([entry.seconds for entry in solver_entries], [entry.gap for entry in solver_entries]), strict=True
+        ):
             panel.plot(cells, values, "o" + contender.line, ms=3.5, color=contender.colour, label=contender.name)
     for panel, what in zip(axes, ("seconds, one thread", "proven gap, relative"), strict=True):
         panel.set_xscale("log", base=2)

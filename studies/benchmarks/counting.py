@@ -70,9 +70,9 @@ def measure(method: str, folder: str) -> dict[str, Any]:
 
     def timed(self: engines.Engine, build: Any) -> Any:
         begun = time.perf_counter()
-        found = run(self, build)
+        result = run(self, build)
         spent.append(time.perf_counter() - begun)
-        return found
+        return result
 
     parquet, busy, begun = f"{folder}/records.parquet", load(), time.perf_counter()
     with mock.patch.object(engines.Engine, "_collected", timed):
@@ -99,17 +99,17 @@ def measure(method: str, folder: str) -> dict[str, Any]:
     }
 
 
-def lay_out(found: list[dict[str, Any]]) -> TextTable:
+def lay_out(records: list[dict[str, Any]]) -> TextTable:
     """Return what was measured as a table, with the ratio to DuckDB alone."""
-    plain = next(each["seconds"] for each in found if each["method"] == PLAIN)
+    plain = next(record["seconds"] for record in records if record["method"] == PLAIN)
     rows = [
         (
-            *(each["method"], f"{each['rows']:,}", f"{each['seconds']:.3g}"),
-            "" if each["method"] == CSV else f"{each['seconds'] / plain:.2f}",
-            *("" if each["method"] == PLAIN else f"{each['ours']:.0%}", f"{each['mebibytes']:.0f}"),
-            f"{each['load']:.1f}",
+            *(record["method"], f"{record['rows']:,}", f"{record['seconds']:.3g}"),
+            "" if record["method"] == CSV else f"{record['seconds'] / plain:.2f}",
+            *("" if record["method"] == PLAIN else f"{record['ours']:.0%}", f"{record['mebibytes']:.0f}"),
+            f"{record['load']:.1f}",
         )
-        for each in found
+        for record in records
     ]
     headings = ("records", "rows", "seconds", "to DuckDB alone", "ours", "peak MiB", "load")
     return table("three tables of five attributes: seconds with all that is loaded", headings, rows)

@@ -88,11 +88,11 @@ CASES = (
 
 
 def measure(case: int, size: int) -> Measured:
-    asked, held, busy = CASES[case], peak_mebibytes(), load()
+    benchmark, held, busy = CASES[case], peak_mebibytes(), load()
     with without_warnings():
         fast.solve(FitnessForUse(workloads.prefix(8)), tol=TOLERANCE)  # loading, which happens once, is not measured
         begun, spent = time.perf_counter(), time.process_time()
-        answer = fast.solve(asked.problem(size), tol=TOLERANCE)
+        answer = fast.solve(benchmark.problem(size), tol=TOLERANCE)
     return {
         "case": case,
         "size": size,
@@ -105,37 +105,37 @@ def measure(case: int, size: int) -> Measured:
     }
 
 
-def exponent(found: list[Measured], name: str, least: float) -> float:
+def exponent(measured: list[Measured], name: str, least: float) -> float:
     """Return the exponent e of the line ``log y = e log size + c`` through values that are not too small, or NaN."""
-    points = [(each["size"], each[name]) for each in found if each[name] >= least]
+    points = [(row["size"], row[name]) for row in measured if row[name] >= least]
     if len(points) < 2:
         return float("nan")
     sizes, values = np.log(np.array(points, dtype=np.float64)).T
     return float(np.polyfit(sizes, values, 1)[0])
 
 
-def lay_out(found: list[Measured]) -> TextTable:
+def lay_out(measured: list[Measured]) -> TextTable:
     rows, notes = [], []
     for index, case in enumerate(CASES):
-        mine = [each for each in found if each["case"] == index]
-        for each in mine:
+        case_rows = [row for row in measured if row["case"] == index]
+        for row in case_rows:
             rows.append(
                 (
-                    *(case.geometry, case.what, str(each["size"]), f"{each['processor']:.3g}"),
-                    *(f"{each['seconds']:.3g}", f"{each['mebibytes']:.0f}", str(each["steps"])),
-                    f"{each['gap']:.0e}",
+                    *(case.geometry, case.what, str(row["size"]), f"{row['processor']:.3g}"),
+                    *(f"{row['seconds']:.3g}", f"{row['mebibytes']:.0f}", str(row["steps"])),
+                    f"{row['gap']:.0e}",
                 )
             )
-        notes.append(f"{case.geometry}, {case.what}: {_grown(mine)}.")
-    busy = max((each["load"] for each in found), default=0.0)
+        notes.append(f"{case.geometry}, {case.what}: {_grown(case_rows)}.")
+    busy = max((row["load"] for row in measured), default=0.0)
     title = f"growth of fitness for use to a gap of {TOLERANCE:.0e}, one thread (load up to {busy:.1f})"
     return table(title, HEADINGS, rows, ("geometry", "what grows"), notes=notes)
 
 
-def _grown(mine: list[Measured]) -> str:
+def _grown(rows: list[Measured]) -> str:
     powers = {
-        "CPU time": exponent(mine, "processor", LEAST_SECONDS),
-        "memory": exponent(mine, "mebibytes", LEAST_MEBIBYTES),
+        "CPU time": exponent(rows, "processor", LEAST_SECONDS),
+        "memory": exponent(rows, "mebibytes", LEAST_MEBIBYTES),
     }
     return ", ".join(
         f"{name} as the power {power:.1f}" if np.isfinite(power) else f"{name} too small to tell"
@@ -143,22 +143,22 @@ def _grown(mine: list[Measured]) -> str:
     )
 
 
-def draw(found: list[Measured], folder: str) -> list[Path]:
+def draw(measured: list[Measured], folder: str) -> list[Path]:
     """Draw CPU seconds and memory over sizes into a folder, as SVG and PNG.
 
     Raises `BackendError` or `FileFormatError` as `plots.check_drawable`.
     """
-    return printing.save_picture("growth", folder, _panels, found, columns=2)
+    return printing.save_picture("growth", folder, _panels, measured, columns=2)
 
 
-def _panels(axes: Sequence[Axes], found: list[Measured]) -> None:
+def _panels(axes: Sequence[Axes], measured: list[Measured]) -> None:
     titles = {"processor": "CPU seconds", "mebibytes": "memory above what loading takes, MiB"}
     for panel, (name, title) in zip(axes, titles.items(), strict=True):
         for index, case in enumerate(CASES):
-            mine = [each for each in found if each["case"] == index]
+            case_rows = [row for row in measured if row["case"] == index]
             panel.plot(
-                [each["size"] for each in mine],
-                [max(each[name], 1e-3) for each in mine],
+                [row["size"] for row in case_rows],
+                [max(row[name], 1e-3) for row in case_rows],
                 *("o-",),
                 ms=3.5,
                 color=case.colour,
@@ -178,12 +178,12 @@ ATTRIBUTES = (50, 100, 200)  # of three values; the workload is all pairs
 
 def measure_way(attributes: int) -> dict[str, float]:
     """Return the number of tables, and the seconds of each step from the workload to what may be published."""
-    found = {"tables": float(attributes * (attributes - 1) // 2)}
+    figures = {"tables": float(attributes * (attributes - 1) // 2)}
     begun = time.perf_counter()
 
     def took(step: str) -> None:
         nonlocal begun
-        found[step] = time.perf_counter() - begun
+        figures[step] = time.perf_counter() - begun
         begun = time.perf_counter()
 
     problem = FitnessForUse(workloads.marginals([3] * attributes, ways=2), WAY_TARGET)
@@ -206,26 +206,26 @@ def measure_way(attributes: int) -> dict[str, float]:
     took("compare the proof with the problem")
     planned = plan_release(answer)
     took("plan a release")
-    assert len(planned.tables) == found["tables"]
+    assert len(planned.tables) == figures["tables"]
     took("name its tables")
     planned.drawn.draw(_no_records(planned.drawn.mechanism), lambda _, count: np.zeros(count, dtype=object))
     took("draw it, but for the noise")
-    return found
+    return figures
 
 
 def _no_records(mechanism: GaussianPrivacy) -> dict[object, object]:
-    asked = mechanism.needed_tables
-    return {axes: np.zeros([asked.domain.shape[axis] for axis in axes]) for axes in asked.axes}
+    needed = mechanism.needed_tables
+    return {axes: np.zeros([needed.domain.shape[axis] for axis in axes]) for axes in needed.axes}
 
 
-def lay_out_way(found: list[dict[str, float]]) -> TextTable:
+def lay_out_way(measured: list[dict[str, float]]) -> TextTable:
     rows = []
-    for step in [*found[0]][1:]:
-        points = [{"size": each["tables"], step: each[step]} for each in found]
+    for step in [*measured[0]][1:]:
+        points = [{"size": row["tables"], step: row[step]} for row in measured]
         power = exponent(points, step, LEAST_SECONDS)
         shown = f"{power:.1f}" if np.isfinite(power) else "too short to tell"
-        rows.append((step, *(f"{each[step]:.3g}" for each in found), shown))
-    headings = ("step", *(f"s, {each['tables']:.0f} tables" for each in found), "power of the number")
+        rows.append((step, *(f"{row[step]:.3g}" for row in measured), shown))
+    headings = ("step", *(f"s, {row['tables']:.0f} tables" for row in measured), "power of the number")
     return table("a user's way with all pairs of attributes of three values", headings, rows, ("step",))
 
 
@@ -257,7 +257,7 @@ def _eight() -> UnionWorkload:
     left_out = ("fnlwgt", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income>50K")
     domain = Domain({name: size for name, size in ADULT.sizes if name not in left_out})
     sums = workloads.union(domain, {"ages": {"age": workloads.prefix(dict(domain.sizes)["age"])}})
-    tables = {each.name: each for each in (*_neighbours(domain).tables, *sums.tables)}
+    tables = {table.name: table for table in (*_neighbours(domain).tables, *sums.tables)}
     return UnionWorkload(domain, tables.values())
 
 
@@ -316,22 +316,22 @@ def _measured(case: FittedCase) -> Measured:
 
 def _people(domain: Domain) -> Codes:
     """Return records whose attributes depend on the one before, most of them among a few values."""
-    generator, found = np.random.default_rng(0), []
+    generator, people = np.random.default_rng(0), []
     level = generator.random(PEOPLE)
     for size in domain.shape:
         level = np.where(generator.random(PEOPLE) < 0.6, level, generator.random(PEOPLE) ** 2)
-        found.append((size * level).astype(np.int64))
-    return np.stack(found, axis=1)
+        people.append((size * level).astype(np.int64))
+    return np.stack(people, axis=1)
 
 
-def lay_out_fitted(found: list[Measured]) -> TextTable:
+def lay_out_fitted(measured: list[Measured]) -> TextTable:
     rows = [
         (
-            *(each["name"], str(each["queries"]), each["cells"], str(each["clique cells"])),
-            *(f"{each['seconds']:.2g}", f"{each['gap']:.2g}", f"{each['seconds, whole']:.2g}", f"{each['whole']:.2g}"),
+            *(row["name"], str(row["queries"]), row["cells"], str(row["clique cells"])),
+            *(f"{row['seconds']:.2g}", f"{row['gap']:.2g}", f"{row['seconds, whole']:.2g}", f"{row['whole']:.2g}"),
         )
-        for each in found
+        for row in measured
     ]
-    busy = max(each["load"] for each in found)
+    busy = max(row["load"] for row in measured)
     title = f"fits of noisy tables of {PEOPLE} records, one thread (load up to {busy:.1f})"
     return table(title, FITTED_HEADINGS, rows, ("tables",))

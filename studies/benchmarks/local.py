@@ -65,7 +65,7 @@ def entry(name: str, users: int, methods: Sequence[Method]) -> LocalTiming:
         begun = time.perf_counter(), time.process_time()
         answers.append(fast.solve(problem, method=method))
         clocks.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
-    objectives = [each.objective for each in answers]
+    objectives = [answer.objective for answer in answers]
     middle = answers[int(np.argsort(objectives, kind="stable")[len(objectives) // 2])]
     wall, processor = np.median(clocks, axis=0)
     return LocalTiming(
@@ -95,7 +95,7 @@ def measure() -> dict[str, Any]:
                 entries += [entry(name, users, [Restart()]) for users in SEARCHED_SIZES]
         limited = [within_a_minute(*case) for case in LIMITED]
     steps = [step(users) for users in TIMED_SIZES]
-    return {"entries": [asdict(timing) for timing in entries], "limited": limited, "steps": steps}
+    return {"entries": [asdict(entry) for entry in entries], "limited": limited, "steps": steps}
 
 
 def within_a_minute(users: int, epsilon: float, tol: float) -> tuple[float | str, ...]:
@@ -124,23 +124,23 @@ def step(users: int) -> dict[str, float]:
     }
 
 
-def tables(found: dict[str, Any]) -> list[TextTable]:
+def tables(measured: dict[str, Any]) -> list[TextTable]:
     solved = (
         (
-            *(each.workload, str(each.users), each.method, f"{each.seconds:.3g}", f"{each.processor:.3g}"),
-            *(f"{each.objective:.7g}", f"{each.gap:.1e}", f"{each.ratio:.4f}", str(each.outputs), each.status),
+            *(entry.workload, str(entry.users), entry.method, f"{entry.seconds:.3g}", f"{entry.processor:.3g}"),
+            *(f"{entry.objective:.7g}", f"{entry.gap:.1e}", f"{entry.ratio:.4f}", str(entry.outputs), entry.status),
         )
-        for each in (LocalTiming(**entry) for entry in found["entries"])
+        for entry in (LocalTiming(**entry) for entry in measured["entries"])
     )
     limited = (
         (
             *(f"{users}", f"{epsilon:g}", f"{tol:g}", f"{seconds:.3g}", f"{processor:.3g}"),
             *(f"{objective:.8g}", f"{bound:.8g}", f"{gap:.1e}", status),
         )
-        for users, epsilon, tol, seconds, processor, objective, bound, gap, status in found["limited"]
+        for users, epsilon, tol, seconds, processor, objective, bound, gap, status in measured["limited"]
     )
     steps, before = [], None
-    for line in found["steps"]:
+    for line in measured["steps"]:
         growth = "" if before is None else f"{line['processor'] / before:.1f} x"
         before = line["processor"]
         numbers = (f"{line['users']}", f"{line['outputs']}", f"{line['seconds']:.3g}", f"{before:.3g}")

@@ -139,9 +139,9 @@ def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = Tr
     known = reference.backends.ACCURACY.get(name)
     options = reference.backends.at_tolerance(name, TIGHT) if tight and known else {}
     tolerance = np.nan if known is None else max(options.values(), default=known.default)
-    found = tuple(claim(each, name, options) for each in small(cells, ordinary))
-    widest = max(each.upper / each.lower - 1 for each in found)
-    return Row({"backend": Backend(name, version, tolerance, tight, found)}, widest)
+    claimed = tuple(claim(problem, name, options) for problem in small(cells, ordinary))
+    widest = max(item.upper / item.lower - 1 for item in claimed)
+    return Row({"backend": Backend(name, version, tolerance, tight, claimed)}, widest)
 
 
 def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Claim:
@@ -174,18 +174,18 @@ def at_extreme_scale(problem_name: str) -> Row:
     """
     from dualmech import reference
 
-    found = []
+    parts = []
     for backend in backends():
-        said = claim(problem_name, backend, {})
+        outcome = claim(problem_name, backend, {})
         try:
             with silent_output(), without_warnings():
                 proven = reference.solve(library.problems()[problem_name](), backend=backend).gap
         except BackendError:
             proven = np.nan
-        value = f"{said.value:.4g}" if said.status in WORDS else "—"
-        word = WORDS.get(said.status, said.status)
-        found.append(Row({"claim": said, "backend": backend, "says": word, "value": value, "proven": proven}))
-    return Row({"problem": problem_name}, float(np.nanmax([each.proven for each in found])), parts=tuple(found))
+        value = f"{outcome.value:.4g}" if outcome.status in WORDS else "—"
+        word = WORDS.get(outcome.status, outcome.status)
+        parts.append(Row({"claim": outcome, "backend": backend, "says": word, "value": value, "proven": proven}))
+    return Row({"problem": problem_name}, float(np.nanmax([part.proven for part in parts])), parts=tuple(parts))
 
 
 def excess(problem: AnyProblem, program: Any, value: float) -> float:
@@ -258,13 +258,13 @@ def participation() -> FitnessForUse:
 
 def dependent_rows() -> CommonMechanism:
     """State the common part of three mechanisms on five cells with four queries of rank three each; they share two."""
-    rng, found = np.random.default_rng(5), []
+    rng, mechanisms = np.random.default_rng(5), []
     shared = rng.standard_normal((2, 5))
     for _ in range(3):
         queries = rng.standard_normal((4, 3)) @ np.vstack([shared, rng.standard_normal((1, 5))])
         root = rng.standard_normal((4, 4))
-        found.append(LinearGaussianMechanism(queries, root @ root.T))
-    return CommonMechanism(found)
+        mechanisms.append(LinearGaussianMechanism(queries, root @ root.T))
+    return CommonMechanism(mechanisms)
 
 
 STATED: dict[str, Callable[[], AnyProblem]] = {
@@ -302,7 +302,7 @@ def file_claims(name: str) -> Row:
         sdpa.write(sdpa.sparse_program(problem), path)
         read = sdpa.read(path)
     program = reference.conic.program_of(read.objective, read.blocks, read.entries)
-    found: dict[str, Any] = {"problem": name, "variables": len(read.objective), "width": upper / lower - 1}
+    figures: dict[str, Any] = {"problem": name, "variables": len(read.objective), "width": upper / lower - 1}
     for backend in backends():
         for tight, options in ((False, {}), (True, reference.backends.at_tolerance(backend, TIGHT))):
             try:
@@ -312,8 +312,8 @@ def file_claims(name: str) -> Row:
                 status = FAILED
             # A program that maximises is written with the opposite sign; all these optima are positive.
             value = np.nan if status == FAILED or program.value is None else abs(float(program.value))
-            found[label(backend, tight)] = Claim(name, status, value, lower, upper, np.nan, 0.0)
-    return Row(found, upper / lower - 1)
+            figures[label(backend, tight)] = Claim(name, status, value, lower, upper, np.nan, 0.0)
+    return Row(figures, upper / lower - 1)
 
 
 def label(backend: str, tight: bool) -> str:
@@ -359,7 +359,7 @@ COLUMNS: Columns = (
     ("problems", lambda row: str(len(row.backend.claims))),
     ("optimal", lambda row: str(len(row.backend.optimal))),
     ("reserved", lambda row: str(row.backend.count(INACCURATE))),
-    ("none", lambda row: str(row.backend.count(*{each.status for each in row.backend.claims} - ANSWERS))),
+    ("none", lambda row: str(row.backend.count(*{claim.status for claim in row.backend.claims} - ANSWERS))),
     ("impossible", lambda row: str(row.backend.count(*IMPOSSIBLE))),
     ("below", lambda row: str(len(row.backend.below))),
     ("below, beyond tolerance", lambda row: str(row.backend.beyond(row.backend.below))),
@@ -390,9 +390,9 @@ def _tasks(quick: bool) -> list[Callable[[], Row]]:
 
 
 def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
-    found = [*rows]
-    widest = [f"Widest proven interval: {max(row.gap for row in found):.1e}, relative."] if found else []
-    out.print(drawn(title, COLUMNS, found, notes=[LEGEND, *widest]))
+    listed = [*rows]
+    widest = [f"Widest proven interval: {max(row.gap for row in listed):.1e}, relative."] if listed else []
+    out.print(drawn(title, COLUMNS, listed, notes=[LEGEND, *widest]))
 
 
 def _scale_tasks(quick: bool) -> list[Callable[[], Row]]:
@@ -401,9 +401,9 @@ def _scale_tasks(quick: bool) -> list[Callable[[], Row]]:
 
 
 def _show_scales(out: Console, title: str, rows: Iterator[Row]) -> None:
-    found = [part for row in rows for part in row.parts]
+    parts = [part for row in rows for part in row.parts]
     words = ("problem", "backend", "says")
-    out.print(drawn(title, SCALES_COLUMNS, found, words=words, notes=[SCALES_LEGEND]))
+    out.print(drawn(title, SCALES_COLUMNS, parts, words=words, notes=[SCALES_LEGEND]))
 
 
 def _file_tasks(quick: bool) -> list[Callable[[], Row]]:

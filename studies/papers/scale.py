@@ -81,8 +81,8 @@ def with_plain_noise(
       exactly;
     - `seconds`: from the tables to the first certificate, the search for structure included.
     """
-    found = {"best": answers[0], "plain": plain, "consistent": consistent, "seconds": seconds}
-    return Row.compared({**values, **found}, answers[0].gap, meet(answers).outcome)
+    figures = {"best": answers[0], "plain": plain, "consistent": consistent, "seconds": seconds}
+    return Row.compared({**values, **figures}, answers[0].gap, meet(answers).outcome)
 
 
 def _other(problem: FitnessForUse, name: str) -> Solution:
@@ -130,19 +130,19 @@ def solve_census(case: TablesCase) -> Row:
         if case.dense:
             answers.append(fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE))
     lines, cells = problem.workload.shape
-    found = problem.geometry
+    geometry = problem.geometry
     values = {
         "label": case.label,
         "targets": ", ".join(f"{case.targets[name]:g}" for name in AGES if name in case.targets) or "1",
         "cells": cells,
         "lines": lines,
-        "blocks": len(found.keys) + len(found.matrix_blocks),
-        "rank": found.rank,  # of the largest covariance
+        "blocks": len(geometry.keys) + len(geometry.matrix_blocks),
+        "rank": geometry.rank,  # of the largest covariance
         "dense": case.dense,
     }
     noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
     plain = noisy.squared_privacy_cost
-    slack = found.largest_ratio(noisy.point_on(found), problem.targets)
+    slack = geometry.largest_ratio(noisy.point_on(geometry), problem.targets)
     return with_plain_noise(answers, values, plain, plain * slack, seconds)
 
 
@@ -239,23 +239,23 @@ def of_data_set(name: str, entries: Sequence[Row]) -> Row:
     An error is inversely proportional to the privacy cost, so each printed one implies a cost, held against 1; they are
     independent. 'better': by how much the printed way's error exceeds the one found here, at most, relative.
     """
-    held = [Evidence(each.asked, each.asked, each.again, each.printed) for each in entries]
-    better = max(each.again[0] / each.least[1] - 1 for each in entries)
+    held = [Evidence(entry.asked, entry.asked, entry.again, entry.printed) for entry in entries]
+    better = max(entry.again[0] / entry.least[1] - 1 for entry in entries)
     values = {"name": name, "better": better, "paper": verdict(held, (1.0, 1.0))}
     return Row(values, parts=tuple(entries))
 
 
 def _printed_error(
-    asked: str, printed: str, again: Interval, least: Interval, rival: str = NONE, largest: Interval | None = None
+    queries: str, printed: str, again: Interval, least: Interval, rival: str = NONE, largest: Interval | None = None
 ) -> Row:
     """Return the printed value of one error, the same computed here and the least error of any noise.
 
-    - `asked`: a key of `WAYS`;
+    - `queries`: a key of `WAYS`;
     - `rival`: the printed error of HDMM;
     - `least`: proven from below, and found;
     - `largest`: the least largest variance of a query, proven, where it is computed.
     """
-    values: dict[str, object] = {"asked": asked, "printed": printed, "rival": rival, "again": again, "least": least}
+    values: dict[str, object] = {"asked": queries, "printed": printed, "rival": rival, "again": again, "least": least}
     values |= {"middle": sum(again) / 2, "largest": largest, "bound": f"{largest[0]:.4f}" if largest else ""}
     return Row(values, least[1] / least[0] - 1, sound=least[0] <= least[1])
 
@@ -263,28 +263,28 @@ def _printed_error(
 def of_marginals(name: str) -> Row:
     """Certify the least errors and the least largest variances of a data set's marginal tables."""
     entries = []
-    for (asked, ways), printed in zip(WAYS.items(), MARGINALS[name], strict=True):
+    for (query_name, ways), printed in zip(WAYS.items(), MARGINALS[name], strict=True):
         tables = workloads.marginals(published(name), ways=ways)
         queries = tables.shape[0]
         low, high = fast.solve(TotalVariance(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
         error = math.sqrt(low / queries), math.sqrt(high / queries)
         largest = fast.solve(FitnessForUse(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
-        entries.append(_printed_error(asked, printed, error, error, largest=largest))
+        entries.append(_printed_error(query_name, printed, error, error, largest=largest))
     return of_data_set(f"{name}, marginals", entries)
 
 
 def of_prefixes(name: str) -> Row:
     """Compute the successor's errors again, with prefix sums on numerical attributes, and bound the least."""
     entries = []
-    for position, (asked, ways) in enumerate(WAYS.items()):
+    for position, (query_name, ways) in enumerate(WAYS.items()):
         domain = published(name)
         queries = {axis: workloads.prefix(size) for axis, size in domain.sizes if axis in NUMERICAL[name]}
         split = Split(workloads.query_tables(domain, queries, ways=ways))
-        found = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
+        errors = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
         proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
-        least = certified_error(split.workload) if _is_small(name, ways) else (proven, min(found))
-        again = with_allowance(found[0], EARLY)
-        entries.append(_printed_error(asked, PREFIXES[name][position], again, least, HDMM[name][position]))
+        least = certified_error(split.workload) if _is_small(name, ways) else (proven, min(errors))
+        again = with_allowance(errors[0], EARLY)
+        entries.append(_printed_error(query_name, PREFIXES[name][position], again, least, HDMM[name][position]))
     return of_data_set(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", entries)
 
 
@@ -427,13 +427,13 @@ def _show_published(out: Console, title: str, rows: Iterator[Row]) -> None:
     print_lines(out, PUBLISHED_LEGEND)
 
 
-def _sentence(found: InstanceVerdict) -> str:
+def _sentence(verdict: InstanceVerdict) -> str:
     """Return in words what printed errors imply; one column alone says nothing."""
-    fitting, others = (", ".join(names) for names in (found.fitting, found.others))
-    low, high = found.implied
-    if found.finding is Finding.AGREES and found.sources > 1:
+    fitting, others = (", ".join(names) for names in (verdict.fitting, verdict.others))
+    low, high = verdict.implied
+    if verdict.finding is Finding.AGREES and verdict.sources > 1:
         text = f"AGREES{' IN PART' if others else ''}: {fitting} were computed at a privacy cost of 1"
-    elif found.sources > 1:
+    elif verdict.sources > 1:
         text = f"THE INSTANCE MAY DIFFER: {fitting} imply a privacy cost of {low:.5g} to {high:.5g}"
     else:
         return "THE INSTANCE MAY DIFFER: no two columns imply one privacy cost"

@@ -51,20 +51,20 @@ EVERYTHING = "all"  # the name behind a paper's slash for all of its tables and 
 def loaded(paper: str) -> dict[str, Sheet]:
     match paper:
         case "fitness":
-            from dualmech.studies.papers.fitness.report import SHEETS as found
+            from dualmech.studies.papers.fitness.report import SHEETS as sheets
         case "eigen":
-            from dualmech.studies.papers.eigen.report import SHEETS as found
+            from dualmech.studies.papers.eigen.report import SHEETS as sheets
         case "common":
-            from dualmech.studies.papers.common.report import SHEETS as found
+            from dualmech.studies.papers.common.report import SHEETS as sheets
         case "local":
-            from dualmech.studies.papers.local.report import SHEETS as found
+            from dualmech.studies.papers.local.report import SHEETS as sheets
         case "scale":
-            from dualmech.studies.papers.scale import SHEETS as found
+            from dualmech.studies.papers.scale import SHEETS as sheets
         case "backends":
-            from dualmech.studies.papers.backends import SHEETS as found
+            from dualmech.studies.papers.backends import SHEETS as sheets
         case "streams":
-            from dualmech.studies.papers.streams import SHEETS as found
-    return found
+            from dualmech.studies.papers.streams import SHEETS as sheets
+    return sheets
 
 
 class _Registry(Mapping[str, "Sheet"]):
@@ -100,14 +100,14 @@ def select_sheets(names: Sequence[str]) -> dict[str, Sheet]:
     whole = {f"{paper}/{EVERYTHING}": f"{paper}/" for paper in PAPERS}
     for name in names or [next(iter(SHEETS))]:
         if name in whole:
-            members = [each for each in SHEETS if each.startswith(whole[name]) and not SHEETS[each].apart]
+            members = [sheet for sheet in SHEETS if sheet.startswith(whole[name]) and not SHEETS[sheet].apart]
         elif name in SHEETS:
             members = [name]
         else:
             known = [*SHEETS, *whole]
             meant = did_you_mean(name, known)
             raise InvalidInputError(f"unknown table {name!r}{meant}; known are {', '.join(known)}")
-        wanted |= {each: SHEETS[each] for each in members}
+        wanted |= {member: SHEETS[member] for member in members}
     return wanted
 
 

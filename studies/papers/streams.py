@@ -43,17 +43,19 @@ def judged(steps: int) -> Row:
     problems = [family(StreamWorkload(steps), geometry="stream") for family in (FitnessForUse, TotalVariance)]
     with without_warnings():
         bounds = [fast.solve(problem, tol=TOLERANCE) for problem in problems]
-    begun, found = time.perf_counter(), []
+    begun, rows = time.perf_counter(), []
     for name, made in STRATEGIES.items():
         strategy = made(steps)
-        first, last = (judge(each, strategy, bound=own).scaled for each, own in zip(problems, bounds, strict=True))
+        first, last = (
+            judge(problem, strategy, bound=bound).scaled for problem, bound in zip(problems, bounds, strict=True)
+        )
         off = max(first.resolution, last.resolution)
-        found.append(Row({"strategy": name, "steps": steps, "largest": first, "total": last, "off": off}))
+        rows.append(Row({"strategy": name, "steps": steps, "largest": first, "total": last, "off": off}))
     return Row(
         {"steps": steps, "seconds": time.perf_counter() - begun},
         max(bound.gap for bound in bounds),
         all(bound.certificate.certifies(TOLERANCE) for bound in bounds),
-        parts=tuple(found),
+        parts=tuple(rows),
     )
 
 
@@ -99,9 +101,9 @@ def _tasks(quick: bool) -> list[Callable[[], Row]]:
 
 
 def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
-    found = [*rows]
-    notes = [row.text("{steps} steps: bounds proven to {gap:.0e}; all judged in {seconds:.2g} s.") for row in found]
-    out.print(drawn(title, COLUMNS, [part for row in found for part in row.parts], notes=[LEGEND, *notes]))
+    listed = [*rows]
+    notes = [row.text("{steps} steps: bounds proven to {gap:.0e}; all judged in {seconds:.2g} s.") for row in listed]
+    out.print(drawn(title, COLUMNS, [part for row in listed for part in row.parts], notes=[LEGEND, *notes]))
 
 
 SHEETS = {"known": Sheet("known strategies of running sums, before the proven optimum", _tasks, _show)}

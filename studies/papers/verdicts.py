@@ -147,10 +147,10 @@ def _proving(tasks: Tasks, folder: Path, name: str, quick: bool) -> Sequence[Tas
 
 def _proven(task: Task, folder: Path, name: str) -> Row:
     """Compute a row, and write a proof of each optimum that was certified for it, the narrowest interval of each."""
-    with watching.answers() as found:
+    with watching.answers() as answers:
         row = task()
     best: dict[str, Solution] = {}
-    for answer in sorted(found, key=lambda each: -each.gap):
+    for answer in sorted(answers, key=lambda item: -item.gap):
         if answer.status is Status.CERTIFIED:
             best[_digest(answer.problem)] = answer
     for digest, answer in best.items():

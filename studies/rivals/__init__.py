@@ -20,7 +20,7 @@ asks nothing, a domain of another number of cells, numbers out of range, and any
 refuse.
 """
 
-from dualmech.problems.designs import fourier_matrix, haar_matrix
+from dualmech.problems.designs import fourier_matrix, haar_matrix, hierarchical_matrix
 from dualmech.studies.rivals import census
 from dualmech.studies.rivals.cubes import (
     choose_marginals,
@@ -52,7 +52,6 @@ from dualmech.studies.rivals.trees import (
     best_branching,
     haar_tree,
     hierarchical,
-    hierarchical_matrix,
     hierarchical_product,
     interval_tree,
     square_root_tree,

@@ -98,9 +98,9 @@ def choose_marginals(
     [('a0',), ('a1',), ('a0', 'a1')]
     """
     table = attributes_of(domain)
-    asked = chosen_axes(table, None, sets)
-    offered = asked if among is None else chosen_axes(table, None, among)
-    chosen = _choose(table, asked, offered, exact)
+    wanted = chosen_axes(table, None, sets)
+    offered = wanted if among is None else chosen_axes(table, None, among)
+    chosen = _choose(table, wanted, offered, exact)
     return [tuple(table.names[axis] for axis in axes) for axes in chosen]
 
 
@@ -135,8 +135,8 @@ def datacube(
     array([1.7143, 1.7143, 1.7143, 1.7143, 1.7143, 1.7143, 1.7143])
     """
     table, spent = domain_of(workload, domain), validate.positive_number(cost=cost)
-    asked = _tables_of(workload, table) if sets is None else chosen_axes(table, None, sets)
-    chosen = _choose(table, asked, asked, exact)
+    wanted = _tables_of(workload, table) if sets is None else chosen_axes(table, None, sets)
+    chosen = _choose(table, wanted, wanted, exact)
     blocks, variances = [], []
     for axes in subsets(len(table.shape)):
         shares = [1 / _cells(table, measured) for measured in chosen if set(axes) <= set(measured)]
@@ -149,37 +149,37 @@ def datacube(
     return LinearGaussianMechanism(basis, np.diag(spread))
 
 
-def _choose(domain: Domain, asked: Sequence[Axes], offered: Sequence[Axes], exact: bool) -> list[Axes]:
+def _choose(domain: Domain, wanted: Sequence[Axes], offered: Sequence[Axes], exact: bool) -> list[Axes]:
     """Return the best choice over all magnifications; covered tables are the bits of an integer."""
-    if len(asked) * len(offered) > MAX_PAIRS:
+    if len(wanted) * len(offered) > MAX_PAIRS:
         raise InvalidInputError(
             f"sets must be at most {MAX_PAIRS} pairs of a table asked for and one measured, "
-            f"got {len(asked)} x {len(offered)}"
+            f"got {len(wanted)} x {len(offered)}"
         )
     if exact and len(offered) > MAX_EXACT:
         raise InvalidInputError(f"exact choice is among at most {MAX_EXACT} tables, got {len(offered)}")
-    covers = [_magnifications(domain, table, asked) for table in offered]
-    for position, axes in enumerate(asked):
+    covers = [_magnifications(domain, table, wanted) for table in offered]
+    for position, axes in enumerate(wanted):
         if not any(position in cover for cover in covers):
             names = [domain.names[axis] for axis in axes]
             raise InvalidInputError(f"among must hold a table that contains the one on {names}")
     limits = sorted({ratio for cover in covers for ratio in cover.values()})
-    whole, best = (1 << len(asked)) - 1, list(range(len(offered)))
+    whole, best = (1 << len(wanted)) - 1, list(range(len(offered)))
     least = len(offered) * limits[-1] + 1
     for limit in limits:
         masks = [sum(1 << position for position, ratio in cover.items() if ratio <= limit) for cover in covers]
         affordable = (least - 1) // limit
-        found = _least_cover(masks, whole, affordable) if exact else _greedy_cover(masks, whole)
-        if found is not None and len(found) <= affordable:
-            best, least = found, len(found) * limit
+        picked = _least_cover(masks, whole, affordable) if exact else _greedy_cover(masks, whole)
+        if picked is not None and len(picked) <= affordable:
+            best, least = picked, len(picked) * limit
     return [offered[index] for index in sorted(best)]
 
 
-def _magnifications(domain: Domain, measured: Axes, asked: Sequence[Axes]) -> dict[int, int]:
+def _magnifications(domain: Domain, measured: Axes, wanted: Sequence[Axes]) -> dict[int, int]:
     inside = set(measured)
     return {
         position: _cells(domain, measured) // _cells(domain, axes)
-        for position, axes in enumerate(asked)
+        for position, axes in enumerate(wanted)
         if inside.issuperset(axes)
     }
 
@@ -188,7 +188,7 @@ def _greedy_cover(masks: Sequence[int], whole: int) -> list[int] | None:
     """Return a cover that takes, again and again, the mask with most bits that are missing; None if there is none."""
     missing, chosen = whole, []
     while missing:
-        index = max(range(len(masks)), key=lambda each: (masks[each] & missing).bit_count())
+        index = max(range(len(masks)), key=lambda place: (masks[place] & missing).bit_count())
         if not masks[index] & missing:
             return None
         chosen.append(index)
@@ -218,7 +218,7 @@ def _tables_of(workload: Workload, domain: Domain) -> list[Axes]:
         axes = tuple(int(axis) for axis in np.flatnonzero(row))
         groups.setdefault(workload.groups[query], {})[axes] = None
     largest = [
-        axes for found in groups.values() for axes in found if not any(set(axes) < set(other) for other in found)
+        axes for group in groups.values() for axes in group if not any(set(axes) < set(other) for other in group)
     ]
     return list(dict.fromkeys(largest))
 
@@ -259,17 +259,17 @@ def weighted_marginals(workload: MarginalWorkload, cost: float) -> BlockMechanis
     spent = validate.positive_number(cost=cost)
     if not isinstance(workload, MarginalWorkload):
         raise InputTypeError(f"workload must be made by dualmech.workloads.marginals, got {type(workload).__name__}")
-    domain, own = workload.domain, workload.lattice
+    domain, workload_lattice = workload.domain, workload.lattice
     assert domain is not None
     measured = list(subsets(len(domain.shape)))
     lattice = Lattice.under(domain, measured)
     shares = lattice.incidence.multiply([1 / _cells(domain, axes) for axes in measured]).tocsr()
-    asked = shares[[lattice.axes.index(axes) for axes in own.axes]]
-    variances = own.dimensions * workload.gram_levels()
+    wanted = shares[[lattice.axes.index(axes) for axes in workload_lattice.axes]]
+    variances = workload_lattice.dimensions * workload.gram_levels()
     weights = np.full(len(measured), 1 / len(measured))
     for _ in range(STEPS):
-        levels = 1 / (asked @ weights)
-        total, gains = float(variances @ levels), asked.T @ (variances * levels**2)
+        levels = 1 / (wanted @ weights)
+        total, gains = float(variances @ levels), wanted.T @ (variances * levels**2)
         if gains.max() <= (1 + NEAR) * total:
             break
         weights *= np.sqrt(gains / total)
@@ -277,5 +277,5 @@ def weighted_marginals(workload: MarginalWorkload, cost: float) -> BlockMechanis
     weights[weights < UNUSED * weights.max()] = 0.0
     precisions = shares @ (weights * spent / weights.sum())
     return BlockMechanism.of_levels(
-        domain, {axes: 1 / each for axes, each in zip(lattice.axes, precisions, strict=True) if each > 0}
+        domain, {axes: 1 / precision for axes, precision in zip(lattice.axes, precisions, strict=True) if precision > 0}
     )

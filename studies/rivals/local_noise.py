@@ -50,7 +50,7 @@ def identity_and_sums(gram: Array, rng: np.random.Generator | int) -> Array:
     generator, size = validate.generator(rng=rng), len(gram)
     sums = max(size // CELLS_PER_SUM, 1)
     unit = float(np.linalg.norm(gram)) or 1.0
-    found = [
+    trials = [
         minimize(
             lambda values: total_variance(values.reshape(sums, size), gram / unit),
             generator.uniform(size=sums * size),
@@ -61,7 +61,7 @@ def identity_and_sums(gram: Array, rng: np.random.Generator | int) -> Array:
         )
         for _ in range(STARTS)
     ]
-    weights = min(found, key=lambda each: float(each.fun)).x.reshape(sums, size)
+    weights = min(trials, key=lambda trial: float(trial.fun)).x.reshape(sums, size)
     return np.asarray(np.vstack([np.eye(size), weights]) / (1 + weights.sum(axis=0)))
 
 
@@ -113,18 +113,18 @@ class NoiseRival(LocalRival):
     """
 
     def __init__(self, strategy: npt.ArrayLike, epsilon: float, norm: str = "l1", delta: float | None = None) -> None:
-        given = validate.finite(2, strategy=strategy)
+        array = validate.finite(2, strategy=strategy)
         if norm not in NORMS:
             raise InvalidInputError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
         if (delta is None) != (norm == "l1"):
             raise InvalidInputError("delta is needed by Gaussian noise, norm='l2', and by no other")
-        if given.shape[1] < 2:
+        if array.shape[1] < 2:
             raise InvalidInputError("strategy must have at least two columns, one per user type, got 1")
-        self.strategy: Array = given - given.mean(axis=1, keepdims=True)
-        self.user_types, self.epsilon, self.norm = given.shape[1], as_epsilon(epsilon), norm
+        self.strategy: Array = array - array.mean(axis=1, keepdims=True)
+        self.user_types, self.epsilon, self.norm = array.shape[1], as_epsilon(epsilon), norm
         self.delta = delta if delta is None else validate.probability(delta=delta)
         metric = "cityblock" if norm == "l1" else "euclidean"
-        sensitivity = float(scipy.spatial.distance.pdist(given.T, metric).max())
+        sensitivity = float(scipy.spatial.distance.pdist(array.T, metric).max())
         if sensitivity == 0:
             raise InvalidInputError("strategy must differ between user types, all its columns are the same")
         # Standard deviation of the noise: √2 b for Laplace noise of scale b.
@@ -136,11 +136,11 @@ class NoiseRival(LocalRival):
 
     def user_variances(self, workload: Workload) -> Array:
         """Return the variance that every user adds, ``s² ‖W (AΠ)⁺‖²`` (n,), s the noise's standard deviation."""
-        asked, inverse = self._gram_of(workload), self._inverse()
+        gram, inverse = self._gram_of(workload), self._inverse()
         unseen = np.eye(self.user_types) - inverse @ self.strategy - 1 / self.user_types
-        if float(np.einsum("ui,uv,vi->", unseen, asked, unseen)) > UNSEEN * float(np.trace(asked)):
+        if float(np.einsum("ui,uv,vi->", unseen, gram, unseen)) > UNSEEN * float(np.trace(gram)):
             raise InvalidInputError("the strategy of the mechanism does not answer the workload")
-        total = self.deviation**2 * float(np.einsum("uk,uv,vk->", inverse, asked, inverse))
+        total = self.deviation**2 * float(np.einsum("uk,uv,vk->", inverse, gram, inverse))
         return np.full(self.user_types, max(total, 0.0))
 
     def respond(self, user: int, rng: np.random.Generator | int | None = None) -> Array:
@@ -150,8 +150,8 @@ class NoiseRival(LocalRival):
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         counts, generator = self._counts(x), validate.generator(rng=rng)
-        told = self.strategy @ counts + self._noise(int(counts.sum()), generator)
-        return np.asarray(counts.mean() + self._inverse() @ told)
+        answers = self.strategy @ counts + self._noise(int(counts.sum()), generator)
+        return np.asarray(counts.mean() + self._inverse() @ answers)
 
     def _noise(self, users: int, generator: np.random.Generator) -> Array:
         """Draw the sum of the noises of some users (k,)."""
@@ -197,8 +197,8 @@ def matrix_mechanism(workload: Workload, epsilon: float, norm: str = "l1", delta
     """
     check_workload(workload)
     strategies = [_least_total_variance(workload)] if norm == "l2" else _strategies(workload)
-    found = [NoiseRival(strategy, epsilon, norm, delta) for strategy in strategies]
-    return min(found, key=lambda rival: float(rival.user_variances(workload)[0]))
+    rivals = [NoiseRival(strategy, epsilon, norm, delta) for strategy in strategies]
+    return min(rivals, key=lambda rival: float(rival.user_variances(workload)[0]))
 
 
 def _least_total_variance(workload: Workload) -> Array:
@@ -210,8 +210,8 @@ def _least_total_variance(workload: Workload) -> Array:
     compressed = complement.T @ gram @ complement
     if np.trace(compressed) <= UNSEEN * np.trace(gram):
         raise InvalidInputError("workload must ask more than the number of users, which is known")
-    asked = from_gram(compressed)
-    best = fast.solve(TotalVariance(asked, neighbours=complement.T @ moves), tol=TOLERANCE)
+    queries = from_gram(compressed)
+    best = fast.solve(TotalVariance(queries, neighbours=complement.T @ moves), tol=TOLERANCE)
     values, vectors = np.linalg.eigh(best.mechanism.cost_matrix)
     kept = values > 8 * size * EPS * values[-1]
     return np.asarray(np.sqrt(values[kept])[:, None] * (complement @ vectors[:, kept]).T)
@@ -222,8 +222,8 @@ def _strategies(workload: Workload) -> list[Array]:
     gram = workload.gram()
     means = gram.mean(axis=1)
     centred = gram - means[:, None] - means + means.mean()
-    found = [np.eye(size), linalg.to_dense(designs.haar_matrix(size)), identity_and_sums(centred, SEED)]
-    found += [linalg.to_dense(interval_tree(size, branching).matrix) for branching in BRANCHINGS]
+    strategies = [np.eye(size), linalg.to_dense(designs.haar_matrix(size)), identity_and_sums(centred, SEED)]
+    strategies += [linalg.to_dense(interval_tree(size, branching).matrix) for branching in BRANCHINGS]
     if workload.domain is not None:
-        found.append(designs.fourier_matrix(workload.domain, workload))
-    return found
+        strategies.append(designs.fourier_matrix(workload.domain, workload))
+    return strategies

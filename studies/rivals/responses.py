@@ -118,12 +118,12 @@ class FactorisedRival(LocalRival):
 
     def user_variances(self, workload: Workload) -> Array:
         """Return ``T_u = Σ_o Q_ou ‖W G⁺ p_o‖² - ‖W_u‖²`` (n,), variance with the best reconstruction."""
-        asked = self._gram_of(workload)
+        gram = self._gram_of(workload)
         inverse, unseen = self._inverse()
-        if float(np.einsum("iu,uv,iv->", unseen, asked, unseen)) > UNSEEN * float(np.trace(asked)):
+        if float(np.einsum("iu,uv,iv->", unseen, gram, unseen)) > UNSEEN * float(np.trace(gram)):
             raise InvalidInputError("the mechanism's reports do not determine the workload's answers")
-        form = inverse @ asked @ inverse
-        return np.asarray(self.second_moments((form + form.T) / 2) - np.diag(asked))
+        form = inverse @ gram @ inverse
+        return np.asarray(self.second_moments((form + form.T) / 2) - np.diag(gram))
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw ``G⁺ Σ p_o`` (n,) over the reports of ``x_u`` users of each type."""
@@ -154,11 +154,11 @@ class MatrixRival(FactorisedRival):
     """
 
     def __init__(self, strategy: npt.ArrayLike, epsilon: float) -> None:
-        given = validate.finite(2, strategy=strategy)
+        array = validate.finite(2, strategy=strategy)
         # The mean over all users can be told from any report, so this checks the strategy alone.
-        total = Workload(np.ones((1, given.shape[1])))
-        self.strategy: Array = LocalMechanism(given, epsilon, total).strategy
-        self.user_types, self.epsilon = given.shape[1], as_epsilon(epsilon)
+        total = Workload(np.ones((1, array.shape[1])))
+        self.strategy: Array = LocalMechanism(array, epsilon, total).strategy
+        self.user_types, self.epsilon = array.shape[1], as_epsilon(epsilon)
 
     def mechanism(self, workload: Workload) -> LocalMechanism:
         return LocalMechanism(self.strategy, self.epsilon, workload)
@@ -339,8 +339,8 @@ class MixedRival(FactorisedRival):
         taken = np.array([generator.multinomial(count, shares) for count in counts])
         total = np.zeros(self.user_types)
         for part, group, people in zip(self.parts, self.groups, taken.T, strict=True):
-            told = part.evidence(np.bincount(group, people, part.user_types), generator)
-            total += told[group] * part.user_types / self.user_types
+            evidence = part.evidence(np.bincount(group, people, part.user_types), generator)
+            total += evidence[group] * part.user_types / self.user_types
         return total
 
     def __repr__(self) -> str:
@@ -381,13 +381,13 @@ def hierarchical_response(
         raise InvalidInputError(f"user_types and branching must be at least 2, got {size} and {factor}")
     if not callable(oracle):
         raise InputTypeError(f"oracle must be callable, got {type(oracle).__name__}")
-    asked, lengths = as_epsilon(epsilon), [1]
+    budget, lengths = as_epsilon(epsilon), [1]
     while lengths[-1] * factor < size:
         lengths.append(lengths[-1] * factor)
     groups = [np.arange(size) // length for length in lengths]
-    parts = [oracle(int(group[-1]) + 1, asked) for group in groups]
+    parts = [oracle(int(group[-1]) + 1, budget) for group in groups]
     listed = [part for part in parts if isinstance(part, MatrixRival)]
     if len(listed) < len(parts):
         return MixedRival(parts, groups)
     stacked = [part.strategy[:, group] for part, group in zip(listed, groups, strict=True)]
-    return MatrixRival(np.vstack(stacked) / len(stacked), asked)
+    return MatrixRival(np.vstack(stacked) / len(stacked), budget)

@@ -42,13 +42,13 @@ class SetRival(FactorisedRival):
 
     def __init__(self, user_types: int, epsilon: float, sizes: npt.ArrayLike) -> None:
         self.user_types, self.epsilon = _at_least_two(user_types), as_epsilon(epsilon)
-        given = validate.finite(1, sizes=sizes)
-        if len(given) != self.user_types + 1 or np.any(given < 0) or abs(given.sum() - 1) > 1e-9:
+        array = validate.finite(1, sizes=sizes)
+        if len(array) != self.user_types + 1 or np.any(array < 0) or abs(array.sum() - 1) > 1e-9:
             raise InvalidInputError(
-                f"sizes must be a probability over 0 to {self.user_types} members, got {len(given)} numbers "
-                f"of sum {given.sum():g}"
+                f"sizes must be a probability over 0 to {self.user_types} members, got {len(array)} numbers "
+                f"of sum {array.sum():g}"
             )
-        self.sizes: Array = given / given.sum()
+        self.sizes: Array = array / array.sum()
 
     @property
     def spread(self) -> float:
@@ -92,10 +92,10 @@ class SetRival(FactorisedRival):
     def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         counts, generator = self._counts(x), validate.generator(rng=rng)
         people = np.repeat(np.arange(self.user_types), counts)
-        found = np.zeros(self.user_types)
+        evidence = np.zeros(self.user_types)
         for part in np.array_split(people, max(1, -(-len(people) * self.user_types // CHUNK))):
-            found += local.rows(self._draw(part, generator), self.epsilon).sum(axis=0)
-        return found
+            evidence += local.rows(self._draw(part, generator), self.epsilon).sum(axis=0)
+        return evidence
 
     def with_listed_sets(self) -> MatrixRival:
         n = self.user_types
@@ -118,10 +118,10 @@ class SetRival(FactorisedRival):
         """Draw the sets of users of given types (s, n): a size, whether the own type is in, and random others."""
         n, growth = self.user_types, np.exp(self.epsilon)
         size = generator.choice(n + 1, len(people), p=self.sizes)
-        own = generator.random(len(people)) * (size * growth + n - size) < size * growth
+        keeps = generator.random(len(people)) * (size * growth + n - size) < size * growth
         keys = generator.random((len(people), n))
         # The own type goes first or last; those with the smallest keys are in.
-        keys[np.arange(len(people)), people] = np.where(own, -1.0, 2.0)
+        keys[np.arange(len(people)), people] = np.where(keeps, -1.0, 2.0)
         ranks = np.argsort(np.argsort(keys, axis=1), axis=1)
         return np.asarray(ranks < size[:, None])
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.problems.designs import attributes_of, domain_of, levels, product_matrix
+from dualmech.problems.designs import domain_of, level_widths, levels
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.domain import Domain
@@ -172,16 +172,7 @@ def interval_tree(cells: int, branching: int, root: bool = True) -> IntervalTree
     >>> [(int(a), int(b)) for a, b in zip(tree.first, tree.stop) if b - a > 4]
     [(0, 16), (0, 20)]
     """
-    count, factor = validate.size(cells=cells), validate.size(branching=branching)
-    if factor < 2:
-        raise InvalidInputError(f"branching must be an integer of at least 2, got {factor}")
-    widths, width = [], factor
-    while width < count:
-        widths.append(width)
-        width *= factor
-    if root and count > 1:
-        widths.append(count)
-    return IntervalTree.of_widths(count, widths)
+    return IntervalTree.of_widths(cells, level_widths(cells, branching, root))
 
 
 def square_root_tree(cells: int) -> IntervalTree:
@@ -289,25 +280,6 @@ def _candidates(cells: int) -> list[int]:
 
 
 # Strategies over several attributes as Kronecker products of strategies over one: trees of intervals.
-
-
-def hierarchical_matrix(domain: int | DomainLike, branching: int = 2) -> sp.csr_array:
-    """Return the strategy that sums every product of tree nodes, one node of each attribute's `interval_tree`.
-
-    With `branching`, branching factor of every tree, at least 2.
-    Returns a sparse array (m, d): of zeros and ones; a cell is counted once for each choice of a level in every tree.
-
-    Examples
-    --------
-    >>> from dualmech.studies import rivals
-    >>> rivals.hierarchical_matrix(2).toarray()
-    array([[1., 0.],
-           [0., 1.],
-           [1., 1.]])
-    >>> rivals.hierarchical_matrix([8, 16]).shape
-    (465, 128)
-    """
-    return product_matrix(attributes_of(domain), lambda size: interval_tree(size, branching).matrix)
 
 
 def hierarchical_product(

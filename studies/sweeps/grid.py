@@ -70,7 +70,7 @@ KEYS: dict[str, Key] = {
     "rho": Key(lambda value: str(validate.exact_number(rho=value))),
     "epsilon": Key(lambda value: validate.positive_number(epsilon=value)),
     "seeds": Key(_seed),
-    "layers": Key(lambda value: validate.choice([each.value for each in Layer], layers=value), ("fast",)),
+    "layers": Key(lambda value: validate.choice([layer.value for layer in Layer], layers=value), ("fast",)),
     "backends": Key(_backend),
     "tolerances": Key(lambda value: validate.positive_number(tolerances=value)),
     "delta": Key(lambda value: validate.probability(delta=value), one=True),
@@ -108,27 +108,27 @@ MakeProblem: TypeAlias = Mapping[str, tuple[Any, ...]]
 def _stated(path: FilePath) -> MakeProblem:
     with files.reading.opened(path) as handle:
         try:
-            given = tomllib.loads(handle.read().decode("utf-8"))
+            contents = tomllib.loads(handle.read().decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise FileFormatError(f"{path}: is not TOML: {error}") from error
-    for name in given:
+    for name in contents:
         if name not in KEYS:
             raise InvalidInputError(f"unknown key {name!r}{did_you_mean(name, KEYS)}; known are {', '.join(KEYS)}")
-    if "workloads" not in given:
+    if "workloads" not in contents:
         raise InvalidInputError('workloads must be given, such as workloads = ["prefix:{size}"]')
-    return {name: _values(name, key, given) for name, key in KEYS.items()}
+    return {name: _values(name, key, contents) for name, key in KEYS.items()}
 
 
-def _values(name: str, key: Key, given: Mapping[str, Any]) -> tuple[Any, ...]:
-    if name not in given:
+def _values(name: str, key: Key, options: Mapping[str, Any]) -> tuple[Any, ...]:
+    if name not in options:
         return key.default
-    value = given[name]
+    value = options[name]
     if isinstance(value, list) and key.one:
         raise InputTypeError(f"{name} must be one value, got {len(value)} of them")
     values = value if isinstance(value, list) else [value]
     if not values:
         raise InvalidInputError(f"{name} must hold a value, or be left out, got none")
-    return tuple(dict.fromkeys(key.check(each) for each in values))
+    return tuple(dict.fromkeys(key.check(value) for value in values))
 
 
 def _refuse_unused(stated: MakeProblem) -> None:
@@ -143,7 +143,7 @@ def _refuse_unused(stated: MakeProblem) -> None:
             raise InvalidInputError(f"{name} must be given for {family}")
     drawn = RANDOM in stated["targets"]
     for name, mark, others in (("sizes", SIZE, False), ("seeds", SEED, drawn)):
-        used, wanted = any(mark in each for each in patterns), stated[name] != (None,)
+        used, wanted = any(mark in pattern for pattern in patterns), stated[name] != (None,)
         if wanted and not (used or others):
             raise InvalidInputError(f"{name} is used by no workload: write {mark} where it goes")
         if (used or others) and not wanted:
@@ -169,9 +169,9 @@ def _runs(stated: MakeProblem, folder: Path, kind: type[AnyRun]) -> Iterator[Any
     for family, pattern, size, targets, rho, epsilon, seed, tol, layer, backend in product(
         *(stated[name] for name in axes)
     ):
-        own = OPTIONS[family]
-        targets = _placed(targets, folder) if "targets" in own else None
-        epsilon = epsilon if "epsilon" in own else None
+        options = OPTIONS[family]
+        targets = _placed(targets, folder) if "targets" in options else None
+        epsilon = epsilon if "epsilon" in options else None
         run = kind(
             family,
             _placed(pattern.replace(SIZE, str(size)).replace(SEED, str(seed)), folder),
@@ -180,12 +180,12 @@ def _runs(stated: MakeProblem, folder: Path, kind: type[AnyRun]) -> Iterator[Any
             targets,
             epsilon,
             default_delta(epsilon, stated["delta"][0], family),
-            t1=stated["t1"][0] if "t1" in own else None,
+            t1=stated["t1"][0] if "t1" in options else None,
             seed=seed if SEED in pattern or targets == RANDOM else None,
             layer=layer,
             backend=(backend or "CLARABEL") if layer == Layer.REFERENCE else None,
             tol=tol,
-            rho=rho if "rho" in own else None,
+            rho=rho if "rho" in options else None,
             **single,
         )
         yield replace(run, contents=contents_of(run.workload, run.targets, run.neighbours))
@@ -244,65 +244,65 @@ def shrink(first: Run, second: Run, ends: Ends, tries: int = MOST_TRIES) -> Inst
     First the size is halved, where the workload has one; then the queries are written out, and half, a quarter and
     so on of them dropped, down to one by one, as long as the two certified intervals stay disjoint.
     """
-    trial, found = _Trial(tries), Instance(first, second, ends)
-    while (smaller := _halved(found)) is not None and (kept := trial(smaller)) is not None:
-        found = kept
-    written = _written_out(found)
+    trial, smallest = _Trial(tries), Instance(first, second, ends)
+    while (smaller := _halved(smallest)) is not None and (kept := trial(smaller)) is not None:
+        smallest = kept
+    written = _written_out(smallest)
     if written is None or (explicit := trial(written)) is None:
-        return found
+        return smallest
     return _with_fewer_queries(explicit, trial)
 
 
-def _with_fewer_queries(found: Instance, trial: Callable[[Instance], Instance | None]) -> Instance:
+def _with_fewer_queries(instance: Instance, trial: Callable[[Instance], Instance | None]) -> Instance:
     share = 2
-    while found.workload is not None and (count := len(found.workload)) > 1:
-        kept = next(filter(None, map(trial, _without_a_part(found, min(share, count)))), None)
+    while instance.workload is not None and (count := len(instance.workload)) > 1:
+        kept = next(filter(None, map(trial, _without_a_part(instance, min(share, count)))), None)
         if kept is not None:
-            found, share = kept, max(share - 1, 2)
+            instance, share = kept, max(share - 1, 2)
         elif share >= count:
             break
         else:
             share *= 2
-    return found
+    return instance
 
 
-def _without_a_part(found: Instance, parts: int) -> Iterator[Instance]:
+def _without_a_part(instance: Instance, parts: int) -> Iterator[Instance]:
     """Yield the instance without each of so many parts of its queries."""
-    workload = found.workload
+    workload = instance.workload
     assert workload is not None
     for dropped in np.array_split(np.arange(len(workload)), parts):
         kept = np.setdiff1d(np.arange(len(workload)), dropped)
-        targets = None if found.targets is None else found.targets[kept]
-        yield replace(found, workload=workload.select(kept), targets=targets)
+        targets = None if instance.targets is None else instance.targets[kept]
+        yield replace(instance, workload=workload.select(kept), targets=targets)
 
 
-def _halved(found: Instance) -> Instance | None:
-    size = found.first.size
+def _halved(instance: Instance) -> Instance | None:
+    size = instance.first.size
     if size is None or size < 2:
         return None
-    text = found.first.pattern.replace(SIZE, str(size // 2)).replace(SEED, str(found.first.seed))
-    runs = (replace(run, workload=text, size=size // 2) for run in (found.first, found.second))
+    text = instance.first.pattern.replace(SIZE, str(size // 2)).replace(SEED, str(instance.first.seed))
+    runs = (replace(run, workload=text, size=size // 2) for run in (instance.first, instance.second))
     first, second = runs
-    return replace(found, first=first, second=second)
+    return replace(instance, first=first, second=second)
 
 
-def _written_out(found: Instance) -> Instance | None:
+def _written_out(instance: Instance) -> Instance | None:
     """Return the same queries and targets as a matrix and numbers, None where they are too many."""
     try:
-        asked = found.first.read()
-        if np.prod([float(count) for count in asked.shape]) > MOST_ENTRIES:
+        matrix = instance.first.read()
+        if np.prod([float(count) for count in matrix.shape]) > MOST_ENTRIES:
             return None
-        problem, _ = found.first.state(asked)
-        workload = Workload(asked.dense())
+        problem, _ = instance.first.state(matrix)
+        workload = Workload(matrix.dense())
     except (DualmechError, MemoryError):
         return None
     targets = getattr(problem, "targets", None)
     if targets is not None:
         numbers = np.asarray(targets, dtype=float).reshape(-1)
-        if len(numbers) not in (1, len(asked), len(asked.table_counts)):
+        if len(numbers) not in (1, len(matrix), len(matrix.table_counts)):
             return None
-        targets = numbers if len(numbers) == len(asked) else np.repeat(numbers, asked.table_counts)
-    return replace(found, workload=workload, targets=targets)
+        targets = numbers if len(numbers) == len(matrix) else np.repeat(numbers, matrix.table_counts)
+    return replace(instance, workload=workload, targets=targets)
 
 
 def _interval(run: Run, instance: Instance) -> Interval:
@@ -370,7 +370,7 @@ def _targets(targets: Array, stem: str) -> float | str:
         return float(targets[0])
     path = Path(f"{stem}-targets.csv")
     with files.atomic_write(path) as handle:
-        handle.write("".join(f"{each!r}\n" for each in targets.tolist()).encode())
+        handle.write("".join(f"{target!r}\n" for target in targets.tolist()).encode())
     return path.name
 
 

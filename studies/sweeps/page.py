@@ -148,8 +148,8 @@ def write_page(results: FilePath, path: FilePath) -> str:
 
 def page(rows: Sequence[Row], title: str, commands: Sequence[str]) -> str:
     """Return the page: a verdict on every problem, every run, and the figures, with the commands that print them."""
-    said = "\n".join(commands)
-    drawn = [_drawn(figure, rows, said) for figure in FIGURES] if drawable() else []
+    text = "\n".join(commands)
+    drawn = [_drawn(figure, rows, text) for figure in FIGURES] if drawable() else []
     without = "" if drawn else f"<p>This page is {_escaped(WITHOUT_FIGURES)}.</p>"
     parts = (
         "<!doctype html>",
@@ -164,13 +164,13 @@ def page(rows: Sequence[Row], title: str, commands: Sequence[str]) -> str:
         "NO, two are disjoint; none, there is no answer.</p>",
         f"<h2>Runs</h2>{_table(RUNS, rows)}",
         f"<h2>Figures</h2>{without}{''.join(drawn)}",
-        f"<pre>{_escaped(said)}</pre><p>{_versions(rows)}</p>",
+        f"<pre>{_escaped(text)}</pre><p>{_versions(rows)}</p>",
         f"<script>{SCRIPT}</script></body></html>",
     )
     return "\n".join(parts) + "\n"
 
 
-def _drawn(figure: Figure, rows: Sequence[Row], said: str) -> str:
+def _drawn(figure: Figure, rows: Sequence[Row], text: str) -> str:
     picture = base64.b64encode(svg(figure, rows).encode("utf-8")).decode("ascii")
     count = sum(figure.point(row) is not None for row in rows)
     least = sum(row["gap"] == 0 for row in rows) if figure.up == "gap" else 0
@@ -178,7 +178,7 @@ def _drawn(figure: Figure, rows: Sequence[Row], said: str) -> str:
     words = f"{figure.title}: {count} of the {len(rows)} runs; the others have no answer or no such number.{note}"
     return (
         f'<figure><img alt="{_escaped(figure.title)}" src="data:image/svg+xml;base64,{picture}">'
-        f"<figcaption>{_escaped(words)}<pre>{_escaped(said)}</pre></figcaption></figure>"
+        f"<figcaption>{_escaped(words)}<pre>{_escaped(text)}</pre></figcaption></figure>"
     )
 
 
@@ -198,8 +198,8 @@ def _targets(row: Row) -> Cell:
 
 
 def _ends(row: Row) -> Cell:
-    found = interval(row)
-    return ("", math.inf) if found is None else (interval_text(found), found[1])
+    ends = interval(row)
+    return ("", math.inf) if ends is None else (interval_text(ends), ends[1])
 
 
 PROBLEM: dict[str, Callable[[Row], Cell]] = {
@@ -223,11 +223,13 @@ def _of_problem(column: Callable[[Row], Cell]) -> Callable[[Verdict], Cell]:
 
 PROBLEMS: dict[str, Callable[[Verdict], Cell]] = {
     **{name: _of_problem(column) for name, column in PROBLEM.items()},
-    "the optimum lies in": lambda each: (
-        ("", math.inf) if each.word in ("none", "NO") else (interval_text((each.lower, each.upper)), each.upper)
+    "the optimum lies in": lambda verdict: (
+        ("", math.inf)
+        if verdict.word in ("none", "NO")
+        else (interval_text((verdict.lower, verdict.upper)), verdict.upper)
     ),
-    "runs": lambda each: _number(len(each.rows), "d"),
-    "agree": lambda each: _word(each.word),
+    "runs": lambda verdict: _number(len(verdict.rows), "d"),
+    "agree": lambda verdict: _word(verdict.word),
 }
 
 RUNS: dict[str, Callable[[Row], Cell]] = {
@@ -249,7 +251,7 @@ RUNS: dict[str, Callable[[Row], Cell]] = {
 def _table(columns: dict[str, Callable[[Any], Cell]], rows: Sequence[Any]) -> str:
     """Return a table without the columns in which every cell is empty."""
     cells = {name: [column(row) for row in rows] for name, column in columns.items()}
-    shown = {name: own for name, own in cells.items() if any(text for text, _ in own)}
+    shown = {name: column for name, column in cells.items() if any(text for text, _ in column)}
     heads = "".join(f'<th scope="col" title="sort">{_escaped(name)}</th>' for name in shown)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in zip(*shown.values(), strict=True))
     return f"<table><thead><tr>{heads}</tr></thead><tbody>\n{body}</tbody></table>"
@@ -263,7 +265,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _versions(rows: Sequence[Row]) -> str:
-    sets = dict.fromkeys(", ".join(f"{name} {own}" for name, own in row["versions"].items()) for row in rows)
+    sets = dict.fromkeys(", ".join(f"{name} {version}" for name, version in row["versions"].items()) for row in rows)
     return "<br>".join(map(_escaped, sets))
 
 

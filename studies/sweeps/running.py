@@ -110,16 +110,16 @@ class Run(ABC):
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        kept = {each.name: row[each.name] for each in fields(cls) if each.name in row}
+        kept = {field.name: row[field.name] for field in fields(cls) if field.name in row}
         return cls(**{**kept, "contents": tuple(kept["contents"])})
 
     @property
     def problem(self) -> str:
         """Digest of the problem; files enter by their contents, whatever their names."""
-        asked = {name: value for name, value in asdict(self).items() if name not in (*_HOW, "pattern", "size")}
+        options = {name: value for name, value in asdict(self).items() if name not in (*_HOW, "pattern", "size")}
         if self.epsilon is not None and self.family != LOCAL:
-            asked["conversion"] = "zCDP"
-        return _digest(asked)
+            options["conversion"] = "zCDP"
+        return _digest(options)
 
     @property
     def digest(self) -> str:
@@ -162,37 +162,37 @@ class Run(ABC):
         """Run it, and return the problem, the result, and its time and memory; an error is a row as well."""
         if self.layer == Layer.REFERENCE:
             import dualmech.reference  # noqa: F401 - what loading takes is not the run's
-        asked = {"digest": self.digest, "problem": self.problem, **asdict(self), "contents": [*self.contents]}
+        row = {"digest": self.digest, "problem": self.problem, **asdict(self), "contents": [*self.contents]}
         with without_warnings(), blas_threads(self.threads):
             start_peak()
             wall, cpu = time.perf_counter(), time.process_time()
-            found = self._found()
+            outcome = self._found()
             took = {
                 "wall_seconds": time.perf_counter() - wall,
                 "cpu_seconds": time.process_time() - cpu,
                 "peak_mebibytes": peak_mebibytes(),
                 "blas_threads": max((pool["num_threads"] for pool in threadpool_info()), default=1),
             }
-        return {**asked, **found, **took, "versions": _versions()}
+        return {**row, **outcome, **took, "versions": _versions()}
 
     def _found(self) -> Row:
         """Return the result of the run; an interval without an upper end has none."""
-        found: Row = dict.fromkeys(("lower", "upper", "gap", "steps", "queries", "cells"))
-        found |= {"asked_tol": None, "status": "", "message": "", "solver": ""}
+        row: Row = dict.fromkeys(("lower", "upper", "gap", "steps", "queries", "cells"))
+        row |= {"asked_tol": None, "status": "", "message": "", "solver": ""}
         try:
             workload = self.read()
-            found |= dict(zip(("queries", "cells"), workload.shape, strict=True))
+            row |= dict(zip(("queries", "cells"), workload.shape, strict=True))
             problem, divisor = self.state(workload)
             answer = self.solve(problem)
         except (DualmechError, MemoryError) as error:
-            return found | {"status": REFUSED, "message": str(error) or "not enough memory"}
+            return row | {"status": REFUSED, "message": str(error) or "not enough memory"}
         except Exception as error:  # of the library or a backend: the other runs go on
             place = traceback.extract_tb(error.__traceback__)[-1]
-            said = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
-            return found | {"status": FAULT, "message": said}
+            message = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+            return row | {"status": FAULT, "message": message}
         lower, upper = (end / divisor for end in answer.certificate.interval)
         numbers = {"lower": lower, "upper": upper, "gap": answer.gap, "asked_tol": answer.tol}
-        return found | {
+        return row | {
             **{name: float(value) if math.isfinite(value) else None for name, value in numbers.items()},
             "steps": int(answer.iterations),
             "status": answer.status.name,
@@ -393,7 +393,7 @@ class Verdict:
     def outermost(self) -> tuple[Row, Row]:
         """The rows with the highest lower end and the lowest upper end."""
         answered = [(row, ends) for row in self.rows if (ends := interval(row)) is not None]
-        return max(answered, key=lambda each: each[1][0])[0], min(answered, key=lambda each: each[1][1])[0]
+        return max(answered, key=lambda pair: pair[1][0])[0], min(answered, key=lambda pair: pair[1][1])[0]
 
 
 def sweep(runs: Sequence[Run], path: FilePath, jobs: int = 1, dask: str | None = None, grid: str = "") -> Iterator[Row]:
@@ -432,11 +432,11 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     by_problem: dict[str, list[Row]] = {}
     for row in rows:
         by_problem.setdefault(row["problem"], []).append(row)
-    return [_verdict(own) for own in by_problem.values()]
+    return [_verdict(rows) for rows in by_problem.values()]
 
 
 def _verdict(rows: Sequence[Row]) -> Verdict:
-    ends = [found for row in rows if (found := interval(row)) is not None]
+    ends = [pair for row in rows if (pair := interval(row)) is not None]
     if not ends:
         return Verdict(tuple(rows), 0.0, math.inf, NOTHING)
     lower, upper = max(low for low, _ in ends), min(high for _, high in ends)
@@ -447,6 +447,6 @@ def _verdict(rows: Sequence[Row]) -> Verdict:
 
 def exit_status(rows: Sequence[Row]) -> int:
     """Return 4 where answers disagree, 3 where not every run is certified, else 0."""
-    if any(each.disagree for each in verdicts(rows)):
+    if any(verdict.disagree for verdict in verdicts(rows)):
         return 4
     return 0 if all(row["status"] == Status.CERTIFIED.name for row in rows) else 3

@@ -130,12 +130,10 @@ def test_the_heart_is_read_in_an_hour() -> None:
 NO_NAMES = {"asked", "each", "found", "given", "mine", "own", "ours", "said", "theirs", "told", "whom"}
 """Names that say how a value was got, and not what it is."""
 
-READ_ALOUD = ("core", "reference", "fast", "publishing", "command")
 
-
-@pytest.mark.parametrize("room", READ_ALOUD)
+@pytest.mark.parametrize("room", FOLDERS)
 def test_local_names_say_what_a_thing_is(room: str) -> None:
-    """Of every room that a user's call passes; `Specification.of` names its mapping `given`, which users may write."""
+    """In every room; `Specification.of` names its mapping `given`, which users may write."""
     unclear = set()
     for path in sorted((ROOT / room).rglob("*.py")):
         for node in nodes(path):

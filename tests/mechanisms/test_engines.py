@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import decimal
 import gzip
 import importlib.util
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,11 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 import dualmech as dm
+from dualmech.mechanisms import persons
 from dualmech.validate import Array
 
 QUEBEC = "Qu\u00e9bec"
+KIND, KIND_WRITTEN = "esp\u00e8ce", "espe\u0300ce"  # a name, and the same as records have it
 SCHEMA = dm.Schema(
     {
         "place": {"labels": [QUEBEC, "Bern"], "rest": "elsewhere", "missing": ["", "NA"]},
@@ -32,7 +36,7 @@ SCHEMA = dm.Schema(
         "member": ["false", "true"],
         "code": {"labels": ["1", "2"], "missing": ""},
         "party": {"labels": ["a", "b"], "ordered": True},
-        "kind": range(2, 5),
+        "kind": {"from": 2, "to": 4, "column": KIND},
         "price": {"bins": [0, 1.1, 2]},
     }
 )
@@ -47,7 +51,7 @@ TYPES = {
     "member": "truth",
     "code": "whole",
     "party": "category",
-    "kind": "small",
+    KIND_WRITTEN: "small",
     "price": "decimal",
 }
 """The columns of records, and the type that engines have for each."""
@@ -175,10 +179,16 @@ def as_dask(rows: list[Row], folder: Path) -> Any:
     return dask.from_pandas(as_pandas_of_arrow(rows, folder), npartitions=2)
 
 
+def as_ibis(rows: list[Row], folder: Path) -> Any:
+    ibis = pytest.importorskip("ibis")
+    pytest.importorskip("duckdb")
+    return ibis.memtable(as_arrow(rows, folder))
+
+
 def as_spark(rows: list[Row], folder: Path) -> Any:
     pa = pytest.importorskip("pyarrow")
     table = as_arrow(rows, folder)
-    known = {"kind": pa.int16(), "party": pa.string()}  # which Spark has types for
+    known = {KIND_WRITTEN: pa.int16(), "party": pa.string()}  # which Spark has types for
     return spark().createDataFrame(table.cast(pa.schema([(f.name, known.get(f.name, f.type)) for f in table.schema])))
 
 
@@ -203,6 +213,7 @@ ENGINES: dict[str, Make] = {
     "Parquet folder": as_parquet_folder,
     "Arrow file": as_arrow_file,
     "Dask": as_dask,
+    "Ibis": as_ibis,
     "Spark": as_spark,
 }
 EVERY: dict[str, Make] = FILES | {"pandas": as_pandas, "pandas of Arrow": as_pandas_of_arrow} | ENGINES
@@ -239,7 +250,7 @@ class TestConformance:
             ("member", None, "'member' must be one of 'false', 'true'"),
             ("code", 3, "'code' must be one of '1', '2', got"),
             ("party", "c", "'party' must be one of 'a', 'b', got 'c'"),
-            ("kind", 5, "'kind' must be a whole number from 2 to 4, got"),
+            (KIND_WRITTEN, 5, f"'{KIND}' must be a whole number from 2 to 4, got"),
             ("price", decimal.Decimal("2.01"), "'price' must be a number from 0 to 2, got"),
             ("day", None, "'day' must be a date, as in 2013-01-01"),
         ],
@@ -247,7 +258,7 @@ class TestConformance:
     def test_what_a_file_refuses_is_refused(
         self, make: Make, column: str, value: Any, told: str, tmp_path: Path
     ) -> None:
-        if make in (as_dask, as_spark) and column not in ("kind", "party"):
+        if make in (as_dask, as_spark) and column not in (KIND_WRITTEN, "party"):
             pytest.skip("slow engines refuse by the same lines")
         place = [*TYPES].index(column)
         wrong = (*ROWS[0][:place], value, *ROWS[0][place + 1 :])
@@ -287,8 +298,53 @@ class TestConformance:
         with pytest.raises(dm.errors.InvalidInputError, match="'age' must count records, in whole numbers from 0, got"):
             tables_of(dm.records.Records(make(wrong, tmp_path), count="age"), asked)
         with pytest.raises(dm.errors.InvalidInputError, match="'hours' must count records, in whole numbers from 0"):
-            real = dm.workloads.marginals(dm.Schema({"kind": range(2, 5)}), ways=1)
+            real = dm.workloads.marginals(dm.Schema({KIND: range(2, 5)}), ways=1)
             tables_of(dm.records.Records(make(rows, tmp_path), count="hours"), real)
+
+    def test_two_columns_that_become_one_are_refused(
+        self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = {KIND if name == "member" else name: kind for name, kind in TYPES.items()}
+        monkeypatch.setattr(sys.modules[__name__], "TYPES", names)
+        with pytest.raises(dm.errors.InvalidInputError, match=f"names that differ .* NFC, got '{KIND}' twice, as 'esp"):
+            tables_of(make(ROWS, tmp_path))
+
+    @pytest.mark.parametrize("name", [KIND, KIND_WRITTEN])
+    def test_a_person_has_rows_of_several_records(
+        self, make: Make, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Person 2 has 17 records in five rows, 3 has 1, and 4 has a row of none; `age` counts."""
+        monkeypatch.setattr(persons.secrets, "token_bytes", lambda count: b"4" * count)
+        rows = [(*row[:1], count, *row[2:]) for row, count in zip(ROWS, (3, 0, 1, 2, 10, 1, 1), strict=True)]
+        asked = dm.workloads.marginals(dm.Schema({"place": SCHEMA.attributes[0], "party": ["a", "b"]}), ways=2)
+        repeated = as_csv([row for row in rows for _ in range(row[1])], tmp_path)
+        expected = tables_of(dm.records.Records(repeated, persons=dm.records.Bound(name, 4)), asked)
+        source = make(rows, tmp_path)
+        same(tables_of(dm.records.Records(source, count="age", persons=dm.records.Bound(name, 4)), asked), expected)
+        assert expected[0, 1].sum() == 5
+        for most in (16, 17):
+            bound = dm.records.Bound(name, most, check=True)
+            with contextlib.nullcontext() if most == 17 else pytest.raises(dm.errors.InvalidInputError) as caught:
+                assert tables_of(dm.records.Records(source, count="age", persons=bound), asked)[0, 1].sum() == 18
+            assert caught is None or f"'{KIND}': somebody has 17 records, more than the 16" in str(caught.value)
+
+    def test_a_person_is_one_in_either_form(self, make: Make, tmp_path: Path) -> None:
+        rows = [(place, *ROWS[0][1:]) for place in (QUEBEC, "Que\u0301bec", " Que\u0301bec ", "Bern")]
+        records = dm.records.Records(make(rows, tmp_path), persons=dm.records.Bound("place", 1))
+        asked = dm.workloads.marginals(dm.Schema({"party": ["a", "b"]}), ways=1)
+        assert tables_of(records, asked)[0,].tolist() == [2, 0]
+
+    @pytest.mark.parametrize("counts", [(2**53 - 1, 1), (2**53, 1), (2**53 + 1, 0), (2**62, 2**62)])
+    def test_no_count_is_rounded(self, make: Make, counts: tuple[int, int], tmp_path: Path) -> None:
+        rows = [(*ROWS[0][:1], count, *ROWS[0][2:]) for count in counts]
+        asked = dm.workloads.marginals(dm.Schema({"party": ["a", "b"]}), ways=1)
+        records = dm.records.Records(make(rows, tmp_path), count="age")
+        if sum(counts) == 2**53:
+            assert tables_of(records, asked)[0,].tolist() == [2**53, 0]
+        else:
+            told = rf"'age' must add up to at most 2\^53 = {2**53} records, got \d+: tables hold counts as doubles"
+            with pytest.raises(dm.errors.InvalidInputError, match=told):
+                tables_of(records, asked)
 
 
 VALUES = st.one_of(
@@ -297,7 +353,8 @@ VALUES = st.one_of(
     st.integers(-3, 5),
     st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1]),
 )
-NUMBERS = st.one_of(st.none(), st.floats(), st.integers(-40, 120).map(lambda tenth: tenth / 10))
+TINY = st.sampled_from([5e-324, -1e-20, 1 - 2**-53, -(2**-53), 2.0**53 + 2, -1e300, float("inf"), float("-inf")])
+NUMBERS = st.one_of(st.none(), st.floats(), st.integers(-40, 120).map(lambda tenth: tenth / 10), TINY)
 TEXTS = st.one_of(
     st.none(),
     st.sampled_from(["a", " a", "a ", "b", "1", "1.0", "01", "1.50", "e\u0301", "\u00e9", "", "NA", "True", "\u0663"]),
@@ -316,8 +373,16 @@ ATTRIBUTES: dict[str, tuple[str, list[Any]]] = {
 DRAWN = {"whole": VALUES, "real": NUMBERS, "text": TEXTS, "time": DATES}
 
 
+READERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "polars lazy": ("polars", lambda polars, table: polars.from_arrow(table).lazy()),
+    "DuckDB": ("duckdb", lambda duckdb, table: duckdb.from_arrow(table)),
+    "Arrow": ("pyarrow", lambda arrow, table: table),
+    "Ibis": ("ibis", lambda ibis, table: ibis.memtable(table)),
+}
+
+
 @pytest.mark.parametrize("kind", [*ATTRIBUTES])
-@pytest.mark.parametrize("engine", ["polars lazy", "DuckDB"])
+@pytest.mark.parametrize("engine", ["polars lazy", "DuckDB", "Arrow", "Ibis"])
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @drawn(data=st.data())
 def test_any_value_is_counted_or_refused_as_in_a_file(
@@ -325,12 +390,13 @@ def test_any_value_is_counted_or_refused_as_in_a_file(
 ) -> None:
     pytest.importorskip("narwhals")
     pa = pytest.importorskip("pyarrow")
-    pl, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    package, read = READERS[engine]
+    module = pytest.importorskip(package)
     values = data.draw(st.lists(DRAWN[kind], min_size=1, max_size=6))
     attribute = data.draw(st.sampled_from(ATTRIBUTES[kind][1]))
     types = {"whole": pa.int64(), "real": pa.float64(), "text": pa.string(), "time": pa.timestamp("us")}
     table = pa.table({"x": pa.array(values, types[kind])})
-    source = pl.from_arrow(table).lazy() if engine == "polars lazy" else duckdb.from_arrow(table)
+    source = read(module, table)
     path = tmp_path_factory.getbasetemp() / f"{engine}{kind}.csv"
     with path.open("w", newline="", encoding="utf-8") as handle:
         absent = (None, float("nan"))

@@ -21,11 +21,8 @@ SCHEMA = dm.Schema({"month": range(1, 5), "dest": ["ATL", "BOS", "LAX"]})
 CELLS = dm.workloads.marginals(SCHEMA, ways=2)
 PLANES = [f"N{number}" for number in range(5)]
 Flight = tuple[str, int, str]
-FLIGHTS = st.lists(
-    st.tuples(st.sampled_from(PLANES), st.integers(1, 4), st.sampled_from(["ATL", "BOS", "LAX"])),
-    min_size=1,
-    max_size=40,
-)
+FLIGHT = st.tuples(st.sampled_from(PLANES), st.integers(1, 4), st.sampled_from(["ATL", "BOS", "LAX"]))
+FLIGHTS = st.lists(FLIGHT, min_size=1, max_size=40)
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +74,41 @@ class TestStability:
         sizes = [sum(flight[0] == plane for flight in flights) for plane in PLANES]
         kept = sum(min(size, at_most) for size in sizes)
         assert found.sum() == kept
-        assert f"Rows left out: {len(flights) - kept} of {len(flights)}," in told[0]
+        assert f"Records left out: {len(flights) - kept} of {len(flights)}," in told[0]
         assert np.all(found <= counted(path, flights, None))
+
+    @given(
+        flights=st.lists(st.tuples(FLIGHT, st.integers(0, 5)), min_size=1),
+        at_most=st.integers(1, 4),
+        plane=st.sampled_from(PLANES),
+        per=st.sampled_from(["", "month"]),
+    )
+    def test_a_row_with_a_count_is_as_many_rows(
+        self, path: Path, flights: list[tuple[Flight, int]], at_most: int, plane: str, per: str
+    ) -> None:
+        """For the same key; neighbours, without all or the first month's rows of a plane, differ in what is kept."""
+        bound = Bound("tailnum", at_most, per)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(persons.secrets, "token_bytes", lambda count: b"5" * count)
+            kept = counted(path, [flight for flight, count in flights for _ in range(count)], bound)
+            others = [row for row in flights if row[0][0] != plane or (per and row[0][1] != 1)]
+            tables = []
+            for rows in (flights, others):
+                lines = "".join(f"{','.join(map(str, flight))},{count}\n" for flight, count in rows)
+                path.write_text("tailnum,month,dest,n\n" + lines)
+                records = Records(path, count="n", persons=bound)
+                tables.append(dm.records.count(records, CELLS, allow_empty=True)[0, 1])
+        assert np.array_equal(tables[0], kept)
+        assert np.all(tables[0] >= tables[1]) and (tables[0] - tables[1]).sum() <= at_most
+
+    def test_what_is_kept_follows_the_hypergeometric_distribution(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of 2 and 3 equal records of a person two are kept, 4,000 times: none of the 2 with 3/10, one with 6/10."""
+        monkeypatch.setattr(persons.secrets, "token_bytes", lambda count: b"6" * count)
+        people = 4000
+        names = [f"N{number}" for number in np.repeat(np.arange(people), 2)]
+        kept = Bound("tailnum", 2).kept(names, None, np.tile([0, 1], people)[None], np.tile([2, 3], people))
+        shares = np.bincount(kept[::2], minlength=3) / people
+        assert np.allclose(shares, [0.3, 0.6, 0.1], atol=0.03)
 
     def test_every_row_has_the_same_chance(self) -> None:
         """Of four groups of a person two rows are kept, 4,000 times: each as often as its share."""
@@ -112,7 +142,7 @@ class TestEngines:
         pytest.importorskip("narwhals")
         polars = pytest.importorskip("polars")
         flights: list[Flight] = [("N1", 1, "ATL"), ("", 1, "ATL")]
-        told = "'tailnum' must name the person of every row, got none in 1 row"
+        told = "'tailnum' must name the person of every record, got none in 1 record"
         with pytest.raises(dm.errors.InvalidInputError, match=told):
             counted(path, flights, Bound("tailnum", 1))
         with pytest.raises(dm.errors.InvalidInputError, match=told):
@@ -149,7 +179,7 @@ class TestSpecification:
             ({"records": {"at_most": 3}}, "records.at_most, .* need records.person"),
             ({"records": {"person": "tailnum", "at_most": 0}}, "at_most must be"),
             ({"records": {"person": "tailnum", "at_most": 3, "per": "year"}}, "must name an attribute of the domain"),
-            ({"records": {"person": "tailnum", "at_most": 3, "count": "n"}}, "count must be left out"),
+            ({"records": {"person": "tailnum", "at_most": 3, "count": "tailnum"}}, "count must be another column"),
             ({"records": {"person": "tailnum", "check": True, "per": "month"}}, "records.per goes with"),
             (
                 {"records": {"person": "tailnum", "at_most": 3}, "neighbours": "add-remove:2"},
@@ -168,12 +198,12 @@ class TestSpecification:
     @pytest.mark.parametrize(
         ("neighbours", "flights", "told"),
         [
-            ("add-remove:2", [("N1", 1, "ATL"), ("N1", 2, "ATL"), ("N1", 2, "ATL")], "has 3 rows, more than the 2"),
-            ("contributions:month:1:2", [("N1", 1, "ATL"), ("N1", 1, "BOS")], "has 2 rows in one value of 'month'"),
+            ("add-remove:2", [("N1", 1, "ATL"), ("N1", 2, "ATL"), ("N1", 2, "ATL")], "has 3 records, more than the 2"),
+            ("contributions:month:1:2", [("N1", 1, "ATL"), ("N1", 1, "BOS")], "has 2 records in one value of 'month'"),
             (
                 "contributions:month:1:2",
                 [("N1", month, "ATL") for month in (1, 2, 3)],
-                "has rows in 3 values of 'month', more than the 2",
+                "has records in 3 values of 'month', more than the 2",
             ),
         ],
     )
@@ -193,8 +223,10 @@ class TestSpecification:
         asked.planned(fast.solve(asked.problem(), tol=1e-3)).save(tmp_path / "plan.npz")
         counted(path, [("N1", 1, "ATL")] * 50 + [("N2", 1, "ATL")], None)
         done = CliRunner().invoke(app, ["release", str(path), str(tmp_path / "plan.npz"), "-o", str(tmp_path / "out")])
-        assert "Rows left out: 47 of 51, so that no 'tailnum' has more than 3." in done.output
+        assert "Records left out: 47 of 51, so that no 'tailnum' has more than 3." in done.output
         page = (tmp_path / "out" / "STATEMENT.md").read_text(encoding="utf-8")
-        assert "Of each 'tailnum' at most 3 rows are counted" in page and "47" not in page.partition("## To check")[0]
+        assert (
+            "Of each 'tailnum' at most 3 records are counted" in page and "47" not in page.partition("## To check")[0]
+        )
         assert "up to 3 records of one person are added or removed" in page
         assert "is protected less" not in page

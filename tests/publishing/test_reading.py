@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import unicodedata
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,46 @@ class TestCounts:
             dm.Specification.of({**ASKED, "records": records})
 
 
+class TestNames:
+    """A name means the same in either form of its accents: that of records is not that of the specification."""
+
+    @pytest.mark.parametrize(("stated", "written"), [("\u00e2ge", "a\u0302ge"), ("a\u0302ge", "\u00e2ge")])
+    def test_names_are_compared_in_one_form(self, path: Path, stated: str, written: str) -> None:
+        person, weight, group = "pre\u0301nom", "quantite\u0301", "e\u0301t\u00e9"
+        asked = {
+            "attributes": {stated: {"from": 0, "to": 2, "groups": {group: {"a": [0, 1], "b": [2]}}}, "sex": ["f", "m"]},
+            "tables": [{"name": "people", "ask": {written: [unicodedata.normalize("NFC", group)]}, "variance": 1}],
+            "records": {"person": unicodedata.normalize("NFC", person), "at_most": 2, "per": written, "count": weight},
+            "neighbours": f"contributions:{written}:3:1",
+        }
+        plan = dm.Specification.of(asked)
+        path.write_text(f"sex,{written},{person},{weight}\nf,1,x,3\nm,2,y,1\nm,2,x,0\n", encoding="utf-8")
+        assert str(plan.neighbours) == "contributions:\u00e2ge:3:1"
+        counts = dm.records.count(replace(plan.records, source=path), dm.workloads.marginals(plan.schema, ways=1))
+        assert counts[0,].tolist() == [0, 2, 1]
+        with pytest.raises(dm.errors.InvalidInputError, match="a specification must have names that differ"):
+            dm.Specification.of({**asked, "attributes": {stated: 3, written: 3}})
+
+    @pytest.mark.parametrize("name", ["\u00e2ge", "a\u0302ge"])
+    def test_tables_of_counts_are_compared_in_it_too(self, name: str) -> None:
+        pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+        people = dm.Schema({"\u00e2ge": range(3)})
+        frame = pandas.DataFrame({name: [0, 1, 1]})
+        for table in (frame.groupby([name]).size(), polars.from_pandas(frame).group_by(name).len()):
+            assert dm.records.tables([table], people)[0,].tolist() == [1, 2, 0]
+        assert people.axes([name]) == (0,) and name in people and people.cell(**{name: 2}) == 2
+        relation = dm.neighbours.Relation.of(f"contributions:{name}:1:2")
+        assert relation == dm.neighbours.Contributions(1, "\u00e2ge", 2) and relation.columns(3, people) == 6
+
+    def test_two_columns_of_a_file_that_become_one_are_refused(self, path: Path) -> None:
+        path.write_text("sex,age,a\u0302ge,\u00e2ge\nf,1,1,1\n", encoding="utf-8")
+        told = (
+            r"line 1: columns of records must have names that differ .*, got '\u00e2ge' twice, as 'a\\u0302ge' and as"
+        )
+        with pytest.raises(dm.errors.FileFormatError, match=told):
+            dm.records.count(path, CELLS)
+
+
 class TestUnread:
     @pytest.mark.parametrize("name", ["count", "N", "freq", "frequency", "wt", "PWGTP", "PWGTP17", "fnlwgt", "perwt"])
     def test_what_seems_to_count_is_declared_or_ignored(self, path: Path, name: str) -> None:
@@ -166,6 +208,17 @@ class TestTables:
         )
         for cells in (counts, counts.astype(int), counts.ravel()):
             assert np.allclose(dm.release(on_matrix, cells).estimates("all"), counts, atol=9)
+
+    def test_tables_hold_at_most_2_53_records(self) -> None:
+        """Cells that doubles count exactly have sums that they do not."""
+        for counts, told in (
+            (np.array([[2**53 + 1, 0, 0], [0, 0, 0]]), "must hold whole numbers of at most 2.53"),
+            (np.array([[2**53, 1, 0], [0, 0, 0]]), f"add up to at most 2.53 = {2**53} records, got {2**53 + 1}"),
+        ):
+            with pytest.raises(dm.errors.InvalidInputError, match=told):
+                dm.release(planned(), counts)
+        largest = np.array([[2**53 - 1, 1, 0], [0, 0, 0]])
+        assert np.allclose(dm.release(planned(), largest).estimates("people"), largest, atol=9)
 
     def test_frames_that_are_no_tables_are_refused(self) -> None:
         pandas = pytest.importorskip("pandas")

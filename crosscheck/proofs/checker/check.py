@@ -72,14 +72,14 @@ def shown(proof: Any) -> tuple[Fraction, Fraction]:
     schema = proof.get("schema") if isinstance(proof, dict) else None
     newer = "; it was written by a newer dualmech" if _newer(schema) else ""
     expect(schema == SCHEMA, f"it is no {SCHEMA!r} file{newer}")
-    given = Given(proof)
-    given.get("schema"), given.get("claim")  # of which one was read, and the other is not asked here
-    problem = given.part("problem")
+    contents = Given(proof)
+    contents.get("schema"), contents.get("claim")  # of which one was read, and the other is not asked here
+    problem = contents.part("problem")
     kind = problem.word("kind", KINDS)
     try:
-        bounds = KINDS[kind](problem, given.part("upper"), given.part("lower"))
+        bounds = KINDS[kind](problem, contents.part("upper"), contents.part("lower"))
         _require_family(problem, kind)
-        given.refuse_unread()
+        contents.refuse_unread()
         return bounds
     except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
         raise Refused(f"its parts do not fit together: {type(error).__name__}: {error}") from error
@@ -96,9 +96,13 @@ def _require_family(problem: Given, kind: str) -> None:
 
 def _newer(schema: object) -> bool:
     name, _, version = SCHEMA.partition("/")
-    found = str(schema).removeprefix(f"{name}/")
+    number = str(schema).removeprefix(f"{name}/")
     return (
-        found != str(schema) and found.isascii() and found.isdecimal() and len(found) < 9 and int(found) > int(version)
+        number != str(schema)
+        and number.isascii()
+        and number.isdecimal()
+        and len(number) < 9
+        and int(number) > int(version)
     )
 
 
@@ -115,9 +119,9 @@ def read(path: str) -> Any:
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a part by name; `Refused` where one comes twice, which others might read otherwise."""
-    found = dict(pairs)
-    expect(len(found) == len(pairs), "no name may come twice in a part")
-    return found
+    mapping = dict(pairs)
+    expect(len(mapping) == len(pairs), "no name may come twice in a part")
+    return mapping
 
 
 def main(arguments: list[str]) -> int:

@@ -35,7 +35,7 @@ class Matrix:
         Each row of the other matrix is written as one long whole number, an entry a digit to a base so large that no
         sum overflows: a row of the product is then a sum of multiples of these, and is read off its digits.
         """
-        longest = [max(map(int.bit_length, map(max, each.rows))) for each in (self.sizes(), other.sizes())]
+        longest = [max(map(int.bit_length, map(max, matrix.rows))) for matrix in (self.sizes(), other.sizes())]
         words = (longest[0] // 64 + 1) * (longest[1] // 64 + 1)
         work = len(self.rows) * len(other.rows) * other.shape[1] * words
         expect(work <= MOST, f"a product takes {work:.1e} multiplications, more than {MOST:.1e}")
@@ -43,7 +43,7 @@ class Matrix:
         half = 1 << (8 * width - 1)
         shift = int.from_bytes(half.to_bytes(width, "little") * other.shape[1], "little")
         long_rows = [
-            int.from_bytes(b"".join([(each + half).to_bytes(width, "little") for each in row]), "little") - shift
+            int.from_bytes(b"".join([(entry + half).to_bytes(width, "little") for entry in row]), "little") - shift
             for row in other.rows
         ]
         rows = []
@@ -58,16 +58,18 @@ class Matrix:
 
     def plus(self, other: Matrix, factor: int = 1) -> Matrix:
         least = min(self.exponent, other.exponent)
-        own, more = self.exponent - least, other.exponent - least
+        shift, more = self.exponent - least, other.exponent - least
         rows = [
-            [(a << own) + factor * (b << more) for a, b in zip(*pair, strict=True)]
+            [(a << shift) + factor * (b << more) for a, b in zip(*pair, strict=True)]
             for pair in zip(self.rows, other.rows, strict=True)
         ]
         return Matrix(rows, least)
 
     def over(self, other: Matrix) -> Matrix:
         least = min(self.exponent, other.exponent)
-        rows = [[entry << (each.exponent - least) for entry in row] for each in (self, other) for row in each.rows]
+        rows = [
+            [entry << (matrix.exponent - least) for entry in row] for matrix in (self, other) for row in matrix.rows
+        ]
         return Matrix(rows, least)
 
     def transposed(self) -> Matrix:
@@ -119,30 +121,30 @@ def root_above(square: Fraction | int) -> Fraction:
     return _root(Fraction(square), 2, 1)
 
 
-def root_below(given: Fraction | int, order: int = 2) -> Fraction:
+def root_below(number: Fraction | int, order: int = 2) -> Fraction:
     """Return a number that is at most the square or cube root of one that is not negative, and hardly less."""
-    return _root(Fraction(given), order, 0)
+    return _root(Fraction(number), order, 0)
 
 
-def _root(given: Fraction, order: int, more: int) -> Fraction:
+def _root(number: Fraction, order: int, more: int) -> Fraction:
     """Return the root of a number that is not negative, rounded down, and so many units of its last place more."""
-    if not given:
+    if not number:
         return Fraction(0)
-    digits = given.numerator.bit_length() - given.denominator.bit_length()
+    digits = number.numerator.bit_length() - number.denominator.bit_length()
     shift = max(0, 160 - digits // order)  # three times the digits of a double, whatever the size
-    scaled = (given.numerator << (order * shift)) // given.denominator
-    found = isqrt(scaled) if order == 2 else _cube_root(scaled)
-    return Fraction(found + more, 1 << shift)
+    scaled = (number.numerator << (order * shift)) // number.denominator
+    root = isqrt(scaled) if order == 2 else _cube_root(scaled)
+    return Fraction(root + more, 1 << shift)
 
 
 def _cube_root(whole: int) -> int:
     """Return the largest whole number whose cube is at most the given one, by Newton's method from above."""
-    found = 1 << -(-whole.bit_length() // 3)
+    root = 1 << -(-whole.bit_length() // 3)
     while True:
-        better = (2 * found + whole // (found * found)) // 3
-        if better >= found:
-            return found
-        found = better
+        better = (2 * root + whole // (root * root)) // 3
+        if better >= root:
+            return root
+        root = better
 
 
 def exp_below(value: Fraction) -> Fraction:
@@ -157,14 +159,14 @@ def exp_above(value: Fraction) -> Fraction:
 
 def log_below(value: Fraction) -> Fraction:
     """Return a number that is at most the logarithm of a positive one."""
-    given = _decimal(value, ROUND_FLOOR)  # of 1 it is 0 itself: the next number has a million digits
-    return Fraction(0) if given == 1 else Fraction(WIDE.next_minus(WIDE.ln(given)))
+    decimal = _decimal(value, ROUND_FLOOR)  # of 1 it is 0 itself: the next number has a million digits
+    return Fraction(0) if decimal == 1 else Fraction(WIDE.next_minus(WIDE.ln(decimal)))
 
 
 def log_above(value: Fraction) -> Fraction:
     """Return a number that is at least the logarithm of a positive one."""
-    given = _decimal(value, ROUND_CEILING)
-    return Fraction(0) if given == 1 else Fraction(WIDE.next_plus(WIDE.ln(given)))
+    decimal = _decimal(value, ROUND_CEILING)
+    return Fraction(0) if decimal == 1 else Fraction(WIDE.next_plus(WIDE.ln(decimal)))
 
 
 def _decimal(value: Fraction, rounding: str) -> Decimal:
@@ -222,27 +224,27 @@ class Given:
         for name in self.unread:
             raise Refused(f"{self._place(name)} means nothing there: every name of a proof must be known, and used")
         for inner in self.within.values():
-            for each in inner:
-                each.refuse_unread()
+            for part in inner:
+                part.refuse_unread()
 
     def word(self, name: str, known: Collection[str], called: str = "") -> str:
         """Return a word that must be one of those known; `called` is its name for the file's reader."""
-        found = self.get(name)
-        if not (isinstance(found, str) and found in known):
+        text = self.get(name)
+        if not (isinstance(text, str) and text in known):
             raise Refused(f"{called or name} must be one of {', '.join(known)}")
-        return found
+        return text
 
     def part(self, name: str) -> Given:
-        found = self.get(name)
-        expect(isinstance(found, dict), f"it has no {name!r}")
-        return self._within(name, [found])[0]
+        part = self.get(name)
+        expect(isinstance(part, dict), f"it has no {name!r}")
+        return self._within(name, [part])[0]
 
     def parts(self, name: str, count: int | None = None) -> list[Given]:
         """Return a list of parts, of which there must be some, or as many as is said."""
-        found = self.get(name)
-        held = isinstance(found, list) and len(found) > 0 and all(isinstance(each, dict) for each in found)
-        expect(held and count in (None, len(found)), f"{name} must be a list of {count or 'some'} parts")
-        return self._within(name, found)
+        parts = self.get(name)
+        held = isinstance(parts, list) and len(parts) > 0 and all(isinstance(item, dict) for item in parts)
+        expect(held and count in (None, len(parts)), f"{name} must be a list of {count or 'some'} parts")
+        return self._within(name, parts)
 
     def listed(self, name: str) -> list[Given]:
         return self.parts(name) if self.get(name) else []
@@ -259,9 +261,9 @@ class Given:
 
     def nonnegative(self, name: str, count: int) -> list[Fraction]:
         """Return a list of numbers, none negative and some positive."""
-        found = self.vector(name, count)
-        expect(min(found) >= 0 and any(found), f"{name} must not be negative, and not all be 0")
-        return found
+        numbers = self.vector(name, count)
+        expect(min(numbers) >= 0 and any(numbers), f"{name} must not be negative, and not all be 0")
+        return numbers
 
     def matrix(self, name: str, shape: Shape = (None, None)) -> Matrix:
         """Return a matrix with all entries times one power of two."""
@@ -270,8 +272,8 @@ class Given:
         if not (isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)):
             raise Refused(words)
         expect(len({len(row) for row in rows}) == 1, words)
-        for said, count, what in zip(shape, (len(rows), len(rows[0])), ("rows", "columns"), strict=True):
-            expect(said in (None, count), f"{name} must have {said} {what}, got {count}")
+        for stated, count, what in zip(shape, (len(rows), len(rows[0])), ("rows", "columns"), strict=True):
+            expect(stated in (None, count), f"{name} must have {stated} {what}, got {count}")
         parsed = [[_parsed(text) for text in row] for row in rows]
         least = min((exponent for row in parsed for whole, exponent in row if whole), default=0)
         return Matrix(
@@ -281,9 +283,9 @@ class Given:
     def optional_matrix(self, name: str, shape: Shape = (None, None)) -> Matrix | None:
         return None if self.get(name) is None else self.matrix(name, shape)
 
-    def _within(self, name: str, found: list[Any]) -> list[Given]:
+    def _within(self, name: str, items: list[Any]) -> list[Given]:
         if name not in self.within:
-            self.within[name] = [Given(each, self._place(name)) for each in found]
+            self.within[name] = [Given(item, self._place(name)) for item in items]
         return self.within[name]
 
     def _place(self, name: str) -> str:
@@ -292,7 +294,7 @@ class Given:
 
 def _parsed(text: object) -> tuple[int, int]:
     """Return a whole number and the power of two that it is multiplied by."""
-    found = NUMBER.fullmatch(text) if isinstance(text, str) else None
-    expect(found is not None, f"{str(text)[:40]!r} is no number such as '-0x1a3p-52'")
-    sign, digits, exponent = found.groups()  # type: ignore[union-attr]
+    match = NUMBER.fullmatch(text) if isinstance(text, str) else None
+    expect(match is not None, f"{str(text)[:40]!r} is no number such as '-0x1a3p-52'")
+    sign, digits, exponent = match.groups()  # type: ignore[union-attr]
     return int(sign + digits, 16), int(exponent)

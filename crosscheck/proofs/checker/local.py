@@ -47,8 +47,8 @@ def estimate_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fractio
     expect(min(x) >= 0, "the estimate must not be negative")
     if total is not None:
         expect(sum(x) > 0, "the estimate must not be all 0")
-        x = [each * total / sum(x) for each in x]
-    left = [product(row, x) - own for row, own in zip(workload, answers, strict=True)]
+        x = [entry * total / sum(x) for entry in x]
+    left = [product(row, x) - answer for row, answer in zip(workload, answers, strict=True)]
     v = lower.vector("residual", queries)
     slopes = [product(v, list(column)) for column in zip(*workload, strict=True)]
     expect(total is not None or min(slopes) >= 0, "no slope of the residual may be negative")
@@ -77,15 +77,15 @@ def growth(problem: Given) -> tuple[Fraction, Fraction]:
     return floor(exp_below(epsilon) / unit) * unit, ceil(exp_above(epsilon) / unit) * unit
 
 
-def strategy(given: Given, largest: Fraction, columns: int) -> Matrix:
+def strategy(part: Given, largest: Fraction, columns: int) -> Matrix:
     """Return a strategy of a file; `Refused` where it is none, or a ratio exceeds the largest."""
-    found = given.matrix("strategy", (None, columns))
-    one = 1 << max(-found.exponent, 0)
-    for column in zip(*found.rows, strict=True):
-        expect(min(column) >= 0 and sum(column) << max(found.exponent, 0) == one, "probabilities must sum to 1")
-    for index, row in enumerate(found.rows):
+    matrix = part.matrix("strategy", (None, columns))
+    one = 1 << max(-matrix.exponent, 0)
+    for column in zip(*matrix.rows, strict=True):
+        expect(min(column) >= 0 and sum(column) << max(matrix.exponent, 0) == one, "probabilities must sum to 1")
+    for index, row in enumerate(matrix.rows):
         expect(max(row) <= largest * min(row), f"row {index} of the strategy has a ratio above e^ε")
-    return found
+    return matrix
 
 
 MOST = 20  # user types: of more there are too many sets
@@ -101,36 +101,36 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     moments = moments_above(workload, strategy(upper, least, types), upper)
     if not worst:
         prior = problem.nonnegative("prior", types)
-        achieved = sum((own * each for own, each in zip(prior, moments, strict=True)), Fraction(0))
+        achieved = sum((share * moment for share, moment in zip(prior, moments, strict=True)), Fraction(0))
         return moment_below(workload, prior, lower, most), achieved
     achieved = max(moment - length for moment, length in zip(moments, workload.transposed().squares(), strict=True))
     prior = lower.nonnegative("prior", types)
     centres = lower.matrix("centres", (workload.shape[0], 1))
     moved = workload.plus(Matrix([row * types for row in centres.rows], centres.exponent), -1)
     lengths = moved.transposed().squares()
-    shift = sum((own * length for own, length in zip(prior, lengths, strict=True)), Fraction(0))
+    shift = sum((share * length for share, length in zip(prior, lengths, strict=True)), Fraction(0))
     proven = (moment_below(moved, prior, lower, most) - shift) / sum(prior)
     return max(proven, Fraction(0)), achieved
 
 
-def moments_above(workload: Matrix, chosen: Matrix, given: Given) -> list[Fraction]:
+def moments_above(workload: Matrix, chosen: Matrix, part: Given) -> list[Fraction]:
     """Return an upper bound on ``T_u + |W_u|²`` for each user type."""
-    inverse = given.matrix("reconstruction", (chosen.shape[1], chosen.shape[0]))
+    inverse = part.matrix("reconstruction", (chosen.shape[1], chosen.shape[0]))
     missed = root_above(sum(departure(inverse, chosen).squares()))
     expect(missed < 1, "|B Q - I| must be below 1")
     off = root_above(sum(workload.squares())) * missed / (1 - missed)
-    answers, rows = (each.transposed().squares() for each in (workload.times(inverse), inverse))
-    squares = [(root_above(own) + off * root_above(row)) ** 2 for own, row in zip(answers, rows, strict=True)]
+    answers, rows = (matrix.transposed().squares() for matrix in (workload.times(inverse), inverse))
+    squares = [(root_above(answer) + off * root_above(row)) ** 2 for answer, row in zip(answers, rows, strict=True)]
     return [
         sum((p * square for p, square in zip(column, squares, strict=True)), Fraction(0))
         for column in zip(*chosen.numbers(), strict=True)
     ]
 
 
-def moment_below(workload: Matrix, prior: list[Fraction], given: Given, most: Fraction) -> Fraction:
+def moment_below(workload: Matrix, prior: list[Fraction], part: Given, most: Fraction) -> Fraction:
     """Return a lower bound on ``Σ_u h_u (T_u + |W_u|²)``."""
     queries, types = workload.shape
-    z, y = given.matrix("matrix", (types, queries)), given.vector("costs", types)
+    z, y = part.matrix("matrix", (types, queries)), part.vector("costs", types)
     value = workload.transposed().paired(z)
     total = sum(y) + types * lacking(z, y, prior, most - 1)
     return value**2 / total if value > 0 and total > 0 else Fraction(0)
@@ -148,7 +148,7 @@ def lacking(z: Matrix, y: list[Fraction], prior: list[Fraction], gain: Fraction)
     form = z.times(z.transposed())
     shift = form.exponent + costs_unit + shares_unit
     form_rows = [[entry << max(shift, 0) for entry in row] for row in form.rows]
-    costs = [each << max(-shift, 0) for each in costs]
+    costs = [cost << max(-shift, 0) for cost in costs]
     costs_unit += max(-shift, 0)
     sums = [k * sum(row) for row in form_rows]
     needed = Fraction(0)
@@ -168,7 +168,7 @@ def lacking(z: Matrix, y: list[Fraction], prior: list[Fraction], gain: Fraction)
                     user + 1,
                     size + 1,
                     square + c * (2 * slopes[user] + c * row[user]),
-                    [slope + c * each for slope, each in zip(slopes, row, strict=True)],
+                    [slope + c * entry for slope, entry in zip(slopes, row, strict=True)],
                     cost + c * costs[user],
                     share + c * shares[user],
                 )
@@ -178,8 +178,8 @@ def lacking(z: Matrix, y: list[Fraction], prior: list[Fraction], gain: Fraction)
 
 def whole(numbers: list[Fraction]) -> tuple[list[int], int]:
     """Return numbers times a power of two that makes them whole, and its exponent."""
-    largest = max(each.denominator for each in numbers)
-    return [int(each * largest) for each in numbers], largest.bit_length() - 1
+    largest = max(number.denominator for number in numbers)
+    return [int(number * largest) for number in numbers], largest.bit_length() - 1
 
 
 # Projection onto strategies of local privacy: the ε-private strategy that is nearest to a given matrix.
@@ -202,33 +202,33 @@ def projection_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fract
     nearest_to = problem.matrix("matrix")
     outputs, types = nearest_to.shape
     least, most = growth(problem)
-    found = strategy(upper, least, types)
-    expect(found.shape[0] == outputs, f"the strategy must have {outputs} rows")
+    matrix = strategy(upper, least, types)
+    expect(matrix.shape[0] == outputs, f"the strategy must have {outputs} rows")
     sums = lower.vector("sums", types)
     if problem.get("floor") is None:
         proven = joint(nearest_to, lower.matrix("ratios", nearest_to.shape), sums, most)
     else:
         floor = problem.vector("floor", outputs)
-        for low, row in zip(floor, found.numbers(), strict=True):
+        for low, row in zip(floor, matrix.numbers(), strict=True):
             expect(low <= min(row) and max(row) <= least * low, "the strategy must keep to the floor")
         proven = by_column(nearest_to, floor, sums, most)
-    return max(proven, Fraction(0)), sum(found.plus(nearest_to, -1).squares(), Fraction(0)) / 2
+    return max(proven, Fraction(0)), sum(matrix.plus(nearest_to, -1).squares(), Fraction(0)) / 2
 
 
 def joint(nearest_to: Matrix, ratios: Matrix, sums: list[Fraction], most: Fraction) -> Fraction:
     proven = sum(sums, Fraction(0))
-    for row, own in zip(ratios.numbers(), nearest_to.numbers(), strict=True):
-        raised = sum((max(each, Fraction(0)) for each in row), Fraction(0))
+    for row, nearest in zip(ratios.numbers(), nearest_to.numbers(), strict=True):
+        raised = sum((max(entry, Fraction(0)) for entry in row), Fraction(0))
         lowered = raised - sum(row)
         expect(raised >= most * lowered, "multipliers of a row must sum to e^ε times the negative ones at least")
         moves = [one + two for one, two in zip(sums, row, strict=True)]
-        proven -= sum(move * (entry + move / 2) for move, entry in zip(moves, own, strict=True))
+        proven -= sum(move * (entry + move / 2) for move, entry in zip(moves, nearest, strict=True))
     return proven
 
 
 def by_column(nearest_to: Matrix, floor: list[Fraction], sums: list[Fraction], most: Fraction) -> Fraction:
     proven = Fraction(0)
     for multiplier, column in zip(sums, zip(*nearest_to.numbers(), strict=True), strict=True):
-        chosen = [min(max(own + multiplier, low), most * low) for own, low in zip(column, floor, strict=True)]
+        chosen = [min(max(entry + multiplier, low), most * low) for entry, low in zip(column, floor, strict=True)]
         proven += sum((q - r) ** 2 for q, r in zip(chosen, column, strict=True)) / 2 - multiplier * (sum(chosen) - 1)
     return proven

@@ -51,13 +51,13 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     total = max(v / c for v, c in pairs) if kind == "targets" else sum(v * c for v, c in pairs)
     p, norm = trace_norm(lower, moved(workload, neighbours))
     squares = [root * root for root in p]
-    asked = Fraction(1)
+    weighted = Fraction(1)
     if kind == "targets":
-        asked = sum((square * c for square, c in zip(squares, numbers, strict=True)), Fraction(0))
-        expect(asked > 0, "roots of queries must not all be 0")
+        weighted = sum((square * c for square, c in zip(squares, numbers, strict=True)), Fraction(0))
+        expect(weighted > 0, "roots of queries must not all be 0")
     else:
         at_most(squares, numbers)
-    return norm / asked / allowed, max(costs) * total / allowed
+    return norm / weighted / allowed, max(costs) * total / allowed
 
 
 def stated(problem: Given) -> tuple[Matrix, Matrix | None]:
@@ -70,24 +70,24 @@ def moved(rows: Matrix, neighbours: Matrix | None) -> Matrix:
     return rows if neighbours is None else rows.times(neighbours)
 
 
-def sides(given: Given, workload: Matrix, neighbours: Matrix | None) -> tuple[list[Fraction], list[Fraction]]:
+def sides(part: Given, workload: Matrix, neighbours: Matrix | None) -> tuple[list[Fraction], list[Fraction]]:
     """Return the cost of each pair of neighbours, and an upper bound on the variance of each query."""
     cells = workload.shape[1]
-    strategy, inverse = (given.matrix(name, (cells, cells)) for name in ("strategy", "inverse"))
+    strategy, inverse = (part.matrix(name, (cells, cells)) for name in ("strategy", "inverse"))
     missed = departed(strategy, inverse)
     costs = moved(strategy, neighbours).transposed().squares()
-    return costs, [each / (1 - missed) ** 2 for each in workload.times(inverse).squares()]
+    return costs, [square / (1 - missed) ** 2 for square in workload.times(inverse).squares()]
 
 
-def trace_norm(given: Given, changed: Matrix) -> tuple[list[Fraction], Fraction]:
+def trace_norm(part: Given, changed: Matrix) -> tuple[list[Fraction], Fraction]:
     """Return p, and a lower bound on the squared trace norm of ``diag(p) N diag(q) / |q|``."""
     rows, columns = changed.shape
-    p, q = given.vector("query_roots", rows), given.vector("neighbour_roots", columns)
-    other = given.matrix("isometry", changed.shape)
+    p, q = part.vector("query_roots", rows), part.vector("neighbour_roots", columns)
+    other = part.matrix("isometry", changed.shape)
     product = Fraction(0)
     for root, row, matching in zip(p, changed.rows, other.rows, strict=True):
         if root:
-            product += root * sum(own * (a * b) for own, a, b in zip(q, row, matching, strict=True) if a and b)
+            product += root * sum(weight * (a * b) for weight, a, b in zip(q, row, matching, strict=True) if a and b)
     product *= power(1, changed.exponent + other.exponent)
     divisor = other.norm_squared() * sum(root * root for root in q)
     expect(divisor > 0, "isometry and roots must not all be 0")
@@ -115,28 +115,28 @@ def at_most(squares: list[Fraction], weights: list[Fraction]) -> None:
 
 def common_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that a covariance and a measurement of a file show."""
-    mechanisms = [each.matrix("covariance") for each in problem.parts("mechanisms")]
+    mechanisms = [part.matrix("covariance") for part in problem.parts("mechanisms")]
     size = mechanisms[0].shape[0]
-    for each in mechanisms:
-        expect(each.shape == (size, size) and symmetric(each), "covariances must be symmetric and of one size")
-    found, off = upper.matrix("covariance", (size, size)), Fraction(0)
-    expect(symmetric(found), "the covariance must be symmetric")
-    for own, given in zip(mechanisms, upper.parts("roots", len(mechanisms)), strict=True):
-        left = found.plus(own, -1).plus(squared(given.matrix("root", (size, None))), -1)
+    for member in mechanisms:
+        expect(member.shape == (size, size) and symmetric(member), "covariances must be symmetric and of one size")
+    covariance, off = upper.matrix("covariance", (size, size)), Fraction(0)
+    expect(symmetric(covariance), "the covariance must be symmetric")
+    for mechanism, part in zip(mechanisms, upper.parts("roots", len(mechanisms)), strict=True):
+        left = covariance.plus(mechanism, -1).plus(squared(part.matrix("root", (size, None))), -1)
         off = max(off, left.largest_sum())
     total, proven = Matrix([[0] * size for _ in range(size)], 0), Fraction(0)
-    for own, given in zip(mechanisms, lower.parts("roots", len(mechanisms)), strict=True):
-        weights = squared(given.matrix("root", (size, None)))
-        total, proven = total.plus(weights), proven + own.paired(weights)
+    for mechanism, part in zip(mechanisms, lower.parts("roots", len(mechanisms)), strict=True):
+        weights = squared(part.matrix("root", (size, None)))
+        total, proven = total.plus(weights), proven + mechanism.paired(weights)
     largest = total.largest_sum()
     expect(largest > 0, "roots must not all be 0")
     proven += largest * mechanisms[0].trace() - mechanisms[0].paired(total)
-    return proven / largest, found.trace() + size * off
+    return proven / largest, covariance.trace() + size * off
 
 
-def symmetric(given: Matrix) -> bool:
+def symmetric(matrix: Matrix) -> bool:
     """Whether a matrix is its own transpose."""
-    return given.rows == given.transposed().rows
+    return matrix.rows == matrix.transposed().rows
 
 
 def squared(root: Matrix) -> Matrix:
@@ -173,16 +173,16 @@ def reuse_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, 
         rows = lower.matrix("release_rows", (None, release.shape[0]))
         queries, limits = workload.over(rows.times(release)), targets + rows.squares()
     p, norm = trace_norm(lower, moved(queries, neighbours))
-    asked = sum((root * root * limit for root, limit in zip(p, limits, strict=True)), Fraction(0))
-    expect(asked > 0, "roots of queries must not all be 0")
-    return norm / asked, max(costs) * excess
+    total = sum((root * root * limit for root, limit in zip(p, limits, strict=True)), Fraction(0))
+    expect(total > 0, "roots of queries must not all be 0")
+    return norm / total, max(costs) * excess
 
 
-def largest_variance(release: Matrix, given: Given) -> Fraction:
+def largest_variance(release: Matrix, part: Given) -> Fraction:
     """Return an upper bound on the variance of ``a F`` over ``|a|²``."""
-    strategy, inverse = given.matrix("strategy"), given.matrix("inverse")
+    strategy, inverse = part.matrix("strategy"), part.matrix("inverse")
     known = release.times(inverse)
-    frame = given.matrix("frame", (release.shape[0], release.shape[0]))
+    frame = part.matrix("frame", (release.shape[0], release.shape[0]))
     off = frame.transposed().times(frame).plus(identity(release.shape[0]), -1).largest_sum()
     expect(off < 1, "the columns of the frame must be next to orthonormal")
     turned = frame.transposed().times(known)
@@ -228,14 +228,14 @@ def softmax_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction
 def soft_max_above(values: list[Fraction], sharpness: Fraction) -> Fraction:
     """Return a number that is at least ``(1/t) log Σ exp(t x_i)``."""
     largest = max(values)
-    powers = (exp_above(sharpness * (each - largest)) for each in values)
+    powers = (exp_above(sharpness * (value - largest)) for value in values)
     return largest + log_above(sum(powers, Fraction(0))) / sharpness
 
 
 def entropy_below(weights: list[Fraction]) -> Fraction:
     """Return a number that is at most the entropy of weights, none negative, over their sum."""
     total = sum(weights, Fraction(0))
-    return log_below(total) - sum(each * log_above(each) for each in weights if each) / total
+    return log_below(total) - sum(weight * log_above(weight) for weight in weights if weight) / total
 
 
 # Weights of given design queries: Program 1, for Gaussian noise (power 1) or for Laplace noise (power 2).
@@ -275,9 +275,11 @@ def weighting_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fracti
     expect(bool(rows), "the design must have a row that is not all 0")
     design = Matrix(rows, design.exponent)
     costs = costs_of(workload, design, upper)
-    reach = [[each * each if power == 1 else abs(each) for each in row] for row in moved(design, neighbours).numbers()]
-    given, y = (upper.nonnegative("weights", len(rows)), lower.nonnegative("neighbour_weights", len(reach[0])))
-    return least(costs, reach, y, power), achieved(costs, reach, given, power)
+    reach = [
+        [entry * entry if power == 1 else abs(entry) for entry in row] for row in moved(design, neighbours).numbers()
+    ]
+    weights, y = (upper.nonnegative("weights", len(rows)), lower.nonnegative("neighbour_weights", len(reach[0])))
+    return least(costs, reach, y, power), achieved(costs, reach, weights, power)
 
 
 def achieved(costs: Costs, reach: list[list[Fraction]], weights: list[Fraction], power: int) -> Fraction:
@@ -286,7 +288,7 @@ def achieved(costs: Costs, reach: list[list[Fraction]], weights: list[Fraction],
         if any(row):
             expect(weight > 0 or most == 0, "a design query that serves the workload must have a weight")
             total += most / weight**power if most else 0
-            spent = [before + weight * each for before, each in zip(spent, row, strict=True)]
+            spent = [before + weight * cost for before, cost in zip(spent, row, strict=True)]
     return total * max(spent) ** power
 
 
@@ -294,24 +296,24 @@ def least(costs: Costs, reach: list[list[Fraction]], y: list[Fraction], power: i
     """Return a lower bound for all weights."""
     terms = Fraction(0)
     for (fewest, _), row in zip(costs, reach, strict=True):
-        g = sum(own * each for own, each in zip(y, row, strict=True))
+        g = sum(weight * entry for weight, entry in zip(y, row, strict=True))
         terms += root_below(fewest * g**power, power + 1)
     return terms ** (power + 1) / sum(y) ** power
 
 
-def costs_of(workload: Matrix, design: Matrix, given: Given) -> Costs:
+def costs_of(workload: Matrix, design: Matrix, part: Given) -> Costs:
     """Return numbers between which the cost of each design query lies."""
     (rows, cells), across = design.shape, design.transposed()
     gram = design.times(across) if rows <= cells else across.times(design)
-    inverse = given.matrix("inverse", gram.shape)
+    inverse = part.matrix("inverse", gram.shape)
     missed = departed(gram, inverse)
     shares = workload.times(across).times(inverse) if rows <= cells else workload.times(inverse)
     size = root_above(sum(shares.squares())) * missed / (1 - missed)
     lengths = [Fraction(1)] * rows
     if rows > cells:
-        shares, lengths = shares.times(across), [root_above(each) for each in design.squares()]
-    found = []
+        shares, lengths = shares.times(across), [root_above(square) for square in design.squares()]
+    costs = []
     for square, length in zip(shares.transposed().squares(), lengths, strict=True):
         off = size * length
-        found.append((max(root_below(square) - off, Fraction(0)) ** 2, (root_above(square) + off) ** 2))
-    return found
+        costs.append((max(root_below(square) - off, Fraction(0)) ** 2, (root_above(square) + off) ** 2))
+    return costs

@@ -33,7 +33,7 @@ class AskedTables:
         expect(min(self.sizes) > 0 and self.sizes == problem.vector("sizes"), "sizes must be positive and whole")
         expect(max(self.sizes) <= MOST, f"an attribute may have {MOST} values at most")
         self.named, self.sets = problem.part("queries"), dict[str, Matrix]()
-        self.tables = [self._table(each) for each in problem.parts("tables")]
+        self.tables = [self._table(part) for part in problem.parts("tables")]
         subsets = sum(1 << min(len(table), 64) for table in self.tables)
         expect(subsets <= MOST, f"tables may have {MOST} subsets of their attributes at most, got {subsets}")
         self.numbers = problem.nonnegative("numbers", len(self.tables))
@@ -54,12 +54,12 @@ class AskedTables:
         """Return the largest variance over its target, or the weighted sum, from each table's, with their counts."""
         pairs = list(zip(variances, self.numbers, strict=True))
         if self.weighs:
-            return sum((weight * variance * count for own, weight in pairs for variance, count in own), Fraction(0))
-        return max(variance / target for own, target in pairs for variance, _ in own)
+            return sum((weight * variance * count for terms, weight in pairs for variance, count in terms), Fraction(0))
+        return max(variance / target for terms, target in pairs for variance, _ in terms)
 
-    def _table(self, given: Given) -> dict[int, str]:
-        found = {position(axis, len(self.sizes)): given.get(axis) for axis in given.names()}
-        for axis, name in found.items():
+    def _table(self, part: Given) -> dict[int, str]:
+        words = {position(axis, len(self.sizes)): part.get(axis) for axis in part.names()}
+        for axis, name in words.items():
             known = isinstance(name, str) and name in ("values", *self.named.names())
             expect(known, f"tables must ask 'values' or queries of the file, got {str(name)[:40]!r}")
             if name != "values":
@@ -69,7 +69,7 @@ class AskedTables:
                 expect(
                     columns == self.sizes[axis], f"queries {name!r} must have {self.sizes[axis]} columns, got {columns}"
                 )
-        return dict(sorted(found.items()))
+        return dict(sorted(words.items()))
 
 
 def position(text: object, count: int) -> int:
@@ -79,29 +79,29 @@ def position(text: object, count: int) -> int:
     return int(named)
 
 
-def by_attribute(given: Given, count: int) -> dict[int, Given]:
-    found = given.get("attributes")
-    if found is None:
+def by_attribute(part: Given, count: int) -> dict[int, Given]:
+    attributes = part.get("attributes")
+    if attributes is None:
         return {}
-    expect(isinstance(found, dict), "attributes must be named by their numbers")
-    named = given.part("attributes")
+    expect(isinstance(attributes, dict), "attributes must be named by their numbers")
+    named = part.part("attributes")
     return {position(name, count): named.part(name) for name in named.names()}
 
 
-def by_key(given: Given, classes: list[int]) -> dict[Key, Given]:
+def by_key(part: Given, classes: list[int]) -> dict[Key, Given]:
     """Return the blocks of a file, each where it lives: some attributes, with a class of the values of each."""
-    found: dict[Key, Given] = {}
-    for each in given.listed("blocks"):
-        on = each.part("on")
-        own = {position(axis, len(classes)): on.get(axis) for axis in on.names()}
-        found[tuple((axis, position(own[axis], classes[axis])) for axis in sorted(own))] = each
-    return found
+    blocks: dict[Key, Given] = {}
+    for block in part.listed("blocks"):
+        on = block.part("on")
+        components = {position(axis, len(classes)): on.get(axis) for axis in on.names()}
+        blocks[tuple((axis, position(components[axis], classes[axis])) for axis in sorted(components))] = block
+    return blocks
 
 
 def level(block: Given) -> Fraction:
-    found = block.number("level")
-    expect(found > 0, "level must be positive")
-    return found
+    number = block.number("level")
+    expect(number > 0, "level must be positive")
+    return number
 
 
 # Classes of the values of attributes, and their view of queries: the bookkeeping of ``blocks``.
@@ -126,29 +126,29 @@ class Group:
 class Classes:
     """The classes of every attribute's values, one where a file names none, and the groups of every set of queries."""
 
-    def __init__(self, asked: AskedTables, given: Given) -> None:
-        self.asked, named = asked, by_attribute(given, len(asked.sizes))
-        self.labels = {axis: _labels(said, asked.sizes[axis]) for axis, said in named.items()}
-        self.sizes = [[size] for size in asked.sizes]
+    def __init__(self, tables: AskedTables, part: Given) -> None:
+        self.asked, named = tables, by_attribute(part, len(tables.sizes))
+        self.labels = {axis: _labels(stated, tables.sizes[axis]) for axis, stated in named.items()}
+        self.sizes = [[size] for size in tables.sizes]
         for axis, labels in self.labels.items():
             self.sizes[axis] = [labels.count(label) for label in range(max(labels) + 1)]
             expect(min(self.sizes[axis]) > 0, "classes must be numbered from 0, none without a value")
         self.wide = [axis for axis, sizes in enumerate(self.sizes) if len(sizes) > 1]
         self.of_values: dict[int, list[Group]] = {}  # of attributes of one class, by their sizes
-        self.groups = {pair: self._groups(*pair) for pair in asked.used()}
+        self.groups = {pair: self._groups(*pair) for pair in tables.used()}
         self.known: dict[tuple[tuple[Group, int], ...], list[tuple[Key, Part, Fraction, Fraction]]] = {}
 
     def orbits(self, key: Key = ()) -> list[Row]:
         """Return the orbits of a block: a class of each wide attribute, the key's own where it has it."""
         chosen = dict(key)
-        own = [[chosen[axis]] if axis in chosen else range(len(self.sizes[axis])) for axis in self.wide]
-        return list(product(*own))
+        choices = [[chosen[axis]] if axis in chosen else range(len(self.sizes[axis])) for axis in self.wide]
+        return list(product(*choices))
 
     def cells(self, key: Key) -> list[int]:
         """Return, for every orbit of a block, how many cells its sums go over."""
         chosen = dict(key)
         return [
-            prod(self.sizes[axis][own] for axis, own in zip(self.wide, orbit, strict=True) if axis not in chosen)
+            prod(self.sizes[axis][index] for axis, index in zip(self.wide, orbit, strict=True) if axis not in chosen)
             for orbit in self.orbits(key)
         ]
 
@@ -171,28 +171,28 @@ class Classes:
             for on, part, square, share in self.known[like]
         ]
 
-    def _parts(self, own: dict[int, Group]) -> list[tuple[Key, Part, Fraction, Fraction]]:
+    def _parts(self, groups: dict[int, Group]) -> list[tuple[Key, Part, Fraction, Fraction]]:
         """Return them with the places of attributes in the table for the attributes of a key."""
-        axes, found = [*own], []
+        axes, parts = [*groups], []
         choices: list[list[Key]] = [
-            [(), *(((place, index),) for index, rest in enumerate(own[axis].rest) if rest)]
+            [(), *(((place, index),) for index, rest in enumerate(groups[axis].rest) if rest)]
             for place, axis in enumerate(axes)
         ]
-        for on in (sum(each, ()) for each in product(*choices)):
-            part, square = self._part(own, {axes[place]: index for place, index in on})
+        for on in (sum(choice, ()) for choice in product(*choices)):
+            part, square = self._part(groups, {axes[place]: index for place, index in on})
             share = Fraction(1)
             for place, index in on:
-                square *= own[axes[place]].rest[index]
+                square *= groups[axes[place]].rest[index]
                 share *= 1 - Fraction(1, self.sizes[axes[place]][index])
             if square and any(part[0]):
-                found.append((on, part, square, square * share))
-        return found
+                parts.append((on, part, square, square * share))
+        return parts
 
-    def _part(self, own: dict[int, Group], chosen: dict[int, int]) -> tuple[Part, Fraction]:
+    def _part(self, groups: dict[int, Group], chosen: dict[int, int]) -> tuple[Part, Fraction]:
         row: Row = (1,)
         exponent, square = 0, Fraction(1)
-        for axis in sorted({*own, *self.wide} - {*chosen}):
-            sums, shift = (own[axis].sums, own[axis].exponent) if axis in own else (self.sizes[axis], 0)
+        for axis in sorted({*groups, *self.wide} - {*chosen}):
+            sums, shift = (groups[axis].sums, groups[axis].exponent) if axis in groups else (self.sizes[axis], 0)
             if axis in self.wide:
                 row, exponent = tuple(one * two for one in row for two in sums), exponent + shift
             else:
@@ -207,10 +207,10 @@ class Classes:
                 continue  # of values, and where every value is a class, it does
             columns = list(zip(*queries.rows, strict=True))
             for group in self.groups[axis, name]:
-                own = [[column[member] for member in group.members] for column in columns]
+                rows = [[column[member] for member in group.members] for column in columns]
                 known: dict[tuple[int, int, bool], int] = {}
-                for one, first in enumerate(own):
-                    for two, second in enumerate(own):
+                for one, first in enumerate(rows):
+                    for two, second in enumerate(rows):
                         entry = sum(map(int.__mul__, first, second))
                         kind = labels[one], labels[two], one == two
                         expect(
@@ -229,19 +229,19 @@ class Classes:
             if sizes[0] not in self.of_values:
                 self.of_values[sizes[0]] = self._of_values(axis)
             return self.of_values[sizes[0]]
-        labels, found = self.labels_of(axis), dict[tuple[Row, Row], list[int]]()
+        labels, by_signature = self.labels_of(axis), dict[tuple[Row, Row], list[int]]()
         for member, row in enumerate(queries.rows):
             sums, squares = [0] * len(sizes), [0] * len(sizes)
             for label, entry in zip(labels, row, strict=True):
                 sums[label] += entry
                 squares[label] += entry * entry
-            turned = -1 if next((each for each in sums if each), 0) < 0 else 1
-            looks = tuple(turned * each for each in sums), tuple(squares)
-            found.setdefault(looks, []).append(member)
+            turned = -1 if next((entry for entry in sums if entry), 0) < 0 else 1
+            looks = tuple(turned * entry for entry in sums), tuple(squares)
+            by_signature.setdefault(looks, []).append(member)
         exponent = queries.exponent
         return [
             Group(sums, exponent, _rest(sums, squares, sizes, exponent), members)
-            for (sums, squares), members in found.items()
+            for (sums, squares), members in by_signature.items()
         ]
 
     def _of_values(self, axis: int) -> list[Group]:
@@ -252,16 +252,18 @@ class Classes:
             for value, label in enumerate(labels):
                 members[label].append(value)  # type: ignore[attr-defined]
         units = [tuple(int(one == two) for two in range(len(sizes))) for one in range(len(sizes))]
-        return [Group(unit, 0, _rest(unit, unit, sizes, 0), own) for unit, own in zip(units, members, strict=True)]
+        return [
+            Group(unit, 0, _rest(unit, unit, sizes, 0), indices) for unit, indices in zip(units, members, strict=True)
+        ]
 
 
 def _rest(sums: Row, squares: Row, sizes: list[int], exponent: int) -> list[Fraction]:
     pairs = zip(sums, squares, sizes, strict=True)
-    return [(square - Fraction(own * own, size)) * power(1, 2 * exponent) for own, square, size in pairs]
+    return [(square - Fraction(total * total, size)) * power(1, 2 * exponent) for total, square, size in pairs]
 
 
-def _labels(given: Given, size: int) -> list[int]:
-    labels = given.vector("classes", size)
+def _labels(part: Given, size: int) -> list[int]:
+    labels = part.vector("classes", size)
     expect(all(label.denominator == 1 and 0 <= label < size for label in labels), "classes must be whole numbers")
     return [int(label) for label in labels]
 
@@ -300,64 +302,64 @@ def _labels(given: Given, size: int) -> list[int]:
 Rows = dict[Part, Fraction]  # s, and φ
 
 
-def blocks_upper(asked: AskedTables, given: Given) -> Fraction:
+def blocks_upper(tables: AskedTables, part: Given) -> Fraction:
     """Return the objective of noise in blocks: the largest cost, times the largest variance or their sum."""
-    classes = Classes(asked, given)
+    classes = Classes(tables, part)
     blocks = {
-        key: _Noise(classes, key, each) for key, each in by_key(given, [len(sizes) for sizes in classes.sizes]).items()
+        key: _Noise(classes, key, block) for key, block in by_key(part, [len(sizes) for sizes in classes.sizes]).items()
     }
     costs = dict.fromkeys(classes.orbits(), Fraction(0))
     for key, block in blocks.items():
         for orbit, cost in zip(classes.orbits(key), block.costs, strict=True):
             costs[orbit] += cost
-    found = []
-    for table in asked.tables:
-        own = []
+    variances = []
+    for table in tables.tables:
+        case_variances = []
         for case in classes.cases(table):
             variance = Fraction(0)
             for key, seen, square, _ in classes.parts(table, case):
                 expect(key in blocks, f"a query has a part on {dict(key)}, where there is no noise")
                 variance += square * blocks[key].variance(seen)
-            own.append((variance, prod(len(group.members) for group in case)))
-        found.append(own)
-    return max(costs.values()) * asked.summed(found)
+            case_variances.append((variance, prod(len(group.members) for group in case)))
+        variances.append(case_variances)
+    return max(costs.values()) * tables.summed(variances)
 
 
 class _Noise:
     """Noise in one block: its cost for records of every orbit, and the variance that it gives s."""
 
-    def __init__(self, classes: Classes, key: Key, given: Given) -> None:
+    def __init__(self, classes: Classes, key: Key, part: Given) -> None:
         cells = classes.cells(key)
         self.known: dict[Part, Fraction] = {}
         self.inverse: Matrix | None = None
         if len(cells) == 1:
-            self.level = level(given)
+            self.level = level(part)
             lengths = [1 / self.level]
         else:
             shape = (len(cells), len(cells))
-            strategy, self.inverse = (given.matrix(name, shape) for name in ("strategy", "inverse"))
+            strategy, self.inverse = (part.matrix(name, shape) for name in ("strategy", "inverse"))
             self.level = 1 / (1 - departed(strategy, self.inverse)) ** 2
             squares = strategy.transposed().squares()
             lengths = [square / count**2 for square, count in zip(squares, cells, strict=True)]
-        shared = prod((1 - Fraction(1, classes.sizes[axis][own]) for axis, own in key), start=Fraction(1))
-        self.costs = [shared * each for each in lengths]
+        shared = prod((1 - Fraction(1, classes.sizes[axis][component]) for axis, component in key), start=Fraction(1))
+        self.costs = [shared * length for length in lengths]
 
     def variance(self, seen: Part) -> Fraction:
         if seen not in self.known:
             row = Matrix([[*seen[0]]], seen[1])
-            found = row if self.inverse is None else row.times(self.inverse)
-            self.known[seen] = self.level * found.squares()[0]
+            image = row if self.inverse is None else row.times(self.inverse)
+            self.known[seen] = self.level * image.squares()[0]
         return self.known[seen]
 
 
-def blocks_lower(asked: AskedTables, given: Given) -> Fraction:
+def blocks_lower(tables: AskedTables, part: Given) -> Fraction:
     """Return the bound that weights of groups of queries and of orbits of cells prove."""
-    classes = Classes(asked, given)
+    classes = Classes(tables, part)
     classes.require_symmetry()
-    weights = shared_weights(classes, given)
-    roots = dict(zip(classes.orbits(), given.vector("roots", len(classes.orbits())), strict=True))
+    weights = shared_weights(classes, part)
+    roots = dict(zip(classes.orbits(), part.vector("roots", len(classes.orbits())), strict=True))
     expect(any(roots.values()), "roots must not all be 0")
-    stated = by_key(given, [len(own) for own in classes.sizes])
+    stated = by_key(part, [len(sizes) for sizes in classes.sizes])
     total = Fraction(0)
     for key, rows in by_block(classes, weights).items():
         scales = [roots[orbit] / cells for orbit, cells in zip(classes.orbits(key), classes.cells(key), strict=True)]
@@ -367,39 +369,39 @@ def blocks_lower(asked: AskedTables, given: Given) -> Fraction:
         elif key in stated:
             total += trace_norm(rows, scales, stated[key])
     shares = sum(root * root for root in roots.values())
-    if asked.weighs:
+    if tables.weighs:
         return total**2 / shares
-    billed = sum((sum(own) * target for own, target in zip(weights, asked.numbers, strict=True)), Fraction(0))
+    billed = sum((sum(shares) * target for shares, target in zip(weights, tables.numbers, strict=True)), Fraction(0))
     return total**2 / shares / billed
 
 
-def shared_weights(classes: Classes, given: Given) -> list[list[Fraction]]:
+def shared_weights(classes: Classes, part: Given) -> list[list[Fraction]]:
     """Return the weight of every case of each table, all its queries together: the file's own, or as is asked."""
     cases = [classes.cases(table) for table in classes.asked.tables]
     if classes.asked.weighs:
         return [
-            [weight * prod(len(group.members) for group in case) for case in own]
-            for own, weight in zip(cases, classes.asked.numbers, strict=True)
+            [weight * prod(len(group.members) for group in case) for case in table_cases]
+            for table_cases, weight in zip(cases, classes.asked.numbers, strict=True)
         ]
-    flat = iter(given.nonnegative("weights", sum(map(len, cases))))
-    return [[next(flat) for _ in own] for own in cases]
+    flat = iter(part.nonnegative("weights", sum(map(len, cases))))
+    return [[next(flat) for _ in table_cases] for table_cases in cases]
 
 
 def by_block(classes: Classes, weights: list[list[Fraction]]) -> dict[Key, Rows]:
     """Return the rows of every block's M, each once, and φ with the square of the number of copies."""
-    found: dict[Key, Rows] = {}
-    for table, own in zip(classes.asked.tables, weights, strict=True):
-        for case, weight in zip(classes.cases(table), own, strict=True):
+    blocks: dict[Key, Rows] = {}
+    for table, shares in zip(classes.asked.tables, weights, strict=True):
+        for case, weight in zip(classes.cases(table), shares, strict=True):
             for key, seen, _, share in classes.parts(table, case):
-                rows = found.setdefault(key, {})
+                rows = blocks.setdefault(key, {})
                 rows[seen] = rows.get(seen, Fraction(0)) + share * weight
-    return found
+    return blocks
 
 
-def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
+def trace_norm(rows: Rows, scales: list[Fraction], part: Given) -> Fraction:
     """Return a lower bound on ``‖M‖_*``, by the F and the G of a block."""
     width = len(scales)
-    isometry = given.matrix("isometry", (len(rows), width))
+    isometry = part.matrix("isometry", (len(rows), width))
     common = lcm(*(share.denominator for share in rows.values()))
     shares = [int(share * common) for share in rows.values()]
     weighed = Matrix(
@@ -407,10 +409,10 @@ def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
     )
     product = Fraction(0)
     for (row, exponent), matching in zip(rows, weighed.rows, strict=True):
-        own = sum(scale * (a * b) for scale, a, b in zip(scales, row, matching, strict=True) if a and b)
-        product += own * power(1, exponent + isometry.exponent)
+        total = sum(scale * (a * b) for scale, a, b in zip(scales, row, matching, strict=True) if a and b)
+        product += total * power(1, exponent + isometry.exponent)
     gram = isometry.transposed().times(weighed)
-    rest = given.optional_matrix("rest", (None, width))
+    rest = part.optional_matrix("rest", (None, width))
     if rest is not None:
         more = rest.transposed().times(rest)
         gram = gram.plus(Matrix([[common * entry for entry in row] for row in more.rows], more.exponent))
@@ -443,28 +445,28 @@ def trace_norm(rows: Rows, scales: list[Fraction], given: Given) -> Fraction:
 Pair = tuple[Fraction, Fraction]  # the parts along the total, and across it, squared
 
 
-def split_upper(asked: AskedTables, given: Given) -> Fraction:
+def split_upper(tables: AskedTables, part: Given) -> Fraction:
     """Return the objective of noise in products: the largest cost, times the largest variance or their sum."""
-    sizes = asked.sizes
-    strategies = {axis: _Strategy(own, sizes[axis]) for axis, own in by_attribute(given, len(sizes)).items()}
-    levels = {key: level(each) for key, each in by_key(given, [1] * len(sizes)).items()}
+    sizes = tables.sizes
+    strategies = {axis: _Strategy(item, sizes[axis]) for axis, item in by_attribute(part, len(sizes)).items()}
+    levels = {key: level(block) for key, block in by_key(part, [1] * len(sizes)).items()}
     cost = Fraction(0)
-    for key, own in levels.items():
+    for key, number in levels.items():
         worst = (strategies[axis].cost if axis in strategies else 1 - Fraction(1, sizes[axis]) for axis, _ in key)
-        cost += prod(worst, start=1 / own)
-    looks = {pair: _looks(asked, *pair, strategies.get(pair[0])) for pair in asked.used()}
-    found = []
-    for table in asked.tables:
+        cost += prod(worst, start=1 / number)
+    looks = {pair: _looks(tables, *pair, strategies.get(pair[0])) for pair in tables.used()}
+    variances = []
+    for table in tables.tables:
         pairs = [looks[pair] for pair in table.items()]
-        found.append([(_variance(table, case, levels), 1) for case in product(*pairs)])
-    return cost * asked.summed(found)
+        variances.append([(_variance(table, case, levels), 1) for case in product(*pairs)])
+    return cost * tables.summed(variances)
 
 
 class _Strategy:
     """A strategy of an attribute: the largest cost of a record, and queries as combinations of its rows."""
 
-    def __init__(self, given: Given, size: int) -> None:
-        strategy, self.inverse = (given.matrix(name, (size, size)) for name in ("strategy", "inverse"))
+    def __init__(self, part: Given, size: int) -> None:
+        strategy, self.inverse = (part.matrix(name, (size, size)) for name in ("strategy", "inverse"))
         ones = [power(entry, strategy.exponent) == 1 for entry in strategy.rows[0]]
         expect(all(ones), "the first row of a strategy must be all ones")
         missed = departed(strategy, self.inverse)
@@ -474,27 +476,27 @@ class _Strategy:
     def looks(self, queries: Matrix) -> list[Pair]:
         """Return bounds on ``b_0²`` and on ``|b_1|²`` of every query."""
         seen = queries.times(self.inverse)
-        found = []
+        looks = []
         for length, (first, *_) in zip(seen.squares(), seen.numbers(), strict=True):
             more = root_above(length) * self.missed
             across = root_above(length - first * first)
-            found.append(((abs(first) + more) ** 2, (across + more) ** 2))
-        return found
+            looks.append(((abs(first) + more) ** 2, (across + more) ** 2))
+        return looks
 
 
-def _looks(asked: AskedTables, axis: int, name: str, strategy: _Strategy | None) -> list[Pair]:
+def _looks(tables: AskedTables, axis: int, name: str, strategy: _Strategy | None) -> list[Pair]:
     """Return the pairs of queries that may be the worst, with targets; all added up, with weights."""
-    queries, size = asked.matrix_of(axis, name), asked.sizes[axis]
+    queries, size = tables.matrix_of(axis, name), tables.sizes[axis]
     if strategy is None:
         expect(queries is None, f"attribute {axis} needs a strategy for its queries {name!r}")
-        found, count = [(Fraction(1, size**2), 1 - Fraction(1, size))], size
+        pairs, count = [(Fraction(1, size**2), 1 - Fraction(1, size))], size
     else:
-        found, count = strategy.looks(identity(size) if queries is None else queries), 1
-    if asked.weighs:
-        first, second = zip(*found, strict=True)
+        pairs, count = strategy.looks(identity(size) if queries is None else queries), 1
+    if tables.weighs:
+        first, second = zip(*pairs, strict=True)
         return [(count * sum(first, Fraction(0)), count * sum(second, Fraction(0)))]
     worst: list[Pair] = []
-    for pair in sorted(found, reverse=True):
+    for pair in sorted(pairs, reverse=True):
         if not worst or pair[1] > worst[-1][1]:
             worst.append(pair)
     return worst
@@ -511,47 +513,47 @@ def _variance(table: dict[int, str], case: tuple[Pair, ...], levels: dict[Key, F
 
 def _products(table: dict[int, str], pairs: tuple[Pair, ...]) -> list[tuple[Key, Fraction]]:
     """Return, for every set of a table's attributes, the product of second numbers in it and of first ones outside."""
-    found: list[tuple[Key, Fraction]] = [((), Fraction(1))]
+    products: list[tuple[Key, Fraction]] = [((), Fraction(1))]
     for axis, (along, across) in zip(table, pairs, strict=True):
-        found = [
-            each for key, square in found for each in ((key, square * along), ((*key, (axis, 0)), square * across))
+        products = [
+            item for key, square in products for item in ((key, square * along), ((*key, (axis, 0)), square * across))
         ]
-    return found
+    return products
 
 
-def split_lower(asked: AskedTables, given: Given) -> Fraction:
-    named, sums = by_attribute(given, len(asked.sizes)), dict[Key, Fraction]()
-    looks = {pair: _trace(asked, *pair, named.get(pair[0])) for pair in asked.used()}
-    weights = asked.numbers if asked.weighs else given.nonnegative("weights", len(asked.tables))
-    for table, weight in zip(asked.tables, weights, strict=True):
+def split_lower(tables: AskedTables, part: Given) -> Fraction:
+    named, sums = by_attribute(part, len(tables.sizes)), dict[Key, Fraction]()
+    looks = {pair: _trace(tables, *pair, named.get(pair[0])) for pair in tables.used()}
+    weights = tables.numbers if tables.weighs else part.nonnegative("weights", len(tables.tables))
+    for table, weight in zip(tables.tables, weights, strict=True):
         for key, square in _products(table, tuple(looks[pair] for pair in table.items())):
             sums[key] = sums.get(key, Fraction(0)) + weight * square
     proven = sum(map(root_below, sums.values()), Fraction(0)) ** 2
-    if asked.weighs:
+    if tables.weighs:
         return proven
-    return proven / sum(weight * target for weight, target in zip(weights, asked.numbers, strict=True))
+    return proven / sum(weight * target for weight, target in zip(weights, tables.numbers, strict=True))
 
 
-def _trace(asked: AskedTables, axis: int, name: str, given: Given | None) -> Pair:
+def _trace(tables: AskedTables, axis: int, name: str, part: Given | None) -> Pair:
     """Return ``β²`` and ``α²`` of a set of queries, over the weights; 0 where there are none."""
-    queries, size = asked.matrix_of(axis, name), asked.sizes[axis]
-    if given is None:
+    queries, size = tables.matrix_of(axis, name), tables.sizes[axis]
+    if part is None:
         expect(queries is None, f"attribute {axis} needs weights for its queries {name!r}")
-        share = Fraction(size) if asked.weighs else Fraction(1)
+        share = Fraction(size) if tables.weighs else Fraction(1)
         return share / size**2, share * (1 - Fraction(1, size)) ** 2
     queries = queries or identity(size)
-    own, count = given.part(name), queries.shape[0]
-    q = given.vector("roots", size)
-    p = [Fraction(1)] * count if asked.weighs else own.vector("roots", count)
-    isometry = own.matrix("isometry", queries.shape)
+    inner, count = part.part(name), queries.shape[0]
+    q = part.vector("roots", size)
+    p = [Fraction(1)] * count if tables.weighs else inner.vector("roots", count)
+    isometry = inner.matrix("isometry", queries.shape)
     weighed = [
-        [root * entry * each for entry, each in zip(row, q, strict=True)]
+        [root * entry * other for entry, other in zip(row, q, strict=True)]
         for root, row in zip(p, queries.numbers(), strict=True)
     ]
     pairs = list(zip(weighed, isometry.numbers(), strict=True))
     whole = sum(_dot(one, two) for one, two in pairs)
     along = sum(_dot(one, q) * _dot(two, q) for one, two in pairs)
-    shares, billed = _dot(q, q), Fraction(1) if asked.weighs else _dot(p, p)
+    shares, billed = _dot(q, q), Fraction(1) if tables.weighs else _dot(p, p)
     divisor = isometry.norm_squared() * shares * billed
     if not divisor:
         return Fraction(0), Fraction(0)
@@ -571,12 +573,12 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
 
     Noise on r records costs r² times the cost on one; where a cost is allowed, the bounds are shares of it.
     """
-    asked, allowed = AskedTables(problem), problem.number("allowed")
+    tables, allowed = AskedTables(problem), problem.number("allowed")
     expect(allowed > 0, "allowed must be positive")
     _, above = FORMS[upper.word("form", FORMS)]
     below, _ = FORMS[lower.word("form", FORMS)]
-    proven, achieved = below(asked, lower), above(asked, upper)
-    return proven * asked.moved / allowed, achieved * asked.moved / allowed
+    proven, achieved = below(tables, lower), above(tables, upper)
+    return proven * tables.moved / allowed, achieved * tables.moved / allowed
 
 
 # Products: every product of one query of each of several problems, whose bounds multiply.
@@ -603,7 +605,7 @@ FACTORS = {
 def product_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     known = FACTORS[problem.word("kind", FACTORS)]
     factors = problem.parts("factors")
-    noises, weights = (each.parts("factors", len(factors)) for each in (upper, lower))
+    noises, weights = (side.parts("factors", len(factors)) for side in (upper, lower))
     allowed = problem.number("allowed")
     expect(allowed > 0, "allowed must be positive")
     least = most = 1 / allowed

@@ -190,8 +190,8 @@ def fits(row: Row, reading: str) -> bool:
 
 def misprint(row: Row, reading: str) -> str:
     """Return the number that fits and differs from the printed one in a single digit; empty where none does."""
-    found = [text for text in _one_digit_apart(row.printed) if is_rounding(text, row.readings[reading])]
-    return found[0] if found and not fits(row, reading) else ""
+    texts = [text for text in _one_digit_apart(row.printed) if is_rounding(text, row.readings[reading])]
+    return texts[0] if texts and not fits(row, reading) else ""
 
 
 def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Row:
@@ -215,12 +215,12 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Row:
     solution = fast.solve(problem)
     common = solution.mechanism
     budget = mechanisms[0].squared_privacy_cost
-    own = common.squared_privacy_cost
+    common_cost = common.squared_privacy_cost
     answers = {
         BASIS: least_cost_as_accurate(common, principal_queries(common)),
         PRIMARY: least_cost_as_accurate(common, choice.workloads[0]),
     }
-    readings = {OWN: with_allowance(own, ROUNDING)}
+    readings = {OWN: with_allowance(common_cost, ROUNDING)}
     readings |= {name: answer.certificate.interval for name, answer in answers.items()}
     values = {
         "choice": choice.name,
@@ -230,7 +230,7 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Row:
     return held(
         values,
         max(solution.gap, *(answer.gap for answer in answers.values())),
-        all(each.certificate.certifies(TOLERANCES["fast"]) for each in (solution, *answers.values())),
+        all(answer.certificate.certifies(TOLERANCES["fast"]) for answer in (solution, *answers.values())),
         layers(solution) if len(problem.basis) <= largest else None,
         bool(problem.maximality(solution.primal)),
     )
@@ -291,20 +291,20 @@ def stages(by_gender: bool) -> tuple[Chain, Row]:
         least_cost_as_accurate(stage.known, Workload(mechanism.query_matrix))
         for stage, mechanism in zip(chain.stages, mechanisms[:-1], strict=True)
     ]
-    own = [stage.known.profile / budget for stage in chain.stages]
+    profiles = [stage.known.profile / budget for stage in chain.stages]
     other = [stage.decomposition(stage.index).residual.profile > ROUNDING * budget for stage in chain.stages]
-    intervals = [each.certificate.interval for each in answers]
+    intervals = [answer.certificate.interval for answer in answers]
     values = {
         "name": TEXT if by_gender else CODE,
         "costs": tuple((low / budget, high / budget) for low, high in intervals),
-        "own": tuple(float(profile.max()) for profile in own),
-        "unshared": tuple(float(profile[cells].max()) for profile, cells in zip(own, other, strict=True)),
+        "own": tuple(float(profile.max()) for profile in profiles),
+        "unshared": tuple(float(profile[cells].max()) for profile, cells in zip(profiles, other, strict=True)),
         "seconds": seconds,
     }
     return chain, held(
         values,
         max(chain.gap, *(answer.gap for answer in answers)),
-        chain.certified and all(each.certificate.certifies(TOLERANCES["fast"]) for each in answers),
+        chain.certified and all(answer.certificate.certifies(TOLERANCES["fast"]) for answer in answers),
         max((layers(stage.solution) for stage in chain.stages), key=list(Agreement).index),
         all(stage.maximality for stage in chain.stages),
     )
@@ -323,9 +323,9 @@ def saved(shares: Sequence[str], costs: Sequence[Interval]) -> Interval:
     (49.664, 49.671)
     """
     weights = [rounded_from(text) for text in shares]
-    each = [*costs, *[costs[-1]] * (len(weights) - len(costs))]
-    low = max(_bound(weights, [cost for cost, _ in each], t, min) for t, _ in each)
-    high = min(_bound(weights, [cost for _, cost in each], t, max) for _, t in each)
+    padded = [*costs, *[costs[-1]] * (len(weights) - len(costs))]
+    low = max(_bound(weights, [cost for cost, _ in padded], t, min) for t, _ in padded)
+    high = min(_bound(weights, [cost for _, cost in padded], t, max) for _, t in padded)
     return low, high
 
 
@@ -339,14 +339,14 @@ def _bound(
 
 def solve() -> Row:
     """Compute Table 7's last column by each reading of the costs: each row with its shares before rounding."""
-    found = [stages(by_gender)[1] for by_gender in (True, False)]
-    costs: dict[str, Sequence[Interval]] = {each.name: each.costs for each in found}
-    costs |= {each.name + UNSHARED: [with_allowance(cost, ROUNDING) for cost in each.unshared] for each in found}
+    staged = [stages(by_gender)[1] for by_gender in (True, False)]
+    costs: dict[str, Sequence[Interval]] = {row.name: row.costs for row in staged}
+    costs |= {row.name + UNSHARED: [with_allowance(cost, ROUNDING) for cost in row.unshared] for row in staged}
     rows = []
     for rho, row in TABLE_7.items():
         readings = {name: saved(row.shares, of) for name, of in costs.items()}
         rows.append(Row({"rho": rho, "printed": row.saved, "readings": readings}))
-    return Row({"rows": rows}, parts=tuple(found))
+    return Row({"rows": rows}, parts=tuple(staged))
 
 
 def census(quick: bool) -> list[Callable[[], Row]]:

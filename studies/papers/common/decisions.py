@@ -107,16 +107,16 @@ def read_grid(path: str, usual: Setting, coarsest: float) -> list[Setting]:
         raise FileFormatError(f"{path}: a grid needs either rho or sigma")
     settings = []
     for number, row in enumerate(table.values.tolist(), 1):
-        given = dict(zip(names, row, strict=True))
+        fields = dict(zip(names, row, strict=True))
         try:
-            settings.append(_setting(given, usual, coarsest))
+            settings.append(_setting(fields, usual, coarsest))
         except InvalidInputError as error:
             raise FileFormatError(f"{path}: setting {number}: {error}") from error
     return settings
 
 
-def _setting(given: dict[str, float], usual: Setting, coarsest: float) -> Setting:
-    numbers = {name: validate.positive_number(**{name: value}) for name, value in given.items()}
+def _setting(fields: dict[str, float], usual: Setting, coarsest: float) -> Setting:
+    numbers = {name: validate.positive_number(**{name: value}) for name, value in fields.items()}
     for name in ("x", "gamma"):
         if name in numbers and not numbers[name] <= 1:
             raise InvalidInputError(f"{name} must be at most 1, got {numbers[name]:g}")
@@ -127,9 +127,9 @@ def _setting(given: dict[str, float], usual: Setting, coarsest: float) -> Settin
 
 def by_name(settings: list[Setting], counted: bool) -> dict[str, Setting]:
     """Return settings by name, each once, with γ where heads are counted."""
-    numbers = [(each.rho, each.share, each.level, *([each.gamma] * counted)) for each in settings]
+    numbers = [(setting.rho, setting.share, setting.level, *([setting.gamma] * counted)) for setting in settings]
     for digits in (4, 17):
-        names = [", ".join(f"{number:.{digits}g}" for number in own) for own in numbers]
+        names = [", ".join(f"{number:.{digits}g}" for number in row) for row in numbers]
         if len({*names}) == len({*numbers}):
             break
     return dict(zip(names, settings, strict=True))
@@ -177,22 +177,22 @@ def half_row(
     - `seconds`: for one release of every block: common mechanism, choice, residual, and the answers put together;
     - `gap`, `certified`: of the common mechanism.
     """
-    own = not all(map(table.printed, table.rows))
+    has_unprinted = not all(map(table.printed, table.rows))
     values: dict[str, object] = {
         "table": table,
         "blocks": blocks.name,
         "number": len(blocks.counts),
         "real": blocks.real,
     }
-    values |= {"own": own, "judged": blocks.real and not own, "rows": rows, "seconds": seconds}
+    values |= {"own": has_unprinted, "judged": blocks.real and not has_unprinted, "rows": rows, "seconds": seconds}
     return Row(values, gap, certified)
 
 
 def apart(half: Row, row: str) -> tuple[float, float]:
     """By how many points plain sums without a margin differ from the printed share and accuracy."""
     first, _, accuracy = map(float, half.table.printed(row))
-    found = half.rows[row][SUMMED]
-    return abs(found.first - first), abs(found.accuracy[PLAIN] - accuracy)
+    outcome = half.rows[row][SUMMED]
+    return abs(outcome.first - first), abs(outcome.accuracy[PLAIN] - accuracy)
 
 
 def half_fits(half: Row, row: str) -> bool:
@@ -201,8 +201,8 @@ def half_fits(half: Row, row: str) -> bool:
     The accuracy may differ by four of its standard errors, since the noise is drawn anew.
     """
     first, _, accuracy = half.table.printed(row)
-    found = half.rows[row][SUMMED]
-    return is_rounding(first, (found.first,) * 2) and near(found.accuracy[PLAIN], float(accuracy), half.number)
+    outcome = half.rows[row][SUMMED]
+    return is_rounding(first, (outcome.first,) * 2) and near(outcome.accuracy[PLAIN], float(accuracy), half.number)
 
 
 def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
@@ -211,7 +211,7 @@ def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
     chain = fast.chain(choice.mechanisms)
     finer = {SUMMED: cell_sums(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
     rows = {
-        row: {name: _outcome(chain, each, table.setting(row), blocks.counts) for name, each in finer.items()}
+        row: {name: _outcome(chain, candidate, table.setting(row), blocks.counts) for name, candidate in finer.items()}
         for row in table.rows
     }
     begun, setting = time.perf_counter(), table.fixed
@@ -227,8 +227,8 @@ def cell_sums(primary: Workload, secondary: Workload) -> LinearGaussianMechanism
     It has independent noise on the cells of the domain, so its answers have none to share: the primary answers here
     are all of equally many cells, or of tables whose cells are those of the domain.
     """
-    each = instances.summed_variances(primary, secondary) / primary.dense().sum(axis=1)
-    return rivals.input_perturbation(primary, 1 / float(each.max()))
+    variances = instances.summed_variances(primary, secondary) / primary.dense().sum(axis=1)
+    return rivals.input_perturbation(primary, 1 / float(variances.max()))
 
 
 def scaled_counts(counts: Array, rho: float) -> Array:
@@ -247,7 +247,7 @@ def _outcome(chain: Chain, finer: LinearGaussianMechanism, setting: Setting, cou
     right = rules[0.0].true_verdict(data) == Verdict.SECONDARY
     answers = stage.known.simulate(data, NOISE_SEED)
     chosen = {margin: rule.choose(answers) == Verdict.SECONDARY for margin, rule in rules.items()}
-    accuracy = {margin: percent(each == right) for margin, each in chosen.items()}
+    accuracy = {margin: percent(choice == right) for margin, choice in chosen.items()}
     return Row({"first": percent(~right), "accuracy": accuracy})
 
 
@@ -352,13 +352,13 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
     data = scaled_counts(blocks.counts, setting.rho)
     right = right_choices(rules[0.0], data)
     begun = time.perf_counter()
-    found = {margin: chain.simulate(data, rule, NOISE_SEED).choices for margin, rule in rules.items()}
+    by_margin = {margin: chain.simulate(data, rule, NOISE_SEED).choices for margin, rule in rules.items()}
     seconds = (time.perf_counter() - begun) / len(rules)
     people = blocks.counts.sum(axis=1)
     shares = tuple(percent(right == index) for index in range(len(BUCKETS)))
-    own = [stage.known.squared_privacy_cost for stage in chain.stages]
+    costs = [stage.known.squared_privacy_cost for stage in chain.stages]
     thresholds = [fit(people, right, len(BUCKETS)) for fit in (census.logistic_thresholds, census.best_thresholds)]
-    tuned, best = (percent(each.choose(people) == right) for each in thresholds)
+    tuned, best = (percent(threshold.choose(people) == right) for threshold in thresholds)
     counted = noisy_counts(people, setting)
     noisy = census.best_thresholds(counted, right, len(BUCKETS)).choose(counted)
     values = {
@@ -369,9 +369,9 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
         "number": len(people),
         "judged": blocks.real and printed is not None,
         "shares": shares,
-        "saved": float(np.dot(shares, [*own, own[-1]])),
-        "chain": {margin: percent(choices == right) for margin, choices in found.items()},
-        "finer": {margin: percent(choices > right) for margin, choices in found.items()},
+        "saved": float(np.dot(shares, [*costs, costs[-1]])),
+        "chain": {margin: percent(choices == right) for margin, choices in by_margin.items()},
+        "finer": {margin: percent(choices > right) for margin, choices in by_margin.items()},
         "tuned": tuned,
         "best": best,
         "noisy": percent(noisy == right),
@@ -449,10 +449,10 @@ def picture(axes: Axes, rows: Sequence[Row]) -> None:
 
 def show(out: Console, title: str, rows: Iterator[Row]) -> None:
     """Print Table 7 and Figure 1 for some blocks, under the printed settings or those of a grid."""
-    found = list(rows)
-    own = any(row.printed is None for row in found)
-    setting = COUNTED if own else "ρ"
-    _print_choices(out, title, found, setting)
+    listed = list(rows)
+    has_unprinted = any(row.printed is None for row in listed)
+    setting = COUNTED if has_unprinted else "ρ"
+    _print_choices(out, title, listed, setting)
     columns: Columns = (
         (setting, "{name}"),
         ("chain", partial(_at_margin, "chain", PLAIN)),
@@ -462,13 +462,13 @@ def show(out: Console, title: str, rows: Iterator[Row]) -> None:
         ("best, noisy counts", "{noisy:.2f}"),
         ("too fine", partial(_at_margin, "finer", PLAIN)),
         (f"too fine, {SURE:g}σ", partial(_at_margin, "finer", SURE)),
-        *([] if own else [("printed: chain, thresholds", "{printed.accuracy}, {printed.thresholds}")]),
+        *([] if has_unprinted else [("printed: chain, thresholds", "{printed.accuracy}, {printed.thresholds}")]),
     )
-    out.print(drawn(f"{title}: Figure 1, percent of right choices", columns, found))
-    if found and not own:
-        _print_differences(out, found)
-    seconds = max((row.seconds for row in found), default=0.0)
-    shares = ", ".join(f"{share:g}" for share in sorted({row.setting.gamma for row in found}))
+    out.print(drawn(f"{title}: Figure 1, percent of right choices", columns, listed))
+    if listed and not has_unprinted:
+        _print_differences(out, listed)
+    seconds = max((row.seconds for row in listed), default=0.0)
+    shares = ", ".join(f"{share:g}" for share in sorted({row.setting.gamma for row in listed}))
     print_lines(
         out,
         f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts (but for "
@@ -477,9 +477,9 @@ def show(out: Console, title: str, rows: Iterator[Row]) -> None:
     )
 
 
-def _print_choices(out: Console, title: str, found: Sequence[Row], setting: str) -> None:
+def _print_choices(out: Console, title: str, rows: Sequence[Row], setting: str) -> None:
     """Print for how many blocks each histogram is right, next to Table 7 where its settings are used."""
-    judged, printed = any(row.judged for row in found), all(row.printed for row in found)
+    judged, printed = any(row.judged for row in rows), all(row.printed for row in rows)
     columns: Columns = (
         (setting, "{name}{mark}"),
         *((bucket, f"{{shares[{place}]:.2f}}") for place, bucket in enumerate(BUCKETS)),
@@ -488,9 +488,9 @@ def _print_choices(out: Console, title: str, found: Sequence[Row], setting: str)
         *([("printed", _printed)] * printed),
         *([("as printed", lambda row: yes_or_no(as_printed(row)))] * judged),
     )
-    where = f"{found[0].number} blocks of {found[0].blocks}" if found else ""
+    where = f"{rows[0].number} blocks of {rows[0].blocks}" if rows else ""
     meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
-    out.print(drawn(f"{title}: Table 7, percent; {where}", columns, found, notes=[meaning]))
+    out.print(drawn(f"{title}: Table 7, percent; {where}", columns, rows, notes=[meaning]))
 
 
 def _at_margin(name: str, margin: float, row: Row) -> str:
@@ -501,12 +501,12 @@ def _printed(row: Row) -> str:
     return ", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))
 
 
-def _print_differences(out: Console, found: Sequence[Row]) -> None:
+def _print_differences(out: Console, rows: Sequence[Row]) -> None:
     """Print how far the chain is from its printed numbers, and the thresholds from the best ones."""
-    printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in found if row.printed)
+    printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in rows if row.printed)
     tuned, noisy = (
         max(abs(row.best - other) for row, other in pairs)
-        for pairs in ([(row, row.tuned) for row in found], [(row, row.noisy) for row in found])
+        for pairs in ([(row, row.tuned) for row in rows], [(row, row.noisy) for row in rows])
     )
     print_lines(
         out,

@@ -46,8 +46,8 @@ def fact(example: str, statement: str, difference: float, printed: bool = True) 
 
 def _mechanism(queries: npt.ArrayLike, noise: npt.ArrayLike) -> LinearGaussianMechanism:
     rows = np.asarray(queries, dtype=np.float64)
-    given = np.asarray(noise, dtype=np.float64)
-    return LinearGaussianMechanism(rows, given if given.ndim == 2 else given * np.eye(len(rows)))
+    array = np.asarray(noise, dtype=np.float64)
+    return LinearGaussianMechanism(rows, array if array.ndim == 2 else array * np.eye(len(rows)))
 
 
 def _distance(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
@@ -59,19 +59,19 @@ def _truth(holds: object) -> float:
 
 
 def _equation_residual(
-    verdict: Answerability, wanted: LinearGaussianMechanism, given: LinearGaussianMechanism
+    verdict: Answerability, wanted: LinearGaussianMechanism, source: LinearGaussianMechanism
 ) -> float:
     """Return how far lemma 3.2's two equations are from holding with the matrices of a verdict."""
     if verdict.transform is None or verdict.noise is None:
         return float("inf")
-    return _lemma(wanted, given, verdict.transform, verdict.noise @ verdict.noise.T)
+    return _lemma(wanted, source, verdict.transform, verdict.noise @ verdict.noise.T)
 
 
-def _lemma(wanted: LinearGaussianMechanism, given: LinearGaussianMechanism, transform: Array, added: Array) -> float:
-    if transform.shape != (len(wanted.query_matrix), len(given.query_matrix)):
+def _lemma(wanted: LinearGaussianMechanism, source: LinearGaussianMechanism, transform: Array, added: Array) -> float:
+    if transform.shape != (len(wanted.query_matrix), len(source.query_matrix)):
         return float("inf")
-    spread = transform @ given.covariance() @ transform.T + added
-    return max(_distance(transform @ given.query_matrix, wanted.query_matrix), _distance(spread, wanted.covariance()))
+    spread = transform @ source.covariance() @ transform.T + added
+    return max(_distance(transform @ source.query_matrix, wanted.query_matrix), _distance(spread, wanted.covariance()))
 
 
 def personal_privacy() -> Row:
@@ -140,7 +140,7 @@ def maximal() -> Row:
     weights = np.array([[0.75, 0.25, 0.25, 0.25]])
     problem = CommonMechanism([first, second])
     solution = fast.solve(problem)
-    found = solution.mechanism
+    mechanism = solution.mechanism
     name = "3.8"
     facts = (
         fact(
@@ -157,7 +157,7 @@ def maximal() -> Row:
         ),
         fact(name, "M_3 is not maximal", _truth(not problem.maximality(common))),
         fact(name, "M_4 is maximal", _truth(problem.maximality(best))),
-        fact(name, "the certified common mechanism is M_4", _distance(found.cost_matrix, best.cost_matrix)),
+        fact(name, "the certified common mechanism is M_4", _distance(mechanism.cost_matrix, best.cost_matrix)),
         fact(name, "its certified gap", solution.gap),
     )
     return Row({"name": name}, parts=facts)
@@ -173,15 +173,15 @@ def decomposition() -> Row:
     from_residual = np.array([[1, -2], [1, 1], [-2, 1]]) / 3
     total = _mechanism(np.ones((1, 9)), 3.0)
     solution = fast.solve(CommonMechanism(mechanisms))
-    found = solution.mechanism
+    common = solution.mechanism
     name = "3.12"
     facts = [
-        fact(name, "M_* is the total with variance 3", _distance(found.cost_matrix, total.cost_matrix)),
+        fact(name, "M_* is the total with variance 3", _distance(common.cost_matrix, total.cost_matrix)),
         fact(name, "its certified gap", solution.gap),
     ]
     for index, (mechanism, left) in enumerate(zip(mechanisms, printed, strict=True), start=1):
-        parts = residuals.decomposition(mechanism, found)
-        sums = parts.from_common @ found.query_matrix + parts.from_residual @ parts.residual.query_matrix
+        parts = residuals.decomposition(mechanism, common)
+        sums = parts.from_common @ common.query_matrix + parts.from_residual @ parts.residual.query_matrix
         facts += [
             fact(
                 name,
@@ -216,7 +216,7 @@ def two_copies() -> Row:
     ones, cells = np.ones((1, 3)), np.eye(3)
     first, second = _mechanism(np.kron(cells, ones), 1.0), _mechanism(np.kron(ones, cells), 2.0)
     common = fast.solve(CommonMechanism([first, second])).mechanism
-    left = [residuals.decomposition(each, common).residual for each in (first, second)]
+    left = [residuals.decomposition(mechanism, common).residual for mechanism in (first, second)]
     # Two independent answers to the same rows, averaged, are one of half the variance.
     averaged = LinearGaussianMechanism(common.query_matrix, common.covariance() / 2)
     together = first.stack(second)
@@ -276,7 +276,7 @@ def family_with_bounds(name: str) -> Row:
     """
     mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
     problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
-    best, other = (fast.solve(each, tol=TOLERANCE) for each in (problem, uneven))
+    best, other = (fast.solve(instance, tol=TOLERANCE) for instance in (problem, uneven))
     back = np.linalg.inv(UNEVEN)
     volume, _ = least_volume(problem.bounds)
     minimal = max(
@@ -291,7 +291,7 @@ def family_with_bounds(name: str) -> Row:
         "other": back @ other.primal @ back.T,
         "volume": volume,
     }
-    certified = all(each.certificate.certifies(TOLERANCE) for each in (best, other))
+    certified = all(solution.certificate.certifies(TOLERANCE) for solution in (best, other))
     return Row(values, max(best.gap, other.gap), certified and minimal <= TOLERANCE**0.5)
 
 
@@ -302,16 +302,16 @@ def tasks(quick: bool) -> list[Callable[[], Row]]:
 def picture(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw every family with its bounds, side by side on one pair of axes."""
     largest = max(rows, key=lambda row: len(row.bounds), default=None)
-    for place, found in enumerate(rows):
+    for place, example in enumerate(rows):
         centre = GAP * place
-        for index, (bound, colour) in enumerate(zip(found.bounds, COLOURS[1:], strict=False)):
-            label = f"mechanism {index + 1}" if found is largest else None
+        for index, (bound, colour) in enumerate(zip(example.bounds, COLOURS[1:], strict=False)):
+            label = f"mechanism {index + 1}" if example is largest else None
             axes.fill(*_outline(bound, centre), color=colour, alpha=0.25, label=label)
         named = ("common, least trace", "common, other basis", "common, least volume")
-        ours, theirs, least = named if place == 0 else (None, None, None)
-        axes.plot(*_outline(found.covariance, centre), color=COLOURS[0], label=ours)
-        axes.plot(*_outline(found.other, centre), color=COLOURS[0], lw=0.8, ls="--", label=theirs)
-        axes.plot(*_outline(found.volume, centre), color=COLOURS[0], lw=1.2, ls=":", label=least)
+        first_label, second_label, least = named if place == 0 else (None, None, None)
+        axes.plot(*_outline(example.covariance, centre), color=COLOURS[0], label=first_label)
+        axes.plot(*_outline(example.other, centre), color=COLOURS[0], lw=0.8, ls="--", label=second_label)
+        axes.plot(*_outline(example.volume, centre), color=COLOURS[0], lw=1.2, ls=":", label=least)
     axes.set(aspect="equal", xlabel="first query", ylabel="second query", xticks=[], yticks=[], ylim=(-2.2, 3.6))
     axes.set_title("Noise of two and of three mechanisms, one standard deviation", loc="left", fontsize=10)
     axes.legend(loc="upper center", ncols=2, fontsize=8)

@@ -75,8 +75,8 @@ def _percent(interval: Interval) -> str:
 
 
 def _show_census(out: Console, title: str, rows: Iterator[Row]) -> None:
-    for found in rows:
-        choices = range(len(found.parts[0].costs))
+    for census_row in rows:
+        choices = range(len(census_row.parts[0].costs))
         columns: Columns = (
             ("chain", "{name}{mark}"),
             *((f"decision {place + 1}", partial(_cost, place)) for place in choices),
@@ -85,15 +85,15 @@ def _show_census(out: Console, title: str, rows: Iterator[Row]) -> None:
             ("gap", "{gap:.0e}"),
             ("seconds", "{seconds:.2g}"),
         )
-        out.print(drawn(f"{title}: what a decision would cost otherwise, certified", columns, found.parts))
-        readings = list(found.rows[0].readings)
+        out.print(drawn(f"{title}: what a decision would cost otherwise, certified", columns, census_row.parts))
+        readings = list(census_row.rows[0].readings)
         columns = (("ρ", "{rho}"), ("printed", "{printed}"), *((name, partial(_reading, name)) for name in readings))
-        out.print(drawn(f"{title}: %PLB saved from the shares in the same row", columns, found.rows))
+        out.print(drawn(f"{title}: %PLB saved from the shares in the same row", columns, census_row.rows))
         for name in readings:
-            fitting = sum(census.fits(row, name) for row in found.rows)
-            apart = sum(bool(census.misprint(row, name)) for row in found.rows)
+            fitting = sum(census.fits(row, name) for row in census_row.rows)
+            apart = sum(bool(census.misprint(row, name)) for row in census_row.rows)
             print_lines(
-                out, f"{name}: {fitting} of {len(found.rows)} rows fit, {apart} more would with one digit changed."
+                out, f"{name}: {fitting} of {len(census_row.rows)} rows fit, {apart} more would with one digit changed."
             )
     print_lines(
         out, SAVED, "NO: no shares that round to the printed ones give it; in brackets, a number that they give."
@@ -123,9 +123,9 @@ LEGEND = (
 
 def _show_halves(out: Console, title: str, rows: Iterator[Row]) -> None:
     print_lines(out, title, LEGEND, "")
-    found: list[Row] = []
+    listed: list[Row] = []
     for half in rows:
-        found.append(half)
+        listed.append(half)
         headings = [half.table.varied, *([] if half.own else ["printed: 1st, right"])]
         for name in (SUMMED, ESTIMATED):
             headings += [f"{name}: 1st", "right", f"right, {SURE:g}σ"]
@@ -135,19 +135,19 @@ def _show_halves(out: Console, title: str, rows: Iterator[Row]) -> None:
         budget = "" if half.own or half.table.varied == RHO else f"ρ = {half.table.fixed.rho:g}; "
         released = "all blocks released in {seconds:.2g} s; common mechanism certified to {gap:.0e}{mark}"
         out.print(half.text(f"  {budget}{released}"))
-    own = any(half.own for half in found)
-    if found and not own:
-        print_lines(out, _summary(found))
-    if not (own or all(half.real for half in found)):
+    unprinted = any(half.own for half in listed)
+    if listed and not unprinted:
+        print_lines(out, _summary(listed))
+    if not (unprinted or all(half.real for half in listed)):
         print_lines(
             out, "Synthetic blocks only look like the paper's, so there is no verdict; --data FILE takes real ones."
         )
 
 
-def _summary(found: Sequence[Row]) -> str:
+def _summary(rows: Sequence[Row]) -> str:
     """Return how far from the printed numbers all rows are, and the cost of the margin."""
-    apart = [decisions.apart(half, row) for half in found for row in half.table.rows]
-    accuracies = [row[SUMMED].accuracy for half in found for row in half.rows.values()]
+    apart = [decisions.apart(half, row) for half in rows for row in half.table.rows]
+    accuracies = [row[SUMMED].accuracy for half in rows for row in half.rows.values()]
     losses = sorted(accuracy[PLAIN] - accuracy[SURE] for accuracy in accuracies)
     return (
         f"{SUMMED.capitalize()}: within {max(share for share, _ in apart):.2f} points of the {len(apart)} printed "

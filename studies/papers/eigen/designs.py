@@ -68,10 +68,12 @@ def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool 
         best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
         interval = best.certificate.interval
         makers = DESIGNS | (MORE_DESIGNS if every else {})
-        entries = tuple(_weigh_design(each, workload, make(workload, shape), interval) for each, make in makers.items())
+        entries = tuple(
+            _weigh_design(design, workload, make(workload, shape), interval) for design, make in makers.items()
+        )
     named = {
-        "eigen_queries": next(each for each in entries if each.name == EIGEN_QUERIES),
-        "best": min(entries, key=lambda each: each.completed),
+        "eigen_queries": next(entry for entry in entries if entry.name == EIGEN_QUERIES),
+        "best": min(entries, key=lambda entry: entry.completed),
     }
     return Row({"name": name, **named}, best.gap, best.gap <= OPTIMUM_TOLERANCE, parts=entries)
 
@@ -180,9 +182,9 @@ def solve_completion(name: str, build: Callable[[], Workload]) -> Row:
     return Row({"name": name}, entries[-1].proven, parts=tuple(entries))
 
 
-def _completed(asked: float, proven: float, program: float, completed: float) -> Row:
-    values = {"asked": asked, "proven": proven, "program": program, "completed": completed}
-    return Row(values, certified=proven <= asked)
+def _completed(target: float, proven: float, program: float, completed: float) -> Row:
+    values = {"asked": target, "proven": proven, "program": program, "completed": completed}
+    return Row(values, certified=proven <= target)
 
 
 def _errors(workload: Workload, program: QueryWeighting, weights: Array, unit: float) -> tuple[float, float]:
@@ -257,7 +259,7 @@ def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]
     with without_warnings():
         answers = {label: _weighted(workload, basis(workload)) for label, basis in bases.items()}
     least = min(answer.objective for answer, _ in answers.values())
-    found = tuple(
+    parts = tuple(
         Row(
             {
                 "name": label,
@@ -270,7 +272,7 @@ def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]
         )
         for label, (answer, gain) in answers.items()
     )
-    return Row({"name": name, "seconds": time.perf_counter() - begun}, parts=found)
+    return Row({"name": name, "seconds": time.perf_counter() - begun}, parts=parts)
 
 
 def _weighted(workload: Workload, design: Matrix) -> tuple[Solution, Interval]:
@@ -367,12 +369,12 @@ def _weigh_reduced(program: QueryWeighting, optimum: Interval, method: str, opti
         # The paper counts eigenvectors by the cells, of which a workload of low rank needs few.
         queries, cells = program.design.shape
         options = {"share": min(1.0, options["share"] * cells / queries)}
-    found = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
+    solution = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
     values = {
         "label": f"{method}, {option}" if option else "all eigen-queries",
-        "error": completed_error(found, optimum),
-        "excess": math.sqrt(1 + found.gap) - 1,
-        "seconds": found.seconds,
+        "error": completed_error(solution, optimum),
+        "excess": math.sqrt(1 + solution.gap) - 1,
+        "seconds": solution.seconds,
     }
     return Row(values)
 

@@ -156,7 +156,7 @@ def alternatives(quick: bool) -> tuple[tuple[str, tuple[EigenInstance, ...]], ..
         ),
     )
     return tuple(
-        (name, tuple(_with_printed(each, numbers) for each in row))
+        (name, tuple(_with_printed(entry, numbers) for entry in row))
         for (name, numbers), row in zip(ALTERNATIVES.items(), readings, strict=True)
     )
 
@@ -175,17 +175,17 @@ def ranges(quick: bool) -> tuple[EigenInstance, ...]:
 def marginals(quick: bool) -> tuple[EigenInstance, ...]:
     """Return two-way marginals and random marginals, over three and more attributes: 2048 cells, or 256."""
     shapes = (QUICK_THREE, QUICK_FOUR, (2,) * 8) if quick else (THREE, FOUR, (2,) * 11)
-    found = []
+    rows = []
     for shape in shapes:
         names = tuple(f"a{axis}" for axis in range(len(shape)))
         pairs = tuple(itertools.combinations(names, 2))
-        found.append(_marginals("2-way marginals", shape, pairs))
+        rows.append(_marginals("2-way marginals", shape, pairs))
     for shape in shapes:
         drawn = min(2 ** (len(shape) - 1), MOST_TABLES)
         groups = workloads.random_marginals(shape, drawn, SEED).groups
         tables = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(groups))
-        found.append(_marginals(f"{drawn} random marginals", shape, tables))
-    return tuple(found)
+        rows.append(_marginals(f"{drawn} random marginals", shape, tables))
+    return tuple(rows)
 
 
 def shape_text(shape: Shape) -> str:
@@ -325,7 +325,7 @@ def solve(instance: EigenInstance) -> SolvedInstance:
     workload = instance.build()
     problem = TotalVariance(workload, geometry="dense")
     with without_warnings():
-        found = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
+        solution = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
         best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
     bound = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound
     unit = bound, bound
@@ -333,13 +333,13 @@ def solve(instance: EigenInstance) -> SolvedInstance:
     return SolvedInstance(
         instance,
         root_errors(best.certificate.interval, unit),
-        root_errors(with_allowance(found.total_variance, ROUNDING), unit),
+        root_errors(with_allowance(solution.total_variance, ROUNDING), unit),
         {
             name: root_errors((least * (1 - ROUNDING), largest * (1 + ROUNDING)), unit)
             for name, (least, largest) in errors.items()
         },
         best.gap,
-        best.certificate.certifies(OPTIMUM_TOLERANCE) and found.weighting.gap <= DESIGN_TOLERANCE,
+        best.certificate.certifies(OPTIMUM_TOLERANCE) and solution.weighting.gap <= DESIGN_TOLERANCE,
         time.perf_counter() - begun,
     )
 

@@ -101,7 +101,9 @@ def rows(counts: Array) -> list[Callable[[], Row]]:
         ),
         EigenInstance(f"{RANGES} random ranges, {shape}", FOUR, ranges, (WAVELET, HIERARCHICAL)),
     )
-    drawn = next(each for each in marginals(quick=False) if each.shape == FOUR and "random" in each.label)
+    drawn = next(
+        instance for instance in marginals(quick=False) if instance.shape == FOUR and "random" in instance.label
+    )
     return [partial(solve, instance, counts) for instance in (*instances, drawn)]
 
 

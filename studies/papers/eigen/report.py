@@ -74,18 +74,18 @@ def _instance_lines(reading: SolvedInstance, room: int) -> list[str]:
     ]
 
 
-def sentence(found: InstanceVerdict, design: Interval) -> str:
+def sentence(verdict: InstanceVerdict, design: Interval) -> str:
     """Return a verdict in words, held against the error of the Eigen-Design here."""
-    fitting, others = " and ".join(found.fitting), " and ".join(found.others)
-    if found.finding is Finding.AGREES:
+    fitting, others = " and ".join(verdict.fitting), " and ".join(verdict.others)
+    if verdict.finding is Finding.AGREES:
         text = f"AGREES: {fitting}" if not others else f"AGREES IN PART: {fitting}"
-    elif found.sources == 1:
+    elif verdict.sources == 1:
         return "THE INSTANCE MAY DIFFER: no two columns imply one design"
-    elif found.finding is Finding.ABOVE:
-        least, most = (100 * excess for excess in found.excess)
+    elif verdict.finding is Finding.ABOVE:
+        least, most = (100 * excess for excess in verdict.excess)
         text = f"PAPER'S DESIGN WORSE by {least:.2f} % to {most:.2f} %: {fitting}"
     else:
-        low, high = found.implied
+        low, high = verdict.implied
         text = (
             f"THE INSTANCE MAY DIFFER: {fitting} imply a design at {low:.4f} to {high:.4f} of the bound, "
             f"not {design[1]:.4f}"
@@ -129,8 +129,8 @@ def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[Eigen
 
 def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Row]) -> None:
     least, most = claim.factor
-    found = list(rows)
-    names = list(dict.fromkeys(name for row in found for name in row.reading.rivals))
+    listed = list(rows)
+    names = list(dict.fromkeys(name for row in listed for name in row.reading.rivals))
 
     def over_optimum(name: str, row: Row) -> str:
         reading = row.reading
@@ -145,7 +145,7 @@ def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Row]) 
         ("design / bound", lambda row: three_decimals(row.reading.design)),
         (f"{least} to {most}, {claim.over_bound}", lambda row: yes_or_no(row.reading.within(claim))),
     )
-    out.print(drawn(f"{title}: root errors over the optimum", columns, found))
+    out.print(drawn(f"{title}: root errors over the optimum", columns, listed))
     print_lines(
         out,
         f"Last column: the text says that the best rival's error is {least} to {most} times the design's, and the "
@@ -154,12 +154,12 @@ def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Row]) 
 
 
 def _show_designs(out: Console, title: str, rows: Iterator[Row]) -> None:
-    found = list(rows)
-    names = list(dict.fromkeys(entry.name for row in found for entry in row.parts))
+    listed = list(rows)
+    names = list(dict.fromkeys(entry.name for row in listed for entry in row.parts))
 
     def errors(name: str, row: Row) -> str:
         entries = [entry for entry in row.parts if entry.name == name]
-        return "".join(f"{three_decimals(each.program)}\n{three_decimals(each.completed)}" for each in entries)
+        return "".join(f"{three_decimals(entry.program)}\n{three_decimals(entry.completed)}" for entry in entries)
 
     columns: Columns = (
         ("workload", "{name}{mark}"),
@@ -167,7 +167,7 @@ def _show_designs(out: Console, title: str, rows: Iterator[Row]) -> None:
         ("best", "{best.name}"),
         ("others / eigen-queries", _others),
     )
-    out.print(drawn(f"{title}: root errors over the optimum", columns, found))
+    out.print(drawn(f"{title}: root errors over the optimum", columns, listed))
     print_lines(
         out,
         "Above: Program 1 alone. Below: columns completed. Last column, wavelet and Fourier over eigen-queries: the "
@@ -176,10 +176,10 @@ def _show_designs(out: Console, title: str, rows: Iterator[Row]) -> None:
 
 
 def _others(row: Row) -> str:
-    own, entries = row.eigen_queries, {entry.name: entry for entry in row.parts}
+    reference, entries = row.eigen_queries, {entry.name: entry for entry in row.parts}
     bases = [entries[name] for name in (WAVELET, FOURIER)]
-    program = [three_decimals(ratio(each.program, own.program)) for each in bases]
-    completed = [three_decimals(ratio(each.completed, own.completed)) for each in bases]
+    program = [three_decimals(ratio(basis.program, reference.program)) for basis in bases]
+    completed = [three_decimals(ratio(basis.completed, reference.completed)) for basis in bases]
     return f"{', '.join(program)}\n{', '.join(completed)}"
 
 
@@ -232,10 +232,10 @@ def _relative(path: str) -> Callable[[bool], list[Callable[[], Row]]]:
 
 
 def _show_relative(out: Console, title: str, rows: Iterator[Row]) -> None:
-    found = list(rows)
-    if not found:
+    listed = list(rows)
+    if not listed:
         print_lines(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
-    for row in found:
+    for row in listed:
         headings = ("mean errors", *row.rivals, "Eigen-Design for absolute error", "certified")
         errors = (f"{error:.3f}" for error in (*row.rivals.values(), row.plain))
         lines = [("computed", *errors, VERDICTS[row.outcome])]
@@ -243,7 +243,7 @@ def _show_relative(out: Console, title: str, rows: Iterator[Row]) -> None:
             lines.append(("printed", *(row.printed.get(name, "") for name in row.rivals), "", ""))
         title_of_row = f"{title}: {row.name}, means over that of the Eigen-Design for relative error"
         out.print(table(title_of_row, headings, lines))
-    if found:
+    if listed:
         print_lines(out, "The text has the best rival at 1.3 to 1.5 on ranges, and at 1.1 to 2.7 on marginals.")
 
 

@@ -100,8 +100,8 @@ def variance_noise(cells: int, total_weight: float) -> ExchangeableNoise:
     """
     count, weight = _cells(cells), validate.positive_number(total_weight=total_weight)
     root = math.sqrt(1 + weight * count)
-    own = (count - 1 + root) / count
-    return ExchangeableNoise(count, own, (own / root - own) / count)
+    diagonal = (count - 1 + root) / count
+    return ExchangeableNoise(count, diagonal, (diagonal / root - diagonal) / count)
 
 
 def _cells(cells: int) -> int:
@@ -216,9 +216,9 @@ def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def draw_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
-    xs = [figure.x(each) for each in rows]
+    xs = [figure.x(row) for row in rows]
     for name, colour in zip(CA_WEIGHTINGS, COLOURS[1:], strict=False):
-        axes.plot(xs, [each.curves[name] for each in rows], "o-", ms=3.5, color=colour, label=name)
+        axes.plot(xs, [row.curves[name] for row in rows], "o-", ms=3.5, color=colour, label=name)
     axes.plot(xs, np.ones(len(xs)), "s-", ms=3.5, color=COLOURS[0], label="fitness for use")
     axes.set_xscale("log", base=2)
     axes.set_xticks(xs, [str(x) for x in xs])

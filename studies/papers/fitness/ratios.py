@@ -213,7 +213,7 @@ def race(size: int, limit: float) -> Row:
 
 def raced(size: int, limit: float, answers: Mapping[str, Row]) -> Row:
     """Return a row of Table 3: the intervals must meet, and the dual solver's, the last, be as narrow as promised."""
-    lows, highs = zip(*(each.interval for each in answers.values()), strict=True)
+    lows, highs = zip(*(answer.interval for answer in answers.values()), strict=True)
     dual = [*answers.values()][-1]
     values = {"size": size, "printed": CONVERGENCE[size], "limit": limit, "answers": answers}
     return Row(values, dual.gap, dual.certified, sound=max(lows) <= min(highs))
@@ -236,12 +236,14 @@ def ratio_row(
     - `random`: random instances as the text describes them; empty where nothing is random;
     - `runs`: SM-II as its code has it, by reading; None where it would take too long.
     """
-    found = [verdict(evidence(reading, printed), reading.cost) for reading in readings]
-    most = max(each.sources for each in found)
-    verdicts = tuple(each if each.sources == most else replace(each, finding=Finding.DIFFERS) for each in found)
+    judged = [verdict(evidence(reading, printed), reading.cost) for reading in readings]
+    most = max(candidate.sources for candidate in judged)
+    verdicts = tuple(
+        candidate if candidate.sources == most else replace(candidate, finding=Finding.DIFFERS) for candidate in judged
+    )
     values = {"table": table, "row": row, "printed": printed, "readings": readings, "random": random, "runs": runs}
     solved = (*readings, *random)
-    gap, certified = max(each.gap for each in solved), all(each.certified for each in solved)
+    gap, certified = max(run.gap for run in solved), all(run.certified for run in solved)
     return Row({**values, "verdicts": verdicts}, gap, certified)
 
 
@@ -258,15 +260,15 @@ def within_spread(row: Row, mechanism: str) -> bool:
 
 def evidence(reading: SolvedRatios, printed: dict[str, str]) -> list[Evidence]:
     """Return the evidence of each printed ratio on one instance; CA as optimal, and as it was coded."""
-    found = []
+    pieces = []
     for name in RIVALS:
         if reading.uniform and name != "CA" and name in CA_WEIGHTINGS:
             continue  # equal targets: a copy of CA, no evidence of its own
         weight = WEIGHTS.get(name, 1)
-        found.append(Evidence(name, name, reading.values[name], printed[name], weight))
+        pieces.append(Evidence(name, name, reading.values[name], printed[name], weight))
         if name in reading.coded:
-            found.append(Evidence(name + AS_CODED, name, reading.coded[name], printed[name], weight))
-    return found
+            pieces.append(Evidence(name + AS_CODED, name, reading.coded[name], printed[name], weight))
+    return pieces
 
 
 def solve_row(table: RatioTable, row: int, seeds: int | None = None, runs: tuple[float, float] = (0, 0.0)) -> Row:
@@ -344,13 +346,13 @@ def lines(row: Row, room: int = 80) -> list[str]:
         )
     ]
     shown.append(_line("  printed", row.printed, room=room))
-    for reading, found, run in zip(row.readings, row.verdicts, row.runs, strict=True):
-        shown += _reading_lines(row, reading, found, room)
+    for reading, reading_verdict, run in zip(row.readings, row.verdicts, row.runs, strict=True):
+        shown += _reading_lines(row, reading, reading_verdict, room)
         shown += [] if run is None else [_run_line(run, reading.cost)]
     return shown + (_spread(row, room) if row.random else [])
 
 
-def _reading_lines(row: Row, reading: SolvedRatios, found: InstanceVerdict, room: int) -> list[str]:
+def _reading_lines(row: Row, reading: SolvedRatios, verdict: InstanceVerdict, room: int) -> list[str]:
     queries, cells = reading.size
     label = f"{reading.label}, " if reading.label else ""
     shown = [
@@ -366,15 +368,15 @@ def _reading_lines(row: Row, reading: SolvedRatios, found: InstanceVerdict, room
     shown.append(_line("    implies α", {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}, room=room))
     factors = {name: (low**0.5, high**0.5) for name, (low, high) in certified.items()}
     shown.append(_line("    times Δ", _agreed_digits_of(factors) | {"SM-II": "1"}, room=room))
-    said = row.table.said_of_total_error(row.row)
-    if said:
-        shown.append(f"    total squared error over CA's: {reading.total_error:.3f}, printed {said}")
-    return [*shown, f"    {_sentence(found)}"]
+    words = row.table.said_of_total_error(row.row)
+    if words:
+        shown.append(f"    total squared error over CA's: {reading.total_error:.3f}, printed {words}")
+    return [*shown, f"    {_sentence(verdict)}"]
 
 
 def _run_line(run: PublishedRun, optimum: Interval) -> str:
     """Return the result of SM-II here, and its basis."""
-    low, high = (100 * each for each in run.excess(optimum))
+    low, high = (100 * share for share in run.excess(optimum))
     return (
         f"    SM-II run here, {run.settings}, B = {run.basis}: α = {run.objective:.6g}, "
         f"{low:.2f} % to {high:.2f} % above the optimum, {run.steps} steps, "
@@ -382,16 +384,16 @@ def _run_line(run: PublishedRun, optimum: Interval) -> str:
     )
 
 
-def _sentence(found: InstanceVerdict) -> str:
-    text = RATIO_LINES_WORDS[found.finding]
-    if found.finding is Finding.ABOVE:
-        text += f" by {100 * found.excess[0]:.2f} % to {100 * found.excess[1]:.2f} %"
+def _sentence(verdict: InstanceVerdict) -> str:
+    text = RATIO_LINES_WORDS[verdict.finding]
+    if verdict.finding is Finding.ABOVE:
+        text += f" by {100 * verdict.excess[0]:.2f} % to {100 * verdict.excess[1]:.2f} %"
     # A mechanism that fits both as optimal and as coded is named once.
     fitting = [
-        name for name in found.fitting if name.removesuffix(AS_CODED) not in found.fitting or AS_CODED not in name
+        name for name in verdict.fitting if name.removesuffix(AS_CODED) not in verdict.fitting or AS_CODED not in name
     ]
-    other = [name for name in found.others if AS_CODED not in name and name + AS_CODED not in found.fitting]
-    low, high = found.implied
+    other = [name for name in verdict.others if AS_CODED not in name and name + AS_CODED not in verdict.fitting]
+    low, high = verdict.implied
     text += f": {_subject(fitting, 'implies', 'imply')} α = {low:.5g} to {high:.5g}"
     return text + (f"; {_subject(other, 'does not fit', 'do not fit')}" if other else "")
 

@@ -61,9 +61,9 @@ def _ratios(table: RatioTable, quick: bool, limit: float | None = None) -> list[
     return [partial(ratios.solve_row, table, row, seeds, runs) for row in chosen]
 
 
-def _show_ratios(subject: str, out: Console, title: str, found: Iterator[Row]) -> None:
+def _show_ratios(subject: str, out: Console, title: str, rows: Iterator[Row]) -> None:
     print_lines(out, title, f"{subject[0].upper()}{subject[1:]}.", LEGEND)
-    for row in found:
+    for row in rows:
         print_lines(out, "", *lines(row, out.width), whole=True)
     print_lines(out, "")
 
@@ -102,16 +102,16 @@ SHEETS = {
         f"{FFU}, Table 3", _race, one_table(RACE, heading=": seconds, and the gap proven", words=()), timed=True
     ),
     **{
-        f"table{each.number}": Sheet(
-            each.source, partial(_ratios, each), partial(_show_ratios, each.subject), timed=True
+        f"table{table.number}": Sheet(
+            table.source, partial(_ratios, table), partial(_show_ratios, table.subject), timed=True
         )
-        for each in RATIO_TABLES
+        for table in RATIO_TABLES
     },
     "figure1": Sheet(f"{FFU}, Figure 1", _curves, one_table(CURVES, heading=": δ by ε", words=()), figures.draw_curves),
     **{
-        f"figure{each.number}": Sheet(
-            f"{FFU}, Figure {each.number}", each.tasks, _show_points(each), partial(figures.draw_points, each)
+        f"figure{figure.number}": Sheet(
+            f"{FFU}, Figure {figure.number}", figure.tasks, _show_points(figure), partial(figures.draw_points, figure)
         )
-        for each in (FIGURE_2, FIGURE_3)
+        for figure in (FIGURE_2, FIGURE_3)
     },
 }

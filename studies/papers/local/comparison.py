@@ -55,7 +55,7 @@ ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
 
 
 def compared(
-    rivals: Mapping[str, float], bound: float, optimised: float | None, gap: float, asked: float, **values: object
+    rivals: Mapping[str, float], bound: float, optimised: float | None, gap: float, tolerance: float, **values: object
 ) -> Row:
     """Return the row of a workload at one n and ε.
 
@@ -63,12 +63,12 @@ def compared(
     - `bound`: users that every mechanism needs in the worst case, proven: by the least worst case where that is solved,
       else by a bound on the average;
     - `optimised`: users that the strategy found needs in the worst case; None where none was searched for;
-    - `gap`, `asked`: the proven and the requested gap of the optimisation, relative; the latter is infinite where none
-      was requested.
+    - `gap`, `tolerance`: the proven and the requested gap of the optimisation, relative; the latter is infinite where
+      none was requested.
     """
-    found = [*rivals.values(), *([] if optimised is None else [optimised])]
-    values |= {"rivals": rivals, "bound": bound, "optimised": optimised, "asked": asked}
-    return Row(values, gap, certified=gap <= asked, sound=min(found) >= bound * (1 - ROUNDING))
+    costs = [*rivals.values(), *([] if optimised is None else [optimised])]
+    values |= {"rivals": rivals, "bound": bound, "optimised": optimised, "tolerance": tolerance}
+    return Row(values, gap, certified=gap <= tolerance, sound=min(costs) >= bound * (1 - ROUNDING))
 
 
 def best(row: Row, names: Sequence[str]) -> str:
@@ -98,8 +98,8 @@ def solve(
     squares = float((problem.root**2).sum())
     nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
     trace = local.trace_bound(problem.root, epsilon)
-    found = _search(problem, limit) if optimise else None
-    bounds = [(trace - squares) / instance.size, *([] if found is None else [found.bound])]
+    optimum = _search(problem, limit) if optimise else None
+    bounds = [(trace - squares) / instance.size, *([] if optimum is None else [optimum.bound])]
     fixed = {
         name: instance.rival(name, epsilon).sample_complexity(workload, queries=instance.queries) for name in names
     }
@@ -109,11 +109,18 @@ def solve(
         "epsilon": epsilon,
         "paper": max(nuclear**2 / math.exp(epsilon) - squares, 0.0) / instance.size / unit,
     }
-    if found is None:
+    if optimum is None:
         return compared(fixed, max(bounds) / unit, None, 0.0, np.inf, average=None, capped=False, **values)
-    average, users = (float(each) / unit for each in (found.variances.mean(), found.variances.max()))
+    average, users = (float(number) / unit for number in (optimum.variances.mean(), optimum.variances.max()))
     return compared(
-        fixed, max(bounds) / unit, users, found.gap, found.asked, average=average, capped=found.capped, **values
+        fixed,
+        max(bounds) / unit,
+        users,
+        optimum.gap,
+        optimum.tolerance,
+        average=average,
+        capped=optimum.capped,
+        **values,
     )
 
 
@@ -124,7 +131,7 @@ class _Found:
     variances: Array
     bound: float
     gap: float
-    asked: float
+    tolerance: float
     capped: bool
 
 
@@ -143,8 +150,8 @@ def _search(problem: LocalStrategy, limit: float | None) -> _Found:
     evaluated = local.evaluate(problem.root, mean.primal, problem.prior, problem.epsilon)
     assert evaluated is not None  # what the judge has evaluated before
     capped = mean.status is Status.STEPS_EXHAUSTED
-    asked = tol if few and limit is None else np.inf
-    return _Found(evaluated.variances, max(bounds), max(gaps), asked, capped)
+    tolerance = tol if few and limit is None else np.inf
+    return _Found(evaluated.variances, max(bounds), max(gaps), tolerance, capped)
 
 
 def by_epsilon(quick: bool) -> list[Callable[[], Row]]:
@@ -224,7 +231,9 @@ def worst_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks; instances of fewer than three attributes have no 3-way marginals."""
     sizes, epsilons = (WORST_QUICK_SIZES, QUICK_EPSILONS) if quick else (WORST_SIZES, WORST_EPSILONS)
     instances = [LocalInstance(name, size) for size in sizes for name in WORKLOADS]
-    return [partial(solve_worst, each, epsilon) for each in instances if each.queries for epsilon in epsilons]
+    return [
+        partial(solve_worst, instance, epsilon) for instance in instances if instance.queries for epsilon in epsilons
+    ]
 
 
 # Histograms under local privacy: the one workload whose optimum is a closed form, at every size.

@@ -70,20 +70,20 @@ def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
     squares = float((problem.root**2).sum())
     with without_warnings():
         best = fast.solve(problem, tol=TOLERANCE)
-        found = {
+        runs_by_method = {
             method.name: [fast.solve(problem, method=method(rng=seed)) for seed in range(seeds)] for method in METHODS
         }
     return descended(
-        {method: tuple(each.objective / best.objective for each in runs) for method, runs in found.items()},
+        {method: tuple(run.objective / best.objective for run in runs) for method, runs in runs_by_method.items()},
         best.gap,
         name=instance.name,
         size=instance.size,
         epsilon=epsilon,
         variances={
-            method: tuple((each.objective - squares) / (best.objective - squares) for each in runs)
-            for method, runs in found.items()
+            method: tuple((run.objective - squares) / (best.objective - squares) for run in runs)
+            for method, runs in runs_by_method.items()
         },
-        median=median(each.seconds for runs in found.values() for each in runs),
+        median=median(run.seconds for runs in runs_by_method.values() for run in runs),
         seconds=best.seconds,
     )
 
@@ -93,7 +93,9 @@ def rows(quick: bool) -> list[Callable[[], Row]]:
     sizes, seeds = (QUICK_SIZES, QUICK_SEEDS) if quick else (SIZES, SEEDS)
     names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
     instances = [LocalInstance(name, size) for size in sizes for name in names]
-    return [partial(solve, each, epsilon, seeds) for each in instances if each.queries for epsilon in EPSILONS]
+    return [
+        partial(solve, instance, epsilon, seeds) for instance in instances if instance.queries for epsilon in EPSILONS
+    ]
 
 
 def time_steps(size: int) -> Row:
@@ -167,7 +169,7 @@ def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) ->
             before[name] = rival.objective(problem.workload) / best.objective
             after[name] = descent.objective / best.objective
         random = [fast.solve(problem, method=fast.ProjectedGradient(rng=seed)).objective for seed in range(seeds)]
-    ends = tuple(each / best.objective for each in random)
+    ends = tuple(objective / best.objective for objective in random)
     names = {"name": instance.name, "size": instance.size, "epsilon": epsilon}
     return begun(before, after, ends, best.gap, **names)
 
@@ -254,10 +256,10 @@ def _best_fixed(workload: Workload) -> tuple[str, LocalRival]:
 def _optimise(workload: Workload, seconds: float) -> LocalMechanism:
     """Return the mechanism of the best strategy on average that is found in time."""
     with without_warnings():
-        found: LocalMechanism = fast.solve(
+        mechanism: LocalMechanism = fast.solve(
             LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds
         ).mechanism
-    return found
+    return mechanism
 
 
 def solve_consistency(
@@ -287,9 +289,9 @@ def solve_consistency(
         errors[0] += float(((answers - truth) ** 2).sum()) / unit
         for column, total in ((1, None), (2, users)):
             with without_warnings():
-                found = fast.solve(NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
-            gap = max(gap, found.gap)
-            errors[column] += float(((workload.apply(found.primal) - truth) ** 2).sum()) / unit
+                solution = fast.solve(NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
+            gap = max(gap, solution.gap)
+            errors[column] += float(((workload.apply(solution.primal) - truth) ** 2).sum()) / unit
     stated = float(x @ variances) / (queries * users**2)
     data = f"{users:g} users, {size} types" + (", synthetic" if path is None else "")
     unbiased, nonnegative, consistent = (float(error) for error in errors)

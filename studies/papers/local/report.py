@@ -69,10 +69,10 @@ def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Row]
         ("proven", _proven),
     )
     for name, group in groupby(rows, key=lambda row: row.name):
-        found = list(group)
-        fixed = found[0].text("n = {size}" if varied == "ε" else "ε = {epsilon:g}")
-        out.print(drawn(f"{name}, {fixed}", columns, found, padding=(0, 1, 0, 0)))
-        print_lines(out, _summary(varied, found))
+        listed = list(group)
+        fixed = listed[0].text("n = {size}" if varied == "ε" else "ε = {epsilon:g}")
+        out.print(drawn(f"{name}, {fixed}", columns, listed, padding=(0, 1, 0, 0)))
+        print_lines(out, _summary(varied, listed))
     print_lines(out, "")
 
 
@@ -88,7 +88,7 @@ def _proven(row: Row) -> str:
     """Return whether the strategy is as near the optimum as was asked, and how near it is proven to be."""
     if row.optimised is None:
         return ""
-    verdict = "{verdict}, " if np.isfinite(row.asked) else ""
+    verdict = "{verdict}, " if np.isfinite(row.tolerance) else ""
     return row.text(f"{verdict}{{gap:.1%}}{' CAPPED' if row.capped else ''}")
 
 
@@ -119,8 +119,8 @@ def _summary(varied: str, rows: Sequence[Row]) -> str:
 
 
 def _best_and_median(name: str, method: str | None, row: Row) -> str:
-    found = getattr(row, name) if method is None else getattr(row, name)[method]
-    return f"{min(found):.3f}, {median(found):.3f}"
+    numbers = getattr(row, name) if method is None else getattr(row, name)[method]
+    return f"{min(numbers):.3f}, {median(numbers):.3f}"
 
 
 NAMED: Columns = (("workload", "{name}"), ("n", "{size}"), ("ε", "{epsilon:g}"))
@@ -149,8 +149,8 @@ WORST: Columns = (
 DESCENT: Columns = (
     *NAMED,
     *(
-        (f"{said}{heading}", partial(_best_and_median, values, method))
-        for method, said in zip((each.name for each in descent.METHODS), ("code: ", "text: "), strict=True)
+        (f"{label}{heading}", partial(_best_and_median, values, method))
+        for method, label in zip((method.name for method in descent.METHODS), ("code: ", "text: "), strict=True)
         for heading, values in (("L", "objectives"), ("variance", "variances"))
     ),
     ("seconds", "{median:.2g}"),
@@ -225,9 +225,9 @@ def _show_steps(out: Console, title: str, rows: Iterator[Row]) -> None:
 
 def _show_consistency(out: Console, title: str, rows: Iterator[Row]) -> None:
     print_lines(out, title)
-    found = list(rows)
-    data, runs = (found[0].data, found[0].runs) if found else ("", 0)
-    out.print(drawn(f"Normalised squared error; {data}", CONSISTENCY, found))
+    listed = list(rows)
+    data, runs = (listed[0].data, listed[0].runs) if listed else ("", 0)
+    out.print(drawn(f"Normalised squared error; {data}", CONSISTENCY, listed))
     print_lines(
         out, f"Means over {runs} simulated surveys at ε = {descent.EPSILON:g}; 'stated' is the mechanism's own."
     )

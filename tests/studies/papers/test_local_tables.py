@@ -114,7 +114,7 @@ class TestComparisons:
         held = {**found.values, "gap": found.gap}
         for changes in ({"bound": 1.01 * found.bound}, {"optimised": 0.9 * found.bound}):
             assert comparison.compared(**{**held, **changes}).outcome is Agreement.DISAGREE
-        assert comparison.compared(**{**held, "gap": 0.1, "asked": 0.06}).outcome is Agreement.WIDE
+        assert comparison.compared(**{**held, "gap": 0.1, "tolerance": 0.06}).outcome is Agreement.WIDE
 
     @pytest.mark.parametrize("name", [HISTOGRAM, PREFIX, ALL_RANGE, PARITY])
     def test_the_optimum_needs_the_fewest_users(self, name: str) -> None:
