@@ -138,10 +138,10 @@ class _Point:
         return self.norm + tau * self.barrier
 
 
-def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER) -> tuple[Array | None, bool]:
-    """Return costs and all multipliers of a `Relaxation`, flat, and whether they are the best to a small tolerance.
+def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER) -> Array | None:
+    """Return costs and all multipliers of a `Relaxation`, flat, the best to a small tolerance.
 
-    None where nothing was found to begin with. R need not have full rank.
+    None where more than a few are needed, or the deadline passes. R need not have full rank.
     """
     size = len(share)
     lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
@@ -149,28 +149,24 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
     seen = spectrum > size * EPS * spectrum[0]
     root = spectrum[seen, None] * right[seen]
     products = Products.of(share, lift, _sizes_in_use(size, epsilon))
-    point, ended = _first(root, share, lift, products, deadline), False
-    if point is None:
-        return None, False
-    tau, work = FIRST * point.norm / (size + 1), WORK if deadline.left is None else min(WORK, RATE * deadline.left)
-    while not deadline.passed and _work(root, products) <= work and len(products.signs) <= MOST:
+    point = _first(root, share, lift, products, deadline)
+    work = WORK if deadline.left is None else min(WORK, RATE * deadline.left)
+    tau = FIRST * point.norm / (size + 1) if point is not None else 0.0
+    while point is not None and not deadline.passed:
+        if _work(root, products) > work or len(products.signs) > MOST:
+            return None
         point, moments = _centred(root, lift, products, point, tau, deadline)
         further = _absent(products, moments)
         if further:
             products = products.with_others(further)
-            begun = _begun(root, lift, products, point, tau)
-            if begun is None:
-                break
-            point = begun
-        elif tau * (size + 1 + len(products.names)) <= LAST * point.norm:
-            ended = True
-            break
-        else:
+            point = _begun(root, lift, products, point, tau)
+        elif tau * (size + 1 + len(products.names)) > LAST * point.norm:
             tau *= FALL
-    relaxation = products.relaxation(np.append(point.values, np.zeros(len(products.signs) - len(point.values)))[size:])
-    return np.concatenate(
-        [point.values[:size], *(np.ravel(getattr(relaxation, field.name)) for field in fields(relaxation))]
-    ), ended
+        else:
+            relaxation = products.relaxation(point.values[size:])
+            parts = (np.ravel(getattr(relaxation, field.name)) for field in fields(relaxation))
+            return np.concatenate([point.values[:size], *parts])
+    return None
 
 
 def _sizes_in_use(size: int, epsilon: float) -> npt.NDArray[np.intp]:

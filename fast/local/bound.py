@@ -158,30 +158,24 @@ def best_multipliers(
 ) -> tuple[Array, Array, Relaxation]:
     """Return Z, costs and multipliers; with ``tr R Z = 1'y``, either is the bound.
 
-    Newton's method finds them where few suffice. Else, where that is allowed, a quasi-Newton method climbs in all of
-    them, from where that ended or from the closed form. Raises LinAlgError where none are found.
+    Newton's method finds them where few suffice; else, where that is allowed, a quasi-Newton method climbs in all of
+    them. Raises LinAlgError where none are found.
     """
     program = BoundProgram.of(root, share, epsilon)
-    values, ended = barrier.follow(program.root, share, epsilon, deadline)
-    if not ended:
+    values = barrier.follow(program.root, share, epsilon, deadline)
+    if values is None:
         if not climbs:
             raise np.linalg.LinAlgError("few multipliers do not suffice")
-        values = _climbed(program, values, deadline)
-    assert values is not None
+        values = _climbed(program, deadline)
     return _scaled(program, values, float(np.linalg.norm(root)))
 
 
-def _climbed(program: BoundProgram, begin: Array | None, deadline: Deadline) -> Array:
-    """Return better values by a quasi-Newton method, in all multipliers."""
+def _climbed(program: BoundProgram, deadline: Deadline) -> Array:
+    """Return the values that a quasi-Newton method in all multipliers comes to in time."""
     # Imported here so that solvers load without it.
     from scipy.optimize import Bounds, minimize
 
-    size, starts = len(program.share), [] if begin is None else [begin]
-    with contextlib.suppress(np.linalg.LinAlgError):
-        starts.append(_start(program, deadline))
-    if not starts:
-        raise np.linalg.LinAlgError("no multipliers that make the matrix definite were found in time")
-    climb = _Climb(program, max(starts, key=lambda values: program.evaluate(values)[0]), deadline)
+    size, climb = len(program.share), _Climb(program, _start(program, deadline), deadline)
     units = _units(program, float(np.abs(climb.best[size : 2 * size]).mean()))
     least = np.zeros(len(units))
     least[: 2 * size] = -np.inf
