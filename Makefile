@@ -62,11 +62,12 @@ test-lowest: $(bin)/python
 # Slow tests, all or in parts: `make test-slow PART=papers`. What would fill the memory fails instead.
 slow_judge := tests/geometry tests/mechanisms tests/problems tests/proofs tests/publishing tests/reference tests/workloads
 slow_papers := tests/studies
-slow_random := tests/house/test_hostile.py tests/house/test_metamorphic.py tests/house/test_soak.py
+slow_hostile := tests/house/test_hostile.py
+slow_random := tests/house/test_metamorphic.py tests/house/test_soak.py
 slow_claims := tests/house/test_claims.py -k "not findings_eigen"
 slow_eigen := tests/house/test_claims.py -k "findings_eigen and not alternative"
 slow_alternatives := tests/house/test_claims.py -k "findings_eigen and alternative"
-PARTS := judge papers random claims eigen alternatives
+PARTS := judge papers hostile random claims eigen alternatives
 PART ?= $(PARTS)
 
 test-slow: install
