@@ -500,7 +500,12 @@ def _normals(program: ReuseProgram, single: Array, factors: list[Array]) -> Arra
 
 
 def _step_limit(change: Array, matrices: list[Array]) -> float:
-    """Return the longest step, 1 at most, that keeps ``1 + step · change`` and ``I + step · matrix`` positive."""
+    """Return the longest step, 1 at most, that keeps ``1 + step · change`` and ``I + step · matrix`` positive.
+
+    Raises `numpy.linalg.LinAlgError` where rounding has left no step at all.
+    """
+    if not (np.isfinite(change).all() and all(np.isfinite(matrix).all() for matrix in matrices)):
+        raise np.linalg.LinAlgError("the step is no longer finite")
     least = [float(change.min()), *(float(np.linalg.eigvalsh(matrix)[0]) for matrix in matrices if matrix.size)]
     worst = -min(least)
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
