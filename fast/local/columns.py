@@ -291,6 +291,11 @@ def generate(frame: Frame, limits: loop.Limits, begin: Columns | None = None) ->
     return loop.run(begin, partial(_step, frame, limits.tol, limits.deadline), limits, margin=1.0)
 
 
+def priced(frame: Frame, searched: Columns, deadline: Deadline) -> Columns:
+    """Return the state that a search came to, with what it proves over all patterns in place of a suggestion."""
+    return _solve_and_price(frame, searched.point, CLOSER * searched.least_gap, searched.steps, deadline)
+
+
 def intervals(size: int) -> Sets:
     """Return all intervals on a circle of user types: with equal weights for each length they are a strategy."""
     places = (np.arange(size)[:, None] - np.arange(size)) % size

@@ -29,6 +29,7 @@ Start: TypeAlias = npt.ArrayLike | LocalMechanism | Solution
 
 EXACT = 20  # user types up to which ``auto`` prices all patterns at every step
 LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
+PRICED = 28  # user types up to which all patterns are priced where a search has missed some: it takes some seconds
 
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
@@ -95,11 +96,16 @@ def _start_strategy(problem: LocalStrategy, start: Start) -> Array:
         raise InvalidInputError(f"start: {error}") from error
 
 
-def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> Solution:
+def _by_columns(
+    problem: LocalStrategy,
+    frame: Frame,
+    limits: loop.Limits,
+    begin: Columns | None = None,
+    history: tuple[Progress, ...] = (),
+    solver: str = "fast:exact",
+) -> Solution:
     """Generate columns until the judge proves the gap, and leave out the patterns that play no part in the end."""
     started, aim = time.perf_counter(), MARGIN * limits.tol
-    begin: Columns | None = None
-    history: tuple[Progress, ...] = ()
     for _ in range(ATTEMPTS):
         outcome = columns.generate(frame, replace(limits, tol=aim), begin)
         best, history = outcome.best_dual, (*history, *outcome.history)
@@ -113,7 +119,7 @@ def _by_columns(problem: LocalStrategy, frame: Frame, limits: loop.Limits) -> So
             message=_ending(outcome, seconds),
             iterations=outcome.iterations,
             seconds=seconds,
-            solver="fast:exact",
+            solver=solver,
             history=history,
         )
         if answer.gap <= limits.tol or outcome.reason is not None:
@@ -160,7 +166,7 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
         duals = [_improved(problem, candidates[0], dual, limits.deadline.before(ending))]
         outcome = _resumed(problem, frame, outcome, duals[0], limits, rng)
         candidates += points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
-    return points.best(
+    answer = points.best(
         problem,
         candidates,
         duals,
@@ -172,6 +178,12 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
         solver="fast:restart",
         history=outcome.history,
     )
+    if answer.status is not Status.STALLED or problem.user_types > PRICED:
+        return answer
+    # The search has missed patterns: all are priced from where it ended.
+    begin = columns.priced(frame, outcome.best_primal, limits.deadline)
+    exact = _by_columns(problem, frame, limits, begin, outcome.history, answer.solver)
+    return min(exact, answer, key=lambda ending: ending.gap)
 
 
 def _known_bound(problem: LocalStrategy, frame: Frame, deadline: Deadline) -> LocalDual | None:
