@@ -90,7 +90,8 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     `SoftmaxFitness`                     schur, matrix_frac                  `softmax` (Problem 4)
     `QueryWeighting`                     inv_pos, sdp; for pure privacy      `weighting` (Program 1)
                                          power, power_cone
-    `CommonMechanism`                    primal, dual, logdet                `common` (equation 1)
+    `CommonMechanism`                    primal, dual, logdet; of the        `common` (equation 1)
+                                         volume: volume
     `ReuseFitness`, `RefinementStage`    schur                               `reuse`, `refinement`
     `LocalStrategy`                      sdp, socp, dual; in the worst case  `local`, for at most ten user
                                          dual, socp                          types
@@ -115,7 +116,8 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     Returns `cvxpy.Problem`: with variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s), or
     ``X`` (k, k) and ``Y``, or ``u`` (k,) and ``v``, and constraints with labels: the multipliers of ``privacy`` and
     ``accuracy`` are the weights λ and μ. For `CommonMechanism` ``Sigma`` (r, r) and the labels ``common[i]``, whose
-    multipliers are the Y_i, with ``S_i`` in ``logdet``; or ``Y_i`` and the label ``complete``.
+    multipliers are the Y_i, with ``S_i`` in ``logdet`` and ``X`` (r, r) in ``volume``; or ``Y_i`` and the label
+    ``complete``.
 
     Examples
     --------

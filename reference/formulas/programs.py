@@ -190,6 +190,18 @@ def common_logdet(problem: object, formula: Formula) -> Form:
     return more, replace(formula.program, objective=f"{formula.program.objective} - {barrier}", constraints=(slack,))
 
 
+def common_volume(problem: AnyProblem, formula: Formula) -> Form:
+    """State the volume in the cost matrix, in which it is convex."""
+    size = problem.bounds.shape[1:]
+    more = (
+        Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", size),
+        Symbol("L_i", r"$P_i = L_i L_i^{\top}$", size),
+    )
+    (line,) = formula.program.constraints
+    lines = (replace(line, formula=r"I - L_i^{\top} X L_i \succeq 0"),)
+    return more, Program("maximise", r"\log \det X", r"$X \succ 0$", lines)
+
+
 def strategy_sdp(problem: object, formula: Formula) -> Form:
     """State the average case with one linear matrix inequality."""
     inequality = r"\begin{bmatrix} G & R^{\top} \\ R & T \end{bmatrix} \succeq 0"
@@ -290,6 +302,7 @@ FORMS: dict[tuple[str, str], Callable[[Any, Formula], Form]] = {
     ("CommonMechanism", "primal"): as_stated,
     ("CommonMechanism", "dual"): common_dual,
     ("CommonMechanism", "logdet"): common_logdet,
+    ("CommonMechanism", "volume"): common_volume,
     ("RefinementStage", "schur"): stage,
     ("LocalStrategy average", "sdp"): strategy_sdp,
     ("LocalStrategy average", "socp"): _moments(worst=False),
