@@ -299,7 +299,7 @@ class _CommonUnits:
         weights = multipliers.reshape(self.bounds.shape)
         if self.problem.criterion == "volume":
             factors = self.frame @ roots(self.bounds)
-            weights = factors @ weights @ np.swapaxes(factors, 1, 2)
+            weights = self.objective_unit * factors @ weights @ np.swapaxes(factors, 1, 2)
         return CommonDual(weights)
 
 

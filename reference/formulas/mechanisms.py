@@ -83,6 +83,8 @@ def common(problem: CommonMechanism) -> Formula:
             for i, bound in enumerate(problem.bounds)
         ),
     )
+    if problem.criterion == "volume":
+        symbols = (*symbols, Symbol("r", "the number of rows of $B$"))
     covariance = Symbol(
         r"\Sigma", "the covariance with which the common mechanism answers $B x$", (size, size), part="itself"
     )
@@ -114,12 +116,12 @@ def _trace() -> tuple[str, str, str, tuple[Line, ...]]:
 
 
 def _volume() -> tuple[str, str, str, tuple[Line, ...]]:
-    """Return the same of the volume, r the number of queries."""
+    """Return the same of the volume."""
     spent = r"\sum_i \operatorname{tr}(P_i^{-1} Y_i) = r"
     proof = (
         Line(
             r"\sum_i \operatorname{tr}(\Sigma^{-1} Y_i) \le \sum_i \operatorname{tr}(P_i^{-1} Y_i) = r",
-            r"since $\Sigma^{-1} \preceq P_i^{-1}$, of r queries",
+            r"since $\Sigma^{-1} \preceq P_i^{-1}$",
         ),
         Line(
             r"(\det \Sigma^{-1} \det \sum_i Y_i)^{1/r} \le \frac{1}{r} \sum_i \operatorname{tr}(\Sigma^{-1} Y_i)",
