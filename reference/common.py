@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from cvxpy.reductions.solvers.solver import Solver
 
-from dualmech import linalg, validate
+from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import InvalidInputError, UncertifiedWarning
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -27,7 +27,7 @@ from dualmech.reference import attempts, backends
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric
 from dualmech.reference.refinement import OTHER_STAGE_TOLERANCE, STAGE_TOLERANCES
-from dualmech.reference.scaling import returned_array
+from dualmech.reference.scaling import inverse, returned_array
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
@@ -218,7 +218,7 @@ def _scaled_program(
         return attempts.ScaledProgram(
             program,
             scaled,
-            lambda: _inverse(program.var_dict["X"].value),
+            lambda: inverse(program.var_dict["X"].value),
             scaled.dual,
             constraints=("common",),
             optimum=lambda value: math.exp(-value / size),
@@ -233,7 +233,7 @@ def _scaled_program(
             lambda: program.var_dict["Sigma"].value,
             scaled.dual,
             constraints=("common",),
-            optimum=lambda value: value if formulation == "primal" else _trace(program),
+            optimum=lambda value: value if formulation == "primal" else attempts.trace_of(program, "Sigma"),
             steps=path if formulation == "logdet" else None,
         )
 
@@ -244,17 +244,6 @@ def _scaled_program(
         return CommonDual(np.stack([even if weights is None else weights for weights in known]))
 
     return attempts.ScaledProgram(program, scaled, lambda: program.constraints[-1].dual_value, weights)
-
-
-def _inverse(X: Array | None) -> Array | None:
-    """Return Σ for the X of a backend; None before it has a positive definite one."""
-    return None if X is None or linalg.cholesky(X) is None else np.asarray(np.linalg.inv(X))
-
-
-def _trace(program: cp.Problem) -> float:
-    """Return the trace of a centre, which is what its program says of the optimum; NaN before there is one."""
-    Sigma = program.var_dict["Sigma"].value
-    return math.nan if Sigma is None else float(np.trace(Sigma))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
