@@ -243,7 +243,8 @@ class AnyRequest(Request):
         return value
 
     def _common(self) -> CommonMechanism:
-        return CommonMechanism([inputs.mechanism_in(path) for path in (str(self.workload), *self.others)])
+        mechanisms = [inputs.mechanism_in(path) for path in (str(self.workload), *self.others)]
+        return CommonMechanism(mechanisms, criterion="trace" if self.criterion is None else self.criterion)
 
     def _small_reuse(self) -> ReuseFitness:
         self._asked()

@@ -111,7 +111,11 @@ AnyEpsilon = Annotated[
 ]
 AnyDelta = Annotated[float | None, typer.Option("--delta", help="fitness: δ at which ε is spent.")]
 Criterion = Annotated[
-    str | None, typer.Option(help="local: the average user's variance or the worst one's. [default: average]")
+    str | None,
+    typer.Option(
+        help="local: average or worst, the user's variance. common: trace or volume of the noise. "
+        "[default: average, trace]"
+    ),
 ]
 Prior = Annotated[str | None, typer.Option(help="local: file with how likely each user type is.")]
 Answers = Annotated[str | None, typer.Option(help="estimate: file of the noisy answers.")]

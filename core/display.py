@@ -92,6 +92,9 @@ def _decimal(number: Fraction | float, digits: int, rounding: str) -> str:
     return written if decimal.Decimal(written) == rounded else str(rounded)
 
 
+LISTED = 2  # items of a tuple that are named
+
+
 def brief(value: object) -> str:
     """Describe a value in a few words: a text unchanged, a number to six digits, an array by its range or its shape.
 
@@ -103,7 +106,8 @@ def brief(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, tuple):
-        return f"({', '.join(brief(item) for item in value)})"
+        more = f", …; {len(value)} in all" if len(value) > LISTED else ""
+        return f"({', '.join(map(brief, value[:LISTED]))}{more})"
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
     if isinstance(value, np.ndarray) or sp.issparse(value):

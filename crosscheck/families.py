@@ -16,6 +16,7 @@ from dualmech.errors import InputTypeError
 
 if TYPE_CHECKING:
     from dualmech.problems.base import Problem
+    from dualmech.problems.common import CommonMechanism
     from dualmech.problems.local.strategy import LocalStrategy
     from dualmech.problems.softmax import SoftmaxFitness
     from dualmech.problems.weighting import QueryWeighting
@@ -65,6 +66,11 @@ def _local_measure(problem: LocalStrategy) -> str:
     return "sum of the user types' second moments" if average else "variance of the worst user type"
 
 
+def _common_measure(problem: CommonMechanism) -> str:
+    trace = problem.criterion == "trace"
+    return "trace of the common covariance" if trace else "geometric mean variance of the common noise"
+
+
 _COVARIANCE = ("covariance", "strategy")
 
 FAMILIES = (
@@ -103,7 +109,8 @@ FAMILIES = (
     Family(
         "common",
         ("CommonMechanism",),
-        lambda problem: "trace of the common covariance",
+        _common_measure,
+        ("criterion",),
         explained="what mechanisms have in common, files of which stand in place of a workload",
     ),
     Family(

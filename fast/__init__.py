@@ -160,11 +160,11 @@ def solve(
         library stay as they are.
     start : Solution, optional
         A solution of the same or a similar problem to start from: same geometry, same numbers of neighbours and
-        queries; for `CommonMechanism` same numbers of mechanisms and of rows in the basis. `QueryWeighting`,
-        `ReuseFitness`, products and split noise take no start; the interior-point method of `QueryWeighting` takes some
-        ten steps from anywhere. The gradient descent of `LocalStrategy` starts from a strategy matrix (m, n), a
-        `LocalMechanism` or a solution of `LocalStrategy`, ε-private and with rows that span all user types: the answer
-        is no worse.
+        queries; for the trace of `CommonMechanism` same numbers of mechanisms and of rows in the basis.
+        `QueryWeighting`, `ReuseFitness`, the volume of `CommonMechanism`, products and split noise take no start; the
+        interior-point method of `QueryWeighting` takes some ten steps from anywhere. The gradient descent of
+        `LocalStrategy` starts from a strategy matrix (m, n), a `LocalMechanism` or a solution of `LocalStrategy`,
+        ε-private and with rows that span all user types: the answer is no worse.
     orbits : iterable of (d,) arrays, or Orbits, optional
         Permutations of the cells that leave the problem as it is, checked by `dualmech.Orbits.of`: the solver then has
         one weight for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` alone.

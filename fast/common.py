@@ -210,7 +210,11 @@ def solve_common(
         known = _weights(problem, start)
         answers = [
             _solve_block(
-                problem.bounds[:, block, block], chosen, limits, None if known is None else known[:, block, block]
+                problem.bounds[:, block, block],
+                problem.criterion,
+                chosen,
+                limits,
+                None if known is None else known[:, block, block],
             )
             for block in problem.slices
         ]
@@ -243,15 +247,15 @@ class _Solved:
     history: tuple[Progress, ...] = ()
 
 
-def _solve_block(bounds: Array, method: str, limits: loop.Limits, weights: Array | None) -> _Solved:
+def _solve_block(bounds: Array, criterion: str, method: str, limits: loop.Limits, weights: Array | None) -> _Solved:
     if bounds.shape[1] == 1:
         largest = bounds.ravel() == bounds.max()
         first = np.arange(len(bounds)) == np.argmax(largest)
         return _Solved(bounds.max(axis=0), first[:, None, None].astype(np.float64))
     if method == "closed_form":
-        covariance, projectors = closed_form(*bounds)
-        return _Solved(_raise_in_units(bounds, covariance), projectors)
-    outcome = _ascend(bounds, limits, weights)
+        covariance, proving = CLOSED_FORMS[criterion](*bounds)
+        return _Solved(_raise_in_units(bounds, covariance), proving)
+    outcome = _ascend(bounds, method, limits, weights)
     covariance = _raise_in_units(bounds, outcome.best_primal.point.covariance)
     return _Solved(covariance, outcome.best_dual.weights, outcome.iterations, outcome.reason, outcome.history)
 
@@ -269,103 +273,143 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 # The least volume above several covariances: another maximal common mechanism, the same in every basis.
+#
+# In coordinates in which ``Σ_i P_i = I``, Newton's method follows the centres of
+# ``−t log det X − Σ_i log det(C_i − X)``, with ``X = Σ⁻¹`` and ``C_i = P_i⁻¹``. At a centre the weights
+# ``Y_i = (C_i − X)⁻¹ / t`` sum to Σ, and the gap is p/t.
 
 
-VOLUME_GAP = 1e-8  # gap of the log determinant to which the volume is solved
 VOLUME_GROWTH = 10.0  # factor from one sharpness to the next
 CENTRED = 1e-3  # Newton decrement at which a point counts as a centre
 MOST_NEWTON_STEPS = 100  # to one centre
+LARGEST_VOLUME = 64  # most coordinates r of a block: a step solves r² equations
 
 
-def least_volume(bounds: Array, gap: float = VOLUME_GAP) -> tuple[Array, Array]:
-    """Return the Σ (r, r) of least log det above all P_i, and weights Y_i (p, r, r) that prove it.
+@dataclass(frozen=True, slots=True, eq=False)
+class VolumeProgram:
+    """The cost matrices in coordinates in which the covariances sum to I, and the way back."""
 
-    `reference.common.volume` states the problem; `dualmech.problems.common.volume_bound` is the bound that weights
-    prove. Two have the closed form of `volume_of_two`. For more, Newton's method follows the centres of
-    ``−t log det X − Σ_i log det(P_i⁻¹ − X)``, with ``X = Σ⁻¹``: at a centre the weights ``Y_i = (P_i⁻¹ − X)⁻¹ / t`` sum
-    to Σ, and the gap is ``r log(1 + p/t)``. A step solves r² equations, so it is for r up to some dozens.
-    Raises `InvalidInputError` for fewer than two matrices, or one that is not positive definite.
+    costs: Array  # (p, r, r) C_i
+    frame: Array  # (r, r) F with ``Σ_i P_i = F F'``
+    unit: float  # the r-th root of the determinant of ``F F'``
 
-    - `bounds` (p, r, r): the P_i, positive definite;
-    - `gap`: the difference of log det Σ from the bound at which to end, for three or more.
+    @classmethod
+    def of(cls, bounds: Array) -> VolumeProgram:
+        """Bring the covariances, which are positive definite, to coordinates in which they sum to I."""
+        frame, inner = _summing_to_identity(bounds)
+        return cls(np.asarray(np.linalg.inv(inner)), frame, _root_of_determinant(frame @ frame.T))
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dualmech.fast.common import least_volume
-    >>> from dualmech.problems.common import volume_bound
-    >>> P = np.array([np.diag([4.0, 1.0]), np.diag([1.0, 2.0]), np.diag([3.0, 3.0])])
-    >>> Sigma, weights = least_volume(P)
-    >>> Sigma.round(6), bool(np.linalg.slogdet(Sigma)[1] - volume_bound(P, weights) < 1e-6)
-    (array([[4., 0.],
-           [0., 3.]]), True)
-    """
-    bounds, gap = validate.finite(3, bounds=bounds), validate.positive_number(gap=gap)
-    count, size, _ = bounds.shape
-    if count < 2 or bounds.shape[2] != size or np.linalg.eigvalsh(bounds).min(initial=np.inf) <= 0:
-        raise InvalidInputError(f"bounds must be two or more positive definite matrices, got shape {bounds.shape}")
-    if count == 2:
-        return volume_of_two(*bounds)
-    frame = np.linalg.cholesky(bounds.sum(axis=0))  # in which the P_i sum to I
-    inner = np.linalg.solve(frame, np.swapaxes(np.linalg.solve(frame, bounds), 1, 2))
-    costs = np.asarray(np.linalg.inv((inner + _transpose(inner)) / 2), dtype=np.float64)
-    point: Array = np.eye(size)
-    sharpness, last = 1.0, count * size / gap
-    while True:
-        point = _volume_centre(costs, point, sharpness)
-        if sharpness >= last:
-            break
-        sharpness = min(VOLUME_GROWTH * sharpness, last)
-    weights = np.linalg.inv(costs - point) / sharpness
-    noise = frame @ np.linalg.inv(point) @ frame.T
-    return (noise + noise.T) / 2, frame @ weights @ frame.T
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VolumeState(loop.OfPoint):
+    """A centre, with what it proves."""
+
+    point: CommonPoint
+    centre: Array  # X
+    weights: Array  # (p, r, r) Y_i, in the problem's own units
+    sharpness: float
+    steps: int  # Newton steps so far
+
+
+def start_volume(program: VolumeProgram) -> VolumeState:
+    """Begin at X = I / 2, which is within all ``C_i ⪰ I``."""
+    return _proven(program, np.eye(len(program.frame)) / 2, 1.0, 0)
+
+
+def sharpen_volume(program: VolumeProgram, state: VolumeState) -> VolumeState:
+    """Return the centre of the next sharpness."""
+    sharpness = VOLUME_GROWTH * state.sharpness
+    centre, spent = _volume_centre(program.costs, state.centre, sharpness)
+    return _proven(program, centre, sharpness, state.steps + spent)
+
+
+def _proven(program: VolumeProgram, centre: Array, sharpness: float, steps: int) -> VolumeState:
+    """Return a point of the path with both sides of its gap."""
+    frame, weights = program.frame, np.linalg.inv(program.costs - centre) / sharpness
+    mean = float(np.einsum("ikl,ilk->", program.costs, weights)) / len(centre)
+    point = CommonPoint(
+        program.unit / _root_of_determinant(centre),
+        program.unit * _root_of_determinant(weights.sum(axis=0)) / mean,
+        frame @ np.linalg.inv(centre) @ frame.T,
+    )
+    return VolumeState(point, centre, frame @ weights @ frame.T, sharpness, steps)
 
 
 def volume_of_two(first: Array, second: Array) -> tuple[Array, Array]:
     """Return the least volume above two covariances, and weights that prove it.
 
-    With ``P = F F'`` and ``Q = F diag(d) F'``, one F for both, it is ``Σ = F diag(max(1, d)) F'``.
-    Proof: ``F⁻¹ Σ F⁻¹' ⪰ I`` and ``⪰ diag(d)`` for every upper bound Σ, so the inverse X of this matrix has diagonal
-    entries of at most ``min(1, 1/d_i)``, and by Hadamard's inequality ``det X ≤ Π_i X_ii``.
+    With ``P = F diag(s) F'`` and ``Q = F diag(1 − s) F'``, one F for both, it is ``Σ = F diag(max(s, 1 − s)) F'``.
+    Proof: let ``X = F' Σ⁻¹ F`` for an upper bound Σ. It is ``⪯ diag(1/s)`` and ``⪯ diag(1/(1 − s))``, so its diagonal
+    entries are at most ``1/max(s_i, 1 − s_i)``, and by Hadamard's inequality ``det X ≤ Π_i X_ii``.
     """
-    values, vectors = scipy.linalg.eigh(second, first)
-    factor = first @ vectors
-    shares = np.stack([values <= 1, values > 1]) * np.maximum(values, 1.0)
-    whole, *weights = ((factor * share) @ factor.T for share in (shares.sum(axis=0), *shares))
-    return (whole + whole.T) / 2, np.stack(weights)
+    frame, (inner, _) = _summing_to_identity(np.stack([first, second]))
+    values, vectors = np.linalg.eigh(inner)
+    factor, least = frame @ vectors, np.maximum(values, 1 - values)
+    shares = np.stack([values >= 0.5, values < 0.5]) * least
+    return (factor * least) @ factor.T, (factor * shares[:, None, :]) @ factor.T
 
 
-def _volume_centre(costs: Array, point: Array, sharpness: float) -> Array:
+def _summing_to_identity(bounds: Array) -> tuple[Array, Array]:
+    """Return F with ``Σ_i P_i = F F'``, and the ``F⁻¹ P_i F⁻¹'``."""
+    frame: Array = np.linalg.cholesky(bounds.sum(axis=0))
+    return frame, _in_frame(frame, bounds)
+
+
+def _in_frame(frame: Array, matrices: Array) -> Array:
+    """Return ``F⁻¹ M F⁻¹'`` of symmetric matrices (p, r, r)."""
+    inner = np.linalg.solve(frame, np.swapaxes(np.linalg.solve(frame, matrices), 1, 2))
+    return np.asarray((inner + np.swapaxes(inner, 1, 2)) / 2)
+
+
+def _root_of_determinant(covariance: Array) -> float:
+    return float(np.exp(np.linalg.slogdet(covariance)[1] / len(covariance)))
+
+
+def _volume_centre(costs: Array, point: Array, sharpness: float) -> tuple[Array, int]:
     """Return the X (r, r) at which ``−t log det X − Σ_i log det(C_i − X)`` is least, from one within all C_i.
 
     The function is self-concordant: steps of ``1/(1 + λ)``, λ the Newton decrement, stay inside.
     """
-    size = len(point)
-    for _ in range(MOST_NEWTON_STEPS):
+    size, spent, decrement = len(point), 0, np.inf
+    while decrement >= CENTRED and spent < MOST_NEWTON_STEPS:
         # In coordinates in which the point is I, where the equations are never far from their scale.
-        factor = np.linalg.cholesky(point)
-        inner = np.linalg.solve(factor, np.swapaxes(np.linalg.solve(factor, costs), 1, 2))
-        slacks = np.linalg.inv((inner + _transpose(inner)) / 2 - np.eye(size))
+        factor = np.asarray(np.linalg.cholesky(point), dtype=np.float64)
+        slacks = np.linalg.inv(_in_frame(factor, costs) - np.eye(size))
         slope = slacks.sum(axis=0) / sharpness - np.eye(size)
         curvature = np.eye(size**2) + sum(np.kron(slack, slack) for slack in slacks) / sharpness
         move = -np.linalg.solve(curvature, slope.ravel()).reshape(size, size)
         decrement = float(np.sqrt(max(-sharpness * np.vdot(slope, move), 0.0)))
         damped = (move + move.T) / (2 * (1 + decrement if decrement > 0.25 else 1))
         point = factor @ (np.eye(size) + damped) @ factor.T
-        point = (point + point.T) / 2
-        if decrement < CENTRED:
-            break
-    return point
+        point, spent = (point + point.T) / 2, spent + 1
+    return point, spent
+
+
+CLOSED_FORMS = {"trace": closed_form, "volume": volume_of_two}
+"""By criterion, the optimum of two."""
 
 
 def _choose_method(problem: CommonMechanism, method: Method) -> str:
-    count = len(problem.bounds)
+    count, iterative = len(problem.bounds), "fixed_point" if problem.criterion == "trace" else "newton"
     if isinstance(method, ClosedForm) and count > 2:
         raise InvalidInputError(f"method closed_form is for two mechanisms, got {count}")
-    return ("closed_form" if count == 2 else "fixed_point") if isinstance(method, Auto) else method.name
+    chosen = ("closed_form" if count == 2 else iterative) if isinstance(method, Auto) else method.name
+    if chosen not in ("closed_form", iterative):
+        raise InvalidInputError(f"method {chosen} is not for criterion {problem.criterion!r}, whose is {iterative}")
+    largest = max((part.stop - part.start for part in problem.slices), default=0)
+    if chosen == "newton" and largest > LARGEST_VOLUME:
+        raise InvalidInputError(
+            f"method newton takes at most {LARGEST_VOLUME} common queries of {count} mechanisms, got {largest}"
+        )
+    return chosen
 
 
-def _ascend(bounds: Array, limits: loop.Limits, weights: Array | None) -> loop.Outcome[CommonState]:
+def _ascend(
+    bounds: Array, method: str, limits: loop.Limits, weights: Array | None
+) -> loop.Outcome[CommonState] | loop.Outcome[VolumeState]:
+    if method == "newton":
+        volume = VolumeProgram.of(bounds)
+        return loop.run(start_volume(volume), partial(sharpen_volume, volume), limits)
     program = CommonProgram.of(bounds)
     return loop.run(start(program, weights), partial(step, program), limits)
 
@@ -374,6 +418,8 @@ def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
     """Return the dual weights of an earlier solution, if one was given."""
     if start is None:
         return None
+    if problem.criterion == "volume":
+        raise InvalidInputError("start belongs to criterion 'trace': a path of centres has its own")
     weights: Any = getattr(require_solution(start, "start").dual, "weights", None)
     if np.shape(weights) != problem.bounds.shape or not np.all(np.isfinite(weights)):
         count, size, _ = problem.bounds.shape

@@ -36,8 +36,8 @@ class Auto(Method):
 
     For fitness for use, privacy first and total variance the fixed point, which finishes with Newton's method where
     that takes fewer operations; Newton's method for soft maxima, weightings and reuse; the closed form for two
-    mechanisms, the fixed point for more; `Exact` for local strategies of up to 20 user types, `Restart` beyond.
-    Projections and non-negative estimates have this method alone.
+    mechanisms, for more the fixed point for the trace, Newton's method for the volume; `Exact` for local strategies of
+    up to 20 user types, `Restart` beyond. Projections and non-negative estimates have this method alone.
     """
 
     name = "auto"
@@ -45,7 +45,7 @@ class Auto(Method):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedPoint(Method):
-    """The multiplicative fixed point of the dual, accelerated; for `CommonMechanism` the fixed point with momentum."""
+    """The multiplicative fixed point of the dual, accelerated; for the trace of `CommonMechanism` one with momentum."""
 
     name = "fixed_point"
     problems = (FitnessForUse, PrivacyFirst, TotalVariance, CommonMechanism)
@@ -53,10 +53,13 @@ class FixedPoint(Method):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Newton(Method):
-    """Newton's method: interior points of the dual, or of a weighting; steps on a soft max."""
+    """Newton's method: interior points of the dual, of a weighting, of a common volume; steps on a soft max."""
 
     name = "newton"
-    problems = (FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting, ReuseFitness)
+    problems = (
+        *(FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness),
+        *(QueryWeighting, ReuseFitness, CommonMechanism),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -86,11 +86,12 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     `FitnessForUse`, `PrivacyFirst`      schur, matrix_frac, logdet, sum     `fitness` (Problems 1, 2 and 3)
     the same on geometry ``blocks``      schur, matrix_frac; dual where all  `blocks`
                                          blocks have one coordinate
-    `TotalVariance`                      gram, schur, matrix_frac            `variance`; on blocks the first two above
+    `TotalVariance`                      gram, schur, matrix_frac, logdet    `variance`; on blocks the first two above
     `SoftmaxFitness`                     schur, matrix_frac                  `softmax` (Problem 4)
     `QueryWeighting`                     inv_pos, sdp; for pure privacy      `weighting` (Program 1)
                                          power, power_cone
-    `CommonMechanism`                    primal, dual, logdet                `common` (equation 1)
+    `CommonMechanism`                    primal, dual, logdet; of the        `common` (equation 1)
+                                         volume: volume
     `ReuseFitness`, `RefinementStage`    schur                               `reuse`, `refinement`
     `LocalStrategy`                      sdp, socp, dual; in the worst case  `local`, for at most ten user
                                          dual, socp                          types
@@ -98,8 +99,9 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     `NonnegativeEstimate`
     ==================================== =================================== ==========================================
 
-    ``logdet`` is the centring problem of sharpness t on the way to Problem 1 or to equation 1, ``sum`` is Problem 3,
-    which has no budget. A product is stated factor by factor (``problem.factors``), and split noise has no one program.
+    ``logdet`` is the centring problem of sharpness t on the way to Problem 1, to the least total variance or to
+    equation 1, ``sum`` is Problem 3, which has no budget. A product is stated factor by factor (``problem.factors``),
+    and split noise has no one program.
     Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation, a
     sharpness that is not positive.
     Source: Problems 1 to 4 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
@@ -115,7 +117,8 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     Returns `cvxpy.Problem`: with variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s), or
     ``X`` (k, k) and ``Y``, or ``u`` (k,) and ``v``, and constraints with labels: the multipliers of ``privacy`` and
     ``accuracy`` are the weights λ and μ. For `CommonMechanism` ``Sigma`` (r, r) and the labels ``common[i]``, whose
-    multipliers are the Y_i, with ``S_i`` in ``logdet``; or ``Y_i`` and the label ``complete``.
+    multipliers are the Y_i, with ``S_i`` in ``logdet`` and ``X`` (r, r) in ``volume``; or ``Y_i`` and the label
+    ``complete``.
 
     Examples
     --------

@@ -251,6 +251,12 @@ def central_path(
         yield PATH_ACCURACY * tol, f"; sharpness t = {barriers / bound:.3g}, {note}"
 
 
+def trace_of(program: cp.Problem, name: str) -> float:
+    """Return the trace of a matrix at a centre, which says more of the optimum than the program's value; NaN before."""
+    value = program.var_dict[name].value
+    return math.nan if value is None else float(np.trace(value))
+
+
 def label(name: str, constraint: cp.Constraint) -> cp.Constraint:
     """Give a constraint the name under which it is printed (CVXPY before labels keeps it, unprinted)."""
     constraint.label = name

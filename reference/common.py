@@ -27,7 +27,7 @@ from dualmech.reference import attempts, backends
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric
 from dualmech.reference.refinement import OTHER_STAGE_TOLERANCE, STAGE_TOLERANCES
-from dualmech.reference.scaling import returned_array
+from dualmech.reference.scaling import inverse, returned_array
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
@@ -122,10 +122,10 @@ def logdet(bounds: Array, sharpness: float) -> cp.Problem:
 def volume(bounds: Array) -> cp.Problem:
     """State another choice among maximal common mechanisms: the least volume of the noise in place of its trace.
 
-    In formulas: minimise ``log det Σ`` subject to ``Σ ⪰ P_i``. As a program, in the cost matrix ``X = Σ⁻¹``, in which
-    it is convex, since ``Σ ⪰ P_i`` exactly if ``X ⪯ P_i⁻¹``:
+    In formulas: minimise ``(det Σ)^(1/r)`` subject to ``Σ ⪰ P_i``. As a program, in the cost matrix ``X = Σ⁻¹``, in
+    which it is convex, since ``Σ ⪰ P_i = L_i L_i'`` exactly if ``X ⪯ P_i⁻¹``:
 
-        maximise log det X over X subject to ``P_i⁻¹ − X ⪰ 0`` for every mechanism i.
+        maximise log det X over X subject to ``I − L_i' X L_i ⪰ 0`` for every mechanism i.
 
     The minimum is maximal: with a common mechanism of more cost, ``X' ⪰ X`` and X' ≠ X, det X' > det X. It is unique,
     as log det is strictly concave. In another basis, Σ and all P_i become ``T Σ T'`` and ``T P_i T'``, and log det Σ
@@ -134,8 +134,9 @@ def volume(bounds: Array) -> cp.Problem:
     Dual, over ``Y_i ⪰ 0`` with sum Y: minimise ``Σ_i tr(P_i⁻¹ Y_i) − log det Y − r``. Proof: the Lagrangian
     ``log det X + Σ_i tr((P_i⁻¹ − X) Y_i)`` is greatest at ``X = Y⁻¹``. There is strong duality, as X = εI is strictly
     feasible; at the optimum ``Σ = Y``. At the best scale of the weights the bound is
-    `dualmech.problems.common.volume_bound`. With ``L_i L_i' = P_i``, ``Y_i = L_i W_i L_i'``, the dual maximises
-    ``log det Σ_i L_i W_i L_i'`` at ``Σ_i tr W_i = r``: the ellipsoid of least volume around given ones with one centre.
+    `dualmech.problems.common.volume_bound`. The program's multipliers W_i are weights ``Y_i = L_i W_i L_i'``, and the
+    dual maximises ``log det Σ_i L_i W_i L_i'`` at ``Σ_i tr W_i = r``: the ellipsoid of least volume around given ones
+    with one centre.
 
     Source: F. John, "Extremum problems with inequalities as subsidiary conditions", 1948; log det in a convex program:
     Vandenberghe, Boyd and Wu, "Determinant maximization with linear matrix inequality constraints", SIAM J. Matrix
@@ -146,29 +147,42 @@ def volume(bounds: Array) -> cp.Problem:
     Examples
     --------
     >>> import dualmech as dm
-    >>> from dualmech.problems.common import volume_bound
     >>> P = np.array([[[4, 1.2], [1.2, 1]], [[1, -0.6], [-0.6, 2]], [[1, 1.2], [1.2, 3]]])
-    >>> problem = dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), each) for each in P], basis=np.eye(2))
+    >>> mechanisms = [dm.LinearGaussianMechanism(np.eye(2), each) for each in P]
+    >>> problem = dm.CommonMechanism(mechanisms, basis=np.eye(2), criterion="volume")
     >>> program = volume(problem.bounds)
     >>> _ = program.solve(solver="CLARABEL")
     >>> Sigma = problem.feasible(np.linalg.inv(program.var_dict["X"].value))
-    >>> Y = np.stack([constraint.dual_value for constraint in program.constraints])
-    >>> bool(np.linalg.slogdet(Sigma)[1] - volume_bound(problem.bounds, Y) < 1e-5), bool(problem.maximality(Sigma))
+    >>> L, W = roots(problem.bounds), np.stack([constraint.dual_value for constraint in program.constraints])
+    >>> Y = L @ W @ L.swapaxes(1, 2)
+    >>> bool(problem.certify(Sigma, problem.as_dual(Y)).gap < 1e-5), bool(problem.maximality(Sigma))
     (True, True)
     """
-    C = [cp.Constant(np.linalg.inv(bound), name=f"C_{i}") for i, bound in enumerate(bounds)]
-    X = symmetric("X", bounds.shape[1])
+    size = bounds.shape[1]
+    L = [cp.Constant(root, name=f"L_{i}") for i, root in enumerate(roots(bounds))]
+    X = symmetric("X", size)
+    costs = [cp.symmetric_wrap(L_i.T @ X @ L_i) for L_i in L]
     return cp.Problem(
-        cp.Maximize(cp.log_det(X)), [label(f"common[{i}]", cp.symmetric_wrap(C_i) - X >> 0) for i, C_i in enumerate(C)]
+        cp.Maximize(cp.log_det(X)), [label(f"common[{i}]", np.eye(size) - cost >> 0) for i, cost in enumerate(costs)]
     )
 
 
-PROGRAMS = {"primal": primal, "dual": dual}
+def roots(bounds: Array) -> Array:
+    """Return L_i with ``P_i = L_i L_i'`` for covariances (p, r, r), the symmetric ones."""
+    values, vectors = np.linalg.eigh(bounds)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ np.swapaxes(vectors, 1, 2))
+
+
 CONES_BY_FORMULATION = {
-    **dict.fromkeys(PROGRAMS, backends.SEMIDEFINITE),
-    "logdet": backends.SEMIDEFINITE | {"ExpCone"},
+    "trace": {
+        **dict.fromkeys(("primal", "dual"), backends.SEMIDEFINITE),
+        "logdet": backends.SEMIDEFINITE | {"ExpCone"},
+    },
+    "volume": {"volume": backends.SEMIDEFINITE | {"ExpCone"}},
 }
-"""The formulations by name, each with the cones that it needs beyond linear ones."""
+"""By criterion, the formulations by name, each with the cones that it needs beyond linear ones."""
+
+PROGRAMS = {"primal": primal, "dual": dual, "volume": volume}
 
 
 def _state(bounds: Array, formulation: str, sharpness: float = attempts.FIRST_SHARPNESS) -> cp.Problem:
@@ -199,8 +213,17 @@ def _scaled_program(
         )
     scaled = _CommonUnits.of(problem)
     program = _state(scaled.bounds, formulation)
+    count, size, _ = scaled.bounds.shape
+    if formulation == "volume":
+        return attempts.ScaledProgram(
+            program,
+            scaled,
+            lambda: inverse(program.var_dict["X"].value),
+            scaled.dual,
+            constraints=("common",),
+            optimum=lambda value: math.exp(-value / size),
+        )
     if formulation != "dual":
-        count, size, _ = scaled.bounds.shape
         path = attempts.central_path(
             program, request.tol, count * size, "p r/t", optimum=size, unit=scaled.objective_unit
         )
@@ -210,38 +233,39 @@ def _scaled_program(
             lambda: program.var_dict["Sigma"].value,
             scaled.dual,
             constraints=("common",),
-            optimum=lambda value: value if formulation == "primal" else _trace(program),
+            optimum=lambda value: value if formulation == "primal" else attempts.trace_of(program, "Sigma"),
             steps=path if formulation == "logdet" else None,
         )
 
     def weights() -> CommonDual:
-        known = [program.var_dict[f"Y_{i}"].value for i in range(len(scaled.bounds))]
+        known = [program.var_dict[f"Y_{i}"].value for i in range(count)]
         # Before there is an answer: equal weights, which prove some bound.
-        even = np.eye(scaled.sizes[1]) / len(known)
+        even = np.eye(size) / count
         return CommonDual(np.stack([even if weights is None else weights for weights in known]))
 
     return attempts.ScaledProgram(program, scaled, lambda: program.constraints[-1].dual_value, weights)
 
 
-def _trace(program: cp.Problem) -> float:
-    """Return the trace of a centre, which is what its program says of the optimum; NaN before there is one."""
-    Sigma = program.var_dict["Sigma"].value
-    return math.nan if Sigma is None else float(np.trace(Sigma))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _CommonUnits:
-    """A problem with its covariances in units of their mean variance."""
+    """A problem with its covariances in units of order one."""
 
     problem: CommonMechanism
     bounds: Array  # (p, r, r) the P_i, in scaled units
-    objective_unit: float  # the variance that is called 1
+    objective_unit: float  # the objective that is called 1
+    frame: Array  # (r, r) a matrix T of determinant 1: ``Σ = unit T Σ' T'`` of a scaled Σ'
 
     @classmethod
     def of(cls, problem: CommonMechanism) -> _CommonUnits:
-        """Scale by the mean variance."""
-        unit = float(np.mean(np.diagonal(problem.bounds, axis1=1, axis2=2)))
-        return cls(problem, problem.bounds / unit, unit)
+        """Scale by the mean variance; for the volume, whose choice is the same in every basis, make the sum I."""
+        size = len(problem.basis)
+        if problem.criterion == "trace":
+            unit = float(np.mean(np.diagonal(problem.bounds, axis1=1, axis2=2)))
+            return cls(problem, problem.bounds / unit, unit, np.eye(size))
+        factor = np.linalg.cholesky(problem.bounds.sum(axis=0))
+        inner = np.linalg.solve(factor, np.swapaxes(np.linalg.solve(factor, problem.bounds), 1, 2))
+        root = math.exp(float(np.log(np.diagonal(factor)).mean()))
+        return cls(problem, (inner + np.swapaxes(inner, 1, 2)) / 2, root**2, factor / root)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -257,14 +281,18 @@ class _CommonUnits:
         noise = (matrix + matrix.T) / 2
         missing = max(float(np.linalg.eigvalsh(bound - noise)[-1]) for bound in self.bounds)
         raised = noise + (max(missing, 0.0) + spare) * np.eye(len(noise))
-        return self.problem.feasible(self.objective_unit * raised)
+        return self.problem.feasible(self.objective_unit * (self.frame @ raised @ self.frame.T))
 
     def dual(self, multipliers: Array) -> CommonDual:
         """Return the multipliers, one matrix after the other, as weights; the judge repairs rounding errors."""
-        return CommonDual(multipliers.reshape(self.bounds.shape))
+        weights = multipliers.reshape(self.bounds.shape)
+        if self.problem.criterion == "volume":
+            factors = self.frame @ roots(self.bounds)
+            weights = self.objective_unit * factors @ weights @ np.swapaxes(factors, 1, 2)
+        return CommonDual(weights)
 
 
-FORMULATIONS = attempts.Formulations(lambda _: CONES_BY_FORMULATION, _write, _scaled_program)
+FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.criterion], _write, _scaled_program)
 
 
 def chain(

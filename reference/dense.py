@@ -102,30 +102,37 @@ def _central_path(program: cp.Problem, scaled: Scaled, tol: float) -> Iterator[a
     return attempts.central_path(program, tol, sum(scaled.sizes), "(s + m + k)/t", unit=scaled.objective_unit)
 
 
-def _variance_write(problem: TotalVariance, formulation: str) -> cp.Problem:
+def _variance_write(problem: TotalVariance, formulation: str, *, sharpness: float | None = None) -> cp.Problem:
+    chosen = attempts.sharpness_of(formulation, sharpness)
     geometry, weights = problem.geometry, problem.weights[problem.asked]
     moves, queries = geometry.moves, geometry.representation * np.sqrt(weights)[:, None]
     if len(geometry.unmoved):
         # X would be infinite on directions that no neighbour moves: they are released exactly, and left out here.
         moved = scipy.linalg.null_space(geometry.unmoved)
         moves, queries = moved.T @ moves, queries @ moved
-    return variance.PROGRAMS[formulation](moves, queries)
+    return variance.state(formulation, moves, queries, chosen)
 
 
 def _scaled_variance_program(
     problem: TotalVariance, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
     scaled = Scaled.of_sum(problem)
-    program = variance.PROGRAMS[formulation](scaled.moves, scaled.queries)
+    program = variance.state(formulation, scaled.moves, scaled.queries)
+    size, moves = scaled.moves.shape
+    path = attempts.central_path(
+        program, request.tol, moves + size, "(s + k)/t", optimum=size, unit=scaled.objective_unit
+    )
     return attempts.ScaledProgram(
         program,
         scaled,
         covariance=lambda: inverse(program.var_dict["X"].value),
         dual=lambda privacy: VarianceDual(scaled.neighbour_weights(privacy)),
         constraints=("privacy",),
+        optimum=lambda value: attempts.trace_of(program, "Y") if formulation == "logdet" else value,
+        steps=path if formulation == "logdet" else None,
     )
 
 
 VARIANCE_FORMULATIONS = attempts.Formulations(
-    lambda _: dict.fromkeys(variance.PROGRAMS, backends.SEMIDEFINITE), _variance_write, _scaled_variance_program
+    lambda _: variance.CONES_BY_FORMULATION, _variance_write, _scaled_variance_program
 )

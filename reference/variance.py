@@ -10,6 +10,7 @@ from __future__ import annotations
 import cvxpy as cp
 import scipy.linalg
 
+from dualmech.reference import attempts, backends
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric, variances
 from dualmech.validate import Array
@@ -59,4 +60,35 @@ def matrix_frac(moves: Array, queries: Array) -> cp.Problem:
     return cp.Problem(cp.Minimize(cp.matrix_frac(V.T, X)), [label("privacy", variances(BU.T, X) <= 1)])
 
 
+def logdet(moves: Array, queries: Array, sharpness: float) -> cp.Problem:
+    """State the centring problem of an interior-point method, with the inequalities traded for logarithms.
+
+    For the sharpness t > 0, with slacks p_i in the place of ``1 − b_i' X b_i``,
+
+        minimise ``tr(V X⁻¹ V') − (Σ_i log p_i + log det X) / t`` subject to ``b_i' X b_i + p_i ≤ 1``.
+
+    At the centre the multipliers ``λ_i = 1 / (t p_i)`` are dual weights, and prove a bound at most ``(s + k)/t`` below.
+    Proof: ``h(A) = tr(V A⁻¹ V') + Σ_i λ_i (b_i' A b_i − 1)`` is convex, with the derivative ``X⁻¹ / t`` at the centre X
+    and the value ``h(X) = tr(V X⁻¹ V') − s/t``. So ``h(A) ≥ h(X) + tr(X⁻¹ (A − X))/t ≥ h(X) − k/t`` for all A ≻ 0, and
+    where A costs no more than 1, h(A) is at most its total variance. The parameter 1/t may be changed in place.
+    """
+    program = gram(moves, queries)
+    X, p = program.var_dict["X"], cp.Variable(moves.shape[1], name="p")
+    schur_line, privacy = program.constraints
+    inverse_sharpness = cp.Parameter(nonneg=True, name="1/t", value=1 / sharpness)
+    barrier = -cp.sum(cp.log(p)) - cp.log_det(X)
+    spent = label("privacy", privacy.args[0] + p <= privacy.args[1])
+    return cp.Problem(cp.Minimize(program.objective.args[0] + inverse_sharpness * barrier), [schur_line, spent])
+
+
 PROGRAMS = {"gram": gram, "schur": schur, "matrix_frac": matrix_frac}
+CONES_BY_FORMULATION = {
+    **dict.fromkeys(PROGRAMS, backends.SEMIDEFINITE),
+    "logdet": backends.SEMIDEFINITE | {"ExpCone"},
+}
+"""The formulations by name, each with the cones that it needs beyond linear ones."""
+
+
+def state(formulation: str, moves: Array, queries: Array, sharpness: float = attempts.FIRST_SHARPNESS) -> cp.Problem:
+    """State a formulation by its name."""
+    return logdet(moves, queries, sharpness) if formulation == "logdet" else PROGRAMS[formulation](moves, queries)

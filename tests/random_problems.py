@@ -12,7 +12,7 @@ from dualmech import workloads
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.neighbours import compositions
 from dualmech.problems import designs
-from dualmech.problems.common import CommonMechanism
+from dualmech.problems.common import CRITERIA, CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection
@@ -228,7 +228,11 @@ def _common(rng: Rng, family: str) -> RandomProblem:
     state = np.random.default_rng(int(rng.integers(2**32)))
     words = f"{family}: {count} mechanisms on {cells} cells, {len(shared)} rows shared"
     drawn = [_parts(state, cells, shared) for _ in range(count)]
-    return RandomProblem(words, lambda: CommonMechanism([LinearGaussianMechanism(*each) for each in drawn]))
+    criterion = str(state.choice(CRITERIA))
+    return RandomProblem(
+        f"{words}, {criterion}",
+        lambda: CommonMechanism([LinearGaussianMechanism(*each) for each in drawn], criterion=criterion),
+    )
 
 
 def _parts(rng: Rng, cells: int, shared: Array) -> tuple[Array, Array]:

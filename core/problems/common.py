@@ -26,6 +26,8 @@ from dualmech.validate import Array
 from dualmech.verified import spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
+CRITERIA = ("trace", "volume")
+
 IMPROVABLE = 1e-3
 """Improvement, in units of the mean variance, up to which a common mechanism counts as maximal."""
 
@@ -79,19 +81,78 @@ def dual_bound(bounds: Array, weights: Array, roundings: Array) -> tuple[float, 
     return value / largest, rounding
 
 
-def volume_bound(bounds: Array, weights: Array) -> float:
-    """Return a lower bound on log det Σ for every ``Σ ⪰ P_i``, from any weights ``Y_i ⪰ 0`` with a regular sum.
+def volume_bound(bounds: Array, weights: Array, roundings: Array) -> tuple[float, float]:
+    """Return a lower bound on log det Σ for every ``Σ ⪰ P_i``, from the repaired weights, and its rounding.
 
-    ``log det Σ ≥ log det Σ_i Y_i − r log(Σ_i tr(P_i⁻¹ Y_i) / r)``, the same at every scale of the weights.
+    ``log det Σ ≥ log det Σ_i Y_i − r log(Σ_i tr(P_i⁻¹ Y_i) / r)``, the same at every scale of the weights; minus
+    infinity where their sum is singular. `roundings` as for `dual_bound`.
     Proof: let ``X = Σ⁻¹ ⪯ P_i⁻¹`` and ``Y = Σ_i Y_i``. The eigenvalues of ``X Y`` are positive, so by the inequality of
     means ``log det(X Y) ≤ r log(tr(X Y) / r)``, and ``tr(X Y) = Σ_i tr(X Y_i) ≤ Σ_i tr(P_i⁻¹ Y_i)``.
-    Computed in doubles: their rounding is not in the bound.
-
-    - `bounds` (p, r, r): the P_i, positive definite; `weights` (p, r, r): the Y_i, in any unit.
     """
-    size = bounds.shape[1]
-    trace = float(np.einsum("ikk->", np.linalg.solve(bounds, weights)))
-    return float(np.linalg.slogdet(weights.sum(axis=0))[1]) - size * float(np.log(trace / size))
+    size, units = bounds.shape[1], _units(bounds)
+    if not np.all(np.isfinite(weights)) or not np.any(weights):
+        return -np.inf, 0.0
+    # Weights have the units of covariances; each coordinate of both is brought to its own.
+    weights = weights / np.abs(weights).max() / units / units[:, None]
+    weights = weights / np.abs(weights).max()
+    hidden = EPS * np.linalg.norm(weights, axis=(1, 2))
+    least = [linalg.extreme_eigenvalues(*pair)[0] for pair in zip(weights, hidden, strict=True)]
+    raised = weights + np.maximum(-np.reshape(least, (-1, 1, 1)), 0.0) * np.eye(size)
+    total = raised.sum(axis=0)
+    lost = len(bounds) * size * EPS * max(1.0, float(np.linalg.norm(weights) / np.linalg.norm(total)))
+    proven = log_det(total, lost)
+    if proven is None:
+        return -np.inf, 0.0
+    trace = off = 0.0
+    for bound, weight, rounding in zip(bounds / units / units[:, None], raised, roundings, strict=True):
+        inverted = _inverse_root(bound, rounding)
+        if inverted is None:
+            return -np.inf, 0.0
+        root, reach = inverted
+        inverse, sizes = root @ root.T, np.abs(root) @ np.abs(root).T
+        trace += reach * float(np.vdot(inverse, weight))
+        off += 4 * reach * sum_rounding(size + len(bounds) + 1) * float(np.vdot(sizes, np.abs(weight)))
+    if not 0 < trace < np.inf:
+        return -np.inf, 0.0
+    value = proven[0] + 2 * float(np.log(units).sum()) - size * float(np.log(trace / size))
+    rounding = proven[1] + size * (off / trace + 8 * EPS * (1 + float(np.abs(np.log(units)).max())))
+    return value, rounding
+
+
+def log_det(covariance: Array, rounding: float = 0.0) -> tuple[float, float] | None:
+    """Return log det of a symmetric matrix and its rounding; None where it is not proven positive definite.
+
+    `rounding` is by what eigenvalues may be less, relative to the norm.
+    With T upper triangular and ``C = T' Σ T`` close to I, ``log det Σ = log det C − 2 Σ_i log T_ii``; log det C is at
+    least ``−r log ‖C⁻¹‖`` and, by the inequality of means, at most ``r log(tr C / r)``.
+    """
+    proven = _inverse_root(covariance, rounding)
+    if proven is None:
+        return None
+    size, (root, reach) = len(covariance), proven
+    sizes = np.abs(root)
+    hidden = 3 * sum_rounding(size + 1) * float(np.vdot(sizes, np.abs(covariance) @ sizes))
+    mean = (float(np.vdot(root, covariance @ root)) + hidden) / size
+    logs = np.log(np.abs(np.diagonal(root)))
+    apart = max(float(np.log(reach)), float(np.log(mean)), 0.0)
+    return -2 * float(logs.sum()), size * (apart + 4 * EPS * (1 + 2 * float(np.abs(logs).max())))
+
+
+def _inverse_root(covariance: Array, rounding: float = 0.0) -> tuple[Array, float] | None:
+    """Return T and a bound of ``‖(T' Σ T)⁻¹‖``, for every Σ that is within the rounding, relative to its norm.
+
+    None where Σ is not proven positive definite.
+    """
+    if not np.all(np.isfinite(covariance)) or not np.all(np.diagonal(covariance) > 0):
+        return None
+    scaled, units = linalg.in_powers_of_two(covariance)
+    factor = linalg.cholesky(scaled)
+    proven = None if factor is None else linalg.inverse_root(scaled, factor)
+    if proven is None:
+        return None
+    root, reach = proven
+    least = 1 / reach - rounding * float(np.linalg.norm(scaled)) * spectral_norm(np.abs(root)) ** 2
+    return (units[:, None] * root, (1 + 4 * EPS) / least) if least > 0 else None
 
 
 def loewner_violation(bounds: Array, covariance: Array, roundings: Array) -> tuple[float, float]:
@@ -186,10 +247,11 @@ LARGEST = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommonDual:
-    """Weights that prove a lower bound: one symmetric matrix ``Y_i ⪰ 0`` a mechanism, (p, r, r), of sum I.
+    """Weights that prove a lower bound: one symmetric matrix ``Y_i ⪰ 0`` a mechanism, (p, r, r).
 
-    A measurement of p outcomes in the language of quantum states. Any matrices prove a bound: the judge raises
-    negative eigenvalues and divides by the largest eigenvalue of the sum.
+    Any matrices prove a bound: the judge raises negative eigenvalues. For the trace they are of sum I, a measurement of
+    p outcomes in the language of quantum states, and the judge divides by the largest eigenvalue of the sum. For the
+    volume they are in any unit, and at the optimum their sum is a multiple of Σ.
     """
 
     weights: Array
@@ -206,10 +268,13 @@ class CommonMechanism(Problem[CommonDual, Any]):
 
     which says that ``B x + N(0, Σ)`` can be answered from each of them. The dual is to maximise
     ``Σ_i tr(P_i Y_i)`` over ``Y_i ⪰ 0, Σ_i Y_i = I``; strong duality holds. Maximal common mechanisms are many:
-    the trace on an orthonormal basis picks one, another basis another one.
+    the trace on an orthonormal basis picks one, another basis another one. Criterion ``volume`` minimises
+    ``(det Σ)^(1/r)`` in place of the trace, whose choice is the same on every basis; its dual is to maximise
+    ``(det Σ_i Y_i)^(1/r)`` over ``Y_i ⪰ 0, Σ_i tr(P_i⁻¹ Y_i) = r``.
     Raises `InvalidInputError` or `InputTypeError` for fewer than two mechanisms, mechanisms on other cells or
     with other neighbours, exact answers (their cost is not finite); a basis of another span; a decision query
-    outside the intersection, by its name; both.
+    outside the intersection, by its name; basis and decisions; an unknown criterion, and for the volume decisions, and
+    noise that is singular in double precision.
 
     Parameters
     ----------
@@ -221,6 +286,8 @@ class CommonMechanism(Problem[CommonDual, Any]):
         Instead: queries in the intersection whose total variance shall be least, since a decision will rest on
         them. What they do not ask for counts `UNASKED` of the mean of what they do, so that the mechanism is
         maximal all the same.
+    criterion : {"trace", "volume"}
+        What is least. The volume is on the given basis, or of tables on the coordinates of every block.
 
     Notes
     -----
@@ -244,6 +311,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
     """
 
     mechanisms: tuple[GaussianPrivacy, ...]
+    criterion: str
     frame: Frame = field(repr=False)
     meetings: tuple[Meeting, ...] = field(repr=False)
     basis: Array
@@ -252,15 +320,20 @@ class CommonMechanism(Problem[CommonDual, Any]):
     roundings: Array = field(repr=False)
 
     dual_type: ClassVar[Callable[..., CommonDual]] = CommonDual
-    arguments: ClassVar[tuple[str, ...]] = ("mechanisms", "basis")
+    arguments: ClassVar[tuple[str, ...]] = ("mechanisms", "basis", "criterion")
 
     def __init__(
         self,
         mechanisms: Sequence[GaussianPrivacy],
         basis: npt.ArrayLike | None = None,
         decisions: Workload | None = None,
+        criterion: str = "trace",
     ) -> None:
         checked, frame = _in_frame(mechanisms)
+        if validate.choice(CRITERIA, criterion=criterion) == "volume" and decisions is not None:
+            raise InvalidInputError(
+                "decisions belong to criterion 'trace'; the least volume is the same on every basis"
+            )
         if basis is not None and decisions is not None:
             raise InvalidInputError("give either basis or decisions, not both")
         if (basis is not None or decisions is not None) and frame.of_tables:
@@ -277,7 +350,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
                 f"mechanisms have {size} queries in common, too many for one matrix (limit {LARGEST}); "
                 f"BlockMechanism.common_with does without where each block has one coordinate"
             )
-        set_parts(self, mechanisms=checked, frame=frame, meetings=meetings)
+        set_parts(self, mechanisms=checked, criterion=criterion, frame=frame, meetings=meetings)
         fixed = {
             "basis": scipy.linalg.block_diag(*(meeting.rows for meeting in meetings)),
             "bounds": np.array(
@@ -291,6 +364,8 @@ class CommonMechanism(Problem[CommonDual, Any]):
         }
         for name, value in fixed.items():
             object.__setattr__(self, name, freeze(value))
+        if criterion == "volume":
+            self._refuse_singular()
 
     def argument_values(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; rows on blocks are found, not given."""
@@ -300,10 +375,14 @@ class CommonMechanism(Problem[CommonDual, Any]):
     def in_numbers(self) -> dict[str, object]:
         """Return the problem's data in numbers alone, as proof files have it: the covariances ``P_i`` on the basis.
 
-        Raises `InvalidInputError` where nothing is common.
+        Raises `InvalidInputError` where nothing is common, and for the volume.
         """
         if self.trivial:
             raise InvalidInputError("a proof needs something that the mechanisms have in common; nothing is")
+        if self.criterion == "volume":
+            raise InvalidInputError(
+                "a proof in whole numbers is of criterion 'trace': the root of a determinant is no fraction"
+            )
         return {"kind": "common", "mechanisms": [{"covariance": bound} for bound in self.bounds]}
 
     @property
@@ -320,17 +399,44 @@ class CommonMechanism(Problem[CommonDual, Any]):
         covariance, weights = self._covariance(primal), self._weights(dual)
         if self.trivial:
             return Certificate(0.0, 0.0, 0.0, 0.0, 0.0)
-        pairs = zip(self._blocks(self.bounds), self._blocks(weights), strict=True)
-        proven = [dual_bound(bounds, weights, self.roundings) for bounds, weights in pairs]
-        lower_bound = sum(bound for bound, _ in proven)
-        rounding = sum(bound * value for bound, value in proven) / lower_bound if lower_bound > 0 else 0.0
+        lower_bound, rounding = self._lower_bound(weights)
         if covariance is None:
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
         pairs = zip(self._blocks(self.bounds), self._blocks(covariance), strict=True)
         judged = np.array([loewner_violation(*pair, self.roundings) for pair in pairs])
         violation, allowance = judged.max(axis=0).tolist()
-        trace = float(np.trace(covariance))
-        return Certificate.of(trace, lower_bound, violation, rounding + allowance)
+        objective, hidden = self._objective(covariance)
+        return Certificate.of(objective, lower_bound, violation, rounding + allowance + hidden)
+
+    def _objective(self, covariance: Array) -> tuple[float, float]:
+        """Return the trace, or the r-th root of the determinant, and its rounding, relative."""
+        if self.criterion == "trace":
+            return float(np.trace(covariance)), 0.0
+        judged = [log_det(block) for block in self._blocks(covariance)]
+        return self._volume([(np.inf, 0.0) if pair is None else pair for pair in judged])
+
+    def _lower_bound(self, weights: Array) -> tuple[float, float]:
+        """Return what weights prove, block by block, and its rounding, relative."""
+        prove = dual_bound if self.criterion == "trace" else volume_bound
+        pairs = zip(self._blocks(self.bounds), self._blocks(weights), strict=True)
+        proven = [prove(*pair, self.roundings) for pair in pairs]
+        if self.criterion == "volume":
+            return self._volume(proven)
+        lower_bound = sum(bound for bound, _ in proven)
+        return lower_bound, sum(bound * value for bound, value in proven) / lower_bound if lower_bound > 0 else 0.0
+
+    def _volume(self, logs: list[tuple[float, float]]) -> tuple[float, float]:
+        """Return the r-th root of a determinant, from the logarithms of its blocks with their roundings."""
+        value, rounding = (sum(part) / len(self.basis) for part in zip(*logs, strict=True))
+        return float(np.exp(value)), float(np.expm1(rounding)) + EPS * (1 + abs(value)) if np.isfinite(value) else 0.0
+
+    def _refuse_singular(self) -> None:
+        for index, (bound, rounding) in enumerate(zip(self.bounds, self.roundings, strict=True)):
+            if any(_inverse_root(block, rounding) is None for block in self._blocks(bound)):
+                raise InvalidInputError(
+                    f"mechanisms[{index}] answers some common query with noise that double precision cannot tell from "
+                    f"none; take criterion 'trace'"
+                )
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
         """Return the covariance, raised by as little as makes it a common mechanism's beyond doubt of rounding."""
@@ -421,9 +527,13 @@ class CommonMechanism(Problem[CommonDual, Any]):
         return np.asarray(scipy.linalg.block_diag(*covariances))
 
     def prices(self, dual: CommonDual | npt.ArrayLike) -> Array:
-        """Return each mechanism's share of the proven bound (p,), ``tr(P_i Y_i)``: who keeps the others from more."""
+        """Return each mechanism's share of the proven bound (p,): who keeps the others from more.
+
+        It is ``tr(P_i Y_i)`` of the trace, and ``tr(P_i⁻¹ Y_i)`` of the volume, over its sum.
+        """
         weights = self._weights(dual)
-        shares = np.einsum("ikl,ilk->i", self.bounds, weights)
+        factors = self.bounds if self.criterion == "trace" else np.linalg.inv(self.bounds)
+        shares = np.einsum("ikl,ilk->i", factors, weights)
         return np.asarray(shares / shares.sum()) if np.any(shares) else np.zeros(len(self.mechanisms))
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:

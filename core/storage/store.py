@@ -69,6 +69,9 @@ Answer: TypeAlias = tuple[Any, Any, Any]  # a problem, a primal point and dual w
 OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
 """Arguments of problems that a file may leave out."""
 
+ADDED: dict[type, tuple[str, ...]] = {CommonMechanism: ("criterion",)}
+"""Arguments that earlier files do not have: their default is what these meant."""
+
 
 def unpack_answer(arrays: Given) -> Answer:
     """Return what `dualmech.storage.codec.pack_answer` was given.
@@ -87,7 +90,7 @@ def unpack_answer(arrays: Given) -> Answer:
 def _rebuild_problem(kind: type[Problem], arrays: Given) -> Any:
     stated = {name: unpack(arrays, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
     for name in kind.arguments:
-        if name not in OPTIONAL:
+        if name not in (*OPTIONAL, *ADDED.get(kind, ())):
             required_value(stated[name], name)
     stated = {name: value for name, value in stated.items() if value is not None}
     if not issubclass(kind, OnGeometry):

@@ -20,6 +20,8 @@ RELATION = re.compile(
 
 TILDE = "&#x0223C;"  # the relation; the letter of the keyboard is an accent, which is drawn as high as its neighbours
 
+ROOT = "<msqrt><mrow>"  # its bar hugs a low letter, and the sign hangs below the line, unless a strut raises the bar
+
 SIGN = re.compile(
     r"(<mo\b[^>]*>(?!&#x00029;|&#x0005D;|&#x0007D;|&#x0007C;|&#x02016;|[)\]}!'])[^<]*</mo>)<mo>&#x02212;</mo>"
 )
@@ -45,6 +47,7 @@ def typeset(formula: str, display: str) -> str:
     element = element.replace(MODULUS, MODULUS.replace("<mo ", '<mo lspace="0" rspace="0" '))
     element = SIGN.sub(r'\1<mo form="prefix">&#x02212;</mo>', element)
     element = RELATION.sub(r'<mo lspace="0.28em" rspace="0.28em">\1</mo>', element)
+    element = element.replace(ROOT, ROOT + '<mspace width="0" height="0.62em"/>')
     return WORD.sub(r'\1<mspace width="0.17em"/>', element)
 
 

@@ -83,30 +83,52 @@ def common(problem: CommonMechanism) -> Formula:
             for i, bound in enumerate(problem.bounds)
         ),
     )
+    if problem.criterion == "volume":
+        symbols = (*symbols, Symbol("r", "the number of rows of $B$"))
+    covariance = Symbol(
+        r"\Sigma", "the covariance with which the common mechanism answers $B x$", (size, size), part="itself"
+    )
+    above = Line(r"\Sigma \succeq P_i", "for all mechanisms $i$: it can be answered from each", "common")
+    weights = Symbol("Y_i", "a matrix weight on mechanism $i$", (size, size), part="weights")
+    objective, limit, dual, proof = _volume() if problem.criterion == "volume" else _trace()
     return Formula(
         symbols,
-        (
-            Symbol(
-                r"\Sigma", "the covariance with which the common mechanism answers $B x$", (size, size), part="itself"
-            ),
-        ),
-        Program(
-            "minimise",
-            r"\operatorname{tr} \Sigma",
-            r"symmetric $\Sigma$",
-            (Line(r"\Sigma \succeq P_i", "for all mechanisms $i$: it can be answered from each", "common"),),
-        ),
-        (Symbol("Y_i", "a matrix weight on mechanism $i$", (size, size), part="weights"),),
-        Program("maximise", r"\sum_i \operatorname{tr}(P_i Y_i)", r"$Y_i \succeq 0$", (Line(r"\sum_i Y_i = I"),)),
-        (
-            Line(r"\operatorname{tr} \Sigma = \sum_i \operatorname{tr}(\Sigma Y_i)", r"since $\sum_i Y_i = I$"),
-            Line(
-                r"\operatorname{tr}((\Sigma - P_i) Y_i) \ge 0",
-                "the trace of a product of two positive semidefinite matrices",
-            ),
-        ),
+        (covariance,),
+        Program("minimise", objective, r"symmetric $\Sigma$", (above,)),
+        (weights,),
+        Program("maximise", dual, r"$Y_i \succeq 0$", (Line(limit),)),
+        proof,
         ("Nothing is common to all: the mechanism releases nothing.",) if problem.trivial else (),
     )
+
+
+def _trace() -> tuple[str, str, str, tuple[Line, ...]]:
+    """Return the objective, the limit on the weights, the dual and its proof."""
+    whole = r"\sum_i Y_i = I"
+    proof = (
+        Line(r"\operatorname{tr} \Sigma = \sum_i \operatorname{tr}(\Sigma Y_i)", rf"since ${whole}$"),
+        Line(
+            r"\operatorname{tr}((\Sigma - P_i) Y_i) \ge 0",
+            "the trace of a product of two positive semidefinite matrices",
+        ),
+    )
+    return r"\operatorname{tr} \Sigma", whole, r"\sum_i \operatorname{tr}(P_i Y_i)", proof
+
+
+def _volume() -> tuple[str, str, str, tuple[Line, ...]]:
+    """Return the same of the volume."""
+    spent = r"\sum_i \operatorname{tr}(P_i^{-1} Y_i) = r"
+    proof = (
+        Line(
+            r"\sum_i \operatorname{tr}(\Sigma^{-1} Y_i) \le \sum_i \operatorname{tr}(P_i^{-1} Y_i) = r",
+            r"since $\Sigma^{-1} \preceq P_i^{-1}$",
+        ),
+        Line(
+            r"(\det \Sigma^{-1} \det \sum_i Y_i)^{1/r} \le \frac{1}{r} \sum_i \operatorname{tr}(\Sigma^{-1} Y_i)",
+            "the inequality of means on the eigenvalues of the product",
+        ),
+    )
+    return r"(\det \Sigma)^{1/r}", spent, r"(\det \sum_i Y_i)^{1/r}", proof
 
 
 def stage(problem: RefinementStage) -> Formula:

@@ -148,6 +148,16 @@ def variance_frac(problem: AnyProblem, formula: Formula) -> Form:
     return more, Program("minimise", r"\operatorname{tr}(V X^{-1} V^{\top})", r"$X \succ 0$", (paid,))
 
 
+def variance_logdet(problem: object, formula: Formula) -> Form:
+    """State the centring problem, with slacks p in logarithms."""
+    symbols, program = FORMS["TotalVariance", "gram"](problem, formula)
+    schur_line, paid = program.constraints
+    more = (*symbols, Symbol("p", "slacks of the costs"), Symbol("t", "sharpness"))
+    limits = (schur_line, replace(paid, formula=paid.formula.replace(r"\le 1", r"+ p_i \le 1")))
+    objective = rf"{program.objective} - \frac{{1}}{{t}} (\sum_i \log p_i + \log \det X)"
+    return more, replace(program, objective=objective, constraints=limits)
+
+
 def softmax(problem: object, formula: Formula) -> Form:
     """State the soft maxima over limits on costs and variances, with one linear matrix inequality."""
     more, program = softmax_frac(problem, formula)
@@ -188,6 +198,18 @@ def common_logdet(problem: object, formula: Formula) -> Form:
     barrier = r"\frac{1}{t} \sum_i \log \det S_i"
     more = (Symbol("S_i", "the slack of mechanism $i$"), Symbol("t", "sharpness"))
     return more, replace(formula.program, objective=f"{formula.program.objective} - {barrier}", constraints=(slack,))
+
+
+def common_volume(problem: AnyProblem, formula: Formula) -> Form:
+    """State the volume in the cost matrix, in which it is convex."""
+    size = problem.bounds.shape[1:]
+    more = (
+        Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", size),
+        Symbol("L_i", r"$P_i = L_i L_i^{\top}$", size),
+    )
+    (line,) = formula.program.constraints
+    lines = (replace(line, formula=r"I - L_i^{\top} X L_i \succeq 0"),)
+    return more, Program("maximise", r"\log \det X", r"$X \succ 0$", lines)
 
 
 def strategy_sdp(problem: object, formula: Formula) -> Form:
@@ -281,6 +303,7 @@ FORMS: dict[tuple[str, str], Callable[[Any, Formula], Form]] = {
     ("TotalVariance", "gram"): _inverse_form("R", r"a triangle with $R^{\top} R = L^{\top} \operatorname{diag}(w) L$"),
     ("TotalVariance", "schur"): _inverse_form("V", r"$\operatorname{diag}(\sqrt{w}) L$"),
     ("TotalVariance", "matrix_frac"): variance_frac,
+    ("TotalVariance", "logdet"): variance_logdet,
     ("SoftmaxFitness", "schur"): softmax,
     ("SoftmaxFitness", "matrix_frac"): softmax_frac,
     ("QueryWeighting", "inv_pos"): _weighting(r"\sum_i c_i / u_i"),
@@ -290,6 +313,7 @@ FORMS: dict[tuple[str, str], Callable[[Any, Formula], Form]] = {
     ("CommonMechanism", "primal"): as_stated,
     ("CommonMechanism", "dual"): common_dual,
     ("CommonMechanism", "logdet"): common_logdet,
+    ("CommonMechanism", "volume"): common_volume,
     ("RefinementStage", "schur"): stage,
     ("LocalStrategy average", "sdp"): strategy_sdp,
     ("LocalStrategy average", "socp"): _moments(worst=False),

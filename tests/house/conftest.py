@@ -63,6 +63,11 @@ def mechanisms(scale: float = 1.0) -> list[dm.LinearGaussianMechanism]:
     return [rows, dm.LinearGaussianMechanism(np.eye(4), np.eye(4))]
 
 
+def tilted() -> dm.LinearGaussianMechanism:
+    """Both rows of `mechanisms`, whose noises are correlated."""
+    return dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], [[1.5, 0.9], [0.9, 2.5]])
+
+
 def of_tables(*workloads: dm.Workload, scale: float = 1.0) -> list[dm.BlockMechanism]:
     """Plain noise on the queries of some tables, that of the first as a case asks."""
     return [dm.BlockMechanism.of_tables(each, scale if place == 0 else 1.0) for place, each in enumerate(workloads)]
@@ -91,6 +96,16 @@ CASES = [
     ),
     ConformanceCase(
         "common", lambda: dm.CommonMechanism(mechanisms()), lambda: dm.CommonMechanism(mechanisms(scale=3.0))
+    ),
+    ConformanceCase(
+        "common, volume",
+        lambda: dm.CommonMechanism([*mechanisms(), tilted()], criterion="volume"),
+        lambda: dm.CommonMechanism([*mechanisms(), tilted()]),
+    ),
+    ConformanceCase(
+        "common, volume of tables",
+        lambda: dm.CommonMechanism(of_tables(UNION, TABLES), criterion="volume"),
+        lambda: dm.CommonMechanism(of_tables(UNION, TABLES, scale=3.0), criterion="volume"),
     ),
     ConformanceCase(
         "common, tables",

@@ -241,6 +241,11 @@ class World:
             "crosscheck.waste": {"mechanism": self.cells, "workload": self.prefix, "rho": None},
             "BlockMechanism.of_tables": {"workload": self.tables},
             "Chain": {"stages": self.chain.stages},
+            "CommonMechanism": {
+                "criterion": "volume",
+                "basis": np.array([[1.0, 1, 0, 0], [0, 0, 1, 1]]),
+                "decisions": None,
+            },
             "ChainStage": {"mechanism": 1},
             "Decomposition": {"common_answers": np.ones(2), "residual_answers": np.ones(2), "rng": 1},
             "Domain": {"axis": 0, "attributes": ["age"], "codes": {"age": 1, "sex": 1}},

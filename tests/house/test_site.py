@@ -250,6 +250,7 @@ def test_what_is_not_known_of_a_formula_is_refused() -> None:
     signs = [mathml.typeset(each, "inline").count('form="prefix"') for each in ("N(-p, -1)", "(a) - b", "|x| - 1")]
     assert signs == [2, 0, 0]
     assert "<mspace" in mathml.typeset(r"\mathrm{tr} A + \log x", "inline")
+    assert '<msqrt><mrow><mspace width="0" height' in mathml.typeset(r"\sqrt{\alpha}", "inline")
     assert "<mspace" not in mathml.typeset(r"\mathrm{tr}(A) + \mathrm{tr}_A", "inline")
     for unknown in (r"\unheardof{x}", r"\begin{aligned} a &= b \end{aligned}"):
         with pytest.raises(Exception, match="no MathML"):

@@ -139,16 +139,16 @@ def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Row]) 
 
     columns: Columns = (
         ("workload", "{reading.instance.label}"),
-        ("optimum certified", "{verdict}"),
-        *((name, partial(over_optimum, name)) for name in ("bound", "Eigen-Design", *names)),
+        ("text holds", lambda row: yes_or_no(row.reading.within(claim))),
         ("best rival / design", lambda row: three_decimals(row.reading.factor(row.reading.best))),
         ("design / bound", lambda row: three_decimals(row.reading.design)),
-        (f"{least} to {most}, {claim.over_bound}", lambda row: yes_or_no(row.reading.within(claim))),
+        ("optimum certified", "{verdict}"),
+        *((name, partial(over_optimum, name)) for name in ("bound", "Eigen-Design", *names)),
     )
     out.print(drawn(f"{title}: root errors over the optimum", columns, listed))
     print_lines(
         out,
-        f"Last column: the text says that the best rival's error is {least} to {most} times the design's, and the "
+        f"The text says that the best rival's error is {least} to {most} times the design's, and the "
         f"design's at most {claim.over_bound} times the bound.",
     )
 

@@ -6,6 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import fast, reference
+from dualmech import crosscheck, fast, reference
 from dualmech.fast import common
-from dualmech.problems.common import volume_bound
-from dualmech.reference.common import CONES_BY_FORMULATION, volume
+from dualmech.reference.common import CONES_BY_FORMULATION
 from dualmech.studies.benchmarks import contest
 from dualmech.validate import Array
 
@@ -73,7 +73,7 @@ class TestBothLayers:
         assert answer.status is same.status is dm.Status.CERTIFIED
         assert answer.gap <= 1e-6 and same.gap <= 1e-5 and meet(answer, same)
 
-    @pytest.mark.parametrize("formulation", CONES_BY_FORMULATION)
+    @pytest.mark.parametrize("formulation", CONES_BY_FORMULATION["trace"])
     @pytest.mark.parametrize("backend", ["CLARABEL", "SCS"])
     def test_every_statement_is_certified_by_every_backend(self, formulation: str, backend: str) -> None:
         problem = on_cells(*random_family(3, 3, 6))
@@ -395,57 +395,139 @@ class TestStatements:
                 call(problem, formulation=formulation)
 
 
-class TestLeastVolume:
-    """Another maximal common mechanism: of least log det, the same in every basis."""
+def of_volume(bounds: Any, basis: Any = None) -> dm.CommonMechanism:
+    """The same mechanisms, on the cells themselves unless another basis is named."""
+    rows = np.eye(len(bounds[0])) if basis is None else basis
+    return dm.CommonMechanism(on_cells(*bounds).mechanisms, basis=rows, criterion="volume")
 
-    @given(seeds, st.integers(2, 4), st.integers(1, 4))
+
+class TestLeastVolume:
+    """Another maximal common mechanism: of least determinant, the same in every basis."""
+
+    @given(seeds, st.integers(2, 4), st.integers(1, 4), units)
     @settings(max_examples=15, deadline=None)
-    def test_it_is_above_all_proven_and_maximal(self, seed: int, count: int, size: int) -> None:
-        bounds = np.array(clear_family(seed, count, size))
-        noise, weights = common.least_volume(bounds)
-        assert all(np.linalg.eigvalsh(noise - bound)[0] >= -1e-9 * np.trace(noise) for bound in bounds)
-        low, value = volume_bound(bounds, weights), float(np.linalg.slogdet(noise)[1])
-        assert -1e-9 <= value - low <= 1e-6
-        problem = on_cells(*bounds)
-        assert problem.maximality(problem.feasible(problem.basis @ noise @ problem.basis.T)).improvement < 1e-2
-        assert value <= np.linalg.slogdet(fast.solve(problem).primal)[1] + 1e-6
+    def test_it_is_proven_and_maximal_and_no_larger_than_of_least_trace(
+        self, seed: int, count: int, size: int, unit: float
+    ) -> None:
+        problem = of_volume([unit * bound for bound in clear_family(seed, count, size)])
+        answer = fast.solve(problem)
+        assert answer.certificate.certifies(1e-6)
+        assert problem.maximality(answer.primal).improvement < 1e-2
+        trace = fast.solve(on_cells(*(mechanism.covariance() for mechanism in problem.mechanisms)))
+        assert answer.lower_bound <= problem.certify(trace.covariance, answer.dual).objective * (1 + 1e-12)
 
     @given(seeds, st.integers(2, 3), st.integers(1, 3))
     @settings(max_examples=15, deadline=None)
     def test_no_basis_changes_it(self, seed: int, count: int, size: int) -> None:
-        bounds = np.array(clear_family(seed, count, size))
+        bounds = clear_family(seed, count, size)
         turn = np.random.default_rng(seed).standard_normal((size, size)) + 3 * np.eye(size)
-        first, second = (common.least_volume(each)[0] for each in (bounds, turn @ bounds @ turn.T))
-        np.testing.assert_allclose(second, turn @ first @ turn.T, rtol=0, atol=1e-3 * float(np.linalg.norm(second)))
+        plain, turned = fast.solve(of_volume(bounds)), fast.solve(of_volume(bounds, turn))
+        expected = turn @ plain.primal @ turn.T
+        np.testing.assert_allclose(turned.primal, expected, rtol=0, atol=1e-3 * float(np.linalg.norm(expected)))
+        unit = abs(np.linalg.det(turn)) ** (2 / size)
+        low, high = (unit * end for end in plain.certificate.interval)
+        assert low <= turned.certificate.interval[1] and turned.certificate.interval[0] <= high
 
     @given(seeds, st.integers(2, 4), st.integers(1, 4))
     @settings(max_examples=25, deadline=None)
     def test_any_weights_bound_any_common_covariance(self, seed: int, count: int, size: int) -> None:
-        bounds = np.array(clear_family(seed, count, size))
-        rng = np.random.default_rng(seed)
-        weights = np.array([wishart(size, rng) for _ in bounds])
-        value = np.linalg.slogdet(bounds.sum(axis=0))[1]
-        assert volume_bound(bounds, weights) <= value
-        assert volume_bound(bounds, 7 * weights) == pytest.approx(volume_bound(bounds, weights), abs=1e-9)
+        bounds, rng = np.array(random_family(seed, count, size)), np.random.default_rng(seed)
+        problem = of_volume(bounds)
+        for weights in (np.array([wishart(size, rng) for _ in bounds]), rng.standard_normal(bounds.shape)):
+            judged = problem.certify(problem.feasible(bounds.sum(axis=0)), weights)
+            assert judged.violation == 0 and judged.interval[0] <= judged.interval[1]
+            again = problem.certify(bounds.sum(axis=0), 7e9 * weights)
+            assert again.lower_bound == pytest.approx(judged.lower_bound, rel=1e-9)
 
-    @pytest.mark.parametrize("bounds", [[np.eye(2)], [np.eye(2), -np.eye(2)], np.ones((2, 2, 3)), np.eye(2)])
-    def test_what_is_no_family_is_refused(self, bounds: Any) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="bounds must"):
-            common.least_volume(np.array(bounds))
+    @given(seeds, st.integers(2, 4))
+    @settings(max_examples=15, deadline=None)
+    def test_noise_on_the_same_axes_is_known_exactly(self, seed: int, count: int) -> None:
+        variances = np.random.default_rng(seed).integers(1, 9, (count, 3))
+        problem = of_volume([np.diag(row).astype(float) for row in variances])
+        largest = variances.max(axis=0)
+        answer = fast.solve(problem)
+        assert answer.certificate.interval[0] <= np.prod(largest) ** (1 / 3) <= answer.certificate.interval[1]
+        shares = np.array([np.diag(largest * (variances.argmax(axis=0) == i)) for i in range(count)])
+        exact = problem.certify(np.diag(largest).astype(float), shares)
+        assert exact.gap < 1e-13 and exact.resolution < 1e-13
+        assert problem.prices(shares) == pytest.approx(np.bincount(variances.argmax(axis=0), minlength=count) / 3)
 
-    def test_the_program_finds_the_same(self) -> None:
-        for count in (2, 3):
-            bounds = np.array(clear_family(5, count, 3))
-            program = volume(bounds)
-            value = -float(program.solve(solver="CLARABEL"))
-            _, weights = common.least_volume(bounds)
-            assert value == pytest.approx(volume_bound(bounds, weights), abs=1e-5)
-            weights = np.array([each.dual_value for each in program.constraints])
-            assert value == pytest.approx(volume_bound(bounds, weights), abs=1e-4)
+    @given(seeds, st.integers(2, 4), st.integers(1, 4), units)
+    @settings(max_examples=10, deadline=None)
+    def test_both_layers_agree(self, seed: int, count: int, size: int, unit: float) -> None:
+        problem = of_volume([unit * bound for bound in clear_family(seed, count, size)])
+        answers = fast.solve(problem), reference.solve(problem)
+        assert meet(*answers) and all(answer.certificate.certifies(1e-5) for answer in answers)
+        assert crosscheck.compare(answers).outcome is crosscheck.Agreement.AGREE
+
+    def test_rounding_of_ill_conditioned_noise_is_stated(self) -> None:
+        for power in (2, 4, 6):
+            bounds = [np.array([[1 + 10.0**-power, 1], [1, 1]]), np.array([[1, -1], [-1, 1 + 10.0**-power]])]
+            problem = of_volume([4 * bounds[0], bounds[0]])
+            judged = problem.certify(4 * bounds[0], [bounds[0], 0 * bounds[0]])
+            exact = 4 * 10.0 ** (-power / 2)
+            assert judged.interval[0] <= exact <= judged.interval[1] and judged.resolution < 1e-13 * 10**power
+            assert meet(fast.solve(of_volume(bounds)), fast.solve(of_volume(bounds[::-1])))
+
+    @pytest.mark.parametrize(
+        ("words", "call"),
+        [
+            ("criterion must be one of trace, volume", lambda pair: dm.CommonMechanism(pair, criterion="area")),
+            (
+                "decisions belong to criterion 'trace'",
+                lambda pair: dm.CommonMechanism(pair, decisions=dm.Workload([[1, 0]]), criterion="volume"),
+            ),
+            (
+                r"mechanisms\[1\] answers some common query with noise that double precision",
+                lambda pair: dm.CommonMechanism(
+                    [pair[0], dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 1e-7]], np.diag([1, 1e-9]))],
+                    criterion="volume",
+                ),
+            ),
+            ("method fixed_point is not for criterion 'volume'", lambda pair: solve_volume(pair, method="fixed_point")),
+            (
+                "method newton is not for criterion 'trace'",
+                lambda pair: fast.solve(dm.CommonMechanism(pair), method="newton"),
+            ),
+            (
+                "start belongs to criterion 'trace'",
+                lambda pair: solve_volume(pair, start=fast.solve(dm.CommonMechanism(pair))),
+            ),
+            ("a proof in whole numbers is of criterion 'trace'", lambda pair: dm.prove(solve_volume(pair))),
+            (
+                "method newton takes at most 64 common queries",
+                lambda pair: solve_volume([dm.LinearGaussianMechanism(np.eye(65), np.eye(65))] * 3),
+            ),
+            (
+                "formulation must be one of volume, got 'primal'",
+                lambda pair: reference.formulate(dm.CommonMechanism(pair, criterion="volume"), "primal"),
+            ),
+            (
+                "must have a program in semidefinite cones",
+                lambda pair: reference.matrix_inequalities(dm.CommonMechanism(pair, criterion="volume")),
+            ),
+        ],
+    )
+    def test_what_has_no_meaning_is_refused_by_name(self, words: str, call: Any) -> None:
+        pair = [dm.LinearGaussianMechanism(np.eye(2), np.diag(values)) for values in ([1.0, 2.0], [2.0, 1.0])]
+        with pytest.raises(dm.errors.DualmechError, match=words):
+            call(pair)
+
+    def test_files_of_earlier_versions_are_of_the_trace(self, tmp_path: Path) -> None:
+        answer = fast.solve(on_cells(*clear_family(0, 2, 2)))
+        dm.save(answer, tmp_path / "now.npz")
+        later = ("criterion", "digest")
+        with np.load(tmp_path / "now.npz") as file:
+            np.savez(tmp_path / "then.npz", **{name: file[name] for name in file.files if name not in later})
+        assert dm.load(tmp_path / "then.npz").problem == answer.problem
+
+
+def solve_volume(mechanisms: Any, **options: Any) -> dm.Solution:
+    return fast.solve(dm.CommonMechanism(mechanisms, criterion="volume"), **options)
 
 
 class TestOptions:
-    @pytest.mark.parametrize("formulation", CONES_BY_FORMULATION)
+    @pytest.mark.parametrize("formulation", CONES_BY_FORMULATION["trace"])
     def test_a_backend_that_is_cut_short(self, formulation: str) -> None:
         problem = on_cells(*random_family(0, 3, 12))
         with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
@@ -470,7 +552,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ({"method": "newton"}, "method must be one of auto, fixed_point, closed_form"),
+            ({"method": "newton"}, "method newton is not for criterion .trace., whose is fixed_point"),
             ({"method": "closed_form"}, "for two mechanisms, got 3"),
             ({"tol": 0}, "tol must be positive"),
             ({"max_iterations": 0}, "max_iterations"),

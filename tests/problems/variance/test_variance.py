@@ -181,6 +181,30 @@ class TestBothLayers:
         assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE
 
     @pytest.mark.parametrize("case", CASES)
+    def test_the_central_path_ends_within_the_tolerance(self, case: str) -> None:
+        problem = stated(CASES[case])
+        answer = reference.solve(problem, formulation="logdet")
+        assert answer.certificate.certifies(1e-5) and "(s + k)/t" in answer.message
+        assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE
+
+    @pytest.mark.parametrize("sharpness", [1.0, 30.0, 1000.0])
+    @pytest.mark.parametrize("case", ["tall", "rank-deficient", "one replaced"])
+    def test_a_centre_has_weights_and_the_gap_that_are_proven(self, case: str, sharpness: float) -> None:
+        """The multipliers are ``1 / (t p_i)``, and the bound that they prove is at most ``(s + k)/t`` below."""
+        problem = stated(CASES[case])
+        program = reference.formulate(problem, "logdet")
+        program.param_dict["1/t"].value = 1 / sharpness
+        program.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+        values: Any = {name: variable.value for name, variable in program.var_dict.items()}
+        slacks = values["p"]
+        (*_, privacy) = program.constraints
+        np.testing.assert_allclose(privacy.dual_value * slacks, 1 / sharpness, rtol=1e-2)
+        total = float(np.trace(values["Y"]))
+        bound = problem.certify(fast.solve(problem).primal, problem.as_dual(privacy.dual_value)).lower_bound
+        assert bound <= total * (1 + 1e-6)
+        assert total - bound <= (len(slacks) + len(values["X"])) / sharpness * (1 + 1e-3) + 1e-5 * total
+
+    @pytest.mark.parametrize("case", CASES)
     def test_answers_of_one_method_never_beat_bounds_of_another(self, case: str) -> None:
         problem = stated(CASES[case])
         with warnings.catch_warnings():
