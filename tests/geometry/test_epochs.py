@@ -190,6 +190,66 @@ class TestBounds:
                 problem.certify(np.eye(4), weights)
 
 
+class TestPrices:
+    @given(SIZES, st.integers(0, 10**6), st.booleans(), st.booleans())
+    def test_they_are_the_derivatives_of_the_bound(
+        self, sizes: tuple[int, int, int], seed: int, signs: bool, fitness: bool
+    ) -> None:
+        """A part of size 1 + t at a step is the step's column times 1 + t: the bound grows by 2 t times its price."""
+        n, rule = rule_of(sizes)
+        rng = np.random.default_rng(seed)
+        rows, step, h = rng.standard_normal((n + 2, n)), int(rng.integers(n)), 1e-5
+        numbers = rng.uniform(0.5, 2, n + 2)
+
+        def problem_of(factor: float) -> Any:
+            kind = dm.FitnessForUse if fitness else dm.TotalVariance
+            scaled = rows * np.where(np.arange(n) == step, factor, 1.0)
+            return kind(dm.Workload(scaled), numbers, neighbours=rule + ":signs" * signs, geometry="epochs")
+
+        phases = problem_of(1.0).geometry.phases
+        times = sizes[0]
+        blocks = np.array([correlations(rng, times, times + 1) * rng.uniform(0.2, 1) for _ in phases])
+        dual: Any = (blocks, rng.uniform(0.5, 1, n + 2)) if fitness else blocks
+        prices = problem_of(1.0).phase_prices(dual)
+        assert prices.shape == phases.shape and prices.sum() == pytest.approx(1)
+        assert not prices[phases < 0].any()
+        upper, lower = (problem_of(np.exp(t)).certify(np.eye(n), dual).lower_bound for t in (h, -h))
+        assert np.log(upper / lower) / (2 * h) == pytest.approx(2 * prices[phases == step][0], abs=1e-5)
+
+    @pytest.mark.parametrize("rule", ["participation:2:4", "participation:4:2", "participation:2:4:signs"])
+    def test_at_the_optimum_they_are_masses_and_costs(self, rule: str, tmp_path: Any) -> None:
+        problem = dm.TotalVariance(dm.workloads.prefix(7), neighbours=rule, geometry="epochs")
+        answer = fast.solve(problem, tol=1e-9)
+        masses = answer.dual.neighbour_weights.max(axis=(1, 2))
+        np.testing.assert_allclose(answer.phase_prices.sum(axis=1), masses, atol=1e-4)
+        cost = np.append(np.diagonal(dm.LinearGaussianMechanism(problem.basis, answer.primal).cost_matrix), 0.0)
+        np.testing.assert_allclose(answer.phase_prices, masses[:, None] * cost[problem.geometry.phases], atol=1e-4)
+        answer.save(tmp_path / "answer.npz")
+        np.testing.assert_array_equal(dm.load(tmp_path / "answer.npz").phase_prices, answer.phase_prices)
+
+    def test_the_reference_has_the_same(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(6), neighbours="participation:3:2")
+        answers = [fast.solve(problem, tol=1e-8), reference.solve(problem, tol=1e-4)]
+        np.testing.assert_allclose(answers[0].phase_prices, answers[1].phase_prices, atol=1e-2)
+
+    def test_steps_that_cost_alike_have_equal_prices(self) -> None:
+        answer = fast.solve(dm.TotalVariance(dm.workloads.identity(6), neighbours="participation:3:2"), tol=1e-9)
+        np.testing.assert_allclose(answer.phase_prices, 1 / 6, atol=1e-4)
+        once = fast.solve(dm.PrivacyFirst(dm.workloads.prefix(4), 1.0, 1.0, neighbours="participation:2:2"))
+        assert once.phase_prices.sum() == pytest.approx(1)
+
+    def test_weights_for_nothing_have_none_and_other_neighbours_refuse(self) -> None:
+        problem: Any = dm.TotalVariance(dm.workloads.prefix(4), neighbours="participation:2:2")
+        for nothing in (0.0, np.nan):
+            assert not problem.phase_prices(np.full((2, 2, 2), nothing)).any()
+        for dual in (np.ones((2, 2)), "one"):
+            with pytest.raises(dm.errors.DualmechError, match="dual|weights on neighbours"):
+                problem.phase_prices(dual)
+        for problem in (dm.TotalVariance(dm.workloads.prefix(4)), dm.QueryWeighting(dm.workloads.prefix(4), np.eye(4))):
+            with pytest.raises(dm.errors.InvalidInputError, match="phases are of geometry 'epochs'"):
+                fast.solve(problem).phase_prices  # noqa: B018
+
+
 class TestOptima:
     @given(SIZES, st.integers(0, 10**6))
     def test_signs_are_an_independent_check(self, sizes: tuple[int, int, int], seed: int) -> None:
