@@ -112,18 +112,13 @@ def _dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: A
 
 
 def as_signs(blocks: Array) -> Array:
-    """Return ``m_p G_p`` for ``m_p R_p``, ``G = sin(π R / 2)``, R mixed with the identity until G is semidefinite."""
-    masses = np.einsum("pii->pi", blocks).max(axis=1)
-    signs = np.empty_like(blocks)
-    for place, (block, mass) in enumerate(zip(blocks, masses, strict=True)):
-        correlations = block / mass
-        diagonal = np.diag(np.diagonal(correlations))
-        for share in (0.0, *np.geomspace(1e-6, 1.0, 25)):
-            cosines = np.sin(np.pi / 2 * ((1 - share) * correlations + share * diagonal))
-            if np.linalg.eigvalsh(cosines)[0] >= 0:
-                break
-        signs[place] = mass * cosines
-    return signs
+    """Return ``m_p G_p`` for ``m_p R_p``, G the positive semidefinite part of ``sin(π R / 2)`` with a diagonal of 1."""
+    masses = np.einsum("pii->pi", blocks).max(axis=1)[:, None, None]
+    values, vectors = np.linalg.eigh(np.sin(np.pi / 2 * blocks / masses))
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+    lengths = np.linalg.norm(roots, axis=2, keepdims=True)
+    units = roots / np.where(lengths > 0, lengths, 1.0)
+    return np.asarray(masses * (units @ np.swapaxes(units, 1, 2)))
 
 
 def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, kept: Any) -> PhaseWeights:

@@ -282,6 +282,16 @@ class TestOptima:
             own = cost[np.ix_(steps[steps >= 0], steps[steps >= 0])]
             assert np.abs(own - np.diag(np.diagonal(own))).max() < 1e-3 * np.abs(own).max()
 
+    @pytest.mark.parametrize(("n", "times", "width"), [(16, 2, 1e-6), (15, 4, 1e-3), (32, 4, 3e-4), (32, 8, 2e-3)])
+    def test_fitness_for_signs_is_in_a_narrow_interval(self, n: int, times: int, width: float) -> None:
+        """The interval holds the optimum over every sign pattern."""
+        sums, apart = dm.workloads.prefix(n), -(-n // times)
+        rule = f"participation:{times}:{apart}:signs"
+        answer = fast.solve(dm.FitnessForUse(sums, neighbours=rule, geometry="epochs"), tol=width)
+        every = fast.solve(dm.FitnessForUse(sums, neighbours=dm.neighbours.sign_patterns(n, times, apart)), tol=1e-6)
+        assert answer.status.name == "CERTIFIED"
+        assert max(answer.lower_bound, every.lower_bound) <= min(answer.objective, every.objective)
+
     @pytest.mark.parametrize(("n", "times"), [(4, 4), (6, 6), (8, 2), (9, 3)])
     def test_the_identity_in_closed_form(self, n: int, times: int) -> None:
         """Queries on single steps: noise of variance `times` on each, and no less."""
