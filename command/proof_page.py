@@ -75,7 +75,6 @@ def page(
         dual_section(formula),
         _weights(answer, formula, proven),
         _prices(answer, proven),
-        *_phase_prices(answer),
         _floating_proof(answer, formula, whole) if proven is None else _blackboard_proof(answer, proven),
     ]
 
@@ -154,18 +153,18 @@ def _prices(answer: Solution, proven: ExactProof | None) -> Section:
     if len(prices) > LISTED:
         left = 100 * max(1 - prices[order].sum(), 0.0)
         parts.append(Words(f"… and {len(prices) - LISTED} more, together {left:.3g} %"))
-    return Section(title, tuple(parts))
+    return Section(title, (*parts, *_phase_prices(answer)))
 
 
-def _phase_prices(answer: Solution) -> tuple[Section, ...]:
+def _phase_prices(answer: Solution) -> list[Words]:
     """Return what each phase of several epochs costs, the largest first, and each of its steps; nothing of others."""
     geometry = getattr(answer.problem, "geometry", None)
     if not isinstance(geometry, Epochs):
-        return ()
+        return []
     prices = answer.phase_prices
     totals = prices.sum(axis=1)
     order = np.argsort(-totals, kind="stable")[:LISTED]
-    parts = []
+    parts = [Words("Of phases, and of their steps: parts larger by 1 % raise the bound by about twice their price.")]
     for phase in order:
         steps = prices[phase][geometry.phases[phase] >= 0]
         listed = ", ".join(f"{100 * price:.4g} %" for price in steps[:LISTED]) + (", …" if len(steps) > LISTED else "")
@@ -173,8 +172,7 @@ def _phase_prices(answer: Solution) -> tuple[Section, ...]:
     if len(prices) > LISTED:
         left = 100 * max(1 - totals[order].sum(), 0.0)
         parts.append(Words(f"… and {len(prices) - LISTED} more, together {left:.3g} %"))
-    title = "The prices of phases (and of their steps): parts larger by 1 % raise the bound by about twice their price."
-    return (Section(title, tuple(parts)),)
+    return parts
 
 
 def _price(prices: Array, j: int, answer: Solution, proven: ExactProof | None) -> str:

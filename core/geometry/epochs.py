@@ -258,6 +258,17 @@ def roots_of(weights: Array, phases: Index, of: str) -> tuple[Array, float] | No
     return roots, float(masses.sum())
 
 
+def as_signs(blocks: Array) -> Array:
+    """Return ``m_p G_p`` for ``m_p R_p``, G the positive semidefinite part of ``sin(π R / 2)`` with a diagonal of 1."""
+    masses = np.einsum("pii->pi", blocks).max(axis=1)[:, None, None]
+    masses = np.where(masses > 0, masses, 1.0)
+    values, vectors = np.linalg.eigh(np.sin(np.pi / 2 * blocks / masses))
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+    lengths = np.linalg.norm(roots, axis=2, keepdims=True)
+    units = roots / np.where(lengths > 0, lengths, 1.0)
+    return np.asarray(masses * (units @ np.swapaxes(units, 1, 2)))
+
+
 def _roots_of_signs(roots: Array, lengths: Array) -> Array:
     """Return roots H with ``H H'`` at most a mean of ``z z'`` over signs z, for correlation matrices by their roots.
 
@@ -331,10 +342,15 @@ def largest_costs(blocks: Array, rounding: Array, of: str) -> Array:
     return np.asarray(costs)
 
 
+def sign_rows(steps: int) -> Array:
+    """Return every choice of signs of a person's parts in its rows, but for the sign of the first."""
+    return np.array([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=steps - 1)])
+
+
 def _of_signs(blocks: Array, rounding: Array) -> Array:
     """Return the largest ``z' C z`` over signs z, one by one."""
     steps = blocks.shape[1]
-    signs = np.array([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=steps - 1)])
+    signs = sign_rows(steps)
     forms = np.einsum("zi,pij,zj->pz", signs, blocks, signs, optimize=True)
     off = rounding.sum(axis=(1, 2)) + 2 * sum_rounding(steps**2) * np.abs(blocks).sum(axis=(1, 2))
     return np.asarray(forms.max(axis=1) + off * UPWARDS)

@@ -197,10 +197,10 @@ def test_a_refusal_takes_no_memory() -> None:
 
 def test_prices_of_phases_and_of_steps_are_listed() -> None:
     page = explained("prefix:7 --problem variance --neighbours participation:2:4").output
-    listed = page.partition("The prices of phases")[2].partition("The proof")[0]
+    listed = page.partition("Of phases, and of their steps")[2].partition("The proof")[0]
     assert "the person in cell 0, cell 4: 53.33 % (32.35 %, 20.98 %)" in listed
     assert "the person in cell 3: 3.313 % (3.313 %)" in listed
-    assert r"Λ_3 = " in page and "prices of phases" not in explained("prefix:3").output
+    assert r"Λ_3 = " in page and "Of phases" not in explained("prefix:3").output
 
 
 def test_a_number_near_to_which_an_optimum_is_proven_is_said_as_such() -> None:

@@ -312,6 +312,34 @@ class TestOptima:
         answers = [fast.solve(problem, tol=1e-6), reference.solve(problem, tol=1e-4)]
         assert crosscheck.compare(answers).outcome.name == "AGREE"
 
+    @pytest.mark.parametrize(("n", "times"), [(6, 2), (7, 3), (12, 4), (8, 8)])
+    @pytest.mark.parametrize("kind", [dm.TotalVariance, dm.FitnessForUse])
+    def test_the_reference_states_signs_one_by_one(self, kind: Any, n: int, times: int) -> None:
+        """Its interval meets those of every sign pattern and of the fast layer."""
+        sums, apart = dm.workloads.prefix(n), -(-n // times)
+        problem = kind(sums, neighbours=f"participation:{times}:{apart}:signs", geometry="epochs")
+        every = kind(sums, neighbours=dm.neighbours.sign_patterns(n, times, apart))
+        answers = fast.solve(every, tol=1e-6), fast.solve(problem, tol=1e-2), reference.solve(problem, tol=1e-3)
+        assert all(answer.status.name == "CERTIFIED" for answer in answers)
+        assert max(answer.lower_bound for answer in answers) <= min(answer.objective for answer in answers)
+        rows = [held for held in reference.formulate(problem).constraints if held.label.startswith("phases")]
+        assert [held.shape for held in rows] == [
+            (2 ** (np.count_nonzero(p >= 0) - 1),) for p in problem.geometry.phases
+        ]
+
+    def test_the_reference_refuses_more_signs_before_any_work(self) -> None:
+        for kind in (dm.TotalVariance, dm.FitnessForUse, dm.PrivacyFirst):
+            cost = {"targets": 1.0, "cost": 1.0} if kind is dm.PrivacyFirst else {}
+            problem = kind(dm.workloads.prefix(18), **cost, neighbours="participation:9:2:signs", geometry="epochs")
+            for state in (reference.solve, reference.formulate):
+                with pytest.raises(dm.errors.InvalidInputError, match="must have at most 8 parts"):
+                    state(problem)
+
+    def test_an_interval_of_signs_is_explained(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(16), neighbours="participation:4:4:signs", geometry="epochs")
+        with pytest.warns(dm.errors.UncertifiedWarning, match="means over the signs"):
+            assert fast.solve(problem, tol=1e-6).status.name == "STALLED"
+
     @given(st.integers(0, 10**6))
     def test_phases_may_be_permuted(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
