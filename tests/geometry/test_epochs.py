@@ -363,6 +363,17 @@ class TestOptima:
             assert answer.lower_bound <= expected * one.objective * (1 + 1e-12)
             assert expected * one.lower_bound <= answer.objective * (1 + 1e-12)
 
+    @given(st.integers(0, 10**6), st.integers(1, 2), st.booleans())
+    def test_steps_without_persons_may_be_left_out(self, seed: int, first: int, short: bool) -> None:
+        """Persons begin within the first steps of an epoch alone: the other steps cost nothing, and have no price."""
+        rows = dm.workloads.prefix(9 - short).dense() * np.random.default_rng(seed).uniform(0.5, 2, 9 - short)
+        begun = np.arange(rows.shape[1]) % 3 < first
+        for kind in (dm.TotalVariance, dm.FitnessForUse):
+            zeros = fast.solve(kind(dm.Workload(rows * begun), neighbours="participation:3:3"), tol=1e-5)
+            fewer = fast.solve(kind(dm.Workload(rows[:, begun]), neighbours=f"participation:3:{first}"), tol=1e-5)
+            assert max(zeros.lower_bound, fewer.lower_bound) <= min(zeros.objective, fewer.objective)
+            assert np.abs(zeros.phase_prices[first:]).max() < 1e-12
+
     def test_a_warm_start_and_other_methods(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(12), neighbours="participation:3:4")
         first = fast.solve(problem, tol=1e-3)
