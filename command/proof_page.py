@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -17,6 +18,7 @@ from dualmech.crosscheck.optima.rationals import ExactProof
 from dualmech.crosscheck.optima.surds import LARGEST_DENOMINATOR, Number, Surd, latex, radicals_of, simplest_between
 from dualmech.crosscheck.printing import free_lines, interval_text, neighbours_lines
 from dualmech.errors import DualmechError
+from dualmech.geometry.epochs import Epochs
 from dualmech.problems.base import Problem
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
@@ -101,7 +103,7 @@ def _values(symbol: Symbol, held: Any) -> list[Part]:
         return [Words(f"${symbol.name} =$ {_listing(held)}")]
     if np.ndim(held) == 3:  # one for each item i
         values = [
-            _values(replace(symbol, name=symbol.name.replace("_i", f"_{{{i}}}")), one) for i, one in enumerate(held)
+            _values(replace(symbol, name=re.sub("_[ip]$", f"_{{{i}}}", symbol.name)), one) for i, one in enumerate(held)
         ]
         return [part for parts in values[:LISTED] for part in parts]
     if np.ndim(held) == 2 and 0 < max(np.shape(held)) <= WRITTEN_OUT:
@@ -151,7 +153,26 @@ def _prices(answer: Solution, proven: ExactProof | None) -> Section:
     if len(prices) > LISTED:
         left = 100 * max(1 - prices[order].sum(), 0.0)
         parts.append(Words(f"… and {len(prices) - LISTED} more, together {left:.3g} %"))
-    return Section(title, tuple(parts))
+    return Section(title, (*parts, *_phase_prices(answer)))
+
+
+def _phase_prices(answer: Solution) -> list[Words]:
+    """Return what each phase of several epochs costs, the largest first, and each of its steps; nothing of others."""
+    geometry = getattr(answer.problem, "geometry", None)
+    if not isinstance(geometry, Epochs):
+        return []
+    prices = answer.phase_prices
+    totals = prices.sum(axis=1)
+    order = np.argsort(-totals, kind="stable")[:LISTED]
+    parts = [Words("Of phases, and of their steps: parts larger by 1 % raise the bound by about twice their price.")]
+    for phase in order:
+        steps = prices[phase][geometry.phases[phase] >= 0]
+        listed = ", ".join(f"{100 * price:.4g} %" for price in steps[:LISTED]) + (", …" if len(steps) > LISTED else "")
+        parts.append(Words(f"{geometry.phase_words(phase)}: {100 * totals[phase]:.4g} % ({listed})"))
+    if len(prices) > LISTED:
+        left = 100 * max(1 - totals[order].sum(), 0.0)
+        parts.append(Words(f"… and {len(prices) - LISTED} more, together {left:.3g} %"))
+    return parts
 
 
 def _price(prices: Array, j: int, answer: Solution, proven: ExactProof | None) -> str:

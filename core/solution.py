@@ -224,6 +224,16 @@ class Solution(Displayed, Generic[Dual, Made]):
         prices: Array = self.problem.prices(self.dual)
         return prices
 
+    @property
+    def phase_prices(self) -> Array:
+        """Share of each part of each phase in the bound (phases, times), of several epochs; sums to 1, a row a phase.
+
+        To first order, parts larger by the small fraction t raise the bound by the fraction 2 t times their shares.
+        Raises `InvalidInputError` for neighbours other than `Participation`.
+        """
+        prices: Array = self.problem.phase_prices(self.dual)
+        return prices
+
     def prices_in_words(self) -> tuple[str, ...]:
         """Return the prices in sentences, the largest first; refused where prices have another meaning.
 

@@ -3,7 +3,8 @@
 Throughout, Σ (k, k) is the covariance of the noise on B x, X its inverse, ``B`` (k, n) the basis with a column for each
 step, ``V`` (m, k) the queries on B x in its rows, ``√w_j v_j`` for total variance. A phase p costs the largest
 ``⟨C_p, R⟩`` over correlation matrices R, with ``C = B' Σ⁻¹ B``. That is, by duality, the least ``1'd_p`` subject to
-``diag(d_p) ⪰ C_p``: the multiplier of that inequality is ``m_p R_p``, the dual weights of the phase.
+``diag(d_p) ⪰ C_p``: the multiplier of that inequality is ``m_p R_p``, the dual weights of the phase. Of signs z it
+costs the largest ``z' C_p z``, an inequality for each, whose multipliers y have ``m_p R_p = Σ y z z'``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.geometry.epochs import Epochs
+from dualmech.geometry.epochs import Epochs, as_signs, sign_rows
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -30,12 +31,15 @@ from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
 
+MOST_SIGNS = 8
+"""Parts of a person up to which the signs are stated one by one: with more, backends fail."""
 
-def least(aim: fitness.Aim, basis: Array, queries: Array, phases: list[Index]) -> cp.Problem:
+
+def least(aim: fitness.Aim, basis: Array, queries: Array, phases: list[Index], parts: str = "vectors") -> cp.Problem:
     """State fitness for use, or privacy first: Z stands for C, and no phase costs more than the aim allows.
 
         minimise α over Σ, Z, d subject to ``[[Σ, B], [B', Z]] ⪰ 0``, ``diag(d_p) ⪰ Z_p``, ``1'd_p ≤ α``,
-        ``v_j Σ v_j' ≤ c_j``.
+        ``v_j Σ v_j' ≤ c_j``; of signs ``z' Z_p z ≤ α`` for all z, without d.
 
     Examples
     --------
@@ -54,31 +58,36 @@ def least(aim: fitness.Aim, basis: Array, queries: Array, phases: list[Index]) -
         cp.Minimize(aim.minimise),
         [
             label("schur", cp.bmat([[Sigma, B], [B.T, Z]]) >> 0),
-            *_paid(Z, phases, aim.cost_limit),
+            *_paid(Z, phases, aim.cost_limit, parts),
             label("accuracy", variances(L, Sigma) <= aim.variance_limits),
         ],
     )
 
 
-def least_total(basis: Array, queries: Array, phases: list[Index]) -> cp.Problem:
+def least_total(basis: Array, queries: Array, phases: list[Index], parts: str = "vectors") -> cp.Problem:
     """State total variance: minimise ``tr Y`` over X, Y, d subject to ``[[X, V'], [V, Y]] ⪰ 0`` and the phases' costs.
 
-    They are ``diag(d_p) ⪰ (B' X B)_p``, ``1'd_p ≤ 1``.
+    They are ``diag(d_p) ⪰ (B' X B)_p``, ``1'd_p ≤ 1``; of signs ``z' (B' X B)_p z ≤ 1`` for all z.
     """
     B, V = cp.Constant(basis, name="B"), cp.Constant(queries, name="V")
     X, Y = symmetric("X", len(basis)), symmetric("Y", len(queries))
     return cp.Problem(
         cp.Minimize(cp.trace(Y)),
-        [label("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0), *_paid(B.T @ X @ B, phases, 1)],
+        [label("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0), *_paid(B.T @ X @ B, phases, 1, parts)],
     )
 
 
-def _paid(costs: cp.Expression, phases: list[Index], limit: Any) -> list[cp.Constraint]:
+def _paid(costs: cp.Expression, phases: list[Index], limit: Any, parts: str) -> list[cp.Constraint]:
     """Return the inequalities by which no phase costs more than a limit."""
     bounds = []
     for number, steps in enumerate(phases):
-        d = cp.Variable(len(steps), name=f"d[{number}]")
         block = costs[np.ix_(steps, steps)]
+        if parts == "signs":
+            signs = sign_rows(len(steps))
+            pairs = np.einsum("zi,zj->zij", signs, signs).reshape(len(signs), -1)
+            bounds.append(label(f"phases[{number}]", pairs @ cp.vec(block, order="C") <= limit))
+            continue
+        d = cp.Variable(len(steps), name=f"d[{number}]")
         bounds.append(label(f"phases[{number}]", cp.diag(d) - (block + block.T) / 2 >> 0))
         bounds.append(label(f"privacy[{number}]", cp.sum(d) <= limit))
     return bounds
@@ -113,8 +122,13 @@ class PhaseUnits:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Numbers of multipliers of phases and of queries, and the rank."""
-        counts = sum(len(steps) ** 2 for steps in steps_of(self.problem))
-        return counts, len(self.scaled.queries), len(self.scaled.moves)
+        return sum(self.counts), len(self.scaled.queries), len(self.scaled.moves)
+
+    @property
+    def counts(self) -> list[int]:
+        """Numbers of multipliers of each phase."""
+        signs = self.problem.geometry.neighbours.parts == "signs"
+        return [2 ** (len(steps) - 1) if signs else len(steps) ** 2 for steps in steps_of(self.problem)]
 
     @property
     def objective_unit(self) -> float:
@@ -133,17 +147,20 @@ class PhaseUnits:
     def blocks(self, multipliers: Array) -> Array:
         """Return multipliers of phases as dual weights (phases, times, times)."""
         geometry: Epochs = self.problem.geometry
-        times = geometry.phases.shape[1]
+        times, signs = geometry.phases.shape[1], geometry.neighbours.parts == "signs"
         matrices = np.zeros((len(geometry.phases), times, times))
-        begin = 0
-        for number, steps in enumerate(steps_of(self.problem)):
+        parts = np.split(multipliers, np.cumsum(self.counts)[:-1])
+        for matrix, steps, held in zip(matrices, steps_of(self.problem), parts, strict=True):
             count = len(steps)
-            matrices[number, :count, :count] = multipliers[begin : begin + count**2].reshape(count, count)
-            begin += count**2
+            if signs:
+                rows = sign_rows(count)
+                matrix[:count, :count] = (rows.T * np.maximum(held, 0.0)) @ rows
+            else:
+                matrix[:count, :count] = held.reshape(count, count)
         masses = np.einsum("pii->pi", matrices).max(axis=1).sum()
         if not (np.all(np.isfinite(matrices)) and masses > 0):
             raise BackendError("the backend returned no multipliers to judge")
-        return matrices / masses
+        return (as_signs(matrices) if signs else matrices) / masses
 
     def fitness_dual(self, phases: Array, accuracy: Array) -> FitnessDual:
         """Return multipliers as dual weights."""
@@ -158,21 +175,21 @@ def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: s
     dense = problem.geometry.steps
     if isinstance(problem, TotalVariance):
         rows = dense.representation * np.sqrt(problem.asked_weights)[:, None]
-        return least_total(dense.basis, rows, steps_of(problem))
+        return least_total(dense.basis, rows, steps_of(problem), problem.geometry.neighbours.parts)
     if isinstance(problem, PrivacyFirst):
         aim = fitness.privacy_first(problem.targets, problem.cost)
     else:
         aim = fitness.accuracy_first(problem.targets)
-    return least(aim, dense.basis, dense.representation, steps_of(problem))
+    return least(aim, dense.basis, dense.representation, steps_of(problem), problem.geometry.neighbours.parts)
 
 
 def _scaled_program(
     problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
     _refuse_others(problem)
-    units = PhaseUnits(problem)
+    units, parts = PhaseUnits(problem), problem.geometry.neighbours.parts
     if isinstance(problem, TotalVariance):
-        program = least_total(units.moves, units.scaled.queries, steps_of(problem))
+        program = least_total(units.moves, units.scaled.queries, steps_of(problem), parts)
         return attempts.ScaledProgram(
             program,
             units,
@@ -181,7 +198,7 @@ def _scaled_program(
             constraints=("phases",),
         )
     aim = fitness.accuracy_first(np.ones(len(units.scaled.queries)))
-    program = least(aim, units.moves, units.scaled.queries, steps_of(problem))
+    program = least(aim, units.moves, units.scaled.queries, steps_of(problem), parts)
     return attempts.ScaledProgram(
         program,
         units,
@@ -201,7 +218,8 @@ def _refuse_others(problem: AnyProblem) -> None:
             f"neighbours ({problem.geometry.neighbours}) have no program: persons are more than can be written out one "
             "by one; the fast layer bounds the optimum, and crosscheck.judge says how far any noise is from it"
         )
-    if problem.geometry.neighbours.parts == "signs":
+    if problem.geometry.neighbours.parts == "signs" and problem.geometry.neighbours.times > MOST_SIGNS:
         raise InvalidInputError(
-            "geometry 'epochs' has a program for vectors; for signs, geometry 'dense' has one where they are few"
+            f"neighbours ({problem.geometry.neighbours}) must have at most {MOST_SIGNS} parts: the program has an "
+            "inequality for each choice of their signs; the fast layer bounds the optimum"
         )

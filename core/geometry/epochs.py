@@ -174,6 +174,23 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         left, values, _ = linalg.svd(scaled[0])
         return shares(left**2 @ values)
 
+    def phase_prices(self, neighbour_weights: Array, weights: Array) -> Array:
+        """Return what each part of each phase counts in the bound (phases, times), 0 for steps that are not there.
+
+        With ``diag(√w) W F = Y s Z'``, ``Λ = F F'``, step i counts ``(W' diag(√w) Y Z' F')_ii / Σ s``: half the
+        derivative of the logarithm of the bound in that of the size of the part, as parts of sizes D have D Λ D.
+        """
+        factors = np.sqrt(weights) if valid_weights(weights) else np.zeros(len(weights))
+        scaled = self._scaled(neighbour_weights, factors)
+        known = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
+        if scaled is None or known is None:
+            return np.zeros(self.phases.shape)
+        left, values, right = linalg.svd(scaled[0])
+        some = values > values.max(initial=0.0) * len(values) * linalg.EPS
+        polar = (left[:, some] @ right[some]).reshape(len(factors), len(self.phases), -1)
+        slopes = np.einsum("mpa,pia->mpi", polar * factors[:, None, None], known[0], optimize=True)
+        return shares(np.einsum("mpi,mpi->pi", slopes, self._rows().swapaxes(0, 1)))
+
     def per_query(self, workload: Workload, numbers: Array) -> Array:
         return numbers
 
@@ -183,9 +200,13 @@ class Epochs(Geometry[Array, Array, Array, Array]):
     def neighbour_words(self, index: int) -> str:
         if self.neighbours.at_least:
             return f"a person with parts at least {self.neighbours.separation} steps apart"
-        first, second = (words.cell_words(self.workload, int(step)) for step in self.phases[index, :2])
-        more = int(np.count_nonzero(self.phases[index, 2:] >= 0))
-        return f"the person in {first}, {second}{f' and {more} more' if more else ''}"
+        return self.phase_words(index)
+
+    def phase_words(self, index: int) -> str:
+        """Return the words for a person with parts in all steps of a phase."""
+        steps = self.phases[index][self.phases[index] >= 0]
+        named = ", ".join(words.cell_words(self.workload, int(step)) for step in steps[:2])
+        return f"the person in {named}{f' and {len(steps) - 2} more' if len(steps) > 2 else ''}"
 
     def _trace_norm_bound(self, neighbour_weights: Array, factors: Array) -> Judged:
         scaled = self._scaled(neighbour_weights, factors)
@@ -195,13 +216,18 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         sums = (len(factors) + self.phases.size + 4 * self.phases.shape[1]) * linalg.EPS
         return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
 
+    def _rows(self) -> Array:
+        """Return the workload on the steps of each phase (phases, m, times), 0 for steps that are not there."""
+        dense = self.workload.dense()
+        return np.append(dense, np.zeros((len(dense), 1)), axis=1)[:, self.phases].swapaxes(0, 1)
+
     def _scaled(self, neighbour_weights: Array, factors: Array) -> tuple[Array, float] | None:
         """Return ``diag(factors) W Λ^½`` for weights of total mass 1, and what it may be off by; None of no weights."""
         scaled_roots = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
         if scaled_roots is None:
             return None
         roots = scaled_roots[0] / np.sqrt(scaled_roots[1])
-        rows = np.append(self.workload.dense(), np.zeros((len(factors), 1)), axis=1)[:, self.phases].swapaxes(0, 1)
+        rows = self._rows()
         image, size = rows @ roots, np.abs(rows) @ np.abs(roots)  # (phases, m, times)
         off = sum_rounding(self.phases.shape[1]) + 4 * linalg.EPS
         missed = off * np.linalg.norm(size * factors[:, None])
@@ -230,6 +256,17 @@ def roots_of(weights: Array, phases: Index, of: str) -> tuple[Array, float] | No
     if of == "signs":
         roots = np.sqrt(masses)[:, None, None] * _roots_of_signs(roots, lengths)
     return roots, float(masses.sum())
+
+
+def as_signs(blocks: Array) -> Array:
+    """Return ``m_p G_p`` for ``m_p R_p``, G the positive semidefinite part of ``sin(π R / 2)`` with a diagonal of 1."""
+    masses = np.einsum("pii->pi", blocks).max(axis=1)[:, None, None]
+    masses = np.where(masses > 0, masses, 1.0)
+    values, vectors = np.linalg.eigh(np.sin(np.pi / 2 * blocks / masses))
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+    lengths = np.linalg.norm(roots, axis=2, keepdims=True)
+    units = roots / np.where(lengths > 0, lengths, 1.0)
+    return np.asarray(masses * (units @ np.swapaxes(units, 1, 2)))
 
 
 def _roots_of_signs(roots: Array, lengths: Array) -> Array:
@@ -305,10 +342,15 @@ def largest_costs(blocks: Array, rounding: Array, of: str) -> Array:
     return np.asarray(costs)
 
 
+def sign_rows(steps: int) -> Array:
+    """Return every choice of signs of a person's parts in its rows, but for the sign of the first."""
+    return np.array([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=steps - 1)])
+
+
 def _of_signs(blocks: Array, rounding: Array) -> Array:
     """Return the largest ``z' C z`` over signs z, one by one."""
     steps = blocks.shape[1]
-    signs = np.array([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=steps - 1)])
+    signs = sign_rows(steps)
     forms = np.einsum("zi,pij,zj->pz", signs, blocks, signs, optimize=True)
     off = rounding.sum(axis=(1, 2)) + 2 * sum_rounding(steps**2) * np.abs(blocks).sum(axis=(1, 2))
     return np.asarray(forms.max(axis=1) + off * UPWARDS)

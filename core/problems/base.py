@@ -103,6 +103,10 @@ class Problem(Displayed, Generic[Dual, Made]):
             names = ", ".join(field.name for field in fields(kind))
             raise InputTypeError(f"dual must be a {kind.__name__} or a tuple of its arrays ({names})") from error
 
+    def phase_prices(self, dual: object) -> Array:
+        """Return what each part of each phase of several epochs counts in the bound; refused for other neighbours."""
+        raise InvalidInputError(f"phases are of geometry 'epochs', got {self.headline}")
+
     def loose(self, primal: Any, slack: float) -> Index:
         """Return no query: none has a target of its own that it could fall short of."""
         validate.nonnegative_number(slack=slack)
@@ -236,6 +240,17 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         within = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
         return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(within)
+
+    def phase_prices(self, dual: object) -> Array:
+        """Return the share of each part of each phase in the bound (phases, times); 0 for steps that are not there.
+
+        Raises `InvalidInputError` where the problem is not on geometry 'epochs'.
+        """
+        if not isinstance(self.geometry, Epochs):
+            return super().phase_prices(dual)
+        targets = self.numbers == "targets"
+        phases, queries = self.geometry.weights(dual, queries=targets)
+        return self.geometry.phase_prices(phases, queries if targets else self.asked_weights)  # type: ignore[attr-defined]
 
     def same_as(self, other: object) -> bool:
         if self is other:

@@ -13,13 +13,12 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, phases
 from dualmech.fast.engine.phases import PhaseProgram, PhaseWeights
-from dualmech.geometry.epochs import Epochs
+from dualmech.geometry.epochs import Epochs, as_signs
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
 from dualmech.solution import Solution, retold
-from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
 
@@ -27,6 +26,11 @@ NOT_SOLVED = (
     "No optimum is known for persons whose parts are at least so far apart: the bound is that of phases, the answer is "
     "the best noise for phases, at its true cost. "
     "fast.strategy(problem, within='banded:B') finds noise that may cost less."
+)
+
+OF_SIGNS = (
+    "Weights for signs are means over the signs of normal numbers, which leaves an interval; geometry 'dense' takes a "
+    "column for each choice of signs, and closes it where they are few."
 )
 
 RAISED = 1e-3  # share of the first weights in those of an earlier solution
@@ -60,8 +64,11 @@ def ascend_epochs(
         basis = geometry.basis
         primal = problem.feasible(basis @ covariance @ basis.T)
         answer = outcome.solution(problem, primal, _dual(problem, weights, kept), limits)
-    interval = geometry.neighbours.at_least and answer.status is not Status.CERTIFIED
-    return retold(answer, solver=f"fast:{method}", message=NOT_SOLVED if interval else answer.message)
+    message = answer.message
+    if answer.status is Status.STALLED:
+        rule = geometry.neighbours
+        message = NOT_SOLVED if rule.at_least else OF_SIGNS if rule.parts == "signs" else message
+    return retold(answer, solver=f"fast:{method}", message=message)
 
 
 def check_size(geometry: Epochs, queries: int) -> None:
@@ -109,21 +116,6 @@ def _dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: A
     queries = np.zeros(geometry.workload.shape[0])
     queries[kept] = weights.queries / weights.queries.sum() / problem.targets[kept]
     return FitnessDual(blocks, queries)
-
-
-def as_signs(blocks: Array) -> Array:
-    """Return ``m_p G_p`` for ``m_p R_p``, ``G = sin(π R / 2)``, R mixed with the identity until G is semidefinite."""
-    masses = np.einsum("pii->pi", blocks).max(axis=1)
-    signs = np.empty_like(blocks)
-    for place, (block, mass) in enumerate(zip(blocks, masses, strict=True)):
-        correlations = block / mass
-        diagonal = np.diag(np.diagonal(correlations))
-        for share in (0.0, *np.geomspace(1e-6, 1.0, 25)):
-            cosines = np.sin(np.pi / 2 * ((1 - share) * correlations + share * diagonal))
-            if np.linalg.eigvalsh(cosines)[0] >= 0:
-                break
-        signs[place] = mass * cosines
-    return signs
 
 
 def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, kept: Any) -> PhaseWeights:

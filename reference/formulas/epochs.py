@@ -10,13 +10,13 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.reference.formulas.noise import HOLDER, NORM, VARIANCE, covariance, query_weights, targets
 from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
-PHASES = Line(r"\operatorname{diag}(d_p) \succeq S_p Z S_p^{\top}", "for all phases $p$", "phases")
 COMPLEMENT = Line(
     r"\begin{bmatrix} \Sigma & B \\ B^{\top} & Z \end{bmatrix} \succeq 0",
     r"so that $Z \succeq B^{\top} \Sigma^{-1} B$",
     "schur",
 )
 LAMBDA = r"\Lambda = \sum_p S_p^{\top} \Lambda_p S_p"
+MEANS = r"\Lambda = \sum_p \frac{2 m_p}{\pi} S_p^{\top} \operatorname{arcsin}(\Lambda_p / m_p) S_p"
 MASSES = Line(r"\sum_p m_p \le 1", r"$m_p$ the largest diagonal entry of $\Lambda_p$")
 
 
@@ -37,11 +37,23 @@ def _matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
     )
 
 
+def _of_signs(problem: AnyProblem) -> bool:
+    return bool(problem.geometry.neighbours.parts == "signs")
+
+
 def _more(problem: AnyProblem) -> tuple[Symbol, ...]:
     steps = problem.geometry.workload.shape[1]
+    costs = Symbol("Z", r"the costs of pairs of steps, $B^{\top} \Sigma^{-1} B$", (steps, steps))
+    return (costs,) if _of_signs(problem) else (costs, Symbol("d_p", "numbers whose sum bounds what phase $p$ costs"))
+
+
+def _paid(problem: AnyProblem, costs: str, limit: str) -> tuple[Line, ...]:
+    """Return the constraints by which no phase costs more than a limit."""
+    if _of_signs(problem):
+        return (Line(rf"z^{{\top}} {costs} z \le {limit}", "for all phases $p$ and signs $z$", "phases"),)
     return (
-        Symbol("Z", r"the costs of pairs of steps, $B^{\top} \Sigma^{-1} B$", (steps, steps)),
-        Symbol("d_p", "numbers whose sum bounds what phase $p$ costs"),
+        Line(rf"\operatorname{{diag}}(d_p) \succeq {costs}", "for all phases $p$", "phases"),
+        Line(rf"1^{{\top}} d_p \le {limit}", "for all phases $p$", "privacy"),
     )
 
 
@@ -56,14 +68,19 @@ def _weights(problem: AnyProblem) -> Symbol:
 
 
 def _notes(problem: AnyProblem) -> tuple[str, ...]:
-    lines = [
+    if _of_signs(problem):
+        return (
+            NORM,
+            r"The signs $z$ are all vectors of entries $\pm 1$.",
+            r"$\frac{2}{\pi} \operatorname{arcsin}(G)$, entry by entry, is the mean of $z z^{\top}$ over signs of "
+            r"normal numbers of covariance $G$.",
+            "The dual may be less than the optimum.",
+        )
+    return (
         NORM,
         r"$\sum_i d_i$ with $\operatorname{diag}(d) \succeq C$ is at least $\langle C, R \rangle$ for every "
         r"correlation matrix $R$, and equal to the largest where it is least.",
-    ]
-    if problem.geometry.neighbours.parts == "signs":
-        lines.append("Parts are numbers from -1 to 1: weights are means over signs, and the interval may not be tight.")
-    return tuple(lines)
+    )
 
 
 def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
@@ -95,11 +112,10 @@ def _fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
         Program(
             "minimise",
             objective,
-            r"$\Sigma \succ 0$, Z and d",
+            r"$\Sigma \succ 0$ and Z" if _of_signs(problem) else r"$\Sigma \succ 0$, Z and d",
             (
                 COMPLEMENT,
-                PHASES,
-                Line(rf"1^{{\top}} d_p \le {cost}", "for all phases $p$", "privacy"),
+                *_paid(problem, r"S_p Z S_p^{\top}", cost),
                 Line(rf"{VARIANCE} \le {factor}c_j", "for all queries $j$", "accuracy"),
             ),
         ),
@@ -107,7 +123,7 @@ def _fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
         Program(
             "maximise",
             norm if not symbols else rf"\frac{{1}}{{\gamma}} {norm}",
-            rf"${LAMBDA}$, $\mu \ge 0$",
+            rf"${MEANS if _of_signs(problem) else LAMBDA}$, $\mu \ge 0$",
             (MASSES, Line(r"\sum_j \mu_j c_j \le 1")),
         ),
         _proof(cost, limit, r"since $\sum_j \mu_j c_j \le 1$"),
@@ -138,18 +154,14 @@ def _variance(problem: TotalVariance) -> Formula:
         Program(
             "minimise",
             r"\operatorname{tr} Y",
-            "symmetric X and Y, and d",
-            (
-                inequality,
-                Line(r"\operatorname{diag}(d_p) \succeq S_p B^{\top} X B S_p^{\top}", "for all phases $p$", "phases"),
-                Line(r"1^{\top} d_p \le 1", "for all phases $p$", "privacy"),
-            ),
+            "symmetric X and Y" if _of_signs(problem) else "symmetric X and Y, and d",
+            (inequality, *_paid(problem, r"S_p B^{\top} X B S_p^{\top}", "1")),
         ),
         (_weights(problem),),
         Program(
             "maximise",
             r"\lVert \operatorname{diag}(\sqrt{w}) W \Lambda^{1/2} \rVert_*^2",
-            rf"${LAMBDA}$",
+            rf"${MEANS if _of_signs(problem) else LAMBDA}$",
             (MASSES,),
         ),
         (first, Line(rf"{total} = {square}", "the objective"), last),

@@ -42,6 +42,7 @@ POSED = {
     "prior": "prefix:3 --problem local --epsilon 1 --prior prior.csv",
     "total": "identity:3 --problem estimate --answers answers.csv --total 9",
     "tables": "marginals:3x2:1,2 --neighbours replace",
+    "epochs": "prefix:26 --problem variance --neighbours participation:2:13",
     "split": "marginals:3x2:1,2 --geometry dense",
 }
 
@@ -194,6 +195,14 @@ def test_a_refusal_takes_no_memory() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "dualmech solve" in done.stderr
+
+
+def test_prices_of_phases_and_of_steps_are_listed() -> None:
+    page = explained("prefix:7 --problem variance --neighbours participation:2:4").output
+    listed = page.partition("Of phases, and of their steps")[2].partition("The proof")[0]
+    assert "the person in cell 0, cell 4: 53.33 % (32.35 %, 20.98 %)" in listed
+    assert "the person in cell 3: 3.313 % (3.313 %)" in listed
+    assert r"Λ_3 = " in page and "Of phases" not in explained("prefix:3").output
 
 
 def test_a_number_near_to_which_an_optimum_is_proven_is_said_as_such() -> None:

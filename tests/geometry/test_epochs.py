@@ -190,6 +190,66 @@ class TestBounds:
                 problem.certify(np.eye(4), weights)
 
 
+class TestPrices:
+    @given(SIZES, st.integers(0, 10**6), st.booleans(), st.booleans())
+    def test_they_are_the_derivatives_of_the_bound(
+        self, sizes: tuple[int, int, int], seed: int, signs: bool, fitness: bool
+    ) -> None:
+        """A part of size 1 + t at a step is the step's column times 1 + t: the bound grows by 2 t times its price."""
+        n, rule = rule_of(sizes)
+        rng = np.random.default_rng(seed)
+        rows, step, h = rng.standard_normal((n + 2, n)), int(rng.integers(n)), 1e-5
+        numbers = rng.uniform(0.5, 2, n + 2)
+
+        def problem_of(factor: float) -> Any:
+            kind = dm.FitnessForUse if fitness else dm.TotalVariance
+            scaled = rows * np.where(np.arange(n) == step, factor, 1.0)
+            return kind(dm.Workload(scaled), numbers, neighbours=rule + ":signs" * signs, geometry="epochs")
+
+        phases = problem_of(1.0).geometry.phases
+        times = sizes[0]
+        blocks = np.array([correlations(rng, times, times + 1) * rng.uniform(0.2, 1) for _ in phases])
+        dual: Any = (blocks, rng.uniform(0.5, 1, n + 2)) if fitness else blocks
+        prices = problem_of(1.0).phase_prices(dual)
+        assert prices.shape == phases.shape and prices.sum() == pytest.approx(1)
+        assert not prices[phases < 0].any()
+        upper, lower = (problem_of(np.exp(t)).certify(np.eye(n), dual).lower_bound for t in (h, -h))
+        assert np.log(upper / lower) / (2 * h) == pytest.approx(2 * prices[phases == step][0], abs=1e-5)
+
+    @pytest.mark.parametrize("rule", ["participation:2:4", "participation:4:2", "participation:2:4:signs"])
+    def test_at_the_optimum_they_are_masses_and_costs(self, rule: str, tmp_path: Any) -> None:
+        problem = dm.TotalVariance(dm.workloads.prefix(7), neighbours=rule, geometry="epochs")
+        answer = fast.solve(problem, tol=1e-9)
+        masses = answer.dual.neighbour_weights.max(axis=(1, 2))
+        np.testing.assert_allclose(answer.phase_prices.sum(axis=1), masses, atol=1e-4)
+        cost = np.append(np.diagonal(dm.LinearGaussianMechanism(problem.basis, answer.primal).cost_matrix), 0.0)
+        np.testing.assert_allclose(answer.phase_prices, masses[:, None] * cost[problem.geometry.phases], atol=1e-4)
+        answer.save(tmp_path / "answer.npz")
+        np.testing.assert_array_equal(dm.load(tmp_path / "answer.npz").phase_prices, answer.phase_prices)
+
+    def test_the_reference_has_the_same(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(6), neighbours="participation:3:2")
+        answers = [fast.solve(problem, tol=1e-8), reference.solve(problem, tol=1e-4)]
+        np.testing.assert_allclose(answers[0].phase_prices, answers[1].phase_prices, atol=1e-2)
+
+    def test_steps_that_cost_alike_have_equal_prices(self) -> None:
+        answer = fast.solve(dm.TotalVariance(dm.workloads.identity(6), neighbours="participation:3:2"), tol=1e-9)
+        np.testing.assert_allclose(answer.phase_prices, 1 / 6, atol=1e-4)
+        once = fast.solve(dm.PrivacyFirst(dm.workloads.prefix(4), 1.0, 1.0, neighbours="participation:2:2"))
+        assert once.phase_prices.sum() == pytest.approx(1)
+
+    def test_weights_for_nothing_have_none_and_other_neighbours_refuse(self) -> None:
+        problem: Any = dm.TotalVariance(dm.workloads.prefix(4), neighbours="participation:2:2")
+        for nothing in (0.0, np.nan):
+            assert not problem.phase_prices(np.full((2, 2, 2), nothing)).any()
+        for dual in (np.ones((2, 2)), "one"):
+            with pytest.raises(dm.errors.DualmechError, match="dual|weights on neighbours"):
+                problem.phase_prices(dual)
+        for problem in (dm.TotalVariance(dm.workloads.prefix(4)), dm.QueryWeighting(dm.workloads.prefix(4), np.eye(4))):
+            with pytest.raises(dm.errors.InvalidInputError, match="phases are of geometry 'epochs'"):
+                fast.solve(problem).phase_prices  # noqa: B018
+
+
 class TestOptima:
     @given(SIZES, st.integers(0, 10**6))
     def test_signs_are_an_independent_check(self, sizes: tuple[int, int, int], seed: int) -> None:
@@ -222,6 +282,16 @@ class TestOptima:
             own = cost[np.ix_(steps[steps >= 0], steps[steps >= 0])]
             assert np.abs(own - np.diag(np.diagonal(own))).max() < 1e-3 * np.abs(own).max()
 
+    @pytest.mark.parametrize(("n", "times", "width"), [(16, 2, 1e-6), (15, 4, 1e-3), (32, 4, 3e-4), (32, 8, 2e-3)])
+    def test_fitness_for_signs_is_in_a_narrow_interval(self, n: int, times: int, width: float) -> None:
+        """The interval holds the optimum over every sign pattern."""
+        sums, apart = dm.workloads.prefix(n), -(-n // times)
+        rule = f"participation:{times}:{apart}:signs"
+        answer = fast.solve(dm.FitnessForUse(sums, neighbours=rule, geometry="epochs"), tol=width)
+        every = fast.solve(dm.FitnessForUse(sums, neighbours=dm.neighbours.sign_patterns(n, times, apart)), tol=1e-6)
+        assert answer.status.name == "CERTIFIED"
+        assert max(answer.lower_bound, every.lower_bound) <= min(answer.objective, every.objective)
+
     @pytest.mark.parametrize(("n", "times"), [(4, 4), (6, 6), (8, 2), (9, 3)])
     def test_the_identity_in_closed_form(self, n: int, times: int) -> None:
         """Queries on single steps: noise of variance `times` on each, and no less."""
@@ -241,6 +311,34 @@ class TestOptima:
         problem = kind(dm.workloads.prefix(7), neighbours="participation:3:3")
         answers = [fast.solve(problem, tol=1e-6), reference.solve(problem, tol=1e-4)]
         assert crosscheck.compare(answers).outcome.name == "AGREE"
+
+    @pytest.mark.parametrize(("n", "times"), [(6, 2), (7, 3), (12, 4), (8, 8)])
+    @pytest.mark.parametrize("kind", [dm.TotalVariance, dm.FitnessForUse])
+    def test_the_reference_states_signs_one_by_one(self, kind: Any, n: int, times: int) -> None:
+        """Its interval meets those of every sign pattern and of the fast layer."""
+        sums, apart = dm.workloads.prefix(n), -(-n // times)
+        problem = kind(sums, neighbours=f"participation:{times}:{apart}:signs", geometry="epochs")
+        every = kind(sums, neighbours=dm.neighbours.sign_patterns(n, times, apart))
+        answers = fast.solve(every, tol=1e-6), fast.solve(problem, tol=1e-2), reference.solve(problem, tol=1e-3)
+        assert all(answer.status.name == "CERTIFIED" for answer in answers)
+        assert max(answer.lower_bound for answer in answers) <= min(answer.objective for answer in answers)
+        rows = [held for held in reference.formulate(problem).constraints if held.label.startswith("phases")]
+        assert [held.shape for held in rows] == [
+            (2 ** (np.count_nonzero(p >= 0) - 1),) for p in problem.geometry.phases
+        ]
+
+    def test_the_reference_refuses_more_signs_before_any_work(self) -> None:
+        for kind in (dm.TotalVariance, dm.FitnessForUse, dm.PrivacyFirst):
+            cost = {"targets": 1.0, "cost": 1.0} if kind is dm.PrivacyFirst else {}
+            problem = kind(dm.workloads.prefix(18), **cost, neighbours="participation:9:2:signs", geometry="epochs")
+            for state in (reference.solve, reference.formulate):
+                with pytest.raises(dm.errors.InvalidInputError, match="must have at most 8 parts"):
+                    state(problem)
+
+    def test_an_interval_of_signs_is_explained(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.prefix(16), neighbours="participation:4:4:signs", geometry="epochs")
+        with pytest.warns(dm.errors.UncertifiedWarning, match="means over the signs"):
+            assert fast.solve(problem, tol=1e-6).status.name == "STALLED"
 
     @given(st.integers(0, 10**6))
     def test_phases_may_be_permuted(self, seed: int) -> None:
@@ -264,6 +362,17 @@ class TestOptima:
         for answer, expected in ((scaled, factor**2), (twice, 2)):
             assert answer.lower_bound <= expected * one.objective * (1 + 1e-12)
             assert expected * one.lower_bound <= answer.objective * (1 + 1e-12)
+
+    @given(st.integers(0, 10**6), st.integers(1, 2), st.booleans())
+    def test_steps_without_persons_may_be_left_out(self, seed: int, first: int, short: bool) -> None:
+        """Persons begin within the first steps of an epoch alone: the other steps cost nothing, and have no price."""
+        rows = dm.workloads.prefix(9 - short).dense() * np.random.default_rng(seed).uniform(0.5, 2, 9 - short)
+        begun = np.arange(rows.shape[1]) % 3 < first
+        for kind in (dm.TotalVariance, dm.FitnessForUse):
+            zeros = fast.solve(kind(dm.Workload(rows * begun), neighbours="participation:3:3"), tol=1e-5)
+            fewer = fast.solve(kind(dm.Workload(rows[:, begun]), neighbours=f"participation:3:{first}"), tol=1e-5)
+            assert max(zeros.lower_bound, fewer.lower_bound) <= min(zeros.objective, fewer.objective)
+            assert np.abs(zeros.phase_prices[first:]).max() < 1e-12
 
     def test_a_warm_start_and_other_methods(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(12), neighbours="participation:3:4")

@@ -33,6 +33,7 @@ STANDING = {
     "stream": (dm.workloads.decayed_sums(5, 0.9), "stream", None, 1e-4),
     "split": (QUERIES, "split", None, 0.1),
     "epochs": (dm.workloads.prefix(5), "epochs", "participation:2:3", 1e-4),
+    "epochs, signs": (dm.workloads.prefix(5), "epochs", "participation:2:3:signs", 1e-4),
     "epochs, deficient": (dm.workloads.related(6, 5, rank=3, rng=2), "epochs", "participation:3:2", 1e-4),
     "ranges": (dm.workloads.all_range(4), "stream", None, 1e-4),
 }
