@@ -79,8 +79,11 @@ def rank(matrix: Array) -> int:
 def svd(matrix: Array, full_matrices: bool = False) -> tuple[Array, Array, Array]:
     """Return a singular value decomposition from the first of LAPACK's two algorithms that converges.
 
-    Divide and conquer is faster; on matrices with many equal singular values it sometimes fails.
+    Divide and conquer is faster; on matrices with many equal singular values it sometimes fails. Raises
+    `numpy.linalg.LinAlgError` where neither does, and where an entry is not finite.
     """
+    if not np.isfinite(matrix).all():
+        raise np.linalg.LinAlgError("a matrix with entries that are not finite has no singular values")
     try:
         parts = scipy.linalg.svd(matrix, full_matrices=full_matrices, check_finite=False)
     except np.linalg.LinAlgError:

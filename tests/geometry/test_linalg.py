@@ -117,3 +117,10 @@ class TestWithinWhatIsProven:
     def test_what_nothing_proves_is_infinite(self) -> None:
         """No triangle makes a covariance near the identity that is singular exactly."""
         assert linalg.inverse_root(np.ones((2, 2)), np.array([[1.0, 1.0], [0.0, 1e-9]])) is None
+
+
+@pytest.mark.parametrize("entry", [np.nan, np.inf, -np.inf])
+def test_a_matrix_that_is_not_finite_has_no_singular_values(entry: float) -> None:
+    """NumPy's, SciPy's and LAPACK's answers differ, from an error of another kind to NaN."""
+    with pytest.raises(np.linalg.LinAlgError, match="not finite"):
+        linalg.svd(np.array([[1.0, entry], [0.0, 1.0]]))
