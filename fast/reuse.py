@@ -500,11 +500,8 @@ def _normals(program: ReuseProgram, single: Array, factors: list[Array]) -> Arra
 
 
 def _step_limit(change: Array, matrices: list[Array]) -> float:
-    """Return the longest step, 1 at most, that keeps ``1 + step · change`` and ``I + step · matrix`` positive.
-
-    Raises `numpy.linalg.LinAlgError` where rounding has left no step at all.
-    """
-    if not (np.isfinite(change).all() and all(np.isfinite(matrix).all() for matrix in matrices)):
+    """Return the longest step, 1 at most, that keeps ``1 + step · change`` and ``I + step · matrix`` positive."""
+    if not all(np.isfinite(part).all() for part in (change, *matrices)):
         raise np.linalg.LinAlgError("the step is no longer finite")
     least = [float(change.min()), *(float(np.linalg.eigvalsh(matrix)[0]) for matrix in matrices if matrix.size)]
     worst = -min(least)
@@ -553,8 +550,7 @@ def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = 
 def _by_newton(problem: ReuseFitness, reduction: ReuseReduction, limits: loop.Limits) -> Solution:
     program, tol = reduction.program, limits.tol
     outcome = loop.run(start(program), partial(step, program, loop.MARGIN * tol), limits)
-    best = outcome.best_dual
-    dual = reduction.dual(best.weights, best.release_weights)
+    dual = reduction.dual(outcome.best_dual.weights, outcome.best_dual.release_weights)
     points = map(reduction.covariance, _noises(outcome.best_primal.point, SPARE * tol))
     primal = _first_certified(problem, points, dual, tol)
     return outcome.solution(problem, primal, dual, limits, solver="fast:newton")
@@ -662,8 +658,7 @@ class BlockReuse:
             groups = np.concatenate([cells, place[block_rows[~matrix]]])
             queries = part.program.queries
             parts.append(ReusePart(queries[~matrix], queries[matrix], part.program.moves, groups))
-        diagonal = reduced.diagonal
-        if diagonal is not None:
+        if (diagonal := reduced.diagonal) is not None:
             diagonal = replace(diagonal, squares=sp.csr_array(diagonal.squares[np.flatnonzero(~self.in_matrices)]))
         return ReuseProgram(tuple(parts), diagonal, (neighbours, int(np.count_nonzero(~self.in_matrices))))
 

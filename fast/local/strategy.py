@@ -152,11 +152,8 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     dual = points.dual(frame, last.point, last.view)
     remarks = (_ending(outcome, time.perf_counter() - began), SEARCHED)
     pointed = time.perf_counter()
-    candidates = points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
+    candidates = _candidates(problem, frame, outcome, drawn)
     ending = ENDING * (time.perf_counter() - pointed)
-    if outcome.best_primal is not drawn and outcome.iterations <= search.STEPS:
-        # So few steps may leave the patterns with worse weights than they began with.
-        candidates += points.strategies(problem, frame, drawn.point, drawn.view)
     duals = [dual] if few else []
     if known is not None:
         duals.insert(0, known)
@@ -178,9 +175,26 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
         solver="fast:restart",
         history=outcome.history,
     )
+    return _all_priced(problem, frame, limits, outcome, answer)
+
+
+def _candidates(
+    problem: LocalStrategy, frame: Frame, outcome: loop.Outcome[Columns], drawn: Columns
+) -> list[LocalPoint]:
+    """Return the strategies of a search's best patterns; after few steps, of those that it began with, too."""
+    candidates = points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
+    if outcome.best_primal is not drawn and outcome.iterations <= search.STEPS:
+        # So few steps may leave the patterns with worse weights than they began with.
+        candidates += points.strategies(problem, frame, drawn.point, drawn.view)
+    return candidates
+
+
+def _all_priced(
+    problem: LocalStrategy, frame: Frame, limits: loop.Limits, outcome: loop.Outcome[Columns], answer: Solution
+) -> Solution:
+    """Price all patterns from where a search ended that has missed some, where they are few enough."""
     if answer.status is not Status.STALLED or problem.user_types > PRICED:
         return answer
-    # The search has missed patterns: all are priced from where it ended.
     begin = columns.priced(frame, outcome.best_primal, limits.deadline)
     exact = _by_columns(problem, frame, limits, begin, outcome.history, answer.solver)
     return min(exact, answer, key=lambda ending: ending.gap)

@@ -181,7 +181,7 @@ def test_a_mechanism_at_no_cost(family: str, cost: Any) -> None:
 @pytest.mark.parametrize(
     ("family", "words", "formulations"),
     [
-        ("variance", "formulation must be one of gram", ["logdet", "sum", "", 3]),
+        ("variance", "formulation must be one of gram", ["volume", "sum", "", 3]),
         ("weighting", "formulation must be one of inv_pos, sdp", ["schur", "power", "", 1]),
         ("softmax", "formulation", ["sum"]),
     ],
