@@ -28,8 +28,10 @@ from dualmech.linalg import EPS
 from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
 
-FIRST, FALL, LAST = 0.1, 0.1, 1e-7
-"""τ to begin with and to end with, times (n + 1 + m) relative to g, and the share to which it falls at a time."""
+FIRST, FALL, LAST = 0.1, 0.1, 1e-6
+"""τ to begin with and to end with, times (n + 1 + m) relative to g, and the share to which it falls at a time.
+
+Where τ falls further, N is so near to a singular matrix that rounding takes back what is gained."""
 
 NEAR = 0.3  # square of the last Newton step's length, in units of τ, at which τ falls
 STEPS = 60  # Newton steps for one τ, at most
