@@ -37,6 +37,15 @@ def gain(epsilon: float) -> float:
     return float(np.expm1(epsilon))
 
 
+def selected_size(size: int, epsilon: float) -> int:
+    """Return the number k of members of the sets that subset selection chooses among n user types.
+
+    It makes ``k (n - k) / (n + c k)²`` the largest, and with it the trace of G across the ones.
+    """
+    counts = np.arange(1, size)
+    return int(counts[np.argmax(counts * (size - counts) / (size + gain(epsilon) * counts) ** 2)])
+
+
 def rows(sets: Sets, epsilon: float) -> Array:
     """Return the patterns of sets (s, n), each of sum 1.
 

@@ -151,12 +151,12 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
     seen = spectrum > size * EPS * spectrum[0]
     root = spectrum[seen, None] * right[seen]
     products = Products.of(share, lift, _sizes_in_use(size, epsilon))
-    point = _first(root, share, lift, products, deadline)
     work = WORK if deadline.left is None else min(WORK, RATE * deadline.left)
+    if not _is_light(root, products, work):
+        return None
+    point = _first(root, share, lift, products, deadline)
     tau = FIRST * point.norm / (size + 1) if point is not None else 0.0
-    while point is not None and not deadline.passed:
-        if _work(root, products) > work or len(products.signs) > MOST:
-            return None
+    while point is not None and not deadline.passed and _is_light(root, products, work):
         point, moments = _centred(root, lift, products, point, tau, deadline)
         further = _absent(products, moments)
         if further:
@@ -173,15 +173,14 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
 
 def _sizes_in_use(size: int, epsilon: float) -> npt.NDArray[np.intp]:
     """Return sizes j around the one that subset selection has: ``(|s| - j)(|s| - j - 1) ≥ 0``."""
-    counts = np.arange(1, size)
-    best = int(counts[np.argmax(counts * (size - counts) / (size + local.gain(epsilon) * counts) ** 2)])
+    best = local.selected_size(size, epsilon)
     return np.arange(max(best - AROUND, 1), min(best + AROUND, size - 1))
 
 
-def _work(root: Array, products: Products) -> float:
-    """Return about how many operations a Newton step takes."""
+def _is_light(root: Array, products: Products, most: float) -> bool:
+    """Whether the variables are few, and a Newton step takes about so many operations at most."""
     count = len(products.signs)
-    return float(count**2 * len(root) ** 2 / 2 + count**3 / 3)
+    return count <= MOST and count**2 * len(root) ** 2 / 2 + count**3 / 3 <= most
 
 
 def _first(root: Array, share: Array, lift: Array, products: Products, deadline: Deadline) -> _Point | None:
@@ -213,20 +212,29 @@ def _begun(root: Array, lift: Array, products: Products, point: _Point, tau: flo
 
 def _absent(products: Products, moments: Array) -> list[tuple[str, int, int]]:
     """Return the multipliers that are not in use, of products whose mean is negative."""
-    alone, pairs, total = moments[0, 1:], moments[1:, 1:], moments[0, 0]
-    size = len(alone)
-    counts = np.arange(1, size - 1)
-    means = {
-        "both": np.triu(pairs, 1),
-        "one": alone[:, None] - pairs,
-        "neither": np.triu(total - alone[:, None] - alone + pairs, 1),
-    }
-    np.fill_diagonal(means["one"], 0.0)
-    sizes = pairs.sum() - (2 * counts + 1) * alone.sum() + counts * (counts + 1) * total
+    _, both, one, neither, sizes, _ = multiplier_derivatives(moments)
+    pairs = {"both": np.triu(both, 1), "one": one - np.diag(np.diagonal(one)), "neither": np.triu(neither, 1)}
     known = set(products.names)
-    absent = [("sizes", int(j), 0) for j in counts[sizes < 0]]
-    absent += [(name, int(u), int(v)) for name, mean in means.items() for u, v in np.argwhere(mean < 0)]
+    absent = [("sizes", int(j) + 1, 0) for j in np.flatnonzero(sizes < 0)]
+    absent += [(name, int(u), int(v)) for name, mean in pairs.items() for u, v in np.argwhere(mean < 0)]
     return [product for product in absent if product not in known]
+
+
+def multiplier_derivatives(moments: Array) -> list[Array]:
+    """Return the derivatives of ``tr A(x) X`` in the multipliers of a `Relaxation`, in its order."""
+    corner, edge, inside = moments[0, 0], moments[0, 1:], moments[1:, 1:]
+    size = len(edge)
+    counts, rows = np.arange(1, size - 1), inside.sum(axis=1)
+    low, high = rows - edge, (size - 1) * edge - rows
+    either = edge[:, None] + edge
+    return [
+        np.diagonal(inside) - edge,
+        inside,
+        edge[:, None] - inside,
+        corner - either + inside,
+        rows.sum() - (2 * counts + 1) * edge.sum() + counts * (counts + 1) * corner,
+        np.stack([low, high, edge.sum() - corner - low, (size - 1) * corner - edge.sum() - high]),
+    ]
 
 
 def _centred(

@@ -24,6 +24,7 @@ import numpy as np
 import scipy.linalg
 
 from dualmech.fast.local import barrier
+from dualmech.fast.local.barrier import SEED, SPREADS, multiplier_derivatives
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
@@ -32,12 +33,9 @@ from dualmech.validate import Array
 
 NAMES = tuple(field.name for field in fields(Relaxation))
 
-SPREADS = np.geomspace(1e-6, 1e6, 25)  # multipliers of the squares that are tried to begin with, over n²
-CLOSER = np.geomspace(1 / 3, 3, 25)  # times the best of these, tried next
+CLOSER = np.geomspace(1 / 3, 3, 25)  # times the best of the spreads, tried next
 CLOSE, INSIDE = 0.9, 1e-3
 """Share of the closed-form bound to begin with, and how far inside the definite matrices."""
-
-SEED = 1e-6  # all other multipliers to begin with, relative to these
 
 PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to the multipliers of the squares
 ROUND, ROUNDS = 250, 20  # steps of the quasi-Newton method before it begins anew, and how often it does
@@ -97,32 +95,14 @@ class BoundProgram:
         )
 
 
-def multiplier_derivatives(moments: Array) -> list[Array]:
-    """Return the derivatives of ``tr A(x) X`` in the multipliers of a `Relaxation`, in its order."""
-    corner, edge, inside = moments[0, 0], moments[0, 1:], moments[1:, 1:]
-    size = len(edge)
-    counts, rows = np.arange(1, size - 1), inside.sum(axis=1)
-    low, high = rows - edge, (size - 1) * edge - rows
-    either = edge[:, None] + edge
-    return [
-        np.diagonal(inside) - edge,
-        inside,
-        edge[:, None] - inside,
-        corner - either + inside,
-        rows.sum() - (2 * counts + 1) * edge.sum() + counts * (counts + 1) * corner,
-        np.stack([low, high, edge.sum() - corner - low, (size - 1) * corner - edge.sum() - high]),
-    ]
-
-
 def few_multipliers(problem: LocalStrategy, deadline: Deadline = NEVER) -> LocalDual | None:
     """Return the best dual weights of the average case by Newton's method, None where it needs many multipliers."""
     try:
-        best = best_multipliers(
+        matrix, costs, relaxation = best_multipliers(
             problem.root, problem.user_types * problem.prior, problem.epsilon, deadline, climbs=False
         )
     except np.linalg.LinAlgError:
         return None
-    matrix, costs, relaxation = best
     return LocalDual(matrix, costs, None, relaxation)
 
 

@@ -18,7 +18,7 @@ import scipy.special
 from dualmech.fast.engine import loop
 from dualmech.fast.local import columns, gradient, points
 from dualmech.fast.local.columns import CLOSER, Columns
-from dualmech.fast.local.points import SMALLEST, Frame, PatternPoint, View
+from dualmech.fast.local.points import ALIKE, SMALLEST, Frame, PatternPoint, View
 from dualmech.fast.methods import ProjectedGradient
 from dualmech.geometry import local
 from dualmech.geometry.local import Sets
@@ -51,10 +51,8 @@ class Thresholds:
     @classmethod
     def of(cls, root: Array, epsilon: float) -> Thresholds:
         """Return those for a root R (k, n), with the size of sets that subset selection has."""
-        size, excess = root.shape[1], local.gain(epsilon)
-        counts = np.arange(1, size)
-        members = int(counts[np.argmax(counts * (size - counts) / (size + excess * counts) ** 2)])
-        latent = gaussian_correlations(best_correlations(root), members / size)
+        members = local.selected_size(root.shape[1], epsilon)
+        latent = gaussian_correlations(best_correlations(root), members / root.shape[1])
         values, vectors = np.linalg.eigh(latent)
         return cls(vectors * np.sqrt(np.maximum(values, 0.0)), members)
 
@@ -400,7 +398,6 @@ class Seeker:
 # of a few sets on a circle, weighed such that every difference of places occurs equally often.
 
 
-ALIKE = 1e-12  # relative difference of entries of W'W that counts as rounding
 BASES = 4  # random sets whose translates are weighed, for each difference of places
 LARGEST = 512  # user types up to which all translates fit into memory: there are some n²/2 of them
 MET = 1e-10  # largest miss of an equal share of a difference, relative, that counts as none
@@ -422,9 +419,7 @@ def strategy(problem: LocalStrategy, rng: np.random.Generator) -> Array | None:
     # Imported here so that solvers load without it.
     from scipy.optimize import nnls
 
-    size, excess = problem.user_types, local.gain(problem.epsilon)
-    counts = np.arange(1, size)
-    best = int(counts[np.argmax(counts * (size - counts) / (size + excess * counts) ** 2)])
+    size, best = problem.user_types, local.selected_size(problem.user_types, problem.epsilon)
     differences = size // 2
     random = np.argsort(rng.random((BASES * differences, size)), axis=1) < best
     # Sets with equal steps, for distances that few random sets of few user types hold.
