@@ -37,7 +37,7 @@ Index = npt.NDArray[np.intp]
 SIGNS = 1e13
 """Operations up to which a matrix of all sign patterns is preferred to weights that may leave an interval."""
 
-NO_PROOF = "no proof in whole numbers is known of several epochs; the certificate in floating point stands alone"
+NO_PROOF = "no proof in whole numbers is known of parts at least so far apart; the certificate stands alone"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +116,11 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return {"neighbours": str(self.neighbours)}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
-        raise InvalidInputError(NO_PROOF)
+        rule = self.neighbours
+        if rule.at_least:
+            raise InvalidInputError(NO_PROOF)
+        stated = {"kind": f"participation {kind}", "numbers": numbers, "workload": workload.dense()}
+        return stated | {"times": rule.times, "separation": rule.separation, "parts": rule.parts}
 
     def point(self, primal: object) -> Array:
         return self.steps.point(primal)
@@ -337,7 +341,7 @@ def largest_costs(blocks: Array, rounding: Array, of: str) -> Array:
     if not len(open_phases):
         return np.asarray(costs)
     some, off = blocks[open_phases], rounding[open_phases]
-    better = _of_signs(some, off) if of == "signs" and steps <= MOST_ENUMERATED else _of_vectors(some, off)
+    better = _of_signs(some, off) if of == "signs" and steps <= MOST_ENUMERATED else diagonals_above(some, off)[0]
     costs[open_phases] = np.minimum(costs[open_phases], better)
     return np.asarray(costs)
 
@@ -356,8 +360,8 @@ def _of_signs(blocks: Array, rounding: Array) -> Array:
     return np.asarray(forms.max(axis=1) + off * UPWARDS)
 
 
-def _of_vectors(blocks: Array, rounding: Array) -> Array:
-    """Return ``1'd`` for d with ``diag(d) ⪰ C_p``, which is proven, close to the least.
+def diagonals_above(blocks: Array, rounding: Array) -> tuple[Array, Array]:
+    """Return ``1'd`` as it is proven, close to the least, and d (phases, times), next to which ``diag(d) ⪰ C_p``.
 
     Unit vectors v_i, each in turn set to the direction of ``Σ_j≠i C_ij v_j``, raise ``⟨C, R⟩`` for ``R_ij = v_i'v_j``,
     and ``d_i = C_ii + ‖Σ_j≠i C_ij v_j‖`` at the end.
@@ -368,7 +372,7 @@ def _of_vectors(blocks: Array, rounding: Array) -> Array:
     apart[:, diagonal, diagonal] = 0.0
     vectors = np.random.default_rng(0).standard_normal((count, steps, steps))
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
-    costs = np.full(count, np.inf)
+    costs, best = np.full(count, np.inf), blocks[:, diagonal, diagonal]
     for sweep in range(SWEEPS):
         for step in range(steps):
             pull = np.einsum("pj,pja->pa", apart[:, step], vectors)
@@ -378,10 +382,13 @@ def _of_vectors(blocks: Array, rounding: Array) -> Array:
             continue
         pulls = np.linalg.norm(apart @ vectors, axis=2)
         reached = np.einsum("pii->p", blocks) + pulls.sum(axis=1)
-        costs = np.minimum(costs, _proven(blocks, rounding, blocks[:, diagonal, diagonal] + pulls))
+        diagonals = blocks[:, diagonal, diagonal] + pulls
+        proven = _proven(blocks, rounding, diagonals)
+        best = np.where((proven < costs)[:, None], diagonals, best)
+        costs = np.minimum(costs, proven)
         if np.all(costs <= reached * (1 + CLOSE)):
             break
-    return costs
+    return costs, best
 
 
 def _proven(blocks: Array, rounding: Array, diagonals: Array) -> Array:

@@ -57,17 +57,25 @@ def limited(work: float, words: str) -> None:
 
 def witness(problem: OnGeometry, primal: Array, dual: ItemDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
-    if isinstance(dual, FitnessDual):
-        roots = np.sqrt(np.asarray(dual.query_weights))
-    else:
-        roots = np.array([root_below(weight) for weight in stated["numbers"].tolist()])
+    roots = roots_of_queries(dual, stated)
     return sides(problem, primal), trace_norm(roots, np.sqrt(dual.neighbour_weights), stated)
 
 
+def roots_of_queries(dual: ItemDual, stated: Parts) -> Array:
+    """Return p: roots of the weights of queries, of fixed ones rounded down."""
+    if isinstance(dual, FitnessDual):
+        return np.sqrt(np.asarray(dual.query_weights))
+    return np.array([root_below(weight) for weight in stated["numbers"].tolist()])
+
+
 def sides(problem: OnGeometry | ReuseFitness | SoftmaxFitness, primal: Array) -> Parts:
+    """Return a strategy whose unit noise has the covariance of a point on B x, and its inverse."""
+    return measured(*problem.geometry.on_rows(primal), problem.neighbours)
+
+
+def measured(basis: Array, covariance: Array, moves: Any) -> Parts:
     """Return a strategy whose unit noise has a given covariance on B x, and its inverse."""
-    basis, covariance = problem.geometry.on_rows(primal)
-    strategy = square_strategy(basis, covariance, problem.neighbours)
+    strategy = square_strategy(basis, covariance, moves)
     lengths = np.linalg.norm(strategy, axis=1)
     guess = (
         np.linalg.pinv(strategy / lengths[:, None], rcond=0) / lengths

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualmech import files, linalg
-from dualmech.crosscheck.proofs import local, noise, tables
+from dualmech.crosscheck.proofs import epochs, local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Given, Refused, above, below
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, float_above, float_below, written
@@ -34,12 +34,15 @@ class Witness(NamedTuple):
 
 
 NOISE = Witness(noise.refuse_large, noise.witness)
+EPOCHS = Witness(epochs.refuse_large, epochs.witness)
 TABLES = Witness(tables.refuse_large, tables.witness)
 PRODUCT = Witness(tables.refuse_large_product, tables.product_witness)
 
 WITNESSES: dict[str, Witness] = {
     "targets": NOISE,
     "weights": NOISE,
+    "participation targets": EPOCHS,
+    "participation weights": EPOCHS,
     "soft maxima": Witness(noise.refuse_large, noise.softmax_witness),
     "weighting": Witness(noise.refuse_large_weighting, noise.weighting_witness),
     "common": Witness(noise.refuse_large_common, noise.common_witness),
@@ -56,6 +59,7 @@ WITNESSES: dict[str, Witness] = {
 
 GEOMETRIES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("targets", "weights"), ("dense", "stream")),
+    **dict.fromkeys(("participation targets", "participation weights"), ("epochs",)),
     **dict.fromkeys(("table targets", "table weights"), ("blocks", "split")),
     **dict.fromkeys(("product targets", "product weights"), ("product",)),
 }

@@ -392,10 +392,8 @@ class TestOptima:
         with pytest.raises(dm.errors.InvalidInputError, match="in 16 epochs at most 1888 steps"):
             fast.solve(many)
 
-    def test_proofs_and_releases_are_refused_by_name(self) -> None:
+    def test_releases_are_refused_by_name(self) -> None:
         answer = fast.solve(dm.TotalVariance(dm.workloads.prefix(4), neighbours="participation:2:2"))
-        with pytest.raises(dm.errors.InvalidInputError, match="no proof in whole numbers"):
-            dm.prove(answer)
         with pytest.raises(dm.errors.DualmechError, match="EpochsMechanism"):
             dm.plan_release(answer)
 

@@ -47,6 +47,10 @@ PROBLEMS: dict[str, Callable[[], Any]] = {
     "fitness, neighbours": lambda: dm.FitnessForUse(W.prefix(3), 2.0, neighbours="replace"),
     "privacy first": lambda: dm.PrivacyFirst(W.prefix(3), 2.0, 10.0),
     "variance": lambda: dm.TotalVariance(W.prefix(3)),
+    "fitness, epochs": lambda: dm.FitnessForUse(W.prefix(4), 2.0, neighbours="participation:2:2"),
+    "variance, signs of epochs": lambda: dm.TotalVariance(
+        W.prefix(4), neighbours="participation:2:2:signs", geometry="epochs"
+    ),
     "fitness on tables": lambda: dm.FitnessForUse(TABLES, 2.0),
     "privacy first on tables": lambda: dm.PrivacyFirst(TABLES, 2.0, 10.0),
     "variance on tables": lambda: dm.TotalVariance(TABLES),

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from . import local, noise, tables
+from . import epochs, local, noise, tables
 from .exact import Given, Refused, above, below, expect
 
 SCHEMA = "dualmech.proof/2"
 
-NOISE = ("targets", "table targets", "product targets")
-SPREAD = ("weights", "table weights", "product weights")
+NOISE = ("targets", "participation targets", "table targets", "product targets")
+SPREAD = ("weights", "participation weights", "table weights", "product weights")
 FAMILIES: dict[str, tuple[str, ...]] = {
     "FitnessForUse": NOISE,
     "PrivacyFirst": NOISE,
@@ -41,6 +41,8 @@ WITHOUT_COST = ("FitnessForUse", "TotalVariance")
 KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
     "targets": noise.bounds,
     "weights": noise.bounds,
+    "participation targets": epochs.bounds,
+    "participation weights": epochs.bounds,
     "soft maxima": noise.softmax_bounds,
     "weighting": noise.weighting_bounds,
     "common": noise.common_bounds,

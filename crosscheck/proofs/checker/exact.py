@@ -11,6 +11,7 @@ from typing import Any
 
 WIDE = Context(60, Emin=-999999, Emax=999999)  # sixty digits, where there is no fraction
 LEAST = -1000  # least exponent of e: with a smaller one the power is no larger, and at least 0
+ARCTAN_BITS = 160
 MOST = 2**36  # multiplications of words that a product of matrices may take, some minutes
 Rows = list[list[int]]
 
@@ -167,6 +168,37 @@ def log_above(value: Fraction) -> Fraction:
     """Return a number that is at least the logarithm of a positive one."""
     decimal = _decimal(value, ROUND_CEILING)
     return Fraction(0) if decimal == 1 else Fraction(WIDE.next_plus(WIDE.ln(decimal)))
+
+
+def arcsine_share(value: Fraction) -> tuple[Fraction, Fraction]:
+    """Return numbers between which ``(2/π) arcsin x`` lies, x from -1 to 1.
+
+    It is ``arctan(t) / arctan(1)`` for ``t = x / (1 + √(1 - x²))``.
+    """
+    if value < 0:
+        least, most = arcsine_share(-value)
+        return -most, -least
+    square, (below_one, above_one) = 1 - value * value, _arctan(Fraction(1))
+    least_angle, _ = _arctan(value / (1 + root_above(square)))
+    _, most_angle = _arctan(value / (1 + root_below(square)))
+    return Fraction(least_angle, above_one), min(Fraction(most_angle, below_one), Fraction(1))
+
+
+def _arctan(tangent: Fraction) -> tuple[int, int]:
+    """Return whole numbers between which a sixteenth of the angle lies, in units of 2⁻¹⁶⁰, its tangent from 0 to 1.
+
+    ``t / (1 + √(1 + t²))`` is the tangent of half an angle. After four of them it is below 1/20, and the series ends.
+    Each of the hundred roundings moves the sum by less than two units.
+    """
+    one = 1 << ARCTAN_BITS
+    t = (tangent.numerator << ARCTAN_BITS) // tangent.denominator
+    for _ in range(4):
+        t = (t << ARCTAN_BITS) // (one + isqrt(one * one + t * t))
+    total, term, square = 0, t, t * t >> ARCTAN_BITS
+    for order in range(1, ARCTAN_BITS // 4, 2):
+        total += term // order if order % 4 == 1 else -(term // order)
+        term = term * square >> ARCTAN_BITS
+    return total - 256, total + 256
 
 
 def _decimal(value: Fraction, rounding: str) -> Decimal:

@@ -35,29 +35,44 @@ from .exact import (
     root_below,
 )
 
+TARGETS, WEIGHTS = ("targets", "participation targets"), ("weights", "participation weights")
+
+
+Numbers = tuple[bool, list[Fraction], Fraction]
+
 
 def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that noise and weights of a file show."""
     workload, neighbours = stated(problem)
-    kind, numbers, allowed = (
-        problem.get("kind"),
-        problem.vector("numbers", workload.shape[0]),
-        problem.number("allowed"),
-    )
-    positive = min(numbers) > 0 if kind == "targets" else min(numbers) >= 0
-    expect(positive and allowed > 0, "numbers must be positive (weights may be 0)")
+    numbers = stated_numbers(problem, workload.shape[0])
     costs, variances = sides(upper, workload, neighbours)
-    pairs = list(zip(variances, numbers, strict=True))
-    total = max(v / c for v, c in pairs) if kind == "targets" else sum(v * c for v, c in pairs)
-    p, norm = trace_norm(lower, moved(workload, neighbours))
+    return between(numbers, max(costs), variances, *trace_norm(lower, moved(workload, neighbours)))
+
+
+def stated_numbers(problem: Given, queries: int) -> Numbers:
+    """Return whether the numbers are targets, the numbers, and the one allowed."""
+    targets = problem.word("kind", TARGETS + WEIGHTS) in TARGETS
+    numbers, allowed = problem.vector("numbers", queries), problem.number("allowed")
+    positive = min(numbers) > 0 if targets else min(numbers) >= 0
+    expect(positive and allowed > 0, "numbers must be positive (weights may be 0)")
+    return targets, numbers, allowed
+
+
+def between(
+    numbers: Numbers, cost: Fraction, variances: list[Fraction], p: list[Fraction], norm: Fraction
+) -> tuple[Fraction, Fraction]:
+    """Return both bounds: of noise by its cost and variances, and of p by the squared trace norm."""
+    targets, limits, allowed = numbers
+    pairs = list(zip(variances, limits, strict=True))
+    total = max(v / c for v, c in pairs) if targets else sum((v * c for v, c in pairs), Fraction(0))
     squares = [root * root for root in p]
     weighted = Fraction(1)
-    if kind == "targets":
-        weighted = sum((square * c for square, c in zip(squares, numbers, strict=True)), Fraction(0))
+    if targets:
+        weighted = sum((square * c for square, c in zip(squares, limits, strict=True)), Fraction(0))
         expect(weighted > 0, "roots of queries must not all be 0")
     else:
-        at_most(squares, numbers)
-    return norm / weighted / allowed, max(costs) * total / allowed
+        at_most(squares, limits)
+    return norm / weighted / allowed, cost * total / allowed
 
 
 def stated(problem: Given) -> tuple[Matrix, Matrix | None]:
@@ -81,15 +96,23 @@ def sides(part: Given, workload: Matrix, neighbours: Matrix | None) -> tuple[lis
 
 def trace_norm(part: Given, changed: Matrix) -> tuple[list[Fraction], Fraction]:
     """Return p, and a lower bound on the squared trace norm of ``diag(p) N diag(q) / |q|``."""
-    rows, columns = changed.shape
-    p, q = part.vector("query_roots", rows), part.vector("neighbour_roots", columns)
+    q = part.vector("neighbour_roots", changed.shape[1])
+    return norm_of_columns(part, changed, sum((root * root for root in q), Fraction(0)), q)
+
+
+def norm_of_columns(
+    part: Given, changed: Matrix, total: Fraction, q: list[Fraction] | None = None
+) -> tuple[list[Fraction], Fraction]:
+    """Return p, and a lower bound on the squared trace norm of ``diag(p) N diag(q)``, over a total; q is 1 if absent."""
+    p = part.vector("query_roots", changed.shape[0])
+    q = [Fraction(1)] * changed.shape[1] if q is None else q
     other = part.matrix("isometry", changed.shape)
     product = Fraction(0)
     for root, row, matching in zip(p, changed.rows, other.rows, strict=True):
         if root:
             product += root * sum(weight * (a * b) for weight, a, b in zip(q, row, matching, strict=True) if a and b)
     product *= power(1, changed.exponent + other.exponent)
-    divisor = other.norm_squared() * sum(root * root for root in q)
+    divisor = other.norm_squared() * total
     expect(divisor > 0, "isometry and roots must not all be 0")
     return p, max(product, Fraction(0)) ** 2 / divisor
 

@@ -1,0 +1,124 @@
+"""Gaussian noise on the steps of a stream, of which a person takes part in several: targets or weights on variances.
+
+There are a workload W (m, n), a query a row; numbers c, one per query; and ``times`` k and ``separation`` b. The steps
+of phase p are p, p + b, p + 2 b, … below n, at most k of them, and no step may be left out. Noise has a cost matrix C
+(n, n), positive semidefinite, and costs a phase the largest ``⟨C_p, R⟩``, C_p on its steps, over
+
+- vectors: all R that are a correlation matrix (positive semidefinite, with a diagonal of 1);
+- signs: all ``z z'`` with signs z, or means of these.
+
+With ``cost`` the largest of these, the optimum is that of ``noise``.
+
+Upper bound. Measure A x with unit noise: ``C = A' A``, and the variances are those of ``noise``. Given d and H, let ``D
+= diag(d) - C_p - H H'`` and e be its largest absolute row sum. Then ``diag(d) + e I ⪰ C_p``, and ``⟨C_p, R⟩ ≤ Σ (d_i +
+e)`` for any R with a diagonal of 1. Of signs, up to ten parts, all choices are tried.
+
+Lower bound. Given F_p with rows f_i, let ``m_p = max |f_i|²``: then ``F_p F_p'`` is at most ``m_p`` times a correlation
+matrix, since a diagonal that is not negative may be added. So ``Σ_p ⟨C_p, F_p F_p'⟩ ≤ cost Σ m_p``, and with Λ the sum
+of the ``F_p F_p'`` on their steps, ``⟨C, Λ⟩ Σ_j p_j² var_j`` is at least the square of the trace norm of ``diag(p) W
+(F_1, F_2, …)``, which an isometry bounds from below, as there.
+
+Of signs, given G_p with rows g_i, ``|g_i| ≤ 1``: normal numbers with the correlations ``g_i g_j'`` have signs whose
+products have the means ``R_ij = (2/π) arcsin(g_i g_j')`` (Grothendieck), so that R is a mean of ``z z'``, as I is. Given
+a mass m, let e be the largest absolute row sum of ``F_p F_p' - m R``: then ``F_p F_p' ⪯ m R + e I``, and m_p is m + e.
+"""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+from . import noise
+from .exact import Given, Matrix, arcsine_share, expect, power
+
+PARTS = ("vectors", "signs")
+MOST_ENUMERATED = 10  # parts of which all choices of signs are tried
+
+
+def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
+    """Return the lower and the upper bound that noise and weights of a file show."""
+    workload = problem.matrix("workload")
+    numbers = noise.stated_numbers(problem, workload.shape[0])
+    phases = steps_of_phases(problem, workload.shape[1])
+    signs = problem.word("parts", PARTS) == "signs"
+    _, variances = noise.sides(upper, workload, None)
+    blocks = cost_blocks(upper.matrix("strategy"), phases)
+    if signs and max(map(len, phases)) <= MOST_ENUMERATED:
+        cost = max(map(largest_of_signs, blocks))
+    else:
+        cost = max(map(largest_of_vectors, blocks, upper.parts("phases", len(phases))))
+    columns, total = [], Fraction(0)
+    for steps, part in zip(phases, lower.parts("phases", len(phases)), strict=True):
+        root = part.matrix("root", (len(steps), None))
+        total += mass_of_signs(part, root) if signs else max(root.squares())
+        columns.append(on_steps(workload, steps).times(root))
+    changed = side_by_side(columns)
+    return noise.between(numbers, cost, variances, *noise.norm_of_columns(lower, changed, total))
+
+
+def steps_of_phases(problem: Given, n: int) -> list[range]:
+    """Return the steps of each phase, below n."""
+    times, separation = (problem.number(name) for name in ("times", "separation"))
+    expect(
+        min(times, separation) >= 1 and times.denominator == separation.denominator == 1,
+        "times and separation must be whole numbers of at least 1",
+    )
+    expect(separation <= n <= times * separation, f"phases must hold all {n} steps, and none be empty")
+    return [range(first, n, int(separation)) for first in range(int(separation))]
+
+
+def cost_blocks(strategy: Matrix, phases: list[range]) -> list[Matrix]:
+    """Return ``C_p = A_p' A_p`` for the columns of each phase."""
+    by_phase = [on_steps(strategy, steps) for steps in phases]
+    return [columns.transposed().times(columns) for columns in by_phase]
+
+
+def largest_of_vectors(block: Matrix, part: Given) -> Fraction:
+    """Return a number that no ``⟨C_p, R⟩`` exceeds, R with a diagonal of 1."""
+    size = block.shape[0]
+    diagonal, root = part.matrix("diagonal", (1, size)), part.matrix("root", (size, None))
+    entries = diagonal.rows[0]
+    whole = Matrix(
+        [[entries[row] if row == column else 0 for column in range(size)] for row in range(size)], diagonal.exponent
+    )
+    missed = whole.plus(block, -1).plus(noise.squared(root), -1).largest_sum()
+    return whole.trace() + size * missed
+
+
+def largest_of_signs(block: Matrix) -> Fraction:
+    """Return the largest ``z' C z`` over signs z, the first of them 1."""
+    rows, largest = block.rows, 0
+    for signs in itertools.product((1, -1), repeat=len(rows) - 1):
+        z = (1, *signs)
+        largest = max(largest, sum(sign * sum(map(int.__mul__, row, z)) for sign, row in zip(z, rows, strict=True)))
+    return power(largest, block.exponent)
+
+
+def mass_of_signs(part: Given, root: Matrix) -> Fraction:
+    """Return a number m for which ``F F'`` is at most m times a mean of ``z z'`` over signs z."""
+    size, mass = root.shape[0], part.number("mass")
+    normal = part.matrix("normal", (size, None))
+    expect(mass >= 0 and max(normal.squares()) <= 1, "a mass must not be negative, and rows of normal no longer than 1")
+    cosines, held = noise.squared(normal).numbers(), noise.squared(root).numbers()
+    missed = Fraction(0)
+    for row in range(size):
+        total = abs(held[row][row] - mass)
+        for column in range(size):
+            if column != row:
+                least, most = (mass * mean for mean in arcsine_share(cosines[row][column]))
+                total += max(held[row][column] - least, most - held[row][column])
+        missed = max(missed, total)
+    return mass + missed
+
+
+def on_steps(matrix: Matrix, steps: range) -> Matrix:
+    """Return the columns of some steps."""
+    return Matrix([[row[step] for step in steps] for row in matrix.rows], matrix.exponent)
+
+
+def side_by_side(matrices: list[Matrix]) -> Matrix:
+    """Return matrices of as many rows as one, column after column."""
+    whole = matrices[0].transposed()
+    for matrix in matrices[1:]:
+        whole = whole.over(matrix.transposed())
+    return whole.transposed()
