@@ -463,7 +463,7 @@ class Participation(Relation):
     def phases(self, n: int) -> npt.NDArray[np.intp]:
         """Return the steps of each phase, (phases, times), with -1 where the last epoch has no step for it.
 
-        With `at_least`, phases are some of the persons: those whose bounds are known.
+        With `at_least` there are no phases: all steps are one row.
         Raises `InvalidInputError` for fewer steps than a person takes part in, and for more than the phases hold.
         """
         steps, most = validate.size(n=n), self.times * self.separation
@@ -472,6 +472,8 @@ class Participation(Relation):
             raise InvalidInputError(
                 f"neighbours ({self}) must fit n = {steps} steps: {self.separation} apart are at most {fitting} of them"
             )
+        if self.at_least:
+            return np.arange(steps)[None]
         if steps > most:
             raise InvalidInputError(
                 f"neighbours ({self}) must hold all n = {steps} steps, they hold {most}: phases that share steps are "

@@ -1,16 +1,24 @@
-"""Persons whose parts are at least b steps apart: what they cost, by dynamic programming, an interval where not exact.
+"""Persons whose parts are at least b steps apart: what they cost, an interval where not exact, and what bounds it.
 
 A person has a part in a set P of up to k steps, of which no two are less than b apart, and costs the largest
 ``⟨C_P, R⟩`` over correlation matrices R, or ``z z'`` for signs z: at most ``Σ |C_st|`` over s, t in P, and at least
 ``z' C_P z`` for any signs z. Where C is 0 at distances of b and more both are the sum of the diagonal over P, whose
 largest value dynamic programming finds.
+
+For any weights of persons P with sum 1, let ``Π_st`` be the weight of those with parts in both s and t. With any
+correlation matrix G of all steps, ``⟨C, Π ∘ G⟩`` is the mean over persons of ``⟨C_P, G_P⟩``, at most the largest cost:
+``Λ = Π ∘ G`` (entry by entry) bounds the optimum from below, as the weights of phases do. Persons are weighed as walks,
+from part to part, so that Π is a sum of products of numbers none of which is negative.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
+from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import UPWARDS, sum_rounding
 
@@ -92,3 +100,122 @@ def _reached(costs: Array, rounding: Array, steps: Index) -> float:
         signs[step] = 1.0 if block[step, :step] @ signs[:step] >= 0 else -1.0
     off = float(rounding[np.ix_(steps, steps)].sum()) + sum_rounding(len(steps) ** 2) * float(np.abs(block).sum())
     return max(float(signs @ block @ signs) - off * UPWARDS, 0.0)
+
+
+# Persons weighed as walks, and the dual weights that follow.
+
+
+FAINT = 1e-200  # total weight of the persons, over the largest of a first part, below which they prove nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Walks:
+    """The weights of persons: that of the first part, times that of each step from one part to the next.
+
+    A person may stop after any part.
+    """
+
+    begun: Array  # (times, n) weight of the walks of 1, 2, … parts whose last part is in each step
+    ended: Array  # (times, n) weight of the ways to go on from each step by at most 0, 1, … parts
+    between: list[Array]  # (n, n) weight of the ways from one step to another by 1, 2, … parts
+
+    @classmethod
+    def of(cls, first: Array, following: Array, times: int) -> Walks:
+        """Return the walks of up to `times` parts for weights of a first part (n,), and of one part after another."""
+        begun, ended, between = [first], [np.ones(len(first))], [following]
+        for _ in range(1, times):
+            begun.append(begun[-1] @ following)
+            ended.append(1 + following @ ended[-1])
+        for _ in range(2, times):
+            between.append(between[-1] @ following)
+        return cls(np.array(begun), np.array(ended), between)
+
+    @property
+    def total(self) -> float:
+        """Weight of all persons."""
+        return float(self.begun.sum())
+
+    @property
+    def single(self) -> Array:
+        """Weight of the persons with a part in each step (n,)."""
+        return np.asarray(np.einsum("js,js->s", self.begun, self.ended[::-1]))
+
+    def around(self, parts: int) -> Array:
+        """Return the weight of what may be before s and after t, which are so many parts apart (n, n)."""
+        before = self.begun[: len(self.begun) - parts]
+        return np.asarray(before.T @ self.ended[: len(before)][::-1])
+
+    @property
+    def pairs(self) -> Array:
+        """Weight of the persons with parts in both of two steps (n, n), of whom s comes first."""
+        return np.asarray(sum(self.between[parts - 1] * self.around(parts) for parts in range(1, len(self.begun))))
+
+
+def roots_of_walks(weights: Array, times: int, apart: int, of: str) -> tuple[Array, float] | None:
+    """Return a root F (n, n) with ``F F' ⪯ Π ∘ R``, and the weight of all persons; None of weights for nothing.
+
+    ``weights[0]`` has the weights of a first part on its diagonal, and above it those of a part in t after one in s;
+    numbers below zero or too close to the diagonal count as 0. ``weights[1]`` counts by its positive semidefinite part,
+    with a diagonal of 1: G, which is R of vectors; of signs R is ``(2/π) arcsin(G)``.
+    """
+    if not (np.all(np.isfinite(weights)) and np.any(weights[0])):
+        return None
+    count = weights.shape[1]
+    chain = np.maximum(weights[0], 0.0)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        first = np.diagonal(chain) / max(np.diagonal(chain).max(), np.finfo(float).tiny)
+        walks = Walks.of(first, np.triu(chain, max(apart, 1)), min(times, -(-count // apart)))
+        single, total = walks.single, walks.total
+        pairs = walks.pairs + np.diag(single / 2) if len(walks.begun) > 1 else np.diag(single / 2)
+    if not (np.isfinite(total) and total > FAINT and np.all(np.isfinite(pairs))):
+        return None
+    sizes = np.where(single > FAINT * total, np.sqrt(single), 0.0)
+    inverse = np.divide(1.0, sizes, out=np.zeros(count), where=sizes > 0)
+    shares = (pairs + pairs.T) * inverse[:, None] * inverse
+    shares[np.diag_indices(count)] = 1.0
+    means, off = mean_products(unit_rows(weights[1]), of)
+    relative = 4 * (times + 4) * sum_rounding(count + times) + 8 * EPS
+    root = mixed_root(shares * means, shares * (off + relative * np.abs(means)))
+    return sizes[:, None] * root, total * (1 + relative)
+
+
+def unit_rows(matrix: Array) -> Array:
+    """Return rows U with U U' the positive semidefinite part of a matrix, scaled to a diagonal of 1, or 0."""
+    largest = np.abs(matrix).max()
+    scaled = matrix / (largest if largest > 0 else 1.0)
+    values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
+    rows = vectors * np.sqrt(np.maximum(values, 0.0))
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0))
+
+
+def mean_products(units: Array, of: str) -> tuple[Array, Array]:
+    """Return the largest means of products of parts with given inner products (…, k, k), and what these are off by.
+
+    Of vectors they are the inner products of the rows, of norm 1 or 0. Of signs they are ``(2/π) arcsin`` of these: the
+    means of ``z z'`` over the signs z of normal numbers with such covariances (Grothendieck). The diagonal is 1.
+    """
+    count = units.shape[-2]
+    means = np.clip(units @ np.swapaxes(units, -1, -2), -1.0, 1.0)
+    off = np.full_like(means, 4 * sum_rounding(units.shape[-1] + 4))
+    if of == "signs":
+        known = np.abs(means)
+        off = np.arcsin(np.minimum(known + off, 1.0)) - np.arcsin(known) + 8 * EPS
+        means = 2 / np.pi * np.arcsin(means)
+    diagonal = np.arange(count)
+    means[..., diagonal, diagonal], off[..., diagonal, diagonal] = 1.0, 0.0
+    return means, off
+
+
+def mixed_root(means: Array, rounding: Array) -> Array:
+    """Return H with ``H H' ⪯ (1 - t) R + t I`` for matrices R (…, k, k) known up to their rounding, and some t.
+
+    ``(1 - t) R + t I`` is no smaller than ``H H'`` close to ``(1 - t) R`` where t is at least the distance of the two,
+    rounding included, in the spectral norm.
+    """
+    values, vectors = np.linalg.eigh(means)
+    factors = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    left = np.abs(factors @ np.swapaxes(factors, -1, -2) - means) + rounding + 4 * sum_rounding(means.shape[-1] + 2)
+    # A row sum is no smaller than the spectral norm of a symmetric matrix.
+    mixed = np.minimum(left.sum(axis=-1).max(axis=-1) * UPWARDS, 1.0)
+    return np.asarray(factors * np.sqrt(1 - mixed)[..., None, None])

@@ -4,8 +4,8 @@ With the cost matrix ``C = B' Σ⁻¹ B`` a phase p costs the largest ``⟨C_p, 
 where parts are vectors, and over ``z z'`` for signs z where they are numbers. By duality that is the least ``1'd`` with
 ``diag(d) ⪰ C_p``, for vectors; any such d is an upper bound for both.
 
-Persons whose parts are at least so far apart are more than phases: noise costs what `largest_sums` says, and bounds are
-those of the phases, which these persons contain. So an interval is left.
+Persons whose parts are at least so far apart are more than phases: noise costs what `largest_sums` says, and weights of
+persons bound the optimum (`apart`). An interval is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry import words
-from dualmech.geometry.apart import largest_sums
+from dualmech.geometry.apart import largest_sums, mean_products, mixed_root, roots_of_walks
 from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Judged, Offer, Request, decompositions
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import LARGEST_DENSE
@@ -37,8 +37,6 @@ Index = npt.NDArray[np.intp]
 SIGNS = 1e13
 """Operations up to which a matrix of all sign patterns is preferred to weights that may leave an interval."""
 
-NO_PROOF = "no proof in whole numbers is known of parts at least so far apart; the certificate stands alone"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Epochs(Geometry[Array, Array, Array, Array]):
@@ -46,12 +44,14 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
     A point is the covariance of the noise on B x (k, k), as on a dense geometry. Dual weights on neighbours are a
     symmetric matrix for each phase, (phases, times, times), ``m_p R_p`` with a mass and a correlation matrix, 0 for
-    steps that are not there; only their positive semidefinite part counts, so that any numbers prove a bound.
+    steps that are not there; only their positive semidefinite part counts, so that any numbers prove a bound. Of parts
+    at least so far apart they are two matrices of all steps (2, n, n), weights of persons and correlations, as
+    `roots_of_walks` takes them.
     """
 
     steps: Dense  # the workload on a basis, each step a move
     neighbours: Participation
-    phases: Index  # (phases, times) steps of each phase, -1 for none
+    phases: Index  # (phases, times) steps of each phase, -1 for none; at least so far apart all steps as one
 
     name: ClassVar[str] = "epochs"
     takes: ClassVar[str] = "persons who take part in several steps, participation:TIMES:SEPARATION"
@@ -79,7 +79,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
             assert isinstance(dense, Dense)
             return cls(dense, rule, phases), per_query
 
-        if rule.parts == "signs":  # proves an interval only
+        if rule.parts == "signs" or rule.at_least:  # proves an interval only
             return Offer(SIGNS, take)
         unknowns = len(phases) * (1 + rule.times * (rule.times - 1) / 2)
         rank = min(queries, steps)
@@ -117,10 +117,15 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
         rule = self.neighbours
-        if rule.at_least:
-            raise InvalidInputError(NO_PROOF)
-        stated = {"kind": f"participation {kind}", "numbers": numbers, "workload": workload.dense()}
-        return stated | {"times": rule.times, "separation": rule.separation, "parts": rule.parts}
+        return {
+            "kind": f"participation {kind}",
+            "numbers": numbers,
+            "workload": workload.dense(),
+            "times": rule.times,
+            "separation": rule.separation,
+            "apart": "at least" if rule.at_least else "exactly",
+            "parts": rule.parts,
+        }
 
     def point(self, primal: object) -> Array:
         return self.steps.point(primal)
@@ -145,11 +150,10 @@ class Epochs(Geometry[Array, Array, Array, Array]):
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         first, last = given_weights(dual, queries)
         checked = validate.numeric(3, **{ON_NEIGHBOURS[0]: first})
-        wanted = (*self.phases.shape, self.phases.shape[1])
-        if checked.shape != wanted:
-            raise InvalidInputError(
-                f"{ON_NEIGHBOURS[0]} must have shape {wanted}, a matrix per phase, got {checked.shape}"
-            )
+        count, times = self.phases.shape
+        matrices, of = (2, "of persons and of steps") if self.neighbours.at_least else (count, "per phase")
+        if checked.shape != (wanted := (matrices, times, times)):
+            raise InvalidInputError(f"{ON_NEIGHBOURS[0]} must have shape {wanted}, a matrix {of}, got {checked.shape}")
         on_queries = read_weights(self.workload.shape[0], last, *ON_QUERIES) if queries else np.zeros(0)
         return checked, on_queries
 
@@ -186,7 +190,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         """
         factors = np.sqrt(weights) if valid_weights(weights) else np.zeros(len(weights))
         scaled = self._scaled(neighbour_weights, factors)
-        known = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
+        known = self._roots(neighbour_weights)
         if scaled is None or known is None:
             return np.zeros(self.phases.shape)
         left, values, right = linalg.svd(scaled[0])
@@ -220,6 +224,14 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         sums = (len(factors) + self.phases.size + 4 * self.phases.shape[1]) * linalg.EPS
         return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
 
+    def _roots(self, weights: Array) -> tuple[Array, float] | None:
+        """Return roots of the weights on the steps of each phase, and their total; None of weights for nothing."""
+        rule = self.neighbours
+        if not rule.at_least:
+            return roots_of(weights, self.phases, rule.parts)
+        root_and_total = roots_of_walks(weights, rule.times, rule.separation, rule.parts)
+        return None if root_and_total is None else (root_and_total[0][None], root_and_total[1])
+
     def _rows(self) -> Array:
         """Return the workload on the steps of each phase (phases, m, times), 0 for steps that are not there."""
         dense = self.workload.dense()
@@ -227,7 +239,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
     def _scaled(self, neighbour_weights: Array, factors: Array) -> tuple[Array, float] | None:
         """Return ``diag(factors) W Λ^½`` for weights of total mass 1, and what it may be off by; None of no weights."""
-        scaled_roots = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
+        scaled_roots = self._roots(neighbour_weights)
         if scaled_roots is None:
             return None
         roots = scaled_roots[0] / np.sqrt(scaled_roots[1])
@@ -244,8 +256,7 @@ def roots_of(weights: Array, phases: Index, of: str) -> tuple[Array, float] | No
     """Return roots F_p with ``F_p F_p' ⪯ m_p R_p`` (phases, times, times), and ``Σ m_p``; None of weights for nothing.
 
     Of vectors, m_p is the largest diagonal entry of the positive semidefinite part of the weights. Of signs that part,
-    with a diagonal of 1, is a correlation matrix G, and ``R = (2/π) arcsin(G)`` is the mean of ``z z'`` over the signs
-    z of normal numbers of covariance G (Grothendieck).
+    with a diagonal of 1, is a correlation matrix G, and R is ``(2/π) arcsin(G)`` (`mean_products`).
     """
     if not (np.all(np.isfinite(weights)) and np.any(weights)):
         return None
@@ -258,7 +269,8 @@ def roots_of(weights: Array, phases: Index, of: str) -> tuple[Array, float] | No
     if not masses.max() > 0:
         return None
     if of == "signs":
-        roots = np.sqrt(masses)[:, None, None] * _roots_of_signs(roots, lengths)
+        units = roots / np.sqrt(np.where(lengths > 0, lengths, 1.0))[:, :, None]
+        roots = np.sqrt(masses)[:, None, None] * mixed_root(*mean_products(units, of))
     return roots, float(masses.sum())
 
 
@@ -271,29 +283,6 @@ def as_signs(blocks: Array) -> Array:
     lengths = np.linalg.norm(roots, axis=2, keepdims=True)
     units = roots / np.where(lengths > 0, lengths, 1.0)
     return np.asarray(masses * (units @ np.swapaxes(units, 1, 2)))
-
-
-def _roots_of_signs(roots: Array, lengths: Array) -> Array:
-    """Return roots H with ``H H'`` at most a mean of ``z z'`` over signs z, for correlation matrices by their roots.
-
-    The mean R is known up to a rounding δ. ``(1 - t) R + t I`` is a mean as well, and no smaller than ``H H'`` close to
-    ``(1 - t) R`` where t is at least δ and the distance of the two together, in the spectral norm.
-    """
-    count = roots.shape[1]
-    units = roots / np.sqrt(np.where(lengths > 0, lengths, 1.0))[:, :, None]
-    cosines = np.clip(units @ np.swapaxes(units, 1, 2), -1.0, 1.0)
-    diagonal = np.arange(count)
-    known = np.abs(cosines)
-    off = np.arcsin(np.minimum(known + 4 * sum_rounding(count + 4), 1.0)) - np.arcsin(known) + 8 * linalg.EPS
-    means = 2 / np.pi * np.arcsin(cosines)
-    means[:, diagonal, diagonal] = 1.0
-    off[:, diagonal, diagonal] = 0.0
-    values, vectors = np.linalg.eigh(means)
-    factors = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-    left = np.abs(factors @ np.swapaxes(factors, 1, 2) - means) + off + 4 * sum_rounding(count + 2)
-    # A row sum is no smaller than the spectral norm of a symmetric matrix.
-    mixed = np.minimum(left.sum(axis=2).max(axis=1) * UPWARDS, 1.0)
-    return np.asarray(factors * np.sqrt(1 - mixed)[:, None, None])
 
 
 # What a phase costs.
@@ -313,22 +302,21 @@ def phase_costs(
 ) -> tuple[Array, Array] | None:
     """Return the regularised covariance, and what each phase costs at most; None of a matrix that is no covariance.
 
-    Where persons need only be so far apart, each number is what any of them costs at most.
+    Where persons need only be so far apart, the only number is what any of them costs at most.
     """
-    groups = np.arange(moves.shape[1])[None, :] if rule.at_least else phases
     if not np.all(np.isfinite(covariance)):
         return None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         asymmetry = np.abs(covariance - covariance.T).max()
         if not asymmetry <= validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
             return None
-        judged = linalg.inverse_blocks((covariance + covariance.T) / 2, moves, groups, rounding)
+        judged = linalg.inverse_blocks((covariance + covariance.T) / 2, moves, phases, rounding)
         if judged is None:
             return None
         regular, blocks, off = judged
         if rule.at_least:
             largest, _ = largest_sums(blocks[0], off[0], rule.times, rule.separation)
-            return regular, np.full(len(phases), largest)
+            return regular, np.array([largest])
         return regular, largest_costs(blocks, off, rule.parts)
 
 

@@ -187,6 +187,11 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         dense = self.dense
         return self if dense is self.geometry else self._on(self.workload, self.per_query(), dense)
 
+    def for_one_record(self) -> Self:
+        """Return the same problem where each person has a part in one step; on a matrix it is what it was."""
+        dense = self.geometry.steps if isinstance(self.geometry, Epochs) else self.dense
+        return self._on(self.workload, self.per_query(), dense)
+
     @property
     def factors(self) -> tuple[Self, ...]:
         """Of a product, the same problem on each factor, those that come again once made."""

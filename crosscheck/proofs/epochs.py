@@ -8,10 +8,15 @@ import numpy.typing as npt
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker.epochs import MOST_ENUMERATED
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual
+from dualmech.errors import CertificateError
+from dualmech.geometry.apart import Walks, mean_products, unit_rows
 from dualmech.geometry.epochs import Epochs, diagonals_above
 from dualmech.linalg import EPS
+from dualmech.neighbours import Participation
 from dualmech.problems.base import OnGeometry, Problem
 from dualmech.validate import Array
+
+FAINT = 1e-12  # weights of persons below this share of the largest are left out
 
 
 def refuse_large(problem: Problem, stated: Parts) -> None:
@@ -21,17 +26,47 @@ def refuse_large(problem: Problem, stated: Parts) -> None:
 
 def witness(problem: OnGeometry, primal: Array, dual: noise.ItemDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
-    geometry, signs = problem.geometry, stated["parts"] == "signs"
+    geometry = problem.geometry
     assert isinstance(geometry, Epochs)
-    present = [steps[steps >= 0] for steps in geometry.phases]
-    upper = noise.measured(geometry.basis, primal, None)
-    if not (signs and geometry.neighbours.times <= MOST_ENUMERATED):
+    rule, upper = geometry.neighbours, noise.measured(geometry.basis, primal, None)
+    if not rule.at_least and not (rule.parts == "signs" and rule.times <= MOST_ENUMERATED):
         upper["phases"] = _cost_parts(upper["strategy"], geometry.phases)
     p, rows = noise.roots_of_queries(dual, stated), stated["workload"]
-    blocks = [block[: len(steps), : len(steps)] for block, steps in zip(dual.neighbour_weights, present, strict=True)]
-    weights = [_of_signs(block) if signs else {"root": noise.root(block)} for block in blocks]
-    changes = np.hstack([rows[:, steps] @ part["root"] for steps, part in zip(present, weights, strict=True)])
-    return upper, {"query_roots": p, "isometry": noise.polar_factor(p[:, None] * changes), "phases": weights}
+    if rule.at_least:
+        weights = _of_walks(dual.neighbour_weights, rule)
+        changes = rows @ weights["root"]
+    else:
+        present = [steps[steps >= 0] for steps in geometry.phases]
+        blocks = [
+            block[: len(steps), : len(steps)] for block, steps in zip(dual.neighbour_weights, present, strict=True)
+        ]
+        parts = [_of_signs(block) if rule.parts == "signs" else {"root": noise.root(block)} for block in blocks]
+        changes = np.hstack([rows[:, steps] @ part["root"] for steps, part in zip(present, parts, strict=True)])
+        weights = {"phases": parts}
+    return upper, {"query_roots": p, "isometry": noise.polar_factor(p[:, None] * changes), **weights}
+
+
+def _of_walks(weights: Array, rule: Participation) -> Parts:
+    """Return a chain whose persons weigh 1 together, normal vectors, and a root of what both make."""
+    with np.errstate(all="ignore"):
+        chain = np.maximum(weights[0], 0.0)
+        first, following = np.diagonal(chain), np.triu(chain, rule.separation)
+        most = min(rule.times, -(-len(chain) // rule.separation))
+        first = _in_few_digits(first / Walks.of(first, following, most).total)
+        following = _in_few_digits(following)
+        walks = Walks.of(first, following, most)
+        pairs = walks.pairs
+    if not np.all(np.isfinite(pairs)):
+        raise CertificateError("the answer shows nothing in whole numbers: its weights of persons are not finite")
+    normal = unit_rows(weights[1]) / (1 + 8 * len(chain) * EPS)
+    means, _ = mean_products(normal, rule.parts)
+    root = noise.root((pairs + pairs.T + np.diag(walks.single)) * means)
+    return {"chain": np.diag(first) + following, "normal": normal, "root": root}
+
+
+def _in_few_digits(weights: Array) -> Array:
+    """Return weights in single precision: any will do, and their products are exact."""
+    return np.where(weights > FAINT * weights.max(), weights, 0.0).astype(np.float32).astype(np.float64)
 
 
 def _cost_parts(strategy: Array, phases: npt.NDArray[np.intp]) -> list[Parts]:
@@ -49,10 +84,7 @@ def _cost_parts(strategy: Array, phases: npt.NDArray[np.intp]) -> list[Parts]:
 
 def _of_signs(block: Array) -> Parts:
     """Return normal numbers, a mass, and a root of the mean of ``z z'`` over the signs z of these numbers."""
-    normal = noise.root(block)
-    lengths = np.linalg.norm(normal, axis=1)
-    mass = float(lengths.max() ** 2)
-    normal = normal / (np.where(lengths > 0, lengths, 1.0)[:, None] * (1 + 8 * len(block) * EPS))
-    means = 2 / np.pi * np.arcsin(np.clip(normal @ normal.T, -1.0, 1.0))
-    np.fill_diagonal(means, 1.0)
+    mass = float(np.square(noise.root(block)).sum(axis=1).max())
+    normal = unit_rows(block) / (1 + 8 * len(block) * EPS)
+    means, _ = mean_products(normal, "signs")
     return {"mass": mass, "normal": normal, "root": np.sqrt(mass) * noise.root(means)}

@@ -70,7 +70,8 @@ def roots_of_queries(dual: ItemDual, stated: Parts) -> Array:
 
 def sides(problem: OnGeometry | ReuseFitness | SoftmaxFitness, primal: Array) -> Parts:
     """Return a strategy whose unit noise has the covariance of a point on B x, and its inverse."""
-    return measured(*problem.geometry.on_rows(primal), problem.neighbours)
+    basis, covariance = problem.geometry.on_rows(primal)
+    return measured(basis, covariance, problem.neighbours)
 
 
 def measured(basis: Array, covariance: Array, moves: Any) -> Parts:

@@ -12,7 +12,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import interior_point, loop
-from dualmech.fast.reductions import blocks, dense, epochs, stream
+from dualmech.fast.reductions import blocks, dense, stream
 from dualmech.geometry.orbits import check_orbits
 from dualmech.problems.base import share_of
 from dualmech.problems.fitness import FitnessForUse
@@ -103,9 +103,15 @@ def _product(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **opti
     return solve_product(problem, limits, solve_on_geometry, **options)
 
 
+def _epochs(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
+    from dualmech.fast.reductions import epochs  # most problems are of one record, and begin sooner without
+
+    return epochs.ascend_epochs(problem, limits, **options)
+
+
 SOLVERS = {
     "dense": dense.ascend_dense,
-    "epochs": epochs.ascend_epochs,
+    "epochs": _epochs,
     "blocks": blocks.ascend_blocks,
     "product": _product,
     "split": solve_split,

@@ -11,27 +11,33 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.fast.engine import loop, phases
+from dualmech.fast.engine import apart, loop, phases
+from dualmech.fast.engine.apart import WalkProgram, WalkState
+from dualmech.fast.engine.classes import Bands
 from dualmech.fast.engine.phases import PhaseProgram, PhaseWeights
+from dualmech.fast.reductions import dense
+from dualmech.fast.reductions.classes import best_mechanism
 from dualmech.geometry.epochs import Epochs, as_signs
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
 from dualmech.solution import Solution, retold
+from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
 
-NOT_SOLVED = (
-    "No optimum is known for persons whose parts are at least so far apart: the bound is that of phases, the answer is "
-    "the best noise for phases, at its true cost. "
-    "fast.strategy(problem, within='banded:B') finds noise that may cost less."
+AN_INTERVAL = (
+    "No optimum is known for persons whose parts are at least so far apart: "
+    "noise and bound are the best that were found."
 )
 
 OF_SIGNS = (
     "Weights for signs are means over the signs of normal numbers, which leaves an interval; geometry 'dense' takes a "
     "column for each choice of signs, and closes it where they are few."
 )
+
+PATIENCE = 80  # steps without a smaller gap after which the ascent for persons so far apart ends
 
 RAISED = 1e-3  # share of the first weights in those of an earlier solution
 
@@ -47,11 +53,14 @@ def ascend_epochs(
     """Ascend the dual of a problem whose persons take part in several steps, by Newton's method."""
     validate.choice(METHODS, method=method)
     geometry: Epochs = problem.geometry
+    if geometry.neighbours.at_least:
+        return _ascend_apart(problem, limits, method, start)
     fixed = isinstance(problem, TotalVariance)
     check_size(geometry, 0 if fixed else geometry.workload.shape[0])
     order, kept = _order(geometry), np.flatnonzero(geometry.workload.row_norms() > 0)
     with np.errstate(all="ignore"):
-        program, unit = _program(problem, order, kept)
+        rows, unit = _rows(problem, order, kept)
+        program = PhaseProgram(rows, geometry.phases >= 0, fixed)
         limits = replace(limits, unit=limits.unit * unit)
         outcome = loop.run(
             phases.start(program, None if start is None else _earlier(start, problem, program, kept)),
@@ -66,9 +75,57 @@ def ascend_epochs(
         answer = outcome.solution(problem, primal, _dual(problem, weights, kept), limits)
     message = answer.message
     if answer.status is Status.STALLED:
-        rule = geometry.neighbours
-        message = NOT_SOLVED if rule.at_least else OF_SIGNS if rule.parts == "signs" else message
+        message = OF_SIGNS if geometry.neighbours.parts == "signs" else message
     return retold(answer, solver=f"fast:{method}", message=message)
+
+
+def _ascend_apart(
+    problem: FitnessForUse | TotalVariance, limits: loop.Limits, method: str, start: Solution | None
+) -> Solution:
+    """Return the best noise that is known, and ascend the bound by L-BFGS."""
+    geometry: Epochs = problem.geometry
+    rule, steps = geometry.neighbours, geometry.workload.shape[1]
+    if start is not None:
+        raise InvalidInputError(f"start is not for neighbours ({rule}): the ascent of their bound begins anew")
+    kept = np.flatnonzero(geometry.workload.row_norms() > 0)
+    rows, unit = _rows(problem, np.arange(steps), kept)
+    program = WalkProgram(rows, rule.times, rule.separation, rule.parts, isinstance(problem, TotalVariance))
+    with np.errstate(all="ignore"):
+        objective, primal, strategy = _noise_apart(problem, limits)
+        limits = replace(limits, unit=limits.unit * unit)
+        first = WalkState(program.at(program.begin(strategy)), objective / unit)
+        outcome = loop.run(first, apart.step, limits, patience=PATIENCE)
+    point = outcome.best_dual.point
+    dual: FitnessDual | VarianceDual = VarianceDual(point.dual)
+    if isinstance(problem, FitnessForUse):
+        queries = np.zeros(geometry.workload.shape[0])
+        queries[kept] = point.query_weights / point.query_weights.sum() / problem.targets[kept]
+        dual = FitnessDual(point.dual, queries)
+    answer = outcome.solution(problem, primal, dual, limits)
+    message = AN_INTERVAL if answer.status is Status.STALLED else answer.message
+    return retold(answer, solver=f"fast:{method}", message=message)
+
+
+def _noise_apart(problem: FitnessForUse | TotalVariance, limits: loop.Limits) -> tuple[float, Array, Array]:
+    """Return the objective of the better noise, its covariance, and the best strategy of bands.
+
+    Bands cost what they share; far fewer parts than fit cost little more than one record each, so that the best noise
+    for one record is the other that is judged.
+    """
+    geometry: Epochs = problem.geometry
+    rule, steps = geometry.neighbours, geometry.workload.shape[1]
+    bands = Bands(steps, min(rule.separation, steps), rule, equal=False)
+    _, banded = best_mechanism(problem, bands, rule, limits.deadline)
+    alone = dense.ascend_dense(problem.for_one_record(), replace(limits, callback=None))
+    candidates = []
+    for point in (problem.as_primal(banded), alone.primal):
+        noise = problem.feasible(point)
+        forms = geometry.forms(noise)
+        if forms is not None:
+            reached = forms.total(problem.asked_weights)[0] if isinstance(problem, TotalVariance) else forms.cost
+            candidates.append((reached, noise))
+    objective, primal = min(candidates, key=lambda candidate: candidate[0])
+    return objective, primal, banded.matrix
 
 
 def check_size(geometry: Epochs, queries: int) -> None:
@@ -88,7 +145,7 @@ def _order(geometry: Epochs) -> Any:
     return geometry.phases[geometry.phases >= 0]
 
 
-def _program(problem: FitnessForUse | TotalVariance, order: Any, kept: Any) -> tuple[PhaseProgram, float]:
+def _rows(problem: FitnessForUse | TotalVariance, order: Any, kept: Any) -> tuple[Array, float]:
     """Return rows of equal targets, or with the roots of their weights, no more of these than steps, and their unit.
 
     The unit is the problem's objective that is 1 in the program.
@@ -101,7 +158,7 @@ def _program(problem: FitnessForUse | TotalVariance, order: Any, kept: Any) -> t
     rows = rows / largest
     if fixed and len(rows) > rows.shape[1]:
         rows = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
-    return PhaseProgram(rows, problem.geometry.phases >= 0, fixed), largest**2
+    return np.asarray(rows), largest**2
 
 
 def _dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: Any) -> FitnessDual | VarianceDual:

@@ -34,6 +34,7 @@ STANDING = {
     "split": (QUERIES, "split", None, 0.1),
     "epochs": (dm.workloads.prefix(5), "epochs", "participation:2:3", 1e-4),
     "epochs, signs": (dm.workloads.prefix(5), "epochs", "participation:2:3:signs", 1e-4),
+    "epochs, at least": (dm.workloads.prefix(5), "epochs", "participation:2:3:at-least", 0.2),
     "epochs, deficient": (dm.workloads.related(6, 5, rank=3, rng=2), "epochs", "participation:3:2", 1e-4),
     "ranges": (dm.workloads.all_range(4), "stream", None, 1e-4),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck.proofs.checker import check
-from dualmech.crosscheck.proofs.checker.exact import Refused, arcsine_share
+from dualmech.crosscheck.proofs.checker.apart import weights_of_pairs
+from dualmech.crosscheck.proofs.checker.exact import Matrix, Refused, arcsine_share
 from dualmech.crosscheck.proofs.texts import written
 from dualmech.validate import Array
 
@@ -34,23 +36,39 @@ def rows_no_longer_than_1(rng: np.random.Generator, steps: int) -> Array:
     return np.asarray(rows / np.maximum(np.abs(rows).sum(axis=1, keepdims=True), 1.0))
 
 
+def of_phases(
+    rng: np.random.Generator, parts: str, phases: list[range], upper: dict[str, Any], lower: dict[str, Any]
+) -> None:
+    """Add what a file has of each phase."""
+    if parts == "vectors":
+        upper["phases"] = [
+            {"diagonal": small(rng, 1, len(steps)), "root": small(rng, len(steps), 2)} for steps in phases
+        ]
+    lower["phases"] = []
+    for steps in phases:
+        part: dict[str, Any] = {"root": small(rng, len(steps), int(rng.integers(1, 4)))}
+        if parts == "signs":
+            part |= {"mass": float(rng.integers(0, 4)), "normal": rows_no_longer_than_1(rng, len(steps))}
+        lower["phases"].append(part)
+
+
 @given(
     st.sampled_from(["targets", "weights"]),
     st.sampled_from(["vectors", "signs"]),
+    st.sampled_from(["exactly", "at least"]),
     st.integers(2, 4),
     st.integers(1, 2),
     st.integers(1, 4),
     st.integers(0, 10**6),
 )
 def test_whatever_a_file_holds_its_bounds_are_in_order(
-    kind: str, parts: str, times: int, separation: int, queries: int, seed: int
+    kind: str, parts: str, apart: str, times: int, separation: int, queries: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     n = times * separation - int(rng.integers(0, separation))
-    phases = [range(first, n, separation) for first in range(separation)]
     strategy, p = small(rng, n, n), small(rng, queries)
     assume(abs(np.linalg.det(strategy)) > 0.5)
-    problem = {
+    problem: dict[str, Any] = {
         "kind": f"participation {kind}",
         "workload": small(rng, queries, n),
         "numbers": rng.integers(1, 5, queries).astype(float) if kind == "targets" else p**2,
@@ -58,20 +76,18 @@ def test_whatever_a_file_holds_its_bounds_are_in_order(
         "times": times,
         "separation": separation,
         "parts": parts,
+        "apart": apart,
     }
     upper: dict[str, Any] = {"strategy": strategy, "inverse": np.linalg.inv(strategy)}
-    if parts == "vectors":
-        upper["phases"] = [
-            {"diagonal": small(rng, 1, len(steps)), "root": small(rng, len(steps), 2)} for steps in phases
-        ]
-    columns = 0
-    weights = []
-    for steps in phases:
-        columns += (width := int(rng.integers(1, 4)))
-        weights.append({"root": small(rng, len(steps), width)})
-        if parts == "signs":
-            weights[-1] |= {"mass": float(rng.integers(0, 4)), "normal": rows_no_longer_than_1(rng, len(steps))}
-    lower = {"query_roots": p, "isometry": small(rng, queries, columns), "phases": weights}
+    lower: dict[str, Any] = {"query_roots": p}
+    if apart == "at least":
+        following = np.triu(rng.integers(0, 4, (n, n)), separation).astype(float)
+        lower["chain"] = following + np.diag(rng.integers(0, 3, n).astype(float))
+        lower["normal"], lower["root"] = rows_no_longer_than_1(rng, n), small(rng, n, 2)
+        lower["isometry"] = small(rng, queries, 2)
+    else:
+        of_phases(rng, parts, [range(first, n, separation) for first in range(separation)], upper, lower)
+        lower["isometry"] = small(rng, queries, sum(part["root"].shape[1] for part in lower["phases"]))
     try:
         least, most = shown(problem, upper, lower)
     except Refused:
@@ -88,6 +104,9 @@ PROBLEMS: dict[str, tuple[Any, str]] = {
     "rows of zeros and twice the same": (np.vstack([np.zeros(6), np.eye(6), np.eye(6)[:2]]), "participation:3:2"),
     "scales far apart": (np.diag(10.0 ** np.arange(-3.0, 3.0)) @ np.tril(np.ones((6, 6))), "participation:2:3"),
     "signs": (np.tril(np.ones((6, 6))), "participation:3:2:signs"),
+    "at least": (np.tril(np.ones((9, 9))), "participation:3:3:at-least"),
+    "at least, of more steps": (np.tril(np.ones((9, 9))), "participation:2:2:at-least"),
+    "signs, at least": (np.tril(np.ones((7, 7))), "participation:3:2:signs:at-least"),
     "many signs": (np.tril(np.ones((12, 12))), "participation:12:1:signs"),
 }
 
@@ -97,7 +116,7 @@ PROBLEMS: dict[str, tuple[Any, str]] = {
 def test_the_interval_is_that_of_the_certificate(family: Any, label: str, tmp_path: Path) -> None:
     matrix, rule = PROBLEMS[label]
     problem = family(dm.Workload(matrix), neighbours=rule, geometry="epochs")
-    answer = fast.solve(problem, tol=1e-3)
+    answer = fast.solve(problem, tol=0.9 if "at least" in label else 1e-3)
     proof = dm.prove(answer)
     assert proof.is_of(problem) and proof.width <= 1.01 * answer.gap + 1e-9
     # Both hold the optimum, so that neither end passes the other's.
@@ -128,11 +147,12 @@ def test_files_that_say_too_much_are_refused() -> None:
     document = dm.prove(answer).document
     assert check.check(document)
     for part, words in (
-        ({"times": "0x1p-1"}, "whole numbers of at least 1"),
-        ({"separation": "0x0p0"}, "whole numbers of at least 1"),
+        ({"times": "0x1p-1"}, "a whole number of at least 1"),
+        ({"separation": "0x0p0"}, "a whole number of at least 1"),
         ({"times": "0x1p0"}, "phases must hold all 6 steps"),
         ({"separation": "0x7p0"}, "phases must hold all 6 steps"),
         ({"parts": "numbers"}, "parts must be one of vectors, signs"),
+        ({"apart": "never"}, "apart must be one of exactly, at least"),
     ):
         with pytest.raises(Refused, match=words):
             check.check(changed(document, problem=part))
@@ -143,6 +163,35 @@ def test_files_that_say_too_much_are_refused() -> None:
     cheaper = [{**part, "diagonal": [["0x0p0"] * 3]} for part in document["upper"]["phases"]]
     with pytest.raises(Refused, match="the upper bound claimed"):
         check.check(changed(document, upper={"phases": cheaper}))
+
+
+def test_the_weights_of_pairs_are_those_of_all_persons() -> None:
+    rng = np.random.default_rng(3)
+    for n, times, separation in ((5, 3, 2), (6, 4, 1), (4, 2, 3), (3, 9, 1)):
+        chain = np.diag(rng.integers(0, 3, n)) + np.triu(rng.integers(0, 4, (n, n)), separation)
+        pairs, total = weights_of_pairs(Matrix(chain.tolist(), 0), times, separation)
+        direct, whole = np.zeros((n, n), dtype=int), 0
+        for count in range(1, times + 1):
+            for steps in itertools.combinations(range(n), count):
+                if all(after - before >= separation for before, after in itertools.pairwise(steps)):
+                    weight = int(chain[steps[0], steps[0]])
+                    weight *= int(np.prod([chain[pair] for pair in itertools.pairwise(steps)], dtype=int))
+                    direct[np.ix_(steps, steps)] += weight
+                    whole += weight
+        assert pairs.rows == direct.tolist() and pairs.exponent == 0 and total == whole
+
+
+def test_chains_of_steps_too_close_are_refused() -> None:
+    problem = dm.TotalVariance(dm.workloads.prefix(6), neighbours="participation:3:2:at-least")
+    document = dm.prove(fast.solve(problem, tol=0.9)).document
+    for row, column, number in ((0, 1, "0x1p-9"), (2, 0, "0x1p-9"), (0, 3, "-0x1p-9")):
+        chain = [list(entries) for entries in document["lower"]["chain"]]
+        chain[row][column] = number
+        with pytest.raises(Refused, match="no negative weight, and none of steps closer"):
+            check.check(changed(document, lower={"chain": chain}))
+    normal = [[entry.replace("p", "1p") for entry in row] for row in document["lower"]["normal"]]
+    with pytest.raises(Refused, match="rows of normal must be no longer than 1"):
+        check.check(changed(document, lower={"normal": normal}))
 
 
 @given(st.fractions(-1, 1, max_denominator=10**9))

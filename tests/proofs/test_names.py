@@ -48,6 +48,9 @@ PROBLEMS: dict[str, Callable[[], Any]] = {
     "privacy first": lambda: dm.PrivacyFirst(W.prefix(3), 2.0, 10.0),
     "variance": lambda: dm.TotalVariance(W.prefix(3)),
     "fitness, epochs": lambda: dm.FitnessForUse(W.prefix(4), 2.0, neighbours="participation:2:2"),
+    "variance, at least so far apart": lambda: dm.TotalVariance(
+        W.prefix(5), neighbours="participation:2:2:signs:at-least"
+    ),
     "variance, signs of epochs": lambda: dm.TotalVariance(
         W.prefix(4), neighbours="participation:2:2:signs", geometry="epochs"
     ),

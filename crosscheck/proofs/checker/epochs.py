@@ -1,8 +1,9 @@
 """Gaussian noise on the steps of a stream, of which a person takes part in several: targets or weights on variances.
 
-There are a workload W (m, n), a query a row; numbers c, one per query; and ``times`` k and ``separation`` b. The steps
-of phase p are p, p + b, p + 2 b, … below n, at most k of them, and no step may be left out. Noise has a cost matrix C
-(n, n), positive semidefinite, and costs a phase the largest ``⟨C_p, R⟩``, C_p on its steps, over
+There are a workload W (m, n), a query a row; numbers c, one per query; and ``times`` k and ``separation`` b. ``apart``
+exactly, the steps of phase p are p, p + b, p + 2 b, … below n, at most k of them, and no step may be left out; at least
+so far apart, ``apart`` has the persons and both bounds. Noise has a cost matrix C (n, n), positive semidefinite, and
+costs a phase the largest ``⟨C_p, R⟩``, C_p on its steps, over
 
 - vectors: all R that are a correlation matrix (positive semidefinite, with a diagonal of 1);
 - signs: all ``z z'`` with signs z, or means of these.
@@ -19,8 +20,8 @@ of the ``F_p F_p'`` on their steps, ``⟨C, Λ⟩ Σ_j p_j² var_j`` is at least
 (F_1, F_2, …)``, which an isometry bounds from below, as there.
 
 Of signs, given G_p with rows g_i, ``|g_i| ≤ 1``: normal numbers with the correlations ``g_i g_j'`` have signs whose
-products have the means ``R_ij = (2/π) arcsin(g_i g_j')`` (Grothendieck), so that R is a mean of ``z z'``, as I is. Given
-a mass m, let e be the largest absolute row sum of ``F_p F_p' - m R``: then ``F_p F_p' ⪯ m R + e I``, and m_p is m + e.
+products have the means ``R_ij = (2/π) arcsin(g_i g_j')`` (Grothendieck). So R is a mean of ``z z'``, as I is. Given a
+mass m, let e be the largest absolute row sum of ``F_p F_p' - m R``: then ``F_p F_p' ⪯ m R + e I``, and m_p is m + e.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from __future__ import annotations
 import itertools
 from fractions import Fraction
 
-from . import noise
-from .exact import Given, Matrix, arcsine_share, expect, power
+from . import apart, noise
+from .exact import Given, Matrix, expect, power
 
-PARTS = ("vectors", "signs")
+PARTS, APART = ("vectors", "signs"), ("exactly", "at least")
 MOST_ENUMERATED = 10  # parts of which all choices of signs are tried
 
 
@@ -39,32 +40,51 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     """Return the lower and the upper bound that noise and weights of a file show."""
     workload = problem.matrix("workload")
     numbers = noise.stated_numbers(problem, workload.shape[0])
-    phases = steps_of_phases(problem, workload.shape[1])
+    times, separation = (whole(problem, name) for name in ("times", "separation"))
     signs = problem.word("parts", PARTS) == "signs"
     _, variances = noise.sides(upper, workload, None)
-    blocks = cost_blocks(upper.matrix("strategy"), phases)
-    if signs and max(map(len, phases)) <= MOST_ENUMERATED:
-        cost = max(map(largest_of_signs, blocks))
+    strategy, steps = upper.matrix("strategy"), workload.shape[1]
+    if problem.word("apart", APART) == "at least":
+        cost = apart.largest_cost(strategy.transposed().times(strategy), times, separation)
+        root, total = apart.weights(lower, steps, times, separation, signs)
+        changed = workload.times(root)
     else:
-        cost = max(map(largest_of_vectors, blocks, upper.parts("phases", len(phases))))
-    columns, total = [], Fraction(0)
-    for steps, part in zip(phases, lower.parts("phases", len(phases)), strict=True):
-        root = part.matrix("root", (len(steps), None))
-        total += mass_of_signs(part, root) if signs else max(root.squares())
-        columns.append(on_steps(workload, steps).times(root))
-    changed = side_by_side(columns)
+        phases = steps_of_phases(steps, times, separation)
+        cost = largest_of_phases(upper, cost_blocks(strategy, phases), signs)
+        roots, total = weights_of_phases(lower, phases, signs)
+        columns = [on_steps(workload, phase).times(root) for phase, root in zip(phases, roots, strict=True)]
+        changed = side_by_side(columns)
     return noise.between(numbers, cost, variances, *noise.norm_of_columns(lower, changed, total))
 
 
-def steps_of_phases(problem: Given, n: int) -> list[range]:
+def whole(problem: Given, name: str) -> int:
+    """Return a whole number of at least 1."""
+    number = problem.number(name)
+    expect(number >= 1 and number.denominator == 1, f"{name} must be a whole number of at least 1")
+    return int(number)
+
+
+def steps_of_phases(n: int, times: int, separation: int) -> list[range]:
     """Return the steps of each phase, below n."""
-    times, separation = (problem.number(name) for name in ("times", "separation"))
-    expect(
-        min(times, separation) >= 1 and times.denominator == separation.denominator == 1,
-        "times and separation must be whole numbers of at least 1",
-    )
     expect(separation <= n <= times * separation, f"phases must hold all {n} steps, and none be empty")
-    return [range(first, n, int(separation)) for first in range(int(separation))]
+    return [range(first, n, separation) for first in range(separation)]
+
+
+def largest_of_phases(upper: Given, blocks: list[Matrix], signs: bool) -> Fraction:
+    """Return a number that no phase's cost exceeds."""
+    if signs and max(block.shape[0] for block in blocks) <= MOST_ENUMERATED:
+        return max(map(largest_of_signs, blocks))
+    return max(map(largest_of_vectors, blocks, upper.parts("phases", len(blocks))))
+
+
+def weights_of_phases(lower: Given, phases: list[range], signs: bool) -> tuple[list[Matrix], Fraction]:
+    """Return F_p for each phase, and the sum of the m_p."""
+    roots, total = [], Fraction(0)
+    for steps, part in zip(phases, lower.parts("phases", len(phases)), strict=True):
+        root = part.matrix("root", (len(steps), None))
+        total += mass_of_signs(part, root) if signs else max(root.squares())
+        roots.append(root)
+    return roots, total
 
 
 def cost_blocks(strategy: Matrix, phases: list[range]) -> list[Matrix]:
@@ -96,19 +116,13 @@ def largest_of_signs(block: Matrix) -> Fraction:
 
 def mass_of_signs(part: Given, root: Matrix) -> Fraction:
     """Return a number m for which ``F F'`` is at most m times a mean of ``z z'`` over signs z."""
-    size, mass = root.shape[0], part.number("mass")
-    normal = part.matrix("normal", (size, None))
-    expect(mass >= 0 and max(normal.squares()) <= 1, "a mass must not be negative, and rows of normal no longer than 1")
-    cosines, held = noise.squared(normal).numbers(), noise.squared(root).numbers()
-    missed = Fraction(0)
-    for row in range(size):
-        total = abs(held[row][row] - mass)
-        for column in range(size):
-            if column != row:
-                least, most = (mass * mean for mean in arcsine_share(cosines[row][column]))
-                total += max(held[row][column] - least, most - held[row][column])
-        missed = max(missed, total)
-    return mass + missed
+    mass = part.number("mass")
+    expect(mass >= 0, "a mass must not be negative")
+    means, off = apart.mean_products(part, root.shape[0], signs=True)
+    shift = mass.denominator.bit_length() - 1  # it is a power of two
+    scaled = Matrix(means.rows, means.exponent - shift)
+    missed = noise.squared(root).plus(scaled, -mass.numerator).largest_sum()
+    return mass + missed + mass * off * root.shape[0]
 
 
 def on_steps(matrix: Matrix, steps: range) -> Matrix:

@@ -103,7 +103,7 @@ def trace_norm(part: Given, changed: Matrix) -> tuple[list[Fraction], Fraction]:
 def norm_of_columns(
     part: Given, changed: Matrix, total: Fraction, q: list[Fraction] | None = None
 ) -> tuple[list[Fraction], Fraction]:
-    """Return p, and a lower bound on the squared trace norm of ``diag(p) N diag(q)``, over a total; q is 1 if absent."""
+    """Return p, and a lower bound on the squared trace norm of ``diag(p) N diag(q)`` over a total; q is 1 or given."""
     p = part.vector("query_roots", changed.shape[0])
     q = [Fraction(1)] * changed.shape[1] if q is None else q
     other = part.matrix("isometry", changed.shape)
