@@ -4,7 +4,8 @@ Throughout, Σ (k, k) is the covariance of the noise on B x, X its inverse, ``B`
 step, ``V`` (m, k) the queries on B x in its rows, ``√w_j v_j`` for total variance. A phase p costs the largest
 ``⟨C_p, R⟩`` over correlation matrices R, with ``C = B' Σ⁻¹ B``. That is, by duality, the least ``1'd_p`` subject to
 ``diag(d_p) ⪰ C_p``: the multiplier of that inequality is ``m_p R_p``, the dual weights of the phase. Of signs z it
-costs the largest ``z' C_p z``, an inequality for each, whose multipliers y have ``m_p R_p = Σ y z z'``.
+costs the largest ``z' C_p z``, an inequality for each, whose multipliers y have ``m_p R_p = Σ y z z'``. Where parts
+need only be so far apart, each set of steps to which no part can be added is such a phase: some hundred at most.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import BackendError, InvalidInputError
+from dualmech.geometry.apart import persons_apart, walks_of_persons
 from dualmech.geometry.epochs import Epochs, as_signs, sign_rows
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.base import AnyProblem
@@ -30,6 +32,9 @@ from dualmech.reference.scaling import Scaled, inverse, make_definite, returned_
 from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
+
+MOST_PERSONS = 200
+"""Persons whose parts are at least so far apart up to which each is stated."""
 
 MOST_SIGNS = 8
 """Parts of a person up to which the signs are stated one by one: with more, backends fail."""
@@ -94,7 +99,16 @@ def _paid(costs: cp.Expression, phases: list[Index], limit: Any, parts: str) -> 
 
 
 def steps_of(problem: AnyProblem) -> list[Index]:
-    """Return the steps of each phase."""
+    """Return the steps of each phase, or of each person at least so far apart; refused where these are too many."""
+    rule, steps = problem.geometry.neighbours, problem.workload.shape[1]
+    if rule.at_least:
+        persons = persons_apart(steps, rule.times, rule.separation, MOST_PERSONS)
+        if len(persons) > MOST_PERSONS:
+            raise InvalidInputError(
+                f"neighbours ({rule}) must be at most {MOST_PERSONS} persons, each with its own inequality; the fast "
+                "layer bounds the optimum, and crosscheck.judge says how far any noise is from it"
+            )
+        return persons
     return [steps[steps >= 0] for steps in problem.geometry.phases]
 
 
@@ -144,30 +158,33 @@ class PhaseUnits:
         lifted = self.scaled.lift @ noise @ self.scaled.lift.T
         return np.asarray(self.problem.feasible((lifted + lifted.T) / 2))
 
-    def blocks(self, multipliers: Array) -> Array:
-        """Return multipliers of phases as dual weights (phases, times, times)."""
+    def weights(self, multipliers: Array) -> Array:
+        """Return multipliers of phases, or persons, as dual weights."""
         geometry: Epochs = self.problem.geometry
-        times, signs = geometry.phases.shape[1], geometry.neighbours.parts == "signs"
-        matrices = np.zeros((len(geometry.phases), times, times))
-        parts = np.split(multipliers, np.cumsum(self.counts)[:-1])
-        for matrix, steps, held in zip(matrices, steps_of(self.problem), parts, strict=True):
-            count = len(steps)
-            if signs:
-                rows = sign_rows(count)
-                matrix[:count, :count] = (rows.T * np.maximum(held, 0.0)) @ rows
+        rule, persons = geometry.neighbours, steps_of(self.problem)
+        matrices = []
+        for steps, held in zip(persons, np.split(multipliers, np.cumsum(self.counts)[:-1]), strict=True):
+            if rule.parts == "signs":
+                rows = sign_rows(len(steps))
+                matrices.append((rows.T * np.maximum(held, 0.0)) @ rows)
             else:
-                matrix[:count, :count] = held.reshape(count, count)
-        masses = np.einsum("pii->pi", matrices).max(axis=1).sum()
-        if not (np.all(np.isfinite(matrices)) and masses > 0):
+                matrices.append(held.reshape(len(steps), len(steps)))
+        masses = sum(float(np.diagonal(matrix).max()) for matrix in matrices)
+        if not (all(np.all(np.isfinite(matrix)) for matrix in matrices) and masses > 0):
             raise BackendError("the backend returned no multipliers to judge")
-        return (as_signs(matrices) if signs else matrices) / masses
+        if rule.at_least:
+            walks = walks_of_persons(persons, matrices, geometry.phases.shape[1])
+            return np.array([walks[0], as_signs(walks[1:])[0]]) if rule.parts == "signs" else walks
+        times = geometry.phases.shape[1]
+        blocks = np.array([np.pad(matrix, (0, times - len(matrix))) for matrix in matrices])
+        return (as_signs(blocks) if rule.parts == "signs" else blocks) / masses
 
     def fitness_dual(self, phases: Array, accuracy: Array) -> FitnessDual:
         """Return multipliers as dual weights."""
         queries = np.zeros(len(self.problem.targets))
         kept = self.scaled.kept_queries
         queries[kept] = shares(accuracy) / self.problem.targets[kept]
-        return FitnessDual(self.blocks(phases), queries)
+        return FitnessDual(self.weights(phases), queries)
 
 
 def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: str) -> cp.Problem:
@@ -194,7 +211,7 @@ def _scaled_program(
             program,
             units,
             covariance=lambda: inverse(program.var_dict["X"].value),
-            dual=lambda phases: VarianceDual(units.blocks(phases)),
+            dual=lambda phases: VarianceDual(units.weights(phases)),
             constraints=("phases",),
         )
     aim = fitness.accuracy_first(np.ones(len(units.scaled.queries)))
@@ -213,11 +230,7 @@ FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE},
 
 
 def _refuse_others(problem: AnyProblem) -> None:
-    if problem.geometry.neighbours.at_least:
-        raise InvalidInputError(
-            f"neighbours ({problem.geometry.neighbours}) have no program: persons are more than can be written out one "
-            "by one; the fast layer bounds the optimum, and crosscheck.judge says how far any noise is from it"
-        )
+    steps_of(problem)
     if problem.geometry.neighbours.parts == "signs" and problem.geometry.neighbours.times > MOST_SIGNS:
         raise InvalidInputError(
             f"neighbours ({problem.geometry.neighbours}) must have at most {MOST_SIGNS} parts: the program has an "

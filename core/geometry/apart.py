@@ -105,6 +105,8 @@ def _reached(costs: Array, rounding: Array, steps: Index) -> float:
 # Persons weighed as walks, and the dual weights that follow.
 
 
+RARE = 1e-4  # least share of the persons of the commonest step that stop in a step
+
 FAINT = 1e-200  # total weight of the persons, over the largest of a first part, below which they prove nothing
 
 
@@ -149,6 +151,49 @@ class Walks:
     def pairs(self) -> Array:
         """Weight of the persons with parts in both of two steps (n, n), of whom s comes first."""
         return np.asarray(sum(self.between[parts - 1] * self.around(parts) for parts in range(1, len(self.begun))))
+
+
+def persons_apart(count: int, times: int, apart: int, most: int) -> list[Index]:
+    """Return the sets of steps to which no person may add a part; at most so many and one more."""
+    persons: list[Index] = []
+
+    def extend(steps: list[int]) -> None:
+        begin = steps[-1] + apart if steps else 0
+        if len(steps) == times or begin >= count:
+            gaps = np.diff([-apart, *steps, count - 1 + apart])
+            if len(steps) == times or not np.any(gaps >= 2 * apart):
+                persons.append(np.array(steps, dtype=np.intp))
+            return
+        for step in range(begin, count):
+            if len(persons) > most:
+                return
+            extend([*steps, step])
+
+    extend([])
+    return persons
+
+
+def walks_of_persons(persons: list[Index], weights: list[Array], count: int) -> Array:
+    """Return weights of walks and correlations (2, n, n) that come close to ``m_P R_P`` of each person (k, k).
+
+    A part follows another as often as among these persons, whatever came before; walks weigh a chain's, where one that
+    may stop with probability q weighs as one that always may, for a next part in t over s times ``q_t / q_s``.
+    """
+    single, first, last = np.zeros(count), np.zeros(count), np.zeros(count)
+    links, both, products = (np.zeros((count, count)) for _ in range(3))
+    for steps, matrix in zip(persons, weights, strict=True):
+        mass = float(np.diagonal(matrix).max())
+        single[steps] += mass
+        first[steps[0]] += mass
+        last[steps[-1]] += mass
+        links[steps[:-1], steps[1:]] += mass
+        both[np.ix_(steps, steps)] += mass
+        products[np.ix_(steps, steps)] += matrix
+    stopped = np.maximum(last, RARE * single.max())
+    # first_s q_s, and links_st / single_s times q_t / q_s, with q = stopped / single.
+    seldom = np.maximum(single, np.finfo(float).tiny)
+    chain = links * (stopped / seldom)[None, :] / stopped[:, None] + np.diag(first * stopped / seldom)
+    return np.array([chain, np.divide(products, both, out=np.eye(count), where=both > 0)])
 
 
 def roots_of_walks(weights: Array, times: int, apart: int, of: str) -> tuple[Array, float] | None:

@@ -18,6 +18,9 @@ COMPLEMENT = Line(
 LAMBDA = r"\Lambda = \sum_p S_p^{\top} \Lambda_p S_p"
 MEANS = r"\Lambda = \sum_p \frac{2 m_p}{\pi} S_p^{\top} \operatorname{arcsin}(\Lambda_p / m_p) S_p"
 MASSES = Line(r"\sum_p m_p \le 1", r"$m_p$ the largest diagonal entry of $\Lambda_p$")
+PAIRS = r"\Lambda = \Pi \circ G"
+PAIRS_OF_SIGNS = r"\Lambda = \Pi \circ \frac{2}{\pi} \operatorname{arcsin}(G)"
+PERSONS = Line(r"G \succeq 0, \; G_{ss} = 1", r"$\Pi_{st}$ the share of persons with parts in $s$ and $t$")
 
 
 def stated(problem: AnyProblem) -> Formula:
@@ -33,8 +36,23 @@ def _matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
         Symbol("W", "the queries, a row each, over the steps", (queries, steps), geometry.workload.dense),
         Symbol("B", "rows that get noise; they span those of W", geometry.basis.shape, lambda: geometry.basis),
         Symbol("L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, geometry.rank)),
-        Symbol("S_p", f"selects the steps of phase $p$, up to {rule.times}, {rule.separation} apart"),
+        Symbol("S_p", f"selects the steps of {_who(problem)}, up to {rule.times}, {rule.separation} apart"),
     )
+
+
+def _who(problem: AnyProblem) -> str:
+    return "person $p$, at least so far apart:" if problem.geometry.neighbours.at_least else "phase $p$"
+
+
+def _all(problem: AnyProblem) -> str:
+    return "for all persons $p$" if problem.geometry.neighbours.at_least else "for all phases $p$"
+
+
+def _masses(problem: AnyProblem) -> tuple[str, Line]:
+    """Return what Λ is, and what its weights must meet."""
+    if problem.geometry.neighbours.at_least:
+        return PAIRS_OF_SIGNS if _of_signs(problem) else PAIRS, PERSONS
+    return MEANS if _of_signs(problem) else LAMBDA, MASSES
 
 
 def _of_signs(problem: AnyProblem) -> bool:
@@ -44,21 +62,29 @@ def _of_signs(problem: AnyProblem) -> bool:
 def _more(problem: AnyProblem) -> tuple[Symbol, ...]:
     steps = problem.geometry.workload.shape[1]
     costs = Symbol("Z", r"the costs of pairs of steps, $B^{\top} \Sigma^{-1} B$", (steps, steps))
-    return (costs,) if _of_signs(problem) else (costs, Symbol("d_p", "numbers whose sum bounds what phase $p$ costs"))
+    return (costs,) if _of_signs(problem) else (costs, Symbol("d_p", "numbers whose sum bounds what $p$ costs"))
 
 
 def _paid(problem: AnyProblem, costs: str, limit: str) -> tuple[Line, ...]:
     """Return the constraints by which no phase costs more than a limit."""
     if _of_signs(problem):
-        return (Line(rf"z^{{\top}} {costs} z \le {limit}", "for all phases $p$ and signs $z$", "phases"),)
+        return (Line(rf"z^{{\top}} {costs} z \le {limit}", f"{_all(problem)} and signs $z$", "phases"),)
     return (
-        Line(rf"\operatorname{{diag}}(d_p) \succeq {costs}", "for all phases $p$", "phases"),
-        Line(rf"1^{{\top}} d_p \le {limit}", "for all phases $p$", "privacy"),
+        Line(rf"\operatorname{{diag}}(d_p) \succeq {costs}", _all(problem), "phases"),
+        Line(rf"1^{{\top}} d_p \le {limit}", _all(problem), "privacy"),
     )
 
 
 def _weights(problem: AnyProblem) -> Symbol:
     shape = problem.geometry.phases.shape
+    if problem.geometry.neighbours.at_least:
+        return Symbol(
+            r"\pi, G",
+            "weights of a first part on the diagonal and of a next one above it, whose products are the shares of "
+            "persons; and correlations of all steps",
+            (2, *shape[1:], shape[1]),
+            part="neighbour_weights",
+        )
     return Symbol(
         r"\Lambda_p",
         "a mass $m_p$ times a correlation matrix, of each phase",
@@ -68,6 +94,13 @@ def _weights(problem: AnyProblem) -> Symbol:
 
 
 def _notes(problem: AnyProblem) -> tuple[str, ...]:
+    apart = problem.geometry.neighbours.at_least
+    return _notes_of_costs(problem) + (
+        ("Shares of persons and one $G$ for all need not reach the optimum.",) if apart else ()
+    )
+
+
+def _notes_of_costs(problem: AnyProblem) -> tuple[str, ...]:
     if _of_signs(problem):
         return (
             NORM,
@@ -89,7 +122,7 @@ def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
         Line(
             rf"{cost} \ge \langle B^{{\top}} \Sigma^{{-1}} B, \Lambda \rangle = "
             r"\lVert \Sigma^{-1/2} B \Lambda^{1/2} \rVert_F^2",
-            r"since $\sum_p m_p \le 1$",
+            r"since Λ is a mean over $p$",
         ),
         Line(rf"{limit} \ge \sum_j \mu_j {VARIANCE} = {square}", spent),
         HOLDER,
@@ -123,8 +156,8 @@ def _fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
         Program(
             "maximise",
             norm if not symbols else rf"\frac{{1}}{{\gamma}} {norm}",
-            rf"${MEANS if _of_signs(problem) else LAMBDA}$, $\mu \ge 0$",
-            (MASSES, Line(r"\sum_j \mu_j c_j \le 1")),
+            rf"${_masses(problem)[0]}$, $\mu \ge 0$",
+            (_masses(problem)[1], Line(r"\sum_j \mu_j c_j \le 1")),
         ),
         _proof(cost, limit, r"since $\sum_j \mu_j c_j \le 1$"),
         _notes(problem),
@@ -161,8 +194,8 @@ def _variance(problem: TotalVariance) -> Formula:
         Program(
             "maximise",
             r"\lVert \operatorname{diag}(\sqrt{w}) W \Lambda^{1/2} \rVert_*^2",
-            rf"${MEANS if _of_signs(problem) else LAMBDA}$",
-            (MASSES,),
+            rf"${_masses(problem)[0]}$",
+            (_masses(problem)[1],),
         ),
         (first, Line(rf"{total} = {square}", "the objective"), last),
         _notes(problem),

@@ -75,7 +75,7 @@ class Formula:
 
 LETTERS = {
     **dict(alpha="α", beta="β", gamma="γ", delta="δ", varepsilon="ε", kappa="κ", lambda_="λ", mu="μ", nu="ν"),
-    **dict(pi="π", sigma="σ", tau="τ", omega="ω", Gamma="Γ", Lambda="Λ", Sigma="Σ", Omega="Ω"),
+    **dict(pi="π", sigma="σ", tau="τ", omega="ω", Gamma="Γ", Lambda="Λ", Pi="Π", Sigma="Σ", Omega="Ω"),
 }
 SIGNS = {
     **{name.rstrip("_"): sign for name, sign in LETTERS.items()},

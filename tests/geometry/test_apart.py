@@ -12,13 +12,13 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.fast.engine.apart import WalkProgram
-from dualmech.geometry.apart import largest_diagonal, largest_sums, roots_of_walks
+from dualmech.geometry.apart import largest_diagonal, largest_sums, persons_apart, roots_of_walks
 from dualmech.validate import Array
 
 S = dm.strategies
@@ -194,6 +194,27 @@ class TestWalks:
         left = np.linalg.eigvalsh(both - root @ root.T)
         assert left[0] >= -1e-12 * total and left[-1] <= 1e-9 * total and mass == pytest.approx(total, rel=1e-9)
 
+    @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 4))
+    def test_persons_who_may_have_no_more_parts(self, n: int, times: int, apart: int) -> None:
+        every = {frozenset(steps) for steps in sets_apart(n, times, apart)}
+        largest = {steps for steps in every if not any(steps < other for other in every)}
+        persons = persons_apart(n, times, apart, 1000)
+        assert len(persons) == len(largest) and {frozenset(steps.tolist()) for steps in persons} == largest
+        assert len(persons_apart(n, times, apart, 2)) <= 3
+
+    @given(st.sampled_from([":signs", ""]), st.sampled_from([(5, 2, 3), (7, 3, 2), (6, 2, 1)]))
+    @settings(max_examples=6)
+    def test_the_weights_of_a_program_become_walks(self, parts: str, sizes: tuple[int, int, int]) -> None:
+        """Not all of the program's bound is kept: walks forget all parts but the last."""
+        n, times, apart = sizes
+        problem = dm.TotalVariance(dm.workloads.prefix(n), neighbours=f"participation:{times}:{apart}{parts}:at-least")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+            answer = reference.solve(problem)
+        optimum = by_all_persons(n, times, apart, total=True)
+        assert 0.6 * optimum < answer.lower_bound < optimum * (1 + 1e-5)
+        assert answer.objective > optimum * (0.99 if parts else 1 - 1e-5)
+
     @given(SIZES, st.sampled_from(["vectors", "signs"]), st.booleans(), st.integers(0, 10**6))
     def test_the_gradient_of_the_bound(self, sizes: tuple[int, int, int], of: str, fixed: bool, seed: int) -> None:
         n, times, apart = sizes
@@ -245,8 +266,8 @@ class TestRule:
         with pytest.raises(dm.errors.InvalidInputError, match="geometry 'epochs' holds it"):
             dm.TotalVariance(dm.workloads.prefix(8), neighbours=rule, geometry="dense")
         for kind in (dm.TotalVariance, dm.FitnessForUse):
-            with pytest.raises(dm.errors.InvalidInputError, match="have no program"):
-                reference.solve(kind(dm.workloads.prefix(8), neighbours="participation:2:4:at-least"))
+            with pytest.raises(dm.errors.InvalidInputError, match="must be at most 200 persons"):
+                reference.solve(kind(dm.workloads.prefix(40), neighbours="participation:3:9:at-least"))
         problem = dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4:at-least")
         with pytest.raises(dm.errors.InvalidInputError, match="begins anew"):
             fast.solve(problem, start=_interval())
