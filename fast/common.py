@@ -104,8 +104,9 @@ class Moves:
         most = min(max(COMBINED_BYTES // (2 * end.nbytes), 2), MOST_COMBINED)
         oldest = 1 if len(self.ends) >= most else 0
         moves = (*self.moves[oldest:], end - begin)
-        row = np.array([np.vdot(moves[-1], move) for move in moves])
-        products = np.block([[self.products[oldest:, oldest:], row[:-1, None]], [row]])
+        products = np.empty((len(moves), len(moves)))
+        products[:-1, :-1] = self.products[oldest:, oldest:]
+        products[-1] = products[:, -1] = [np.vdot(moves[-1], move) for move in moves]
         return Moves((*self.ends[oldest:], end), moves, products, self.age + 1, self.falls)
 
     def extrapolated(self) -> Array:
