@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erf, erfcx, erfinv, ndtri
+import scipy  # it loads special when that is used
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
@@ -265,7 +265,9 @@ def normal_quantile(level: float, count: int = 1) -> float:
     """
     share = math.log(validate.probability(level=level)) / validate.size(count=count)
     # The probability or its complement to 1, whichever is small, keeps its digits.
-    return float(math.sqrt(2) * erfinv(math.exp(share)) if share < -1 else -ndtri(-math.expm1(share) / 2))
+    if share < -1:
+        return float(math.sqrt(2) * scipy.special.erfinv(math.exp(share)))
+    return -float(scipy.special.ndtri(-math.expm1(share) / 2))
 
 
 def level_of(quantile: float) -> float:
@@ -276,7 +278,7 @@ def level_of(quantile: float) -> float:
     >>> round(level_of(1.645), 6)
     0.90003
     """
-    return float(erf(validate.positive_number(quantile=quantile) / math.sqrt(2)))
+    return math.erf(validate.positive_number(quantile=quantile) / math.sqrt(2))
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
@@ -383,13 +385,13 @@ def _log_delta(cost: float, bound: float) -> float:
 
 def _mills(t: float) -> float:
     """Mills' ratio ``R(t) = Φ(-t)/φ(t)``."""
-    return math.sqrt(math.pi / 2) * float(erfcx(t / math.sqrt(2)))
+    return math.sqrt(math.pi / 2) * float(scipy.special.erfcx(t / math.sqrt(2)))
 
 
 def _mills_slope(t: Array) -> Array:
     """``-R'(t) = 1 - t R(t)`` at increasing t; its series in 1/t² where the difference would cancel."""
     if t[0] < _ASYMPTOTIC_FROM:
-        return np.asarray(1 - t * (math.sqrt(math.pi / 2) * erfcx(t / math.sqrt(2))))
+        return np.asarray(1 - t * (math.sqrt(math.pi / 2) * scipy.special.erfcx(t / math.sqrt(2))))
     return np.asarray(np.polyval(_SERIES, t**-2.0) / t / t)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,10 +33,13 @@ from dualmech.validate import Array
 #
 # - Σ and all P_i may be shifted by the same matrix. The step changes most where the P_i are small, so their common part
 #   is subtracted first; for two of them hardly a step then remains.
-# - Steps are extrapolated with Nesterov's momentum, which starts anew whenever the value falls.
+# - Steps are extrapolated (Anderson 1965): the next begins at the combination of the last ``P_i V_i`` that would have
+#   moved least. Where the value falls, the plain step is taken, and what came before is forgotten. Near the limit of
+#   doubles it falls often; then Nesterov's momentum takes over, which forgets less.
 # - ``Σ_i P_i Y_i`` is the Σ that fits the optimality conditions ``(Σ - P_i) Y_i = 0`` best, but is not yet above the
 #   P_i. It is raised by the positive part of ``P_i - Σ``, one mechanism after the other, which costs far less trace
-#   than a multiple of the identity.
+#   than a multiple of the identity. During the run it is enough to know that all this costs at most the sum of the
+#   positive eigenvalues: what raises Σ for one mechanism leaves less to raise for the next.
 
 
 LIFT = 1e-4
@@ -46,9 +49,13 @@ CLEAR = 1e-6
 """Least eigenvalue, relative to the largest, at which a polar factor counts as orthonormal without a second look."""
 
 MOST_DECOMPOSITIONS = 4  # attempts that one polar factor may take
-MEMORY = 3  # the momentum after j steps is ``j / (j + MEMORY)``
-ROUND = 15  # steps of the fixed point between two looks at the gap
-ROUNDING = 64 * EPS  # relative fall of the value that does not yet restart the momentum
+MOST_COMBINED, COMBINED_BYTES = 10, 2**28  # steps that are combined, and the memory that they may take
+RIDGE = 1e-10  # added to the correlations of their moves, which become dependent near the optimum
+MOST_FALLS = 3  # of the value, before momentum takes over
+INERTIA = 3  # the momentum after j steps is ``j / (j + INERTIA)``
+ROUND = 5  # steps of the fixed point between two looks at the gap
+PATIENCE = 90  # looks without a smaller gap: on its way to a direction that lost its weight, the covariance costs more
+ROUNDING = 64 * EPS  # relative fall of the value that does not yet count as one
 
 WARM_SHARE = 1e-3
 """Share of equal weights mixed into a warm start: a direction without any weight could not win one back."""
@@ -83,29 +90,59 @@ class CommonProgram:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CommonPoint:
-    """The two sides of the gap, in the problem's own units, with the covariance (r, r) that reaches the first."""
+class Moves:
+    """The last steps, oldest first: where each came to, by how much it moved, and the products of the moves."""
 
-    objective: float
-    lower_bound: float
-    covariance: Array
+    ends: tuple[Array, ...] = ()  # (p, r, r) ``P_i V_i``
+    moves: tuple[Array, ...] = ()
+    products: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    age: int = 0  # steps since the value last fell
+    falls: int = 0
+
+    def with_step(self, begin: Array, end: Array) -> Moves:
+        """Return the steps with one more, without the oldest where they are too many."""
+        most = min(max(COMBINED_BYTES // (2 * end.nbytes), 2), MOST_COMBINED)
+        oldest = 1 if len(self.ends) >= most else 0
+        moves = (*self.moves[oldest:], end - begin)
+        products = np.empty((len(moves), len(moves)))
+        products[:-1, :-1] = self.products[oldest:, oldest:]
+        products[-1] = products[:, -1] = [np.vdot(moves[-1], move) for move in moves]
+        return Moves((*self.ends[oldest:], end), moves, products, self.age + 1, self.falls)
+
+    def extrapolated(self) -> Array:
+        """Return the combination ``Σ_j a_j end_j``, ``Σ_j a_j = 1``, with ``‖Σ_j a_j move_j‖`` least, or momentum's."""
+        if self.falls >= MOST_FALLS:
+            momentum = self.age / (self.age + INERTIA)
+            return (1 + momentum) * self.ends[-1] - momentum * self.ends[-min(len(self.ends), 2)]
+        lengths = np.sqrt(np.diagonal(self.products))
+        lengths = np.maximum(lengths, EPS * lengths.max()) if lengths.any() else np.ones(len(lengths))
+        correlations = self.products / lengths / lengths[:, None] + RIDGE * np.eye(len(lengths))
+        shares = np.linalg.solve(correlations, lengths.min() / lengths) / lengths
+        weights = shares / shares.sum()
+        return np.asarray(sum(weight * end for weight, end in zip(weights, self.ends, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CommonState(loop.OfPoint):
+class CommonState:
     """The state of the fixed point."""
 
-    point: CommonPoint  # both sides of the gap at this state, proven
-    factors: Array  # factors, pulled, last_pulled: (p, r, r) V_i, ``P_i V_i``, and the same one step earlier
-    pulled: Array
-    last_pulled: Array
-    age: int  # steps since the momentum last started
+    objective: float  # at most which the fitted covariance costs once it is raised above the bounds
+    lower_bound: float  # of the weights; both as of the last look
+    factors: Array  # (p, r, r) V_i
+    pulled: Array  # (p, r, r) ``P_i V_i``
+    last: Moves
     steps: int  # eigendecompositions so far
 
     @property
     def weights(self) -> Array:
         """The dual weights ``Y_i = V_i V_i'``."""
         return self.factors @ _transpose(self.factors)
+
+    @property
+    def fitted(self) -> Array:
+        """The covariance ``Σ_i P_i Y_i``, in the program's units, symmetrised."""
+        product = (self.pulled @ _transpose(self.factors)).sum(axis=0)
+        return np.asarray((product + product.T) / 2)
 
 
 def start(program: CommonProgram, weights: Array | None = None) -> CommonState:
@@ -119,14 +156,19 @@ def start(program: CommonProgram, weights: Array | None = None) -> CommonState:
         factors, spent = _polar(vectors * np.sqrt(values)[:, None, :])
         spent += count
     pulled = program.bounds @ factors
-    return _with_gap(program, CommonState(_NOWHERE, factors, pulled, pulled, 0, spent))
+    return _with_gap(program, CommonState(np.inf, 0.0, factors, pulled, Moves(), spent))
 
 
 def step(program: CommonProgram, state: CommonState) -> CommonState:
     """Take a round of steps, then compute the gap."""
     for _ in range(ROUND):
-        state = _momentum_step(program, state)
+        state = _extrapolated_step(program, state)
     return _with_gap(program, state)
+
+
+def covariance_of(program: CommonProgram, state: CommonState) -> Array:
+    """Return the state's covariance, raised above the bounds, in the problem's own units."""
+    return program.covariance(raise_above_bounds(program.bounds, state.fitted))
 
 
 def raise_above_bounds(bounds: Array, covariance: Array) -> Array:
@@ -139,29 +181,26 @@ def raise_above_bounds(bounds: Array, covariance: Array) -> Array:
     return (covariance + covariance.T) / 2
 
 
-def _momentum_step(program: CommonProgram, state: CommonState) -> CommonState:
-    """Take one step with momentum, or a plain one where momentum lowers the value."""
-    momentum = state.age / (state.age + MEMORY)
-    factors, spent = _polar(state.pulled + momentum * (state.pulled - state.last_pulled))
-    pulled, age = program.bounds @ factors, state.age + 1
-    reached = (1 - ROUNDING) * np.vdot(state.pulled, state.factors)
-    if momentum and np.vdot(pulled, factors) < reached:
-        factors, more = _polar(state.pulled)
-        pulled, age, spent = program.bounds @ factors, 1, spent + more
-    return CommonState(state.point, factors, pulled, state.pulled, age, state.steps + spent)
+def _extrapolated_step(program: CommonProgram, state: CommonState) -> CommonState:
+    """Take the step from the extrapolated point, or the plain one where the former lowers the value."""
+    last = state.last
+    begin = last.extrapolated() if last.ends else state.pulled
+    factors, spent = _polar(begin)
+    pulled = program.bounds @ factors
+    if last.ends and not np.vdot(pulled, factors) >= (1 - ROUNDING) * np.vdot(state.pulled, state.factors):
+        begin, last = state.pulled, Moves(falls=last.falls + 1)
+        factors, more = _polar(begin)
+        pulled, spent = program.bounds @ factors, spent + more
+    return replace(state, factors=factors, pulled=pulled, last=last.with_step(begin, pulled), steps=state.steps + spent)
 
 
 def _with_gap(program: CommonProgram, state: CommonState) -> CommonState:
     """Return the state with both sides of its gap."""
-    fitted = (state.pulled @ _transpose(state.factors)).sum(axis=0)
-    inner = raise_above_bounds(program.bounds, (fitted + fitted.T) / 2)
-    point = CommonPoint(
-        program.value(float(np.trace(inner))),
-        program.value(float(np.vdot(state.pulled, state.factors))),
-        program.covariance(inner),
-    )
-    spent = state.steps + 2 * len(program.bounds) - 1
-    return CommonState(point, state.factors, state.pulled, state.last_pulled, state.age, spent)
+    fitted = state.fitted
+    raised = float(np.trace(fitted) + np.maximum(np.linalg.eigvalsh(program.bounds - fitted), 0.0).sum())
+    proven = program.value(float(np.vdot(state.pulled, state.factors)))
+    steps = state.steps + len(program.bounds)
+    return replace(state, objective=program.value(raised), lower_bound=proven, steps=steps)
 
 
 def _polar(blocks: Array) -> tuple[Array, int]:
@@ -188,9 +227,6 @@ def _positive_part(matrix: Array) -> Array:
 
 def _transpose(blocks: Array) -> Array:
     return np.swapaxes(blocks, 1, 2)
-
-
-_NOWHERE = CommonPoint(np.inf, 0.0, np.zeros((0, 0)))  # before the first evaluation nothing is known
 
 
 TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
@@ -255,9 +291,9 @@ def _solve_block(bounds: Array, criterion: str, method: str, limits: loop.Limits
     if method == "closed_form":
         covariance, proving = CLOSED_FORMS[criterion](*bounds)
         return _Solved(_raise_in_units(bounds, covariance), proving)
-    outcome = _ascend(bounds, method, limits, weights)
-    covariance = _raise_in_units(bounds, outcome.best_primal.point.covariance)
-    return _Solved(covariance, outcome.best_dual.weights, outcome.iterations, outcome.reason, outcome.history)
+    outcome, covariance = _ascend(bounds, method, limits, weights)
+    reached = (outcome.best_dual.weights, outcome.iterations, outcome.reason, outcome.history)
+    return _Solved(_raise_in_units(bounds, covariance), *reached)
 
 
 def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
@@ -301,10 +337,12 @@ class VolumeProgram:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VolumeState(loop.OfPoint):
-    """A centre, with what it proves."""
+class VolumeState:
+    """A centre, with both sides of the gap that it proves, in the problem's own units."""
 
-    point: CommonPoint
+    objective: float
+    lower_bound: float
+    covariance: Array
     centre: Array  # X
     weights: Array  # (p, r, r) Y_i, in the problem's own units
     sharpness: float
@@ -327,12 +365,12 @@ def _proven(program: VolumeProgram, centre: Array, sharpness: float, steps: int)
     """Return a point of the path with both sides of its gap."""
     frame, weights = program.frame, np.linalg.inv(program.costs - centre) / sharpness
     mean = float(np.einsum("ikl,ilk->", program.costs, weights)) / len(centre)
-    point = CommonPoint(
+    return VolumeState(
         program.unit / _root_of_determinant(centre),
         program.unit * _root_of_determinant(weights.sum(axis=0)) / mean,
         frame @ np.linalg.inv(centre) @ frame.T,
+        *(centre, frame @ weights @ frame.T, sharpness, steps),
     )
-    return VolumeState(point, centre, frame @ weights @ frame.T, sharpness, steps)
 
 
 def volume_of_two(first: Array, second: Array) -> tuple[Array, Array]:
@@ -406,12 +444,15 @@ def _choose_method(problem: CommonMechanism, method: Method) -> str:
 
 def _ascend(
     bounds: Array, method: str, limits: loop.Limits, weights: Array | None
-) -> loop.Outcome[CommonState] | loop.Outcome[VolumeState]:
+) -> tuple[loop.Outcome[CommonState] | loop.Outcome[VolumeState], Array]:
+    """Return how the run went, and the covariance that it found."""
     if method == "newton":
         volume = VolumeProgram.of(bounds)
-        return loop.run(start_volume(volume), partial(sharpen_volume, volume), limits)
+        sharpened = loop.run(start_volume(volume), partial(sharpen_volume, volume), limits)
+        return sharpened, sharpened.best_primal.covariance
     program = CommonProgram.of(bounds)
-    return loop.run(start(program, weights), partial(step, program), limits)
+    outcome = loop.run(start(program, weights), partial(step, program), limits, patience=PATIENCE)
+    return outcome, covariance_of(program, outcome.best_primal)
 
 
 def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # it loads special when that is used
 import scipy.linalg
-from scipy.special import chdtri
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError, SamplingWarning
@@ -82,7 +82,7 @@ class ConfidenceRegion:
         level = validate.probability(confidence=confidence)
         whitened, centre = _whiten(mechanism, values)
         # Without any query there is no ellipsoid; a radius of 1 around the only point there is says the same.
-        squared = float(chdtri(rows, 1 - level)) if rows else 1.0
+        squared = float(scipy.special.chdtri(rows, 1 - level)) if rows else 1.0
         most = _most_records(whitened, centre, squared)
         if total is not None:
             most = min(most, validate.positive_number(total=total))

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
+import scipy  # it loads special when that is used
 
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError

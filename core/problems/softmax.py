@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import entr
+import scipy  # it loads special when that is used
 
 from dualmech import validate
 from dualmech.certificate import Certificate, with_reasons
@@ -248,4 +248,4 @@ def soft_max(values: Array, sharpness: float) -> tuple[float, Array]:
 def _entropy(weights: Array) -> float:
     """Return the entropy of non-negative weights, once they are divided by their sum."""
     shares = weights / weights.max()
-    return float(entr(shares / shares.sum()).sum())
+    return float(scipy.special.entr(shares / shares.sum()).sum())

@@ -198,7 +198,7 @@ def prove(answer: Any) -> Proof:
     problem = held.problem
     stated = provable(problem)
     dual = problem.as_dual(held.dual)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), check.uncollected():
         if remarks := problem.certify(held.primal, dual).remarks:
             raise CertificateError(f"the answer shows nothing: {'; '.join(remarks)}")
         upper_part, lower_part = WITNESSES[str(stated["kind"])].find(problem, held.primal, dual, stated)

@@ -14,7 +14,14 @@ import scipy.linalg
 
 from dualmech import linalg
 from dualmech.crosscheck.proofs import noise
-from dualmech.crosscheck.proofs.checker.tables import AskedTables, Classes, Part, by_block, shared_weights
+from dualmech.crosscheck.proofs.checker.tables import (
+    AskedTables,
+    Classes,
+    Part,
+    by_block,
+    placed,
+    shared_weights,
+)
 from dualmech.crosscheck.proofs.noise import ItemDual, inverse, limited, polar_factor, square_strategy
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, as_read
 from dualmech.errors import CertificateError
@@ -92,6 +99,9 @@ class Form:
     def add(self, pieces: dict[Key, list[tuple[Array, Array]]], key: Key, basis: Array, noise: Array) -> None:
         """Add the noise on a block to the pieces of its key, as a basis of sums over orbits and a covariance there."""
         components, waves = _place(self.blocks, key)
+        if not self._axes:  # one orbit, whose only order is its own
+            pieces.setdefault(components, []).append((basis, self._unit(key) * noise))
+            return
         for axis in self.turning:
             symmetry = self.blocks.symmetries[axis]
             rows = symmetry.directions(waves[axis]).T if axis in waves else np.ones((1, len(symmetry.labels)))
@@ -178,15 +188,16 @@ def _blocks_noise(form: Form, point: BlockPoint) -> Parts:
     if forms is None:
         raise CertificateError("the answer shows nothing in whole numbers: its noise is no covariance")
     pieces: dict[Key, list[tuple[Array, Array]]] = {}
+    one = np.ones((1, 1))
     for key, value in zip(blocks.keys, point.levels.tolist(), strict=True):
-        form.add(pieces, key, np.ones((1, 1)), np.full((1, 1), value))
+        form.add(pieces, key, one, value * one)
     for block, covariance in zip(blocks.matrix_blocks, point.covariances, strict=True):
         form.add(pieces, block.key, block.moves, covariance)
     needed = {
-        key
+        placed(on, tuple(table))
         for table in form.classes.asked.tables
-        for case in form.classes.cases(table)
-        for key, *_ in form.classes.parts(table, case)
+        for _, parts in form.classes.cases(table)
+        for on, *_ in parts
     }
     for key in needed - pieces.keys():
         coordinates = np.eye(len(form.classes.cells(key)))
@@ -204,8 +215,10 @@ def _blocks_weights(form: Form, dual: object) -> Parts:
         parts["weights"] = np.concatenate(
             [form.grouped(table, queries) for table in range(len(form.classes.asked.tables))]
         )
+    blocks: list[Parts] = []
+    if not form.classes.wide:
+        return {**parts, "blocks": blocks}
     shared = shared_weights(form.classes, as_read(parts))
-    blocks = []
     for key, rows in by_block(form.classes, shared).items():
         cells = form.classes.cells(key)
         if len(cells) > 1:

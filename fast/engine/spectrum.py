@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # it loads special when that is used
 import scipy.sparse as sp
-from scipy.special import ellipj, ellipkm1
 
 from dualmech import linalg
 from dualmech.validate import Array
@@ -351,10 +351,10 @@ def _pivots_by_size(shifted: Array) -> Array:
 def _pivots_of_interval(shifted: Array) -> Array:
     """Return the pivots that leave the least on the whole interval (Zolotarev; as shifts, Wachspress)."""
     parameter = min((shifted[0] / shifted[-1]) ** 2, 1.0)
-    quarter = ellipkm1(parameter)
+    quarter = scipy.special.ellipkm1(parameter)
     for count in itertools.count(1):
         points = quarter * (np.arange(count) + 0.5) / count
-        pivots = shifted[-1] * ellipj(points, 1 - parameter)[2]
+        pivots = shifted[-1] * scipy.special.ellipj(points, 1 - parameter)[2]
         left = np.prod((shifted[:, None] - pivots) / (shifted[:, None] + pivots), axis=1)
         if np.abs(left).max() ** 2 <= KERNEL_ERROR or count == MOST_PIVOTS:
             return np.asarray(pivots)

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy  # it loads special when that is used
 import scipy.linalg
-import scipy.special
 
 from dualmech.fast.engine import loop
 from dualmech.fast.local import columns, gradient, points

@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+import scipy  # it loads special when that is used
 import scipy.linalg
-from scipy.special import entr
 
 from dualmech import linalg
 from dualmech.errors import InvalidInputError
@@ -386,7 +386,7 @@ def _progress(point: ObjectivePoint, smooth: bool, iteration: int, seconds: floa
     bound = point.objective.trace_norm(point.neighbour_shares, point.query_shares) ** 2
     if smooth:
         sharp = (point.neighbour_shares, point.objective.t1), (point.query_shares, point.objective.t2)
-        value, bound = point.value, 2 * bound**0.5 + sum(float(entr(p).sum()) / t for p, t in sharp)
+        value, bound = point.value, 2 * bound**0.5 + sum(float(scipy.special.entr(p).sum()) / t for p, t in sharp)
     return Progress(iteration, value, bound, (value - bound) / bound if bound > 0 else np.inf, seconds)
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import scipy  # it loads special when that is used
 import scipy.linalg
-from scipy.special import entr
 
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
@@ -158,7 +158,7 @@ def _descent_at(program: Objective, root: Array, cap: float, steps: int) -> Desc
 def _lower_bound(program: Objective, point: ObjectivePoint) -> float:
     """Return the bound that the soft max weights of a point prove (the judge recomputes it)."""
     first, last = point.neighbour_shares, point.query_shares
-    entropies = float(entr(first).sum()) / program.t1 + float(entr(last).sum()) / program.t2
+    entropies = float(scipy.special.entr(first).sum()) / program.t1 + float(scipy.special.entr(last).sum()) / program.t2
     return 2 * point.objective.trace_norm(first, last) + entropies
 
 

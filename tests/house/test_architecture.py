@@ -163,6 +163,19 @@ def test_solving_loads_no_heavy_package_that_it_does_not_use() -> None:
     assert loaded == "loaded: []" and int(count) <= 160
 
 
+def test_solving_without_a_command_loads_no_special_functions() -> None:
+    """A twentieth of a second; ε, which a command prints, takes them."""
+    code = (
+        "import sys\n"
+        "import dualmech as dm\n"
+        "from dualmech import fast\n"
+        "answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(16)))\n"
+        "print('scipy.special' in sys.modules, answer.mechanism.epsilon(1e-9) > 0, 'scipy.special' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False True True\n"
+
+
 def edges() -> dict[str, set[str]]:
     """Return what each module imports of ours, at whatever time; the package itself only gathers public names."""
     known = {module_name(path): path for path in SOURCES}

@@ -23,7 +23,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker import check, tables
-from dualmech.crosscheck.proofs.checker.exact import Refused
+from dualmech.crosscheck.proofs.checker.exact import Refused, dot, total
 from dualmech.crosscheck.proofs.checker.tables import AskedTables, Classes
 from dualmech.crosscheck.proofs.prove import provable
 from dualmech.crosscheck.proofs.texts import as_read, written
@@ -325,7 +325,8 @@ class TestBlocks:
                 for axis, name in table.items()
             ]
             found = np.zeros(shape)
-            for case, weight in zip(classes.cases(table), own, strict=True):
+            cases = itertools.product(*(classes.groups[pair] for pair in table.items()))
+            for case, weight in zip(cases, own, strict=True):
                 members = [list(group.members) for group in case]
                 found[np.ix_(*members)] = float(weight) / np.prod([len(each) for each in members])
             p.append(found.ravel())
@@ -336,6 +337,23 @@ class TestBlocks:
             for cell in itertools.product(*labels)
         ]
         return np.concatenate(p), np.array(q)
+
+    @given(st.lists(st.tuples(st.fractions(), st.fractions() | st.integers())))
+    def test_a_sum_over_one_denominator_is_the_sum(self, pairs: list[tuple[Fraction, Fraction | int]]) -> None:
+        one, two = [first for first, _ in pairs], [second for _, second in pairs]
+        assert dot(one, two) == sum(first * second for first, second in pairs)
+        assert total(one) == sum(one)
+
+    def test_tables_that_are_alike_share_their_cases_and_not_their_blocks(self) -> None:
+        stated = dm.FitnessForUse(
+            W.marginals([3, 3, 3, 2], sets=[("a0", "a1"), ("a1", "a2"), ("a0", "a3")])
+        ).in_numbers()
+        asked = AskedTables(as_read(stated))
+        classes = Classes(asked, as_read({}))
+        cases = [classes.cases(table) for table in asked.tables]
+        assert cases[0] is cases[1] and cases[0] is not cases[2]
+        blocks = tables.by_block(classes, [[Fraction(1)] for _ in asked.tables])
+        assert {key for key in blocks if len(key) == 2} == {((0, 0), (1, 0)), ((1, 0), (2, 0)), ((0, 0), (3, 0))}
 
     def test_classes_that_queries_tell_apart_prove_nothing(self) -> None:
         proof = dm.prove(fast.solve(dm.FitnessForUse(WORKLOADS["two prefixes"], geometry="blocks")))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
-from math import isqrt
+from math import isqrt, lcm
 from typing import Any
 
 WIDE = Context(60, Emin=-999999, Emax=999999)  # sixty digits, where there is no fraction
@@ -115,6 +115,22 @@ def departed(matrix: Matrix, inverse: Matrix) -> Fraction:
     missed = root_above(sum(departure(matrix, inverse).squares()))
     expect(missed < 1, f"|A Z - I| must be below 1, it is {above(missed)}")
     return missed
+
+
+def dot(one: Iterable[Fraction | int], two: Iterable[Fraction | int]) -> Fraction:
+    """Return the sum of products, over one common denominator: it is reduced once, and not at every step."""
+    top, bottom = 0, 1
+    for a, b in zip(one, two, strict=True):
+        more, below_it = a.numerator * b.numerator, a.denominator * b.denominator
+        if below_it != bottom:
+            common = lcm(bottom, below_it)
+            top, more, bottom = top * (common // bottom), more * (common // below_it), common
+        top += more
+    return Fraction(top, bottom)
+
+
+def total(numbers: Sequence[Fraction | int]) -> Fraction:
+    return dot(numbers, [1] * len(numbers))
 
 
 def root_above(square: Fraction | int) -> Fraction:

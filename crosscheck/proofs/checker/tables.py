@@ -9,7 +9,7 @@ from itertools import product
 from math import lcm, prod
 
 from . import noise
-from .exact import Given, Matrix, departed, expect, identity, power, root_above, root_below
+from .exact import Given, Matrix, Refused, departed, dot, expect, identity, power, root_above, root_below, total
 
 # Tables over a domain, as a file states them: queries on data whose cells are too many to list.
 #
@@ -52,17 +52,19 @@ class AskedTables:
 
     def summed(self, variances: list[list[tuple[Fraction, int]]]) -> Fraction:
         """Return the largest variance over its target, or the weighted sum, from each table's, with their counts."""
-        pairs = list(zip(variances, self.numbers, strict=True))
         if self.weighs:
-            return sum((weight * variance * count for terms, weight in pairs for variance, count in terms), Fraction(0))
-        return max(variance / target for terms, target in pairs for variance, _ in terms)
+            return dot([dot(*zip(*terms, strict=True)) for terms in variances], self.numbers)
+        worst: dict[Fraction, Fraction] = {}
+        for terms, target in zip(variances, self.numbers, strict=True):
+            worst[target] = max(worst.get(target, Fraction(0)), *(variance for variance, _ in terms))
+        return max(variance / target for target, variance in worst.items())
 
     def _table(self, part: Given) -> dict[int, str]:
         words = {position(axis, len(self.sizes)): part.get(axis) for axis in part.names()}
         for axis, name in words.items():
-            known = isinstance(name, str) and name in ("values", *self.named.names())
-            expect(known, f"tables must ask 'values' or queries of the file, got {str(name)[:40]!r}")
             if name != "values":
+                known = isinstance(name, str) and name in self.named.entries
+                expect(known, f"tables must ask 'values' or queries of the file, got {str(name)[:40]!r}")
                 if name not in self.sets:
                     self.sets[name] = self.named.matrix(name)
                 columns = self.sets[name].shape[1]
@@ -110,6 +112,8 @@ def level(block: Given) -> Fraction:
 Table = dict[int, str]
 Row = tuple[int, ...]
 Part = tuple[Row, int]  # sums over the orbits of a block, times a power of two
+Case = tuple[int, list[tuple[Key, Part, Fraction, Fraction]]]
+"""How many queries are alike, and the parts of each, their keys with places in the table for attributes."""
 
 
 class Group:
@@ -136,7 +140,7 @@ class Classes:
         self.wide = [axis for axis, sizes in enumerate(self.sizes) if len(sizes) > 1]
         self.of_values: dict[int, list[Group]] = {}  # of attributes of one class, by their sizes
         self.groups = {pair: self._groups(*pair) for pair in tables.used()}
-        self.known: dict[tuple[tuple[Group, int], ...], list[tuple[Key, Part, Fraction, Fraction]]] = {}
+        self.known: dict[tuple[tuple[int, int], ...], list[Case]] = {}
 
     def orbits(self, key: Key = ()) -> list[Row]:
         """Return the orbits of a block: a class of each wide attribute, the key's own where it has it."""
@@ -152,24 +156,22 @@ class Classes:
             for orbit in self.orbits(key)
         ]
 
-    def cases(self, table: Table) -> list[tuple[Group, ...]]:
-        return list(product(*(self.groups[pair] for pair in table.items())))
+    def cases(self, table: Table) -> list[Case]:
+        """Return the queries of a table by their groups, with the blocks in which they have a part.
 
-    def parts(self, table: Table, case: tuple[Group, ...]) -> list[tuple[Key, Part, Fraction, Fraction]]:
-        """Return the blocks that queries of some groups have a part in: s, the square of all that multiplies it, φ.
-
-        These are the lengths of what is left on the classes of a key, and the means over attributes of one class; φ is
-        for queries of weight 1, and with the square of the number of copies. The choice of attributes of one class
-        changes nothing but the key, so a result holds for every table that is like it.
+        Of each part these are s, the square of all that multiplies it, and φ: the lengths of what is left on the
+        classes of a key, and the means over attributes of one class; φ is for queries of weight 1, and with the square
+        of the number of copies. The choice of attributes of one class changes nothing but the key, so all is found once
+        for tables that are alike.
         """
-        axes = tuple(table)
-        like = tuple((group, axis if axis in self.wide else -1) for axis, group in zip(axes, case, strict=True))
+        like = tuple((id(self.groups[pair]), pair[0] if pair[0] in self.wide else -1) for pair in table.items())
         if like not in self.known:
-            self.known[like] = self._parts(dict(zip(axes, case, strict=True)))
-        return [
-            (tuple((axes[place], index) for place, index in on), part, square, share)
-            for on, part, square, share in self.known[like]
-        ]
+            choices = product(*(self.groups[pair] for pair in table.items()))
+            self.known[like] = [
+                (prod(len(group.members) for group in case), self._parts(dict(zip(table, case, strict=True))))
+                for case in choices
+            ]
+        return self.known[like]
 
     def _parts(self, groups: dict[int, Group]) -> list[tuple[Key, Part, Fraction, Fraction]]:
         """Return them with the places of attributes in the table for the attributes of a key."""
@@ -302,27 +304,39 @@ def _labels(part: Given, size: int) -> list[int]:
 Rows = dict[Part, Fraction]  # s, and φ
 
 
+def placed(on: Key, axes: Row) -> Key:
+    """Return the key of a part in a table on these attributes."""
+    return tuple((axes[place], index) for place, index in on)
+
+
 def blocks_upper(tables: AskedTables, part: Given) -> Fraction:
     """Return the objective of noise in blocks: the largest cost, times the largest variance or their sum."""
     classes = Classes(tables, part)
     blocks = {
         key: _Noise(classes, key, block) for key, block in by_key(part, [len(sizes) for sizes in classes.sizes]).items()
     }
-    costs = dict.fromkeys(classes.orbits(), Fraction(0))
+    costs: dict[Row, list[Fraction]] = {orbit: [] for orbit in classes.orbits()}
     for key, block in blocks.items():
         for orbit, cost in zip(classes.orbits(key), block.costs, strict=True):
-            costs[orbit] += cost
-    variances = []
-    for table in tables.tables:
-        case_variances = []
-        for case in classes.cases(table):
-            variance = Fraction(0)
-            for key, seen, square, _ in classes.parts(table, case):
-                expect(key in blocks, f"a query has a part on {dict(key)}, where there is no noise")
-                variance += square * blocks[key].variance(seen)
-            case_variances.append((variance, prod(len(group.members) for group in case)))
-        variances.append(case_variances)
-    return max(costs.values()) * tables.summed(variances)
+            costs[orbit].append(cost)
+    variances = [
+        [(_variance_in_blocks(blocks, parts, tuple(table)), count) for count, parts in classes.cases(table)]
+        for table in tables.tables
+    ]
+    return max(map(total, costs.values())) * tables.summed(variances)
+
+
+def _variance_in_blocks(
+    blocks: dict[Key, _Noise], parts: list[tuple[Key, Part, Fraction, Fraction]], axes: Row
+) -> Fraction:
+    squares, variances = [], []
+    for on, seen, square, _ in parts:
+        key = placed(on, axes)
+        if key not in blocks:
+            raise Refused(f"a query has a part on {dict(key)}, where there is no noise")
+        squares.append(square)
+        variances.append(blocks[key].variance(seen))
+    return dot(squares, variances)
 
 
 class _Noise:
@@ -341,7 +355,8 @@ class _Noise:
             self.level = 1 / (1 - departed(strategy, self.inverse)) ** 2
             squares = strategy.transposed().squares()
             lengths = [square / count**2 for square, count in zip(squares, cells, strict=True)]
-        shared = prod((1 - Fraction(1, classes.sizes[axis][component]) for axis, component in key), start=Fraction(1))
+        sizes = [classes.sizes[axis][component] for axis, component in key]
+        shared = Fraction(prod(size - 1 for size in sizes), prod(sizes))
         self.costs = [shared * length for length in lengths]
 
     def variance(self, seen: Part) -> Fraction:
@@ -360,42 +375,39 @@ def blocks_lower(tables: AskedTables, part: Given) -> Fraction:
     roots = dict(zip(classes.orbits(), part.vector("roots", len(classes.orbits())), strict=True))
     expect(any(roots.values()), "roots must not all be 0")
     stated = by_key(part, [len(sizes) for sizes in classes.sizes])
-    total = Fraction(0)
+    norms = []
     for key, rows in by_block(classes, weights).items():
         scales = [roots[orbit] / cells for orbit, cells in zip(classes.orbits(key), classes.cells(key), strict=True)]
         if len(scales) == 1:
-            lengths = (share * power(row[0], exponent) ** 2 for (row, exponent), share in rows.items())
-            total += root_below(scales[0] ** 2 * sum(lengths))
+            lengths = dot(rows.values(), (power(row[0] ** 2, 2 * exponent) for row, exponent in rows))
+            norms.append(root_below(scales[0] ** 2 * lengths))
         elif key in stated:
-            total += trace_norm(rows, scales, stated[key])
+            norms.append(trace_norm(rows, scales, stated[key]))
     shares = sum(root * root for root in roots.values())
     if tables.weighs:
-        return total**2 / shares
-    billed = sum((sum(shares) * target for shares, target in zip(weights, tables.numbers, strict=True)), Fraction(0))
-    return total**2 / shares / billed
+        return total(norms) ** 2 / shares
+    return total(norms) ** 2 / shares / dot(map(total, weights), tables.numbers)
 
 
 def shared_weights(classes: Classes, part: Given) -> list[list[Fraction]]:
     """Return the weight of every case of each table, all its queries together: the file's own, or as is asked."""
-    cases = [classes.cases(table) for table in classes.asked.tables]
+    counts = [[count for count, _ in classes.cases(table)] for table in classes.asked.tables]
     if classes.asked.weighs:
-        return [
-            [weight * prod(len(group.members) for group in case) for case in table_cases]
-            for table_cases, weight in zip(cases, classes.asked.numbers, strict=True)
-        ]
-    flat = iter(part.nonnegative("weights", sum(map(len, cases))))
-    return [[next(flat) for _ in table_cases] for table_cases in cases]
+        pairs = zip(counts, classes.asked.numbers, strict=True)
+        return [[weight * count for count in table_counts] for table_counts, weight in pairs]
+    flat = iter(part.nonnegative("weights", sum(map(len, counts))))
+    return [[next(flat) for _ in table_counts] for table_counts in counts]
 
 
 def by_block(classes: Classes, weights: list[list[Fraction]]) -> dict[Key, Rows]:
     """Return the rows of every block's M, each once, and φ with the square of the number of copies."""
-    blocks: dict[Key, Rows] = {}
+    blocks: dict[Key, dict[Part, list[tuple[Fraction, Fraction]]]] = {}
     for table, shares in zip(classes.asked.tables, weights, strict=True):
-        for case, weight in zip(classes.cases(table), shares, strict=True):
-            for key, seen, _, share in classes.parts(table, case):
-                rows = blocks.setdefault(key, {})
-                rows[seen] = rows.get(seen, Fraction(0)) + share * weight
-    return blocks
+        axes = tuple(table)
+        for (_, parts), weight in zip(classes.cases(table), shares, strict=True):
+            for on, seen, _, share in parts:
+                blocks.setdefault(placed(on, axes), {}).setdefault(seen, []).append((share, weight))
+    return {key: {seen: dot(*zip(*pairs, strict=True)) for seen, pairs in rows.items()} for key, rows in blocks.items()}
 
 
 def trace_norm(rows: Rows, scales: list[Fraction], part: Given) -> Fraction:
@@ -551,17 +563,13 @@ def _trace(tables: AskedTables, axis: int, name: str, part: Given | None) -> Pai
         for root, row in zip(p, queries.numbers(), strict=True)
     ]
     pairs = list(zip(weighed, isometry.numbers(), strict=True))
-    whole = sum(_dot(one, two) for one, two in pairs)
-    along = sum(_dot(one, q) * _dot(two, q) for one, two in pairs)
-    shares, billed = _dot(q, q), Fraction(1) if tables.weighs else _dot(p, p)
+    whole = sum(dot(one, two) for one, two in pairs)
+    along = sum(dot(one, q) * dot(two, q) for one, two in pairs)
+    shares, billed = dot(q, q), Fraction(1) if tables.weighs else dot(p, p)
     divisor = isometry.norm_squared() * shares * billed
     if not divisor:
         return Fraction(0), Fraction(0)
     return (along / shares) ** 2 / divisor, (whole - along / shares) ** 2 / divisor
-
-
-def _dot(one: list[Fraction], two: list[Fraction]) -> Fraction:
-    return sum((a * b for a, b in zip(one, two, strict=True)), Fraction(0))
 
 
 FORMS = {"blocks": (blocks_lower, blocks_upper), "split": (split_lower, split_upper)}
