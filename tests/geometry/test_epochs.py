@@ -384,6 +384,17 @@ class TestOptima:
         with pytest.raises(dm.errors.InvalidInputError, match="start must be a solution over 4 phases of 3 steps"):
             fast.solve(problem, start=other)
 
+    @pytest.mark.parametrize("seed", [18068, 1123, 1125, 1168, 1231, 1270, 1311])
+    def test_queries_whose_weights_vanish(self, seed: int) -> None:
+        """A barrier that fell faster left the weights next to the boundary: 0.2 % stayed open."""
+        rng = np.random.default_rng(seed)
+        if seed == 18068:
+            rows, rule = rng.standard_normal((7, 9))[:, np.arange(9) % 3 < 2], "participation:3:2"
+        else:
+            queries, times, separation = (int(rng.integers(*ends)) for ends in ((1, 12), (2, 5), (1, 5)))
+            rows, rule = rng.standard_normal((queries, times * separation)), f"participation:{times}:{separation}"
+        assert fast.solve(dm.FitnessForUse(dm.Workload(rows), neighbours=rule), tol=1e-5).status is dm.Status.CERTIFIED
+
     def test_too_many_unknowns_are_refused_before_any_work(self) -> None:
         problem = dm.TotalVariance(dm.workloads.prefix(400), neighbours="participation:200:2")
         with pytest.raises(dm.errors.InvalidInputError, match=r"limit 16384\): in 200 epochs at most 0 steps"):
