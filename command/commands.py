@@ -140,7 +140,8 @@ def _posed(request: Request, on_matrix: bool, proved: bool) -> AnyProblem:
     if proved:
         from dualmech.crosscheck.proofs.prove import provable
 
-        if request.geometry == "auto" and getattr(getattr(posed, "neighbours", None), "several_cells", False):
+        rule = getattr(posed, "neighbours", None)
+        if request.geometry == "auto" and getattr(rule, "several_cells", False) and posed.geometry.name != "epochs":
             posed = request.state("dense")  # of pairs of cells there are proofs on a matrix alone
         provable(posed)  # refuses what has no such proof, before any work
     return posed

@@ -211,7 +211,9 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return self.phase_words(index)
 
     def phase_words(self, index: int) -> str:
-        """Return the words for a person with parts in all steps of a phase."""
+        """Return the words for a person with parts in all steps of a phase, or for all persons where these are more."""
+        if self.neighbours.at_least:
+            return "all persons, by step"
         steps = self.phases[index][self.phases[index] >= 0]
         named = ", ".join(words.cell_words(self.workload, int(step)) for step in steps[:2])
         return f"the person in {named}{f' and {len(steps) - 2} more' if len(steps) > 2 else ''}"

@@ -32,16 +32,13 @@ def _matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
     geometry = problem.geometry
     queries, steps = geometry.workload.shape
     rule = geometry.neighbours
+    who, apart = ("person", "at least ") if rule.at_least else ("phase", "")
     return (
         Symbol("W", "the queries, a row each, over the steps", (queries, steps), geometry.workload.dense),
         Symbol("B", "rows that get noise; they span those of W", geometry.basis.shape, lambda: geometry.basis),
         Symbol("L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, geometry.rank)),
-        Symbol("S_p", f"selects the steps of {_who(problem)}, up to {rule.times}, {rule.separation} apart"),
+        Symbol("S_p", f"selects the steps of {who} $p$, up to {rule.times}, {apart}{rule.separation} apart"),
     )
-
-
-def _who(problem: AnyProblem) -> str:
-    return "person $p$, at least so far apart:" if problem.geometry.neighbours.at_least else "phase $p$"
 
 
 def _all(problem: AnyProblem) -> str:

@@ -197,6 +197,12 @@ def test_a_refusal_takes_no_memory() -> None:
     assert done.returncode == 1 and "dualmech solve" in done.stderr
 
 
+def test_parts_at_least_so_far_apart() -> None:
+    page = explained("prefix:5 --problem variance --neighbours participation:2:3:at-least --tol 0.2").output
+    assert "all persons, by step: 100 %" in page and "over Λ = Π ∘ G" in page
+    assert "selects the steps of person p, up to 2, at least 3 apart" in page
+
+
 def test_prices_of_phases_and_of_steps_are_listed() -> None:
     page = explained("prefix:7 --problem variance --neighbours participation:2:4").output
     listed = page.partition("Of phases, and of their steps")[2].partition("The proof")[0]

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.command.main import app
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.apart import weights_of_pairs
 from dualmech.crosscheck.proofs.checker.exact import Matrix, Refused, arcsine_share
@@ -129,6 +131,17 @@ def test_privacy_that_is_fixed_and_what_is_said() -> None:
     problem = dm.PrivacyFirst(dm.workloads.prefix(6), np.ones(6), cost=2.0, neighbours="participation:2:3")
     proof = dm.prove(fast.solve(problem, tol=1e-6))
     assert proof.width <= 2e-6 and any("rho" in line for line in proof.lines())
+
+
+@pytest.mark.parametrize("rule", ["participation:2:3", "participation:2:3:at-least", "participation:2:3:signs"])
+def test_the_command_proves_and_verifies(rule: str, tmp_path: Path) -> None:
+    posed = ["prefix:5", "--problem", "variance", "--neighbours", rule]
+    path = str(tmp_path / "proof.json")
+    solved = CliRunner().invoke(app, ["solve", *posed, "--tol", "0.2", "--prove", path])
+    assert solved.exit_code == 0, solved.output
+    assert CliRunner().invoke(app, ["verify", path, *posed]).exit_code == 0
+    other = [*posed[:-1], "participation:3:2"]
+    assert CliRunner().invoke(app, ["verify", path, *other]).exit_code == 3
 
 
 def test_closed_forms() -> None:
