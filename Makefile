@@ -64,10 +64,11 @@ slow_judge := tests/geometry tests/mechanisms tests/problems tests/proofs tests/
 slow_papers := tests/studies
 slow_hostile := tests/house/test_hostile.py
 slow_random := tests/house/test_metamorphic.py tests/house/test_soak.py
-slow_claims := tests/house/test_claims.py -k "not findings_eigen"
-slow_eigen := tests/house/test_claims.py -k "findings_eigen and not alternative"
-slow_alternatives := tests/house/test_claims.py -k "findings_eigen and alternative"
-PARTS := judge papers hostile random claims eigen alternatives
+# One process there, which runs each command once, as many at a time as there are cores.
+slow_claims := tests/house/test_claims.py -n 0 -k "not findings_eigen"
+slow_eigen := tests/house/test_claims.py -n 0 -k "findings_eigen and not Relative"
+slow_relative := tests/house/test_claims.py -n 0 -k "findings_eigen and Relative"
+PARTS := judge papers hostile random claims eigen relative
 PART ?= $(PARTS)
 
 test-slow: install
@@ -77,7 +78,8 @@ test-anywhere: install
 	$(bin)/python tests/anywhere.py $(ARGS)
 
 docs: install
-	$(bin)/python -m pytest -m "slow or not slow" tests/house/test_docs.py tests/house/test_claims.py $(ARGS)
+	$(bin)/python -m pytest -m "slow or not slow" tests/house/test_docs.py $(ARGS)
+	$(bin)/python -m pytest -m "slow or not slow" -n 0 tests/house/test_claims.py $(ARGS)
 
 ifeq ($(DIST),wheel)
 test-site: install

@@ -15,7 +15,9 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -137,8 +139,9 @@ def test_a_number_that_nobody_prints_is_missed() -> None:
 
 @cache
 def printed_by(command: str) -> set[float]:
-    """Return the numbers that a command prints."""
+    """Return the numbers that a command prints; `pytest -s` shows how long it took."""
     words = [word.replace("adult.csv", str(ADULT)) for word in shlex.split(command)]
+    began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "dualmech", *words],
         capture_output=True,
@@ -146,11 +149,42 @@ def printed_by(command: str) -> set[float]:
         check=False,
         env=os.environ | {"COLUMNS": "400"},
     )
+    print(f"{command}: {time.perf_counter() - began:.0f} s")
     assert done.returncode in (0, 3), f"{command}: {done.stderr}"
     return numbers_in(done.stdout)
 
 
 ALL = [section for page in PAGES for section in sections(page)]
+
+
+Printed = Callable[[Section], set[float]]
+"""Returns the numbers that the commands of a section print."""
+
+
+@pytest.fixture(scope="session")
+def printed(request: pytest.FixtureRequest) -> Iterator[Printed]:
+    """Run the commands of all chosen sections, each once, as many at a time as there are cores.
+
+    Workers of pytest-xdist know nothing of each other's commands: each runs those that it needs, when it needs them.
+    """
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    chosen = [getattr(item, "callspec", None) for item in request.session.items] if alone else []
+    asked = [each.params["section"] for each in chosen if each is not None and "section" in each.params]
+    ahead = dict.fromkeys(command for each in asked if not lacking(each) for command in each.commands)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = {command: pool.submit(printed_by, command) for command in ahead}
+
+        def found(section: Section) -> set[float]:
+            own = [runs[each].result() if each in runs else printed_by(each) for each in section.commands]
+            return set[float]().union(*own)
+
+        yield found
+        pool.shutdown(cancel_futures=True)
+
+
+def lacking(section: Section) -> bool:
+    """Return whether its commands read a table that is not beside the project."""
+    return "adult.csv" in section.source and not ADULT.exists()
 
 
 @pytest.mark.slow
@@ -159,8 +193,7 @@ ALL = [section for page in PAGES for section in sections(page)]
     [section for section in ALL if section.commands],
     ids=lambda section: f"{section.page.name}: {section.heading}",
 )
-def test_commands_print_what_pages_state(section: Section) -> None:
-    if "adult.csv" in section.source and not ADULT.exists():
+def test_commands_print_what_pages_state(section: Section, printed: Printed) -> None:
+    if lacking(section):
         pytest.skip("needs ../shared/data/adult.csv")
-    printed = shown_numbers(section.page).union(*map(printed_by, section.commands))
-    assert not missing(section.claimed(), printed, section.within)
+    assert not missing(section.claimed(), shown_numbers(section.page) | printed(section), section.within)

@@ -23,6 +23,9 @@ VALUES = {**hostile.VALUES, **hostile.FOREIGN}
 SAMPLED = 3
 """Values that a test run tries for each argument, others for each; `make test-slow` tries all."""
 
+PARTS = 8
+"""In so many parts, so that several processes may share them."""
+
 SUBMODULES = (
     *("accounting", "census", "crosscheck", "decisions", "designs", "duals", "fast", "files", "neighbours"),
     *("records", "reference", "results", "sampling", "strategies", "uncertainty", "workloads"),
@@ -552,5 +555,6 @@ def test_tolerances_are_finite_and_positive(calls: list[Call]) -> None:
 
 
 @pytest.mark.slow
-def test_all_hostile_arguments_are_refused_by_name(calls: list[Call]) -> None:
-    assert not (found := faults(calls, len(VALUES))), "\n".join(found)
+@pytest.mark.parametrize("first", range(PARTS))
+def test_all_hostile_arguments_are_refused_by_name(calls: list[Call], first: int) -> None:
+    assert not (found := faults(calls[first::PARTS], len(VALUES))), "\n".join(found)

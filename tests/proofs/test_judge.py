@@ -13,7 +13,7 @@ import pytest
 import dualmech as dm
 from dualmech import fast
 
-FEW, MANY = 25, 2_500
+FEW, MANY = 25, 500
 
 
 def workload(rng: np.random.Generator) -> np.ndarray[Any, Any]:

@@ -57,7 +57,7 @@ def data(answer: dm.Solution) -> Any:
 
 
 @pytest.mark.parametrize("geometry", ["blocks", "dense"])
-@pytest.mark.parametrize("draws", [60, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("draws", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_intervals_hold_at_their_level(geometry: str, draws: int) -> None:
     plan = dm.plan_release(planned(geometry))
     inside: dict[tuple[str, str], list[int]] = {}

@@ -244,7 +244,7 @@ class TestSampler:
 
     @pytest.mark.slow
     def test_covariance_of_many_small_releases(self) -> None:
-        self.covariance_of(100_000)
+        self.covariance_of(10_000)
 
     def test_covariance_of_some_small_releases(self) -> None:
         self.covariance_of(1000)

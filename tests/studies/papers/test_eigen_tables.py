@@ -35,8 +35,6 @@ from dualmech.studies.papers.eigen.instances import (
 )
 from dualmech.studies.papers.verdicts import Finding
 
-ADULT = Path(__file__).resolve().parents[4] / "shared" / "data" / "adult.csv"
-
 ROWS = dict(eigen_instances.alternatives(quick=True))
 INSTANCES = [
     *(instance for row in ROWS.values() for instance in row),
@@ -433,14 +431,6 @@ class TestRelativeErrors:
         unit = relative.relative_error(asked, counts, design)
         wavelet = relative.relative_error(asked, counts, rivals.wavelet(asked, 1.0, (16,)))
         assert row.certified and row.rivals["wavelet"] == pytest.approx(wavelet / unit, rel=1e-4)
-
-    @pytest.mark.slow
-    @pytest.mark.skipif(not ADULT.exists(), reason="the Adult table is not beside the project")
-    def test_the_command_takes_the_adult_table(self) -> None:
-        result = run("crosscheck", "eigen/relative", "--data", str(ADULT))
-        assert result.exit_code == 0
-        for words in ("2048 random ranges", "cells in a random order", "prefixes", "2.43"):
-            assert words in result.output
 
 
 class TestPure:
