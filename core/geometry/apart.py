@@ -13,6 +13,7 @@ from part to part, so that Π is a sum of products of numbers none of which is n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,20 +118,18 @@ class Walks:
     A person may stop after any part.
     """
 
+    following: Array  # (n, n) weight of a part in one step after one in another
     begun: Array  # (times, n) weight of the walks of 1, 2, … parts whose last part is in each step
     ended: Array  # (times, n) weight of the ways to go on from each step by at most 0, 1, … parts
-    between: list[Array]  # (n, n) weight of the ways from one step to another by 1, 2, … parts
 
     @classmethod
     def of(cls, first: Array, following: Array, times: int) -> Walks:
         """Return the walks of up to `times` parts for weights of a first part (n,), and of one part after another."""
-        begun, ended, between = [first], [np.ones(len(first))], [following]
+        begun, ended = [first], [np.ones(len(first))]
         for _ in range(1, times):
             begun.append(begun[-1] @ following)
             ended.append(1 + following @ ended[-1])
-        for _ in range(2, times):
-            between.append(between[-1] @ following)
-        return cls(np.array(begun), np.array(ended), between)
+        return cls(following, np.array(begun), np.array(ended))
 
     @property
     def total(self) -> float:
@@ -142,6 +141,13 @@ class Walks:
         """Weight of the persons with a part in each step (n,)."""
         return np.asarray(np.einsum("js,js->s", self.begun, self.ended[::-1]))
 
+    def between(self) -> Iterator[Array]:
+        """Yield the weight of the ways from one step to another by 1, 2, … parts (n, n)."""
+        ways = self.following
+        for parts in range(1, len(self.begun)):
+            yield ways
+            ways = ways @ self.following if parts + 1 < len(self.begun) else ways
+
     def around(self, parts: int) -> Array:
         """Return the weight of what may be before s and after t, which are so many parts apart (n, n)."""
         before = self.begun[: len(self.begun) - parts]
@@ -149,8 +155,11 @@ class Walks:
 
     @property
     def pairs(self) -> Array:
-        """Weight of the persons with parts in both of two steps (n, n), of whom s comes first."""
-        return np.asarray(sum(self.between[parts - 1] * self.around(parts) for parts in range(1, len(self.begun))))
+        """Weight of the persons with parts in both of two steps (n, n), the same in either order, in one on itself."""
+        later = np.zeros_like(self.following)
+        for parts, ways in enumerate(self.between(), start=1):
+            later += ways * self.around(parts)
+        return later + later.T + np.diag(self.single)
 
 
 def persons_apart(count: int, times: int, apart: int, most: int) -> list[Index]:
@@ -210,13 +219,12 @@ def roots_of_walks(weights: Array, times: int, apart: int, of: str) -> tuple[Arr
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         first = np.diagonal(chain) / max(np.diagonal(chain).max(), np.finfo(float).tiny)
         walks = Walks.of(first, np.triu(chain, max(apart, 1)), min(times, -(-count // apart)))
-        single, total = walks.single, walks.total
-        pairs = walks.pairs + np.diag(single / 2) if len(walks.begun) > 1 else np.diag(single / 2)
+        single, total, pairs = walks.single, walks.total, walks.pairs
     if not (np.isfinite(total) and total > FAINT and np.all(np.isfinite(pairs))):
         return None
     sizes = np.where(single > FAINT * total, np.sqrt(single), 0.0)
     inverse = np.divide(1.0, sizes, out=np.zeros(count), where=sizes > 0)
-    shares = (pairs + pairs.T) * inverse[:, None] * inverse
+    shares = pairs * inverse[:, None] * inverse
     shares[np.diag_indices(count)] = 1.0
     means, off = mean_products(unit_rows(weights[1]), of)
     relative = 4 * (times + 4) * sum_rounding(count + times) + 8 * EPS

@@ -60,7 +60,7 @@ def _of_walks(weights: Array, rule: Participation) -> Parts:
         raise CertificateError("the answer shows nothing in whole numbers: its weights of persons are not finite")
     normal = unit_rows(weights[1]) / (1 + 8 * len(chain) * EPS)
     means, _ = mean_products(normal, rule.parts)
-    root = noise.root((pairs + pairs.T + np.diag(walks.single)) * means)
+    root = noise.root(pairs * means)
     return {"chain": np.diag(first) + following, "normal": normal, "root": root}
 
 

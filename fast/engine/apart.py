@@ -119,8 +119,7 @@ class WalkPoint:
     @cached_property
     def pairs(self) -> Array:
         """Π."""
-        pairs = self.walks.pairs
-        return pairs + pairs.T + np.diag(self.walks.single)
+        return self.walks.pairs
 
     @cached_property
     def decomposed(self) -> tuple[Array, Array, Array]:
@@ -168,7 +167,7 @@ class WalkPoint:
         units, lengths = self.units
         pull = 2 * by_cosines @ units
         pull = (pull - np.einsum("sa,sa->s", pull, units)[:, None] * units) / lengths
-        parts = [begin * self.walks.begun[0], (following * self.walks.between[0])[self.program.links], pull.ravel()]
+        parts = [begin * self.walks.begun[0], (following * self.walks.following)[self.program.links], pull.ravel()]
         if not self.program.fixed:
             by_query = vectors**2 @ values / values.sum()
             parts.append(
@@ -184,7 +183,7 @@ class WalkPoint:
     @property
     def dual(self) -> Array:
         """Weights of walks and correlations of steps as the judge takes them (2, n, n)."""
-        chain = self.walks.between[0] + np.diag(self.walks.begun[0] / self.walks.begun[0].max())
+        chain = self.walks.following + np.diag(self.walks.begun[0] / self.walks.begun[0].max())
         return np.array([chain, self.cosines])
 
 
@@ -193,8 +192,8 @@ def back_along(walks: Walks, by_pairs: Array, by_total: float) -> tuple[Array, A
 
     ``by_pairs`` has the derivatives in the weights of pairs above its diagonal, and in those of single steps on it.
     """
-    begun, ended, between = walks.begun, walks.ended, walks.between
-    times, by_single, following = len(begun), np.diagonal(by_pairs), between[0]
+    begun, ended, between, following = walks.begun, walks.ended, [*walks.between()], walks.following
+    times, by_single = len(begun), np.diagonal(by_pairs)
     by_begun = by_single * ended[::-1] + by_total
     by_ended = (by_single * begun)[::-1].copy()
     by_between = []

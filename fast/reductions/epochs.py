@@ -37,6 +37,9 @@ OF_SIGNS = (
     "column for each choice of signs, and closes it where they are few."
 )
 
+MOST_WAYS = 2**27
+"""Weights of ways from step to step, by number of parts, up to which the bound for persons so far apart is ascended."""
+
 PATIENCE = 80  # steps without a smaller gap after which the ascent for persons so far apart ends
 
 RAISED = 1e-3  # share of the first weights in those of an earlier solution
@@ -87,6 +90,10 @@ def _ascend_apart(
     rule, steps = geometry.neighbours, geometry.workload.shape[1]
     if start is not None:
         raise InvalidInputError(f"start is not for neighbours ({rule}): the ascent of their bound begins anew")
+    if (size := min(rule.times, -(-steps // rule.separation)) * steps**2) > MOST_WAYS:
+        raise InvalidInputError(
+            f"problem has {size} weights of ways from step to step (limit {MOST_WAYS}): parts times the square of steps"
+        )
     kept = np.flatnonzero(geometry.workload.row_norms() > 0)
     rows, unit = _rows(problem, np.arange(steps), kept)
     program = WalkProgram(rows, rule.times, rule.separation, rule.parts, isinstance(problem, TotalVariance))

@@ -273,6 +273,9 @@ class TestRule:
             fast.solve(problem, start=_interval())
         with pytest.raises(dm.errors.InvalidInputError, match=r"must have shape \(2, 8, 8\), a matrix of persons"):
             problem.certify(np.eye(8), np.zeros((4, 2, 2)))
+        large = dm.TotalVariance(dm.workloads.prefix(4000), neighbours="participation:20:100:at-least")
+        with pytest.raises(dm.errors.InvalidInputError, match="weights of ways from step to step"):
+            fast.solve(large)
         assert dm.neighbours.participation(9, 2, 4, at_least=True)  # more steps than parts fill
 
 
