@@ -121,10 +121,8 @@ class PhaseUnits:
     @cached_property
     def scaled(self) -> Scaled:
         """The units for one record."""
-        dense, numbers = self.problem.geometry.steps, getattr(self.problem, self.problem.numbers)
-        if isinstance(self.problem, TotalVariance):
-            return Scaled.of_sum(TotalVariance(self.problem.workload, numbers, geometry=dense))
-        return Scaled.of(FitnessForUse(self.problem.workload, numbers, geometry=dense))
+        alone = self.problem.for_one_record()
+        return Scaled.of_sum(alone) if isinstance(alone, TotalVariance) else Scaled.of(alone)
 
     @property
     def moves(self) -> Array:

@@ -145,8 +145,8 @@ class Walks:
         """Yield the weight of the ways from one step to another by 1, 2, … parts (n, n)."""
         ways = self.following
         for parts in range(1, len(self.begun)):
+            ways = ways @ self.following if parts > 1 else ways
             yield ways
-            ways = ways @ self.following if parts + 1 < len(self.begun) else ways
 
     def around(self, parts: int) -> Array:
         """Return the weight of what may be before s and after t, which are so many parts apart (n, n)."""
@@ -218,7 +218,7 @@ def roots_of_walks(weights: Array, times: int, apart: int, of: str) -> tuple[Arr
     chain = np.maximum(weights[0], 0.0)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         first = np.diagonal(chain) / max(np.diagonal(chain).max(), np.finfo(float).tiny)
-        walks = Walks.of(first, np.triu(chain, max(apart, 1)), min(times, -(-count // apart)))
+        walks = Walks.of(first, np.triu(chain, apart), min(times, -(-count // apart)))
         single, total, pairs = walks.single, walks.total, walks.pairs
     if not (np.isfinite(total) and total > FAINT and np.all(np.isfinite(pairs))):
         return None
@@ -233,12 +233,12 @@ def roots_of_walks(weights: Array, times: int, apart: int, of: str) -> tuple[Arr
 
 
 def unit_rows(matrix: Array) -> Array:
-    """Return rows U with U U' the positive semidefinite part of a matrix, scaled to a diagonal of 1, or 0."""
-    largest = np.abs(matrix).max()
-    scaled = matrix / (largest if largest > 0 else 1.0)
-    values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
-    rows = vectors * np.sqrt(np.maximum(values, 0.0))
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    """Return rows U with U U' the positive semidefinite part of matrices (…, k, k), with a diagonal of 1, or 0."""
+    largest = np.abs(matrix).max(axis=(-2, -1), keepdims=True)
+    scaled = matrix / np.where(largest > 0, largest, 1.0)
+    values, vectors = np.linalg.eigh((scaled + np.swapaxes(scaled, -1, -2)) / 2)
+    rows = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
     return np.asarray(rows / np.where(lengths > 0, lengths, 1.0))
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry import words
-from dualmech.geometry.apart import largest_sums, mean_products, mixed_root, roots_of_walks
+from dualmech.geometry.apart import largest_sums, mean_products, mixed_root, roots_of_walks, unit_rows
 from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Judged, Offer, Request, decompositions
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import LARGEST_DENSE
@@ -280,10 +280,7 @@ def as_signs(blocks: Array) -> Array:
     """Return ``m_p G_p`` for ``m_p R_p``, G the positive semidefinite part of ``sin(π R / 2)`` with a diagonal of 1."""
     masses = np.einsum("pii->pi", blocks).max(axis=1)[:, None, None]
     masses = np.where(masses > 0, masses, 1.0)
-    values, vectors = np.linalg.eigh(np.sin(np.pi / 2 * blocks / masses))
-    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-    lengths = np.linalg.norm(roots, axis=2, keepdims=True)
-    units = roots / np.where(lengths > 0, lengths, 1.0)
+    units = unit_rows(np.sin(np.pi / 2 * blocks / masses))
     return np.asarray(masses * (units @ np.swapaxes(units, 1, 2)))
 
 

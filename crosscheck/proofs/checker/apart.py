@@ -19,10 +19,11 @@ F F'⟩ ≤ (z + n e) cost``.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import reduce
 from math import floor
 
 from . import noise
-from .exact import Given, Matrix, arcsine_share, expect, power
+from .exact import Given, Matrix, arcsine_share, diagonal, expect, power
 
 BITS, UNSURE = 120, Fraction(1, 2**116)  # of a mean product of signs, and what it may be off by
 
@@ -38,9 +39,9 @@ def largest_cost(costs: Matrix, times: int, separation: int) -> Fraction:
 def charged(sizes: list[list[int]], times: int, separation: int) -> int:
     """Return the largest sum over steps so far apart, each with its charge for the steps before it."""
     steps = range(len(sizes))
-    diagonal = [sizes[step][step] for step in steps]
+    alone = [sizes[step][step] for step in steps]
     shared = [[0] * len(sizes) for _ in steps]  # by the last step or an earlier one, and the step that they meet
-    best, largest = diagonal, max(diagonal)
+    best, largest = alone, max(alone)
     for _ in range(1, min(times, -(-len(sizes) // separation))):
         longer: list[list[int]] = []
         for step in steps:
@@ -52,7 +53,7 @@ def charged(sizes: list[list[int]], times: int, separation: int) -> int:
         best, highest = [], 0
         for step in steps[separation:]:
             highest = max(highest, ended[step - separation])
-            best.append(diagonal[step] + 2 * shared[step - separation][step] + highest)
+            best.append(alone[step] + 2 * shared[step - separation][step] + highest)
         best = [0] * separation + best
         largest = max(largest, *best)
     return largest
@@ -77,25 +78,24 @@ def weights_of_pairs(chain: Matrix, times: int, separation: int) -> tuple[Matrix
             min(row) >= 0 and sum(held) == sum(row), "a chain must have no negative weight, and none of steps closer"
         )
     first = Matrix([[chain.rows[step][step] for step in range(size)]], chain.exponent)
-    diagonal = [[entry if row == column else 0 for column, entry in enumerate(first.rows[0])] for row in range(size)]
-    following = chain.plus(Matrix(diagonal, chain.exponent), -1)
+    following = chain.plus(diagonal(first), -1)
     one = Matrix([[1]] * size, 0)
-    begun, ended, between = [first], [one], [following]
+    begun, ended = [first], [one]
     for _ in range(1, times):
         begun.append(begun[-1].times(following))
         ended.append(one.plus(following.times(ended[-1])))
-        between.append(between[-1].times(following))
-    total = sum((row.times(one).trace() for row in begun), Fraction(0))
-    single, pairs = Matrix([[0] * size], 0), Matrix([[0] * size for _ in range(size)], 0)
-    for parts in range(times):
-        for before in range(times - parts):
-            on = begun[before], ended[times - parts - before - 1].transposed()
-            if parts:
-                pairs = pairs.plus(entrywise(between[parts - 1], on[0].transposed().times(on[1])))
-            else:
-                single = single.plus(entrywise(*on))
-    whole = [[entry if row == column else 0 for column, entry in enumerate(single.rows[0])] for row in range(size)]
-    return pairs.plus(pairs.transposed()).plus(Matrix(whole, single.exponent)), total
+    pairs, between = Matrix([[0] * size for _ in range(size)], 0), following
+    for parts in range(1, times):
+        if parts > 1:
+            between = between.times(following)
+        # What may be before a part, and after one that comes so many parts later.
+        around = [
+            row.transposed().times(column.transposed())
+            for row, column in zip(begun, ended[-1 - parts :: -1], strict=False)
+        ]
+        pairs = pairs.plus(entrywise(between, added(around)))
+    single = added([entrywise(row, column.transposed()) for row, column in zip(begun, ended[::-1], strict=True)])
+    return pairs.plus(pairs.transposed()).plus(diagonal(single)), added(begun).times(one).trace()
 
 
 def mean_products(part: Given, size: int, signs: bool) -> tuple[Matrix, Fraction]:
@@ -115,6 +115,11 @@ def mean_of_signs(cosine: Fraction) -> int:
     least, most = (share * (1 << BITS) for share in arcsine_share(cosine))
     expect(most - floor(least) <= UNSURE * (1 << BITS), "the arcsine of a product is not known well enough")
     return floor(least)
+
+
+def added(matrices: list[Matrix]) -> Matrix:
+    """Return the sum of matrices."""
+    return reduce(Matrix.plus, matrices)
 
 
 def entrywise(first: Matrix, second: Matrix) -> Matrix:

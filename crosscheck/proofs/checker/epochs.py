@@ -30,7 +30,7 @@ import itertools
 from fractions import Fraction
 
 from . import apart, noise
-from .exact import Given, Matrix, expect, power
+from .exact import Given, Matrix, diagonal, expect, power
 
 PARTS, APART = ("vectors", "signs"), ("exactly", "at least")
 MOST_ENUMERATED = 10  # parts of which all choices of signs are tried
@@ -96,13 +96,9 @@ def cost_blocks(strategy: Matrix, phases: list[range]) -> list[Matrix]:
 def largest_of_vectors(block: Matrix, part: Given) -> Fraction:
     """Return a number that no ``⟨C_p, R⟩`` exceeds, R with a diagonal of 1."""
     size = block.shape[0]
-    diagonal, root = part.matrix("diagonal", (1, size)), part.matrix("root", (size, None))
-    entries = diagonal.rows[0]
-    whole = Matrix(
-        [[entries[row] if row == column else 0 for column in range(size)] for row in range(size)], diagonal.exponent
-    )
-    missed = whole.plus(block, -1).plus(noise.squared(root), -1).largest_sum()
-    return whole.trace() + size * missed
+    above, root = diagonal(part.matrix("diagonal", (1, size))), part.matrix("root", (size, None))
+    missed = above.plus(block, -1).plus(noise.squared(root), -1).largest_sum()
+    return above.trace() + size * missed
 
 
 def largest_of_signs(block: Matrix) -> Fraction:
@@ -132,7 +128,6 @@ def on_steps(matrix: Matrix, steps: range) -> Matrix:
 
 def side_by_side(matrices: list[Matrix]) -> Matrix:
     """Return matrices of as many rows as one, column after column."""
-    whole = matrices[0].transposed()
-    for matrix in matrices[1:]:
-        whole = whole.over(matrix.transposed())
-    return whole.transposed()
+    least = min(matrix.exponent for matrix in matrices)
+    shifted = [[[entry << (matrix.exponent - least) for entry in row] for row in matrix.rows] for matrix in matrices]
+    return Matrix([list(itertools.chain(*rows)) for rows in zip(*shifted, strict=True)], least)

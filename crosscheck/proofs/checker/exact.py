@@ -102,7 +102,13 @@ class Matrix:
 
 def identity(size: int) -> Matrix:
     """Return I."""
-    return Matrix([[int(row == column) for column in range(size)] for row in range(size)], 0)
+    return diagonal(Matrix([[1] * size], 0))
+
+
+def diagonal(entries: Matrix) -> Matrix:
+    """Return the diagonal matrix with the entries of a single row."""
+    (row,) = entries.rows
+    return Matrix([[entry if i == j else 0 for j, entry in enumerate(row)] for i in range(len(row))], entries.exponent)
 
 
 def departure(matrix: Matrix, inverse: Matrix) -> Matrix:

@@ -25,6 +25,7 @@ from .exact import (
     Given,
     Matrix,
     departed,
+    dot,
     exp_above,
     expect,
     identity,
@@ -105,12 +106,12 @@ def norm_of_columns(
 ) -> tuple[list[Fraction], Fraction]:
     """Return p, and a lower bound on the squared trace norm of ``diag(p) N diag(q)`` over a total; q is 1 or given."""
     p = part.vector("query_roots", changed.shape[0])
-    q = [Fraction(1)] * changed.shape[1] if q is None else q
     other = part.matrix("isometry", changed.shape)
     product = Fraction(0)
     for root, row, matching in zip(p, changed.rows, other.rows, strict=True):
         if root:
-            product += root * sum(weight * (a * b) for weight, a, b in zip(q, row, matching, strict=True) if a and b)
+            products = list(map(int.__mul__, row, matching))
+            product += root * (sum(products) if q is None else dot(q, products))
     product *= power(1, changed.exponent + other.exponent)
     divisor = other.norm_squared() * total
     expect(divisor > 0, "isometry and roots must not all be 0")
