@@ -18,7 +18,6 @@ from dualmech.crosscheck.optima.rationals import ExactProof
 from dualmech.crosscheck.optima.surds import LARGEST_DENOMINATOR, Number, Surd, latex, radicals_of, simplest_between
 from dualmech.crosscheck.printing import free_lines, interval_text, neighbours_lines
 from dualmech.errors import DualmechError
-from dualmech.geometry.epochs import Epochs
 from dualmech.problems.base import Problem
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
@@ -158,8 +157,8 @@ def _prices(answer: Solution, proven: ExactProof | None) -> Section:
 
 def _phase_prices(answer: Solution) -> list[Words]:
     """Return what each phase of several epochs costs, the largest first, and each of its steps; nothing of others."""
-    geometry = getattr(answer.problem, "geometry", None)
-    if not isinstance(geometry, Epochs):
+    geometry: Any = getattr(answer.problem, "geometry", None)
+    if not hasattr(geometry, "phase_prices"):
         return []
     prices = answer.phase_prices
     totals = prices.sum(axis=1)

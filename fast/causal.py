@@ -19,6 +19,7 @@ from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, Fami
 from dualmech.fast.engine.loop import Limits
 from dualmech.fast.reductions.classes import best_mechanism
 from dualmech.geometry.moves import LARGEST_DENSE
+from dualmech.geometry.stream import Stream
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Participation, Relation, relation_of
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -89,8 +90,8 @@ def strategy(
     Persons may have one part, or several (`dualmech.neighbours.participation`, also at least so far apart); then B is
     at most their separation, so that parts of one person share no noise.
     Raises `InvalidInputError` or `InputTypeError` for another problem, class or number, other neighbours than one
-    record or participations, a workload that is no matrix or running sums of at most 4,096 steps, a bound of another
-    problem.
+    record or participations, more than 4,096 steps but for Toeplitz and buffered strategies on running sums, a bound of
+    another problem.
 
     Parameters
     ----------
@@ -117,7 +118,13 @@ def strategy(
             f"problem must be FitnessForUse, PrivacyFirst or TotalVariance, got {type(problem).__name__}"
         )
     rule = _rule(problem)
-    family = _class_of(within, problem.workload.shape[1], rule)
+    steps = problem.workload.shape[1]
+    family = _class_of(within, steps, rule)
+    if steps > LARGEST_DENSE and not (isinstance(family, Coefficients) and isinstance(problem.geometry, Stream)):
+        raise InvalidInputError(
+            f"problem must have at most {LARGEST_DENSE} steps, got {steps}: more are for running sums and "
+            "within='toeplitz:…' or 'blt:…'"
+        )
     limits = Limits.validated(tol, None, None, None)
     if bound is not None and not validate.instance(Solution, bound=bound).problem.same_as(problem):
         raise InvalidInputError(f"bound must be a solution of the same problem, got one of {bound.problem!r}")
@@ -149,8 +156,6 @@ def _rule(problem: Any) -> Participation | None:
         raise InvalidInputError(
             f"problem must stand on geometry 'dense', 'stream' or 'epochs', by steps, got {geometry.name!r}"
         )
-    if (steps := problem.workload.shape[1]) > LARGEST_DENSE:
-        raise InvalidInputError(f"problem must have at most {LARGEST_DENSE} steps, got {steps}")
     neighbours = getattr(geometry, "neighbours", None)
     rule = relation_of(neighbours)
     if isinstance(rule, Participation):

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import BackendError, InvalidInputError
-from dualmech.geometry.apart import persons_apart, walks_of_persons
-from dualmech.geometry.epochs import Epochs, as_signs, sign_rows
+from dualmech.geometry.apart import as_signs, persons_apart, walks_of_persons
+from dualmech.geometry.epochs import Epochs, sign_rows
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst

@@ -205,6 +205,36 @@ def walks_of_persons(persons: list[Index], weights: list[Array], count: int) -> 
     return np.array([chain, np.divide(products, both, out=np.eye(count), where=both > 0)])
 
 
+def roots_of(weights: Array, phases: Index, of: str) -> tuple[Array, float] | None:
+    """Return roots F_p with ``F_p F_p' ⪯ m_p R_p`` (phases, times, times), and ``Σ m_p``; None of weights for nothing.
+
+    Of vectors, m_p is the largest diagonal entry of the positive semidefinite part of the weights. Of signs that part,
+    with a diagonal of 1, is a correlation matrix G, and R is ``(2/π) arcsin(G)`` (`mean_products`).
+    """
+    if not (np.all(np.isfinite(weights)) and np.any(weights)):
+        return None
+    present = phases >= 0
+    scaled = weights / np.abs(weights).max() * (present[:, :, None] & present[:, None, :])
+    values, vectors = np.linalg.eigh((scaled + np.swapaxes(scaled, 1, 2)) / 2)
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+    lengths = np.einsum("pia,pia->pi", roots, roots)
+    masses = lengths.max(axis=1)
+    if not masses.max() > 0:
+        return None
+    if of == "signs":
+        units = roots / np.sqrt(np.where(lengths > 0, lengths, 1.0))[:, :, None]
+        roots = np.sqrt(masses)[:, None, None] * mixed_root(*mean_products(units, of))
+    return roots, float(masses.sum())
+
+
+def as_signs(blocks: Array) -> Array:
+    """Return ``m_p G_p`` for ``m_p R_p``, G the positive semidefinite part of ``sin(π R / 2)`` with a diagonal of 1."""
+    masses = np.einsum("pii->pi", blocks).max(axis=1)[:, None, None]
+    masses = np.where(masses > 0, masses, 1.0)
+    units = unit_rows(np.sin(np.pi / 2 * blocks / masses))
+    return np.asarray(masses * (units @ np.swapaxes(units, 1, 2)))
+
+
 def roots_of_walks(weights: Array, times: int, apart: int, of: str) -> tuple[Array, float] | None:
     """Return a root F (n, n) with ``F F' ⪯ Π ∘ R``, and the weight of all persons; None of weights for nothing.
 

@@ -9,7 +9,7 @@ Toeplitz matrix but for a logarithm. The allowances are proven where each form i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -168,6 +168,13 @@ class Tree:
     def _check(self, decay: float) -> None:
         if decay != 1:
             raise InvalidInputError(f"a binary tree answers plain running sums, not those with decay {decay:g}")
+
+
+def strategy_parts(strategy: Causal) -> dict[str, object]:
+    """Return what a file holds of a strategy, by name, with that of its class as `form`."""
+    stated: Any = strategy
+    parts = {part.name: getattr(stated, part.name) for part in fields(stated) if part.init}
+    return {"form": type(strategy).__name__, **parts}
 
 
 def summing(steps: int) -> float:

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry import words
-from dualmech.geometry.apart import largest_sums, mean_products, mixed_root, roots_of_walks, unit_rows
+from dualmech.geometry.apart import largest_sums, roots_of, roots_of_walks
 from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Judged, Offer, Request, decompositions
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.epoch_stream import EpochStream
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
 from dualmech.immutable import freeze
@@ -33,6 +34,9 @@ from dualmech.workloads import numbers as given_numbers
 from dualmech.workloads.base import Workload
 
 Index = npt.NDArray[np.intp]
+
+MOST_UNKNOWNS = 16_384
+"""Masses and correlations up to which running sums take a matrix: `dualmech.fast` solves no more by Newton's method."""
 
 SIGNS = 1e13
 """Operations up to which a matrix of all sign patterns is preferred to weights that may leave an interval."""
@@ -67,6 +71,9 @@ class Epochs(Geometry[Array, Array, Array, Array]):
             return None
         queries, steps = workload.shape
         phases = rule.phases(steps)
+        unknowns = len(phases) * (1 + rule.times * (rule.times - 1) / 2)
+        if (steps > LARGEST_DENSE or unknowns > MOST_UNKNOWNS) and (long := EpochStream.offer(request)) is not None:
+            return long
         if not workload.has_matrix or min(queries, steps) > LARGEST_DENSE:
             raise GeometryError(
                 f"geometry 'epochs' needs the matrix of the workload and noise of rank up to {LARGEST_DENSE}, "
@@ -81,7 +88,6 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
         if rule.parts == "signs" or rule.at_least:  # proves an interval only
             return Offer(SIGNS, take)
-        unknowns = len(phases) * (1 + rule.times * (rule.times - 1) / 2)
         rank = min(queries, steps)
         return Offer(SET_UP + decompositions(rank, queries + steps - rank) + 10 * unknowns**3 / 3, take)
 
@@ -252,36 +258,6 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         missed += np.linalg.norm(factors * self.steps.mismatch) * np.linalg.norm(np.abs(roots).sum(axis=1))
         flat = image.swapaxes(0, 1).reshape(len(factors), -1) * factors[:, None]
         return flat, float(missed) * UPWARDS
-
-
-def roots_of(weights: Array, phases: Index, of: str) -> tuple[Array, float] | None:
-    """Return roots F_p with ``F_p F_p' ⪯ m_p R_p`` (phases, times, times), and ``Σ m_p``; None of weights for nothing.
-
-    Of vectors, m_p is the largest diagonal entry of the positive semidefinite part of the weights. Of signs that part,
-    with a diagonal of 1, is a correlation matrix G, and R is ``(2/π) arcsin(G)`` (`mean_products`).
-    """
-    if not (np.all(np.isfinite(weights)) and np.any(weights)):
-        return None
-    present = phases >= 0
-    scaled = weights / np.abs(weights).max() * (present[:, :, None] & present[:, None, :])
-    values, vectors = np.linalg.eigh((scaled + np.swapaxes(scaled, 1, 2)) / 2)
-    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-    lengths = np.einsum("pia,pia->pi", roots, roots)
-    masses = lengths.max(axis=1)
-    if not masses.max() > 0:
-        return None
-    if of == "signs":
-        units = roots / np.sqrt(np.where(lengths > 0, lengths, 1.0))[:, :, None]
-        roots = np.sqrt(masses)[:, None, None] * mixed_root(*mean_products(units, of))
-    return roots, float(masses.sum())
-
-
-def as_signs(blocks: Array) -> Array:
-    """Return ``m_p G_p`` for ``m_p R_p``, G the positive semidefinite part of ``sin(π R / 2)`` with a diagonal of 1."""
-    masses = np.einsum("pii->pi", blocks).max(axis=1)[:, None, None]
-    masses = np.where(masses > 0, masses, 1.0)
-    units = unit_rows(np.sin(np.pi / 2 * blocks / masses))
-    return np.asarray(masses * (units @ np.swapaxes(units, 1, 2)))
 
 
 # What a phase costs.

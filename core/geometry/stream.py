@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import scipy  # it loads special when that is used
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import EvaluatedForms, Geometry, Index, Judged, Offer, Request
-from dualmech.geometry.causal import Causal
+from dualmech.geometry.causal import Causal, strategy_parts
 from dualmech.geometry.dense import Dense, as_dual_weights, divided_covariance
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.weights import shares, valid_weights
@@ -313,6 +313,10 @@ class CausalPoint:
         inverse = np.linalg.inv(self.strategy.matrix())
         return np.asarray(self.level * inverse @ inverse.T)
 
+    def file_parts(self) -> dict[str, object]:
+        """Return what a file holds of it, by name: what it was evaluated to is evaluated again."""
+        return {"level": self.level, **strategy_parts(self.strategy)}
+
 
 AnyNoise: TypeAlias = StreamPoint | CausalPoint | Array
 """Noise on a stream: by two weights a cell, of a causal strategy, or a covariance on the cells (d, d)."""
@@ -430,6 +434,10 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
             return self.written.checked(proposal)
         point = self.point(proposal)
         return point if isinstance(point, np.ndarray) else point.checked()
+
+    def restored(self, point: Any) -> object:
+        """Return the point of a causal strategy from its mechanism, as which a file is read; others as they are."""
+        return point.point_on(self) if hasattr(point, "point_on") else point
 
     def divide(self, point: AnyNoise, divisor: float) -> AnyNoise:
         if isinstance(point, np.ndarray):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.display import decimal_above
-from dualmech.errors import InvalidInputError
-from dualmech.geometry.causal import EarlierRows
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.causal import Recurrence
 from dualmech.geometry.epochs import phase_costs
 from dualmech.immutable import freeze
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import ParticipationCost
 from dualmech.mechanisms.step_noise import NoiseByStep
+from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Participation, Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -23,14 +26,14 @@ class EpochsMechanism(NoiseByStep):
     """The mechanism ``x ↦ B x + N(0, Σ)`` for persons who take part in every step of a phase.
 
     `profile` has what each phase costs at most, (phases,): ``max ⟨C_p, R⟩`` over correlation matrices R for vectors,
-    over signs for numbers, with ``C = B' Σ⁻¹ B``; it errs on the safe side. Where parts need only be so far apart, each
-    entry is what any person costs at most.
-    Raises `InvalidInputError` or `InputTypeError` for no matrix mechanism of one record, neighbours that are no
-    participation or do not fit its steps, a mechanism that releases something exactly.
+    over signs for numbers, with ``C = B' Σ⁻¹ B``; it errs on the safe side. Where parts need only be so far apart, and
+    of a causal strategy, the only entry is what any person costs at most.
+    Raises `InvalidInputError` or `InputTypeError` for no mechanism of one record by a matrix or a causal strategy,
+    neighbours that are no participation or do not fit its steps, a mechanism that releases something exactly.
 
     Parameters
     ----------
-    steps : LinearGaussianMechanism
+    steps : LinearGaussianMechanism or CausalMechanism
         The noise, stated for one record added or removed.
     neighbours : Participation or str
         Who takes part in which steps, such as ``participation:4:16``.
@@ -45,17 +48,27 @@ class EpochsMechanism(NoiseByStep):
 
     __slots__ = ("_profile", "neighbours", "steps")
 
-    def __init__(self, steps: LinearGaussianMechanism, neighbours: Participation | str) -> None:
-        noise = validate.instance(LinearGaussianMechanism, steps=steps)
+    def __init__(self, steps: LinearGaussianMechanism | CausalMechanism, neighbours: Participation | str) -> None:
+        if not isinstance(steps, LinearGaussianMechanism | CausalMechanism):
+            raise InputTypeError(
+                f"steps must be a LinearGaussianMechanism or a CausalMechanism, got {type(steps).__name__}"
+            )
         rule = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
         self.neighbours = validate.instance(Participation, neighbours=rule)
+        self.steps, self._profile = steps, freeze(self._costs(steps))
+
+    def _costs(self, noise: LinearGaussianMechanism | CausalMechanism) -> Array:
+        if isinstance(noise, CausalMechanism):
+            rule = self.neighbours
+            rule.phases(noise.steps)  # refused where they do not fit
+            return np.array([noise.participation_cost(rule.times, rule.separation, rule.at_least).squared_cost])
         if noise.neighbours is not None or noise.releases_exactly:
             raise InvalidInputError("steps must have the default neighbours and release nothing exactly")
         phases = self.neighbours.phases(noise.query_matrix.shape[1])
         costs = phase_costs(noise._independent_noise, noise.independent_rows, phases, self.neighbours)
         if costs is None or not np.all(np.isfinite(costs[1])):
             raise InvalidInputError("steps must have noise whose covariance is proven to be positive definite")
-        self.steps, self._profile = noise, freeze(costs[1])
+        return costs[1]
 
     @property
     def profile(self) -> Array:
@@ -63,8 +76,8 @@ class EpochsMechanism(NoiseByStep):
 
     @property
     def query_matrix(self) -> Array:
-        """B (k, n), the rows that get noise."""
-        return self.steps.query_matrix
+        """B (k, n), the rows that get noise; refused where they are too many to write out."""
+        return self.steps.matrix if isinstance(self.steps, CausalMechanism) else self.steps.query_matrix
 
     def covariance(self, workload: Workload | None = None) -> Array:
         """Return the covariance of the answers to a workload, as `LinearGaussianMechanism.covariance`."""
@@ -78,10 +91,12 @@ class EpochsMechanism(NoiseByStep):
         self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None, workload: Workload | None = None
     ) -> Array:
         """Draw noisy answers, for study, as `LinearGaussianMechanism.simulate`. NOT a private release."""
+        if isinstance(self.steps, CausalMechanism):
+            return self.steps.simulate(x, workload, rng)  # type: ignore[arg-type]
         return self.steps.simulate(x, rng, workload)
 
-    def recurrence(self) -> EarlierRows:
-        """Return how rows of noise follow from all earlier ones, as for `LinearGaussianMechanism`."""
+    def recurrence(self) -> Recurrence:
+        """Return how rows of noise follow from earlier ones, as for `steps`."""
         return self.steps.recurrence()
 
     def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
@@ -91,8 +106,8 @@ class EpochsMechanism(NoiseByStep):
         targets: Array = self.steps.as_targets(workload)
         return targets
 
-    def point_on(self, geometry: object) -> Array:
-        """Return the covariance of the estimates of the geometry's basis, as `LinearGaussianMechanism.point_on`."""
+    def point_on(self, geometry: object) -> Any:
+        """Return the noise on a geometry, as `steps` have it."""
         return self.steps.point_on(geometry)
 
     def scaled(self, factor: float) -> EpochsMechanism:
@@ -119,5 +134,6 @@ class EpochsMechanism(NoiseByStep):
         return {"steps": self.steps, "neighbours": str(self.neighbours)}
 
     def __repr__(self) -> str:
-        rows, steps = self.query_matrix.shape
+        causal = isinstance(self.steps, CausalMechanism)
+        rows, steps = (self.steps.steps,) * 2 if causal else self.query_matrix.shape
         return f"EpochsMechanism({rows} queries x {steps} steps, {self.neighbours}, rho={decimal_above(self.rho)})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
@@ -13,7 +12,7 @@ from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.apart import largest_diagonal, largest_sums
 from dualmech.geometry.base import EvaluatedForms
-from dualmech.geometry.causal import Causal, Recurrence, summing, unit_forms
+from dualmech.geometry.causal import Causal, Recurrence, strategy_parts, summing, unit_forms
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.moves import LARGEST_DENSE
@@ -35,7 +34,7 @@ from dualmech.mechanisms.inverse_root import InverseRoot
 from dualmech.mechanisms.privacy import ParticipationCost, cost_between
 from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload, same_content
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 
 
@@ -454,11 +453,17 @@ class CausalMechanism(SteppedMechanism):
         """Return how rows of noise follow from the rows, or buffers, that the strategy needs."""
         return self._strategy.recurrence(self.level)
 
+    def same_as(self, other: object) -> bool:
+        """Whether another mechanism has the same strategy and as much noise."""
+        return (
+            isinstance(other, CausalMechanism)
+            and self.level == other.level
+            and same_content(self._strategy, other._strategy)
+        )
+
     def file_parts(self) -> dict[str, object]:
         """Return what a file holds of it, by name."""
-        strategy: Any = self._strategy
-        parts = {field.name: getattr(strategy, field.name) for field in fields(strategy) if field.init}
-        return {"form": type(strategy).__name__, "level": self.level, **parts}
+        return {"level": self.level, **strategy_parts(self._strategy)}
 
     def __repr__(self) -> str:
         return f"CausalMechanism({type(self._strategy).__name__}, {self.steps} steps, rho={decimal_above(self.rho)})"

@@ -17,6 +17,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.choice import KINDS
 from dualmech.geometry.dense import Dense
+from dualmech.geometry.epoch_stream import EpochStream
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.product import ByFactor, Product
@@ -251,7 +252,7 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
 
         Raises `InvalidInputError` where the problem is not on geometry 'epochs'.
         """
-        if not isinstance(self.geometry, Epochs):
+        if not hasattr(self.geometry, "phase_prices"):
             return super().phase_prices(dual)
         targets = self.numbers == "targets"
         phases, queries = self.geometry.weights(dual, queries=targets)
@@ -386,8 +387,9 @@ def _dense(geometry: Dense, point: Array) -> LinearGaussianMechanism:
     return LinearGaussianMechanism(rows, point if judged is None else judged, geometry.neighbours)
 
 
-def _epochs(geometry: Epochs, point: Array) -> EpochsMechanism:
-    return EpochsMechanism(_dense(geometry.steps, point), geometry.neighbours)
+def _epochs(geometry: Epochs | EpochStream, point: Any) -> EpochsMechanism:
+    noise: Any = _dense(geometry.steps, point) if isinstance(geometry, Epochs) else _stream(geometry, point)
+    return EpochsMechanism(noise, geometry.neighbours)
 
 
 def _product(geometry: Product, point: tuple[Any, ...]) -> ProductMechanism:

@@ -302,6 +302,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "BlockMechanism": _blocks_made,
     "StreamMechanism": _stream_made,
     "CausalMechanism": _causal_made,
+    "CausalPoint": _causal_made,
     "LocalMechanism": _local_made,
     **{
         kind.__name__: kind

@@ -26,6 +26,7 @@ from dualmech.neighbours import Participation
 from dualmech.problems.strategies import root_coefficients
 from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
+from dualmech.workloads.streams import running_sums
 
 POWERS = (4.0, 16.0, 64.0, 256.0, 1024.0)
 """Norms of the ratios of variances to targets, one after the other, that stand for the largest of them."""
@@ -222,8 +223,53 @@ class BufferedSums(Coefficients):
 # What is minimised: variances as a function of the inverse of C.
 
 
+class Aim(Protocol):
+    """A function v of the inverse of C."""
+
+    def of_matrix(self, matrix: Array) -> Evaluated:
+        """Return v of C, and its gradient in C."""
+
+    def of_series(self, inverse: Array) -> Evaluated:
+        """Return v of the first column of a Toeplitz ``C⁻¹``, and its gradient."""
+
+
+Aims = Callable[[float | None], Aim]
+"""What is minimised by the power of its norm, None for the sum."""
+
+
 @dataclass(frozen=True, eq=False)
-class Aim:
+class OfSums:
+    """The weighted sum, or the p-norm, of the variances of running sums with a decay, of Toeplitz strategies alone."""
+
+    factors: Array  # weights, or 1 / targets (n,)
+    decay: float
+    power: float | None = None
+
+    def of_matrix(self, matrix: Array) -> Evaluated:
+        raise NotImplementedError
+
+    def of_series(self, inverse: Array) -> Evaluated:
+        answers = running_sums(inverse, self.decay)
+        squares, shares, value = np.cumsum(answers**2) * self.factors, self.factors, 0.0
+        if self.power is None:
+            value = float(squares.sum())
+        else:
+            value, derivatives = _norm(squares, self.power)
+            shares = derivatives * shares
+        slopes = 2 * answers * np.cumsum(shares[::-1])[::-1]
+        return value, running_sums(slopes[::-1], self.decay)[::-1]
+
+
+def _norm(ratios: Array, power: float) -> Evaluated:
+    """Return the p-norm of numbers that are not negative, and its gradient."""
+    largest = ratios.max()
+    shares = (ratios / largest) ** (power - 1)
+    norm = float(shares @ (ratios / largest)) ** (1 / power)
+    return largest * norm, shares / norm ** (power - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class OfRows:
     """The sum of the squares of ``R C⁻¹``, or the p-norm of the squared norms of its rows."""
 
     rows: Array  # R (m, n), the roots of weights or of 1 / targets multiplied in
@@ -252,19 +298,15 @@ class Aim:
             return float(np.vdot(inverse, image)), 2 * image
         image = self.rows @ inverse
         ratios = np.einsum("ji,ji->j", image, image)
-        largest = ratios.max()
-        shares = (ratios / largest) ** (self.power - 1)
-        norm = float(shares @ (ratios / largest)) ** (1 / self.power)
-        return largest * norm, 2 * self.rows.T @ (image * (shares / norm ** (self.power - 1))[:, None])
+        value, shares = _norm(ratios, self.power)
+        return value, 2 * self.rows.T @ (image * shares[:, None])
 
     def of_matrix(self, matrix: Array) -> Evaluated:
-        """Return v of C, and its gradient in C."""
         inverse, _ = scipy.linalg.lapack.dtrtri(matrix, lower=1)
         value, by_inverse = self.of_inverse(inverse)
         return value, -(inverse.T @ by_inverse) @ inverse.T
 
     def of_series(self, inverse: Array) -> Evaluated:
-        """Return v of the first column of a Toeplitz ``C⁻¹``, and its gradient."""
         if self.power is None:
             image = self.along @ inverse
             return float(inverse @ image), 2 * image
@@ -289,17 +331,16 @@ def _inverse_series(series: Array) -> Array:
     return inverse
 
 
-def descents(rows: Array, family: Family, total: bool, deadline: Deadline = NEVER) -> Iterator[Causal]:
+def descents(aims: Aims, family: Family, total: bool, deadline: Deadline = NEVER) -> Iterator[Causal]:
     """Yield the strategies of a class that descent ends at, for norms and soft maxima closer and closer to the largest.
 
-    Rows (m, n) have the roots of their weights, where a total is wanted, or of 1 / targets multiplied in. At least one
-    strategy comes, whatever the deadline.
+    At least one strategy comes, whatever the deadline.
     """
     x = family.first()
     powers = (None,) if total else POWERS
     sharp = SHARPNESS if isinstance(family, Bands) and family.soft else SHARPNESS[:1]
     for place in range(max(len(powers), len(sharp))):
-        aim = Aim(rows, powers[min(place, len(powers) - 1)])
+        aim = aims(powers[min(place, len(powers) - 1)])
         x = _descend(partial(family.evaluate, aim=aim, sharpness=sharp[min(place, len(sharp) - 1)]), x, deadline)
         yield family.strategy(x)
         if deadline.passed:

@@ -13,6 +13,7 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import interior_point, loop
 from dualmech.fast.reductions import blocks, dense, stream
+from dualmech.geometry.epoch_stream import EpochStream
 from dualmech.geometry.orbits import check_orbits
 from dualmech.problems.base import share_of
 from dualmech.problems.fitness import FitnessForUse
@@ -104,9 +105,11 @@ def _product(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **opti
 
 
 def _epochs(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
-    from dualmech.fast.reductions import epochs  # most problems are of one record, and begin sooner without
+    # Most problems are of one record, and begin sooner without.
+    from dualmech.fast.reductions import epoch_stream, epochs
 
-    return epochs.ascend_epochs(problem, limits, **options)
+    long = isinstance(problem.geometry, EpochStream)
+    return (epoch_stream.ascend_drawn_out if long else epochs.ascend_epochs)(problem, limits, **options)
 
 
 SOLVERS = {

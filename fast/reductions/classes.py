@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualmech.fast.engine.classes import Family, descents
+from dualmech.fast.engine.classes import Aims, Coefficients, Family, OfRows, OfSums, descents
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Participation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import NEVER, Deadline
+from dualmech.workloads.streams import StreamWorkload
 
 SPARE = 1 + 8e-9
 """What a mechanism costs less than it may: more than a judge's rounding adds."""
@@ -21,11 +23,20 @@ Scaled: TypeAlias = tuple[float, CausalMechanism]
 
 def best_mechanism(problem: Any, family: Family, rule: Participation | None, deadline: Deadline = NEVER) -> Scaled:
     """Return the objective of the best mechanism that descent finds within a class of strategies, and the mechanism."""
-    squares = problem.asked_weights if isinstance(problem, TotalVariance) else 1 / problem.targets
-    rows = problem.geometry.workload.dense() * np.sqrt(squares / squares.max())[:, None]
-    strategies = descents(rows / np.abs(rows).max(), family, isinstance(problem, TotalVariance), deadline)
+    strategies = descents(_aims(problem, family), family, isinstance(problem, TotalVariance), deadline)
     candidates = [_scaled(problem, CausalMechanism(strategy), rule) for strategy in strategies]
     return min(candidates, key=lambda candidate: candidate[0])
+
+
+def _aims(problem: Any, family: Family) -> Aims:
+    """Return what is minimised: of Toeplitz strategies and running sums without a matrix."""
+    workload = problem.geometry.workload
+    squares = problem.asked_weights if isinstance(problem, TotalVariance) else 1 / problem.targets
+    squares = squares / squares.max()
+    if isinstance(workload, StreamWorkload) and isinstance(family, Coefficients):
+        return partial(OfSums, squares, workload.decay)
+    rows = workload.dense() * np.sqrt(squares)[:, None]
+    return partial(OfRows, rows / np.abs(rows).max())
 
 
 def _scaled(problem: Any, mechanism: CausalMechanism, rule: Participation | None) -> Scaled:

@@ -17,7 +17,8 @@ from dualmech.fast.engine.classes import Bands
 from dualmech.fast.engine.phases import PhaseProgram, PhaseWeights
 from dualmech.fast.reductions import dense
 from dualmech.fast.reductions.classes import best_mechanism
-from dualmech.geometry.epochs import Epochs, as_signs
+from dualmech.geometry.apart import as_signs
+from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance

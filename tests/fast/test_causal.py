@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import dualmech as dm
 from dualmech import crosscheck, fast
 from dualmech.command.main import app
-from dualmech.fast.engine.classes import Aim, Bands, BufferedSums, Coefficients, soft_largest
+from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, OfRows, OfSums, soft_largest
 
 STEPS = 6
 
@@ -42,7 +42,7 @@ class TestGradients:
     def test_they_are_exact(self, name: str, power: float | None, at_least: bool, seed: int) -> None:
         rng = np.random.default_rng(seed)
         family = families(dm.neighbours.Participation(2, 3, at_least=at_least))[name]
-        aim = Aim(rng.uniform(0.2, 1, (STEPS, STEPS)), power)
+        aim = OfRows(rng.uniform(0.2, 1, (STEPS, STEPS)), power)
         x = family.first() * rng.uniform(0.9, 1.1, len(family.first()))
         _, gradient = family.evaluate(x, aim, 20.0)
         numeric = scipy.optimize.approx_fprime(x, lambda x: family.evaluate(x, aim, 20.0)[0], 1e-7)
@@ -59,7 +59,7 @@ class TestGradients:
         # Columns of one norm, of 1 each, are two in a phase.
         doubled = 2 if name == "equal" else 1
         true = np.sum((rows @ inverse) ** 2) * cost.squared_privacy_cost / doubled
-        assert np.exp(family.evaluate(x, Aim(rows), 1.0)[0]) == pytest.approx(true, rel=1e-6)
+        assert np.exp(family.evaluate(x, OfRows(rows), 1.0)[0]) == pytest.approx(true, rel=1e-6)
 
     @given(st.integers(1, 7), st.integers(1, 3), st.integers(1, 3), st.integers(0, 10**6))
     def test_a_soft_maximum_over_persons(self, n: int, times: int, apart: int, seed: int) -> None:

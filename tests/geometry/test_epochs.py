@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast, linalg, reference
-from dualmech.geometry.epochs import Epochs, largest_costs, phase_costs, roots_of
+from dualmech.geometry.apart import roots_of
+from dualmech.geometry.epochs import Epochs, largest_costs, phase_costs
 from dualmech.validate import Array
 
 SIZES = st.tuples(st.integers(2, 5), st.integers(1, 4), st.integers(0, 3))
