@@ -94,14 +94,14 @@ class Segments:
         unit, units = np.sqrt(first.added)[:, None, None], _units(first.starts, joined[3], size)
         off = (size + 8) * EPS
         sized, known = _sizes(middle * unit**2), _sizes(between / unit**2)
-        spread, told = _sizes(across * unit * units), _sizes(shares / unit * units)
-        residual = _sizes((across - middle @ shares) * unit * units) + off * (spread + sized * told)
+        spread, shared = _sizes(across * unit * units), _sizes(shares / unit * units)
+        residual = _sizes((across - middle @ shares) * unit * units) + off * (spread + sized * shared)
         inexact = _sizes(middle @ between - np.eye(size)) + off * sized * known
-        missed = residual * (told + known / np.maximum(1 - inexact, 0.0) * residual)
+        missed = residual * (shared + known / np.maximum(1 - inexact, 0.0) * residual)
         wide = (units + unit) * (units + unit).swapaxes(1, 2)
         made = sum(_sizes(array * wide) for array in (whole, first.forms, second.forms))
         pivots = np.trace(middle, axis1=1, axis2=2) * first.added
-        eta = (missed + off * (spread * told + pivots + 8 * made)).sum() * UPWARDS
+        eta = (missed + off * (spread * shared + pivots + 8 * made)).sum() * UPWARDS
         return Join(left, between, shares, _logarithms(middle), (first.decays, second.decays), float(eta))
 
     def closed(self) -> tuple[Array, Array, float]:
@@ -240,11 +240,11 @@ class Chain:
         while np.exp(point / 2) * self.decays.size > SHOWN * by_sum.sum():
             covariances = self.covariances(float(np.exp(-point)))
             added = covariances[:, size:, size:]
-            own, mixed, more = (
+            before, mixed, more = (
                 np.einsum("pii->pi", block)
                 for block in (covariances[:, :size, :size], covariances[:, :size, size:], added)
             )
-            variances = self.decays**2 * own + 2 * self.decays * mixed + more
+            variances = self.decays**2 * before + 2 * self.decays * mixed + more
             by_sum += np.exp(-point / 2) * self.weights * variances
             by_part += np.exp(point / 2) * (1 - np.einsum("pij,pji->pi", self.ties, added))
             point -= STEP

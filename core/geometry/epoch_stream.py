@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from dualmech.geometry import words
 from dualmech.geometry.apart import largest_diagonal, roots_of
 from dualmech.geometry.base import EvaluatedForms, Judged, Offer, Request
 from dualmech.geometry.causal import Causal, summing
-from dualmech.geometry.chain import Chain
+from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import FLOOR, CausalPoint, Stream, stream_in
 from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
@@ -26,12 +26,13 @@ from dualmech.verified import UPWARDS
 from dualmech.workloads.base import Workload
 from dualmech.workloads.streams import StreamWorkload, running_sums
 
+if TYPE_CHECKING:
+    from dualmech.geometry.chain import Chain
+
 Index = npt.NDArray[np.intp]
 
-RAISED = 1e-7
-"""Share of its mass, and of the mean one, times the square of the epochs, by which each phase's weights are raised.
-
-So they have an inverse, and rounding counts little."""
+MOST_UNKNOWNS = 16_384
+"""Masses, correlations and weights of queries up to which there is a matrix: a Hessian of 1 GB in single precision."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,9 +73,24 @@ class EpochStream(Stream):
 
     def check_written(self) -> None:
         raise GeometryError(
-            f"several epochs of {self.workload.shape[1]} running sums have no matrix here, and take the noise of a "
-            f"causal strategy (dualmech.strategies); of at most {LARGEST_DENSE} steps geometry 'epochs' takes matrices"
+            f"{self.workload.shape[1]} running sums with neighbours {self.neighbours} have no matrix: they take the "
+            f"noise of a causal strategy (dualmech.strategies); matrices are of at most {LARGEST_DENSE} steps, and "
+            f"{MOST_UNKNOWNS} masses, correlations and weights of queries"
         )
+
+    @property
+    def raised(self) -> float:
+        """Share of its mass, and of the mean one, by which each phase's weights are raised, ``√(n ε) k²``.
+
+        So they have an inverse; rounding may count up to ε over this share for each of n steps.
+        """
+        steps, times = self.phases.size, self.phases.shape[1]
+        return float(np.sqrt(steps * EPS)) * times**2
+
+    @property
+    def steps(self) -> Dense:
+        """Refuse: there is no matrix."""
+        return self.written
 
     @property
     def basis(self) -> Array:
@@ -169,6 +185,8 @@ class EpochStream(Stream):
         Any ``P⁻¹ ⪯ Λ / (1 - η)`` proves a bound that is lower by 1 - η: so what P is off by as an inverse is counted
         in the masses.
         """
+        from dualmech.geometry.chain import Chain  # few problems are as long
+
         rooted = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
         if rooted is None:
             return None
@@ -176,7 +194,7 @@ class EpochStream(Stream):
         roots = rooted[0] / np.sqrt(rooted[1])
         products = roots @ roots.swapaxes(1, 2)
         masses = np.einsum("pia,pia->pi", roots, roots).max(axis=1)
-        raised = RAISED * size**2 * (masses + 1 / len(masses))
+        raised = self.raised * (masses + 1 / len(masses))
         lengths = np.where(present, raised[:, None], (masses + raised)[:, None])
         correlated = products + lengths[:, :, None] * np.eye(size)
 

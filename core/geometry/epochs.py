@@ -23,7 +23,7 @@ from dualmech.geometry import words
 from dualmech.geometry.apart import largest_sums, roots_of, roots_of_walks
 from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Judged, Offer, Request, decompositions
 from dualmech.geometry.dense import Dense
-from dualmech.geometry.epoch_stream import EpochStream
+from dualmech.geometry.epoch_stream import MOST_UNKNOWNS, EpochStream
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
 from dualmech.immutable import freeze
@@ -34,9 +34,6 @@ from dualmech.workloads import numbers as given_numbers
 from dualmech.workloads.base import Workload
 
 Index = npt.NDArray[np.intp]
-
-MOST_UNKNOWNS = 16_384
-"""Masses and correlations up to which running sums take a matrix: `dualmech.fast` solves no more by Newton's method."""
 
 SIGNS = 1e13
 """Operations up to which a matrix of all sign patterns is preferred to weights that may leave an interval."""
@@ -71,7 +68,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
             return None
         queries, steps = workload.shape
         phases = rule.phases(steps)
-        unknowns = len(phases) * (1 + rule.times * (rule.times - 1) / 2)
+        unknowns = len(phases) * (1 + rule.times * (rule.times - 1) / 2) + queries * (request.name == "targets")
         if (steps > LARGEST_DENSE or unknowns > MOST_UNKNOWNS) and (long := EpochStream.offer(request)) is not None:
             return long
         if not workload.has_matrix or min(queries, steps) > LARGEST_DENSE:

@@ -25,9 +25,6 @@ import scipy.linalg
 from dualmech.linalg import cholesky
 from dualmech.validate import Array
 
-MOST_UNKNOWNS = 2**14
-"""Masses, correlations and weights of queries up to which the Hessian is formed: 1 GB in single precision."""
-
 SINGLE, SINGLE_OUTSIDE = 400, 2**13
 """Unknowns from which the Hessian is formed and factored in single precision; where weights go to 0, more of them."""
 

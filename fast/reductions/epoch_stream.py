@@ -31,9 +31,10 @@ from dualmech.workloads.streams import StreamWorkload
 COARSE, EPOCHS, UNKNOWNS = 512, 32, 4096
 """Most steps, epochs, and masses and correlations of the problem whose weights are drawn out."""
 
-CLOSE = 1e-4  # gap to which it is solved
+CLOSE = 1e-3  # gap to which it is solved
 
-LEAST = 1e-12  # weight of a sum over the largest, at least
+LEAST = 1e-3
+"""Weight of a sum over the mean one, at least: it costs the bound as much, and far smaller ones its digits."""
 
 AN_INTERVAL = (
     "Of so many steps no optimum is known: noise is the best Toeplitz strategy that was found, the bound that of fewer "
@@ -134,7 +135,7 @@ def _drawn_out(problem: FitnessForUse | TotalVariance, short: Any, dual: Any) ->
         return VarianceDual(weights)
 
     known = np.where(fewer >= 0, dual.query_weights[fewer] * short.targets[fewer], 0.0)
-    on_sums = np.exp(along @ np.log(np.maximum(known, known.max() * LEAST)) @ across.T)
+    on_sums = np.exp(along @ np.log(np.maximum(known, known.mean() * LEAST)) @ across.T)
     queries = np.zeros(len(problem.targets))
     queries[phases[present]] = on_sums[present]
     return FitnessDual(weights, queries / queries.sum() / problem.targets)

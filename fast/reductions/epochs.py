@@ -18,6 +18,7 @@ from dualmech.fast.engine.phases import PhaseProgram, PhaseWeights
 from dualmech.fast.reductions import dense
 from dualmech.fast.reductions.classes import best_mechanism
 from dualmech.geometry.apart import as_signs
+from dualmech.geometry.epoch_stream import MOST_UNKNOWNS
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.fitness import FitnessForUse
@@ -140,10 +141,10 @@ def check_size(geometry: Epochs, queries: int) -> None:
     """Refuse a problem with more unknowns than the Hessian may have; say how many steps fit."""
     count, times = geometry.phases.shape
     per_step = 1 + times * (times - 1) // 2
-    if (unknowns := count * per_step + queries) > phases.MOST_UNKNOWNS:
-        fitting = max(phases.MOST_UNKNOWNS - queries, 0) // per_step * times
+    if (unknowns := count * per_step + queries) > MOST_UNKNOWNS:
+        fitting = max(MOST_UNKNOWNS - queries, 0) // per_step * times
         raise InvalidInputError(
-            f"problem has {unknowns} masses, correlations and weights of queries (limit {phases.MOST_UNKNOWNS}): in "
+            f"problem has {unknowns} masses, correlations and weights of queries (limit {MOST_UNKNOWNS}): in "
             f"{times} epochs at most {fitting} steps with so many queries"
         )
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import dualmech as dm
 from dualmech import crosscheck, fast
 from dualmech.command.main import app
-from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, OfRows, OfSums, soft_largest
+from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, OfRows, soft_largest
 
 STEPS = 6
 

@@ -397,12 +397,10 @@ class TestOptima:
         assert fast.solve(dm.FitnessForUse(dm.Workload(rows), neighbours=rule), tol=1e-5).status is dm.Status.CERTIFIED
 
     def test_too_many_unknowns_are_refused_before_any_work(self) -> None:
-        problem = dm.TotalVariance(dm.workloads.prefix(400), neighbours="participation:200:2")
+        many = dm.Workload(np.tril(np.ones((400, 400))))
+        problem = dm.TotalVariance(many, neighbours="participation:200:2")
         with pytest.raises(dm.errors.InvalidInputError, match=r"limit 16384\): in 200 epochs at most 0 steps"):
             fast.solve(problem)
-        many = dm.FitnessForUse(dm.workloads.prefix(2048), neighbours="participation:16:128")
-        with pytest.raises(dm.errors.InvalidInputError, match="in 16 epochs at most 1888 steps"):
-            fast.solve(many)
 
     def test_releases_are_refused_by_name(self) -> None:
         answer = fast.solve(dm.TotalVariance(dm.workloads.prefix(4), neighbours="participation:2:2"))
