@@ -85,7 +85,7 @@ class TestBound:
             patch.setattr("dualmech.fast.reductions.epoch_stream.COARSE", 40)
             answer = fast.solve(family(sums, geometry=EpochStream(sums, rule)), tol=0.9)
         assert answer.status.name == "CERTIFIED"
-        assert 0.99 * exact.lower_bound < answer.lower_bound <= exact.objective <= answer.objective
+        assert 0.97 * exact.lower_bound < answer.lower_bound <= exact.objective <= answer.objective
 
 
 class TestCost:
