@@ -119,7 +119,7 @@ def strategy(
         )
     rule = _rule(problem)
     steps = problem.workload.shape[1]
-    family = _class_of(within, steps, rule)
+    family = _class_of(within, steps, rule, float(getattr(problem.workload, "decay", 1.0)))
     if steps > LARGEST_DENSE and not (isinstance(family, Coefficients) and isinstance(problem.geometry, Stream)):
         raise InvalidInputError(
             f"problem must have at most {LARGEST_DENSE} steps, got {steps}: more are for running sums and "
@@ -167,8 +167,8 @@ def _rule(problem: Any) -> Participation | None:
     return None
 
 
-def _class_of(within: str, steps: int, rule: Participation | None) -> Family:
-    """Return the class of a text, for so many steps and such persons."""
+def _class_of(within: str, steps: int, rule: Participation | None, decay: float) -> Family:
+    """Return the class of a text, for so many steps, such persons and sums with a decay."""
     name, _, rest = validate.text(within=within).partition(":")
     number, _, form = rest.partition(":")
     size = validate.whole(number) or 0
@@ -184,4 +184,4 @@ def _class_of(within: str, steps: int, rule: Participation | None) -> Family:
         return Bands(steps, size, rule, form == "equal")
     times, apart = (1, steps) if rule is None else (rule.times, rule.separation)
     shared = np.arange(0, min(times * apart, steps), apart)
-    return Coefficients(steps, size, shared) if name == "toeplitz" else BufferedSums(steps, size, shared)
+    return (Coefficients if name == "toeplitz" else BufferedSums)(steps, size, shared, decay)

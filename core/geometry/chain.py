@@ -89,8 +89,9 @@ class Segments:
             *(np.concatenate([array, rest[pairs:]]) for array, rest in zip(joined, self.arrays, strict=True))
         )
 
-        # Errors in units of the covariances. The residual is (R'S⁻¹ - Y') (R - S Y) for R = `across`, S = `middle` and
-        # Y = `shares`.
+        # Errors in units of the covariances: η is at most the sum of the norms of their four blocks, twice that of all.
+        # The forms are off by R'S⁻¹ (R - S Y) for R = `across`, S = `middle` and Y = `shares`; what they are made of
+        # has rounding of its own, and so has the Cholesky factor of S.
         unit, units = np.sqrt(first.added)[:, None, None], _units(first.starts, joined[3], size)
         off = (size + 8) * EPS
         sized, known = _sizes(middle * unit**2), _sizes(between / unit**2)
@@ -101,7 +102,7 @@ class Segments:
         wide = (units + unit) * (units + unit).swapaxes(1, 2)
         made = sum(_sizes(array * wide) for array in (whole, first.forms, second.forms))
         pivots = np.trace(middle, axis1=1, axis2=2) * first.added
-        eta = (missed + off * (spread * shared + pivots + 8 * made)).sum() * UPWARDS
+        eta = (2 * (missed + off * spread * shared) + off * (pivots + 16 * made)).sum() * UPWARDS
         return Join(left, between, shares, _logarithms(middle), (first.decays, second.decays), float(eta))
 
     def closed(self) -> tuple[Array, Array, float]:
@@ -111,8 +112,9 @@ class Segments:
         """
         earlier = np.eye(self.decays.shape[1], k=-1)
         ends = np.concatenate([earlier, np.eye(len(earlier)) - self.decays[0][:, None] * earlier])
-        eta = 256 * EPS * float(np.linalg.norm(self.forms) * self.starts[0]) * UPWARDS
-        return _symmetric(ends.T @ self.forms[0] @ ends), ends, eta
+        form = _symmetric(ends.T @ self.forms[0] @ ends)
+        missed = 256 * np.linalg.norm(self.forms) + (len(form) + 8) * np.trace(form)
+        return form, ends, float(missed * self.starts[0]) * EPS * UPWARDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,6 +180,11 @@ def _sizes(matrices: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("jab,jab->j", matrices, matrices)))
 
 
+def _of_logarithm(eta: float) -> float:
+    """Return what the logarithm of a determinant may be off by, inf where nothing is said of it."""
+    return eta / (1 - eta) if eta < MOST_MISSED else np.inf
+
+
 def _logarithms(matrices: Array) -> tuple[float, float]:
     """Return ``Σ log det`` of positive definite matrices (j, k, k), and what the logarithms may be off by."""
     logs = 2 * np.log(np.diagonal(np.linalg.cholesky(matrices), axis1=1, axis2=2)).ravel()
@@ -217,7 +224,7 @@ class Chain:
         form, _, met = segments.closed()
         last = _logarithms(form[None])
         value, off, eta = value + last[0], off + last[1] + EPS * abs(value), (eta + met) * UPWARDS
-        return value, eta / (1 - eta) + off if eta < MOST_MISSED else np.inf
+        return value, _of_logarithm(eta) + off
 
     def covariances(self, shift: float) -> Array:
         """Return the covariance of what stands before each phase, and of what it adds (b, 2k, 2k): A⁻¹, for w."""
@@ -267,24 +274,23 @@ class Chain:
         count for nothing; from there ``log det(1 + M e^{-v})``, which is convex in v, rises at least as it did last.
         """
         ties, traces = _logarithms(self.ties), np.einsum("pii->p", self.ties)
-        inexact = ties[1] + (self.ties.shape[1] + 4) * EPS * float(traces @ self.added)
-        point = float(np.log(trace[1])) + REACH
+        inexact = ties[1] + _of_logarithm((self.ties.shape[1] + 4) * EPS * float(traces @ self.added))
+        point, before = float(np.log(trace[1])) + REACH, None
         least, most = np.array(trace) / np.exp(point)
         total = float(np.exp(point / 2) * FALLING * least * (1 - most))
         off = below = below_off = 0.0
-        last = (0.0, 0.0)
         while True:
             value, missed = self.log_determinant(math.exp(-point))
             value, missed = value - ties[0], missed + inexact + EPS * (abs(value) + abs(ties[0]))
             if not missed < np.inf:  # what was said of the last point holds below it
                 break
-            scale, rise = math.exp(point / 2), value - last[0]
+            scale = math.exp(point / 2)
+            rise, rise_off = (0.0, 0.0) if before is None else (value - before[0], missed + before[1])
             total, off = total + scale * value, off + scale * missed
             below = scale * (FALLING * value + RISING * max(rise, 0.0))
-            below_off = scale * (FALLING * missed + RISING * (missed + last[1]))
-            last = value, missed
+            below_off = scale * (FALLING * missed + RISING * rise_off)
             if scale * FALLING * (self.decays.size - rise / STEP) < NEGLIGIBLE * total:
                 break
-            point -= STEP
+            point, before = point - STEP, (value, missed)
         total, off = total + below, off + below_off
         return STEP / (2 * math.pi) * total, QUADRATURE + (off / total if total > 0 else np.inf) + 1e-12

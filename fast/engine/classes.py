@@ -152,9 +152,11 @@ class Coefficients:
     steps: int
     count: int
     shared: Index  # steps of the first person
+    decay: float = 1.0  # of the sums, whose root begins the descent of coefficients
 
     def first(self) -> Array:
-        return root_coefficients(self.count)[1:]
+        with np.errstate(under="ignore"):
+            return np.asarray((root_coefficients(self.count) * self.decay ** np.arange(self.count))[1:])
 
     def series(self, x: Array) -> Array:
         """Return the coefficients of C (n,)."""

@@ -1,7 +1,7 @@
 """Several epochs of more running sums than a matrix holds: the best Toeplitz strategy, and a bound from fewer steps.
 
 Dual weights change slowly along a phase, and from one number of steps to another: those of some hundred steps, their
-places drawn out, bound the optimum of a hundred thousand within a percent. What they prove is evaluated on all steps.
+places drawn out, serve a hundred thousand. What they prove is evaluated on all steps.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def ascend_drawn_out(
     began = time.perf_counter()
     geometry: EpochStream = problem.geometry
     rule = geometry.neighbours
-    class_ = Coefficients(geometry.workload.shape[0], rule.separation, geometry.phases[0])
-    _, mechanism = best_mechanism(problem, class_, rule, limits.deadline)
+    sums = geometry.workload
+    family = Coefficients(sums.shape[0], rule.separation, geometry.phases[0], sums.decay)
+    _, mechanism = best_mechanism(problem, family, rule, limits.deadline)
     short = _shorter(problem)
     answer = ascend_epochs(short, replace(limits, tol=CLOSE, callback=None))
     return judged_solution(

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import dualmech as dm
 from dualmech import crosscheck, fast
 from dualmech.command.main import app
-from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, OfRows, soft_largest
+from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, OfRows, OfSums, soft_largest
 
 STEPS = 6
 
@@ -60,6 +60,16 @@ class TestGradients:
         doubled = 2 if name == "equal" else 1
         true = np.sum((rows @ inverse) ** 2) * cost.squared_privacy_cost / doubled
         assert np.exp(family.evaluate(x, OfRows(rows), 1.0)[0]) == pytest.approx(true, rel=1e-6)
+
+    @given(st.sampled_from([None, 4.0, 64.0]), st.sampled_from([1.0, 0.7]), st.integers(1, 9), st.integers(0, 10**6))
+    def test_running_sums_need_no_rows(self, power: float | None, decay: float, n: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        factors, series = rng.uniform(0.1, 1, n), rng.uniform(-1, 1, n)
+        rows = dm.workloads.decayed_sums(n, decay).dense() * np.sqrt(factors)[:, None]
+        value, gradient = OfSums(factors, decay, power).of_series(series)
+        same, true = OfRows(rows, power).of_series(series)
+        assert value == pytest.approx(same, rel=1e-9)
+        assert gradient == pytest.approx(true, rel=1e-7, abs=1e-9)
 
     @given(st.integers(1, 7), st.integers(1, 3), st.integers(1, 3), st.integers(0, 10**6))
     def test_a_soft_maximum_over_persons(self, n: int, times: int, apart: int, seed: int) -> None:
@@ -124,6 +134,11 @@ class TestDistances:
         privacy = fast.strategy(dm.PrivacyFirst(sums, targets, cost=2.0, neighbours=rule), "banded:16")
         assert privacy.mechanism.participation_cost(2, 16).squared_cost <= 2.0
         assert privacy.objective * 2 == pytest.approx(fitness.objective, rel=1e-6)
+
+    def test_sums_that_forget_are_begun_at_their_own_root(self) -> None:
+        """From the root of plain sums the descent ended 11 % above the optimum."""
+        problem = dm.TotalVariance(dm.workloads.decayed_sums(5000, 0.3))
+        assert fast.strategy(problem, within="toeplitz:50", tol=1e-4).gap < 1e-3
 
     def test_wider_classes_are_no_worse(self) -> None:
         problem = dm.TotalVariance(dm.workloads.decayed_sums(48, 0.9), neighbours="participation:3:16")

