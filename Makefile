@@ -66,10 +66,11 @@ slow_hostile := tests/house/test_hostile.py
 slow_random := tests/house/test_metamorphic.py tests/house/test_soak.py
 # One process there, which runs each command once, as many at a time as there are cores.
 slow_claims := tests/house/test_claims.py -n 0 -k "not findings or findings_common"
-slow_findings := tests/house/test_claims.py -n 0 -k "findings and not findings_eigen and not findings_common"
+slow_findings := tests/house/test_claims.py -n 0 -k "findings.md"
+slow_topics := tests/house/test_claims.py -n 0 -k "findings_local or findings_scale or findings_softmax"
 slow_eigen := tests/house/test_claims.py -n 0 -k "findings_eigen and not Relative"
 slow_relative := tests/house/test_claims.py -n 0 -k "findings_eigen and Relative"
-PARTS := judge papers hostile random claims findings eigen relative
+PARTS := judge papers hostile random claims findings topics eigen relative
 PART ?= $(PARTS)
 
 test-slow: install
