@@ -18,6 +18,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech.errors import InvalidInputError
+from dualmech.geometry.apart import largest_diagonal
 from dualmech.geometry.base import EvaluatedForms
 from dualmech.linalg import EPS
 from dualmech.neighbours import sign_patterns
@@ -180,6 +181,33 @@ def strategy_parts(strategy: Causal) -> dict[str, object]:
 def summing(steps: int) -> float:
     """Return an allowance for the rounding of a sum of squares over so many steps, relative."""
     return 4 * (steps + 8) * EPS
+
+
+def persons_cost(strategy: Causal, times: int, apart: int, at_least: bool) -> tuple[float, bool, float] | None:
+    """Return what no person exceeds with unit noise, whether one costs as much, and what one costs; None if unknown.
+
+    Of parts exactly so far apart, or, with `at_least`, at least; of any signs, and vectors of norm at most 1.
+    """
+    most, off = min(times, -(-strategy.steps // apart)), summing(strategy.steps)
+    if at_least and strategy.width <= apart:
+        upper, lower = largest_diagonal(strategy.costs(), most, apart)
+        return upper * (1 + off), True, lower * (1 - off)
+    if at_least and not strategy.decreasing:
+        return None
+    upper = strategy.participation(most, apart)
+    lower = upper if strategy.nonnegative else _one_phase(strategy.costs(), most, apart)
+    return upper * (1 + off), strategy.nonnegative, lower * (1 - off)
+
+
+def _one_phase(costs: Array, times: int, apart: int) -> float:
+    """Return the largest sum of costs (n,) of so many steps, each so far from the last: the mean over all signs."""
+    by_phase = np.zeros((-(-len(costs) // apart), apart))
+    by_phase.ravel()[: len(costs)] = costs
+    sums = np.cumsum(by_phase, axis=0)
+    sums[times:] -= sums[:-times].copy()
+    last, phase = np.unravel_index(np.argmax(sums), sums.shape)
+    # Added again, for differences of long sums cancel.
+    return float(by_phase[max(last - times + 1, 0) : last + 1, phase].sum())
 
 
 def unit_forms(strategy: Causal, decay: float) -> EvaluatedForms | None:

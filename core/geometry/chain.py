@@ -131,18 +131,18 @@ class Join:
     def parted(self, covariances: Array) -> Array:
         """Return the covariances of s and d of the segments, from those of the segments that were joined."""
         pairs, size = self.between.shape[:2]
+        s, x, d = slice(0, size), slice(size, 2 * size), slice(2 * size, 3 * size)
+        one = np.broadcast_to(np.eye(2 * size), (pairs, 2 * size, 2 * size))
+        # What the first adds, x, is `- shares` of s and d, and noise of its own.
+        by_ends = np.concatenate([one[:, :size], -self.shares, one[:, size:]], axis=1)
+        whole = by_ends @ covariances[:pairs] @ by_ends.swapaxes(1, 2)
+        whole[:, x, x] += self.between
         before, after = (decays[:, :, None] * np.eye(size) for decays in self.decays)
-        known, one, shape = covariances[:pairs], np.eye(2 * size), (pairs, size, 2 * size)
-        # What the first adds is `- shares` of both ends, and noise of its own.
-        first = np.concatenate([np.broadcast_to(one[:size], shape), -self.shares], axis=1)
-        start = before @ first[:, :size] + first[:, size:]
-        second = np.concatenate([start, one[size:] - after @ first[:, size:]], axis=1)
+        onward = np.zeros((pairs, 2 * size, 3 * size))  # the second begins with ``β s + x`` and adds ``d - β' x``
+        onward[:, :size, s], onward[:, :size, x] = before, np.eye(size)
+        onward[:, size:, x], onward[:, size:, d] = -after, np.eye(size)
         parted = np.empty((2 * pairs, 2 * size, 2 * size))
-        signs = np.concatenate([np.broadcast_to(np.eye(size), after.shape), -after], axis=1)
-        noise = np.concatenate([np.zeros_like(after), np.broadcast_to(np.eye(size), after.shape)], axis=1)
-        for place, (by_ends, by_noise) in enumerate(((first, noise), (second, signs))):
-            parted[place::2] = by_ends @ known @ by_ends.swapaxes(1, 2)
-            parted[place::2] += by_noise @ self.between @ by_noise.swapaxes(1, 2)
+        parted[0::2], parted[1::2] = whole[:, : 2 * size, : 2 * size], onward @ whole @ onward.swapaxes(1, 2)
         return np.concatenate([parted, covariances[pairs:]])
 
 

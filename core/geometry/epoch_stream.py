@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import validate
 from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry import words
-from dualmech.geometry.apart import largest_diagonal, roots_of
+from dualmech.geometry.apart import roots_of
 from dualmech.geometry.base import EvaluatedForms, Judged, Offer, Request
-from dualmech.geometry.causal import Causal, summing
+from dualmech.geometry.causal import Causal, persons_cost
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import FLOOR, CausalPoint, Stream, stream_in
-from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
+from dualmech.geometry.weights import matrix_weights, shares, valid_weights
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.neighbours import Participation
@@ -71,7 +70,7 @@ class EpochStream(Stream):
         held = stream.numbers(request.workload, request.values, request.name)
         return Offer(stream.operations(held, request.name) * rule.times**2, lambda: (stream, held))
 
-    def check_written(self) -> None:
+    def check_written(self) -> NoReturn:
         raise GeometryError(
             f"{self.workload.shape[1]} running sums with neighbours {self.neighbours} have no matrix: they take the "
             f"noise of a causal strategy (dualmech.strategies); matrices are of at most {LARGEST_DENSE} steps, and "
@@ -102,38 +101,41 @@ class EpochStream(Stream):
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
         self.check_written()
-        raise NotImplementedError
 
     def point(self, primal: object) -> CausalPoint:
         """Return the noise of a causal strategy whose cost for a person is known; refuse any other."""
         if not isinstance(primal, CausalPoint) or primal.strategy.steps != self.workload.shape[1]:
             self.check_written()
-        assert isinstance(primal, CausalPoint)
-        check_persons(primal.strategy, self.neighbours)
+        if self._cost(primal.strategy) is None:
+            raise InvalidInputError(
+                f"a strategy for neighbours {self.neighbours} must have at most {self.neighbours.separation} bands, or "
+                "be a Toeplitz strategy whose coefficients decrease"
+            )
         return primal
+
+    def _cost(self, strategy: Causal) -> float | None:
+        """Return what no person costs more than with unit noise; None where nothing is known."""
+        rule = self.neighbours
+        known = persons_cost(strategy, rule.times, rule.separation, rule.at_least)
+        return None if known is None else known[0]
 
     def checked(self, proposal: object) -> CausalPoint:
         return self.point(proposal).checked()
 
     def forms(self, point: CausalPoint) -> EvaluatedForms | None:  # type: ignore[override]
         """Return what a person costs at most, and the variance of each sum."""
-        alone = point.forms(self)
-        if alone is None:
+        alone, unit = point.forms(self), self._cost(point.strategy)
+        if alone is None or unit is None:
             return None
         with np.errstate(over="ignore"):
-            cost = np.array([largest_cost(point.strategy, self.neighbours) / point.level])
+            cost = np.array([unit / point.level])
         if not np.isfinite(cost[0]):
             return None
         return EvaluatedForms(cost, alone.variances, np.zeros(1), alone.variance_rounding)
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
-        first, last = given_weights(dual, queries)
-        checked = validate.numeric(3, **{ON_NEIGHBOURS[0]: first})
-        if checked.shape != (wanted := (*self.phases.shape, self.phases.shape[1])):
-            raise InvalidInputError(
-                f"{ON_NEIGHBOURS[0]} must have shape {wanted}, a matrix per phase, got {checked.shape}"
-            )
-        return checked, read_weights(self.workload.shape[0], last, *ON_QUERIES) if queries else np.zeros(0)
+        count, times = self.phases.shape
+        return matrix_weights(dual, (count, times, times), "per phase", self.workload.shape[0] if queries else None)
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
         """Return ``‖diag(√w) W Λ^½‖_*² / Σ m_p``, rounded down, and what is left of it; 0 if nothing is proven."""
@@ -169,9 +171,7 @@ class EpochStream(Stream):
 
     def phase_words(self, index: int) -> str:
         """Return the words for a person with parts in all steps of a phase."""
-        steps = self.phases[index][self.phases[index] >= 0]
-        named = ", ".join(words.cell_words(self.workload, int(step)) for step in steps[:2])
-        return f"the person in {named}{f' and {len(steps) - 2} more' if len(steps) > 2 else ''}"
+        return words.person_words(self.workload, self.phases[index])
 
     def _shares(self, neighbour_weights: Array, weights: Array) -> tuple[Array, Array]:
         none = np.zeros(self.phases.shape)
@@ -229,21 +229,3 @@ class EpochStream(Stream):
         terms = correlated * powers * after[:, np.maximum(epochs[:, None], epochs)]
         off = (self.phases.size * (size + 8)) * EPS * float(np.abs(terms).sum())
         return float(terms.sum()) - off, float(terms.sum()) + off
-
-
-def check_persons(strategy: Causal, rule: Participation) -> None:
-    """Refuse a strategy of which nothing is known that persons with parts at least so far apart cost."""
-    if rule.at_least and strategy.width > rule.separation and not strategy.decreasing:
-        raise InvalidInputError(
-            f"a strategy for neighbours {rule} must have at most {rule.separation} bands, or be a Toeplitz strategy "
-            "whose coefficients decrease"
-        )
-
-
-def largest_cost(strategy: Causal, rule: Participation) -> float:
-    """Return what no person costs more than with unit noise, whether parts are vectors or signs."""
-    steps, apart = strategy.steps, rule.separation
-    most = min(rule.times, -(-steps // apart))
-    if rule.at_least and strategy.width <= apart:
-        return largest_diagonal(strategy.costs(), most, apart)[0] * (1 + summing(steps))
-    return strategy.participation(most, apart) * (1 + summing(steps))

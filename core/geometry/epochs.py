@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import linalg, validate
-from dualmech.errors import GeometryError, InvalidInputError
+from dualmech.errors import GeometryError
 from dualmech.geometry import words
 from dualmech.geometry.apart import largest_sums, roots_of, roots_of_walks
 from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Judged, Offer, Request, decompositions
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.epoch_stream import MOST_UNKNOWNS, EpochStream
 from dualmech.geometry.moves import LARGEST_DENSE
-from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
+from dualmech.geometry.weights import matrix_weights, shares, valid_weights
 from dualmech.immutable import freeze
 from dualmech.neighbours import Participation
 from dualmech.validate import Array
@@ -151,14 +151,9 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return self.steps.largest_ratio(point, targets)
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
-        first, last = given_weights(dual, queries)
-        checked = validate.numeric(3, **{ON_NEIGHBOURS[0]: first})
         count, times = self.phases.shape
         matrices, of = (2, "of persons and of steps") if self.neighbours.at_least else (count, "per phase")
-        if checked.shape != (wanted := (matrices, times, times)):
-            raise InvalidInputError(f"{ON_NEIGHBOURS[0]} must have shape {wanted}, a matrix {of}, got {checked.shape}")
-        on_queries = read_weights(self.workload.shape[0], last, *ON_QUERIES) if queries else np.zeros(0)
-        return checked, on_queries
+        return matrix_weights(dual, (matrices, times, times), of, self.workload.shape[0] if queries else None)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
         """Return ``‖diag(√μ) W Λ^½‖_*² / (Σ m_p Σ μ_j c_j)`` and its rounding, relative, for Λ of the phases' weights.
@@ -217,9 +212,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         """Return the words for a person with parts in all steps of a phase, or for all persons where these are more."""
         if self.neighbours.at_least:
             return "all persons, by step"
-        steps = self.phases[index][self.phases[index] >= 0]
-        named = ", ".join(words.cell_words(self.workload, int(step)) for step in steps[:2])
-        return f"the person in {named}{f' and {len(steps) - 2} more' if len(steps) > 2 else ''}"
+        return words.person_words(self.workload, self.phases[index])
 
     def _trace_norm_bound(self, neighbour_weights: Array, factors: Array) -> Judged:
         scaled = self._scaled(neighbour_weights, factors)

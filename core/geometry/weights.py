@@ -76,6 +76,15 @@ def read_weights(count: int, values: object, name: str, item: str) -> Array:
     return freeze(np.where(rounding, 0.0, checked)) if rounding.any() else checked
 
 
+def matrix_weights(dual: Any, shape: tuple[int, ...], of: str, queries: int | None) -> tuple[Array, Array]:
+    """Return weights on neighbours that are symmetric matrices of a shape, one `of` each, and on so many queries."""
+    first, last = given_weights(dual, queries is not None)
+    checked = validate.numeric(3, **{ON_NEIGHBOURS[0]: first})
+    if checked.shape != shape:
+        raise InvalidInputError(f"{ON_NEIGHBOURS[0]} must have shape {shape}, a matrix {of}, got {checked.shape}")
+    return checked, np.zeros(0) if queries is None else read_weights(queries, last, *ON_QUERIES)
+
+
 def valid_weights(weights: Array) -> bool:
     """Whether weights prove anything: finite, none negative, not all zero."""
     return bool(np.all(np.isfinite(weights)) and np.all(weights >= 0) and np.any(weights))

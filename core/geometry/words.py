@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech.certificate import FEASIBLE
 from dualmech.linalg import to_dense
@@ -65,6 +66,13 @@ def cell_words(workload: Workload, index: int) -> str:
     codes = np.unravel_index(index, workload.domain.shape)
     values = (f"{name}={code}" for name, code in zip(workload.domain.names, codes, strict=True))
     return f"cell {', '.join(values)}"
+
+
+def person_words(workload: Workload, steps: npt.NDArray[np.intp]) -> str:
+    """Return the words for a person with parts in all steps of a phase, -1 for those that are not there."""
+    present = steps[steps >= 0]
+    named = ", ".join(cell_words(workload, int(step)) for step in present[:2])
+    return f"the person in {named}{f' and {len(present) - 2} more' if len(present) > 2 else ''}"
 
 
 def neighbour_words(workload: Workload, neighbours: Matrix | None, index: int) -> str:

@@ -91,9 +91,7 @@ class EpochsMechanism(NoiseByStep):
         self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None, workload: Workload | None = None
     ) -> Array:
         """Draw noisy answers, for study, as `LinearGaussianMechanism.simulate`. NOT a private release."""
-        if isinstance(self.steps, CausalMechanism):
-            return self.steps.simulate(x, workload, rng)  # type: ignore[arg-type]
-        return self.steps.simulate(x, rng, workload)
+        return self.steps.simulate(x, rng=rng, workload=workload)  # type: ignore[arg-type]
 
     def recurrence(self) -> Recurrence:
         """Return how rows of noise follow from earlier ones, as for `steps`."""

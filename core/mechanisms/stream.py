@@ -10,9 +10,9 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.apart import largest_diagonal, largest_sums
+from dualmech.geometry.apart import largest_sums
 from dualmech.geometry.base import EvaluatedForms
-from dualmech.geometry.causal import Causal, Recurrence, strategy_parts, summing, unit_forms
+from dualmech.geometry.causal import Causal, Recurrence, persons_cost, strategy_parts, summing, unit_forms
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.moves import LARGEST_DENSE
@@ -374,27 +374,11 @@ class CausalMechanism(SteppedMechanism):
         the magnitudes of a Toeplitz strategy's coefficients decrease; else up to 4,096 steps.
         """
         most, apart = validate.size(times=times), validate.size(separation=separation)
-        strategy, off = self._strategy, summing(self.steps)
-        most = min(most, -(-self.steps // apart))
-        if validate.boolean(at_least=at_least) and strategy.width <= apart:
-            alone = largest_diagonal(strategy.costs(), most, apart)
-            return cost_between(alone[0] * (1 + off) / self.level, alone[1] * (1 - off) / self.level)
-        if at_least and not strategy.decreasing:
+        known = persons_cost(self._strategy, most, apart, validate.boolean(at_least=at_least))
+        if known is None:
             return self._cost_apart(most, apart)
-        cost = strategy.participation(most, apart) / self.level
-        lower = cost if strategy.nonnegative else self._one_phase(most, apart)
-        return ParticipationCost(cost * (1 + off), strategy.nonnegative, lower * (1 - off))
-
-    def _one_phase(self, times: int, apart: int) -> float:
-        """Return the largest sum of costs of so many steps, each so far from the last: the mean over all signs."""
-        costs = np.zeros(-(-self.steps // apart) * apart)
-        costs[: self.steps] = self._strategy.costs()
-        by_phase = costs.reshape(-1, apart)
-        sums = np.cumsum(by_phase, axis=0)
-        sums[times:] -= sums[:-times].copy()
-        last, phase = np.unravel_index(np.argmax(sums), sums.shape)
-        # Added again, for differences of long sums cancel.
-        return float(by_phase[max(last - times + 1, 0) : last + 1, phase].sum()) / self.level
+        upper, exact, lower = known
+        return ParticipationCost(upper / self.level, exact, lower / self.level)
 
     def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
         """Return what a person costs whose parts are at least so far apart, by the matrix of products of columns."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class Family(Protocol):
     def strategy(self, x: Array) -> Causal:
         """Return the strategy."""
 
-    def evaluate(self, x: Array, aim: Aim, sharpness: float) -> Evaluated:
+    def evaluate(self, x: Array, aim: Any, sharpness: float) -> Evaluated:
         """Return ``log v + log α`` and its gradient."""
 
 
@@ -104,7 +104,7 @@ class Bands:
         bands *= np.where(bands[0] < 0, -1.0, 1.0)
         return Banded(bands)
 
-    def evaluate(self, x: Array, aim: Aim, sharpness: float) -> Evaluated:
+    def evaluate(self, x: Array, aim: OfRows, sharpness: float) -> Evaluated:
         rows, columns = self.places
         entries, factors = self.scaled(x)
         matrix = np.zeros((self.steps, self.steps))
@@ -165,11 +165,11 @@ class Coefficients:
     def strategy(self, x: Array) -> Causal:
         return Toeplitz(np.trim_zeros(self.series(x), "b"), self.steps)
 
-    def evaluate(self, x: Array, aim: Aim, sharpness: float) -> Evaluated:
+    def evaluate(self, x: Array, aim: OfRows | OfSums, sharpness: float) -> Evaluated:
         value, gradient = self.of_series(self.series(x), aim)
         return value, gradient[1 : self.count]
 
-    def of_series(self, series: Array, aim: Aim) -> Evaluated:
+    def of_series(self, series: Array, aim: OfRows | OfSums) -> Evaluated:
         """Return ``log v + log α`` of coefficients (n,), and the gradient in them."""
         inverse = _inverse_series(series)
         value, by_inverse = aim.of_series(inverse)
@@ -211,7 +211,7 @@ class BufferedSums(Coefficients):
         scales, decays = self.buffers(x)
         return Buffered(steps=self.steps, scales=scales, decays=decays)
 
-    def evaluate(self, x: Array, aim: Aim, sharpness: float) -> Evaluated:
+    def evaluate(self, x: Array, aim: OfRows | OfSums, sharpness: float) -> Evaluated:
         scales, decays = self.buffers(x)
         lags = np.arange(self.steps - 1.0)
         with np.errstate(under="ignore"):
@@ -225,20 +225,6 @@ class BufferedSums(Coefficients):
 # What is minimised: variances as a function of the inverse of C.
 
 
-class Aim(Protocol):
-    """A function v of the inverse of C."""
-
-    def of_matrix(self, matrix: Array) -> Evaluated:
-        """Return v of C, and its gradient in C."""
-
-    def of_series(self, inverse: Array) -> Evaluated:
-        """Return v of the first column of a Toeplitz ``C⁻¹``, and its gradient."""
-
-
-Aims = Callable[[float | None], Aim]
-"""What is minimised by the power of its norm, None for the sum."""
-
-
 @dataclass(frozen=True, eq=False)
 class OfSums:
     """The weighted sum, or the p-norm, of the variances of running sums with a decay, of Toeplitz strategies alone."""
@@ -247,18 +233,12 @@ class OfSums:
     decay: float
     power: float | None = None
 
-    def of_matrix(self, matrix: Array) -> Evaluated:
-        raise NotImplementedError
-
     def of_series(self, inverse: Array) -> Evaluated:
+        """Return v of the first column of a Toeplitz ``C⁻¹``, and its gradient."""
         answers = running_sums(inverse, self.decay)
-        squares, shares, value = np.cumsum(answers**2) * self.factors, self.factors, 0.0
-        if self.power is None:
-            value = float(squares.sum())
-        else:
-            value, derivatives = _norm(squares, self.power)
-            shares = derivatives * shares
-        slopes = 2 * answers * np.cumsum(shares[::-1])[::-1]
+        ratios = np.cumsum(answers**2) * self.factors
+        value, by_ratio = (float(ratios.sum()), 1.0) if self.power is None else _norm(ratios, self.power)
+        slopes = 2 * answers * np.cumsum((by_ratio * self.factors)[::-1])[::-1]
         return value, running_sums(slopes[::-1], self.decay)[::-1]
 
 
@@ -304,16 +284,22 @@ class OfRows:
         return value, 2 * self.rows.T @ (image * shares[:, None])
 
     def of_matrix(self, matrix: Array) -> Evaluated:
+        """Return v of C, and its gradient in C."""
         inverse, _ = scipy.linalg.lapack.dtrtri(matrix, lower=1)
         value, by_inverse = self.of_inverse(inverse)
         return value, -(inverse.T @ by_inverse) @ inverse.T
 
     def of_series(self, inverse: Array) -> Evaluated:
+        """Return v of the first column of a Toeplitz ``C⁻¹``, and its gradient."""
         if self.power is None:
             image = self.along @ inverse
             return float(inverse @ image), 2 * image
         value, by_entry = self.of_inverse(scipy.linalg.toeplitz(inverse, np.zeros(len(inverse))))
         return value, np.array([np.trace(by_entry, -lag) for lag in range(len(inverse))])
+
+
+Aims = Callable[[float | None], OfRows | OfSums]
+"""What is minimised by the power of its norm, None for the sum; sums without rows for Toeplitz strategies alone."""
 
 
 def _times(first: Array, second: Array) -> Array:

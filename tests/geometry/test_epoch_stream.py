@@ -15,7 +15,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.command.main import app
 from dualmech.geometry.apart import roots_of
-from dualmech.geometry.epoch_stream import EpochStream, largest_cost
+from dualmech.geometry.epoch_stream import EpochStream
 from dualmech.geometry.epochs import Epochs
 from dualmech.mechanisms.stream import CausalMechanism
 
@@ -109,9 +109,10 @@ class TestCost:
         rule = dm.neighbours.Participation(2, 3, at_least=True)
         bands = dm.strategies.banded([[1.0] * 6, [0.5] * 6, [0.1] * 6])
         cost = bands.participation_cost(2, 3, at_least=True)
-        assert largest_cost(bands._strategy, rule) == pytest.approx(cost.squared_cost, rel=1e-12)
         rising = dm.strategies.toeplitz([1.0, 0.1, 0.2, 0.3], steps=6)
         chain = EpochStream(dm.workloads.prefix(6), rule)
+        forms = chain.forms(bands.point_on(chain))
+        assert forms is not None and forms.cost == pytest.approx(cost.squared_cost, rel=1e-12)
         with pytest.raises(dm.errors.InvalidInputError, match="at most 3 bands, or be a Toeplitz strategy"):
             chain.point(rising.point_on(EpochStream(dm.workloads.prefix(6), dm.neighbours.Participation(2, 3))))
 
