@@ -17,6 +17,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import fitness
 from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, Family
 from dualmech.fast.engine.loop import Limits
+from dualmech.fast.engine.scaled import ScaledCoefficients
 from dualmech.fast.reductions.classes import best_mechanism
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import Stream
@@ -30,6 +31,9 @@ from dualmech.threads import blas_threads
 
 CLASSES = {"banded": "bands", "toeplitz": "coefficients", "blt": "buffers"}
 """The classes, each with what its number counts."""
+
+FORMS = {"banded": "equal", "toeplitz": "scaled"}
+"""What may follow the number: columns of one norm, factors on rows and columns."""
 
 MOST_BUFFERS = 16
 
@@ -83,6 +87,7 @@ def strategy(
     - ``banded:B``: lower-triangular C with B bands, whose noise keeps B - 1 rows; ``banded:B:equal`` with columns of
       one norm;
     - ``toeplitz:B``: ``C_ij = c_{i-j}`` with B coefficients, whose noise keeps B - 1 rows;
+      ``toeplitz:B:scaled`` with factors on its rows and columns (`dualmech.strategies.scaled_toeplitz`), as cheap;
     - ``blt:K``: buffered Toeplitz strategies, ``c_0 = 1`` and ``c_k = Σ_j a_j θ_j^(k-1)`` with ``a_j > 0`` and
       ``0 < θ_j < 1``, whose noise keeps K rows.
 
@@ -120,7 +125,7 @@ def strategy(
     rule = _rule(problem)
     steps = problem.workload.shape[1]
     family = _class_of(within, steps, rule, float(getattr(problem.workload, "decay", 1.0)))
-    if steps > LARGEST_DENSE and not (isinstance(family, Coefficients) and isinstance(problem.geometry, Stream)):
+    if steps > LARGEST_DENSE and not (isinstance(family, Coefficients | ScaledCoefficients) and isinstance(problem.geometry, Stream)):
         raise InvalidInputError(
             f"problem must have at most {LARGEST_DENSE} steps, got {steps}: more are for running sums and "
             "within='toeplitz:…' or 'blt:…'"
@@ -172,9 +177,10 @@ def _class_of(within: str, steps: int, rule: Participation | None, decay: float)
     name, _, rest = validate.text(within=within).partition(":")
     number, _, form = rest.partition(":")
     size = validate.whole(number) or 0
-    if name not in CLASSES or size < 1 or form not in ("", *(("equal",) if name == "banded" else ())):
+    if name not in CLASSES or size < 1 or form not in ("", FORMS.get(name, "")):
         raise InvalidInputError(
-            f"within must be banded:BANDS, banded:BANDS:equal, toeplitz:COEFFICIENTS or blt:BUFFERS, got {within!r}"
+            "within must be banded:BANDS, banded:BANDS:equal, toeplitz:COEFFICIENTS, toeplitz:COEFFICIENTS:scaled or "
+            f"blt:BUFFERS, got {within!r}"
         )
     most = MOST_BUFFERS if name == "blt" else min(steps, steps if rule is None else rule.separation)
     if size > most:
@@ -182,6 +188,8 @@ def _class_of(within: str, steps: int, rule: Participation | None, decay: float)
         raise InvalidInputError(f"within must have at most {most} {CLASSES[name]}{why}, got {within!r}")
     if name == "banded":
         return Bands(steps, size, rule, form == "equal")
+    if form == "scaled":
+        return ScaledCoefficients(steps, size, rule, decay)
     times, apart = (1, steps) if rule is None else (rule.times, rule.separation)
     shared = np.arange(0, min(times * apart, steps), apart)
     return (Coefficients if name == "toeplitz" else BufferedSums)(steps, size, shared, decay)

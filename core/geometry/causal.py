@@ -33,8 +33,8 @@ class Causal(Protocol):
     def steps(self) -> int:
         """Number of steps n."""
 
-    def costs(self) -> Array:
-        """Return the squared norm of each column (n,)."""
+    def costs(self) -> tuple[Array, Array]:
+        """Return the squared norm of each column (n,), and what rounding may hide of it."""
 
     def variances(self, decay: float) -> tuple[Array, Array]:
         """Return each sum's variance with unit noise (n,), and what it may be higher by, relative; inf if unknown."""
@@ -58,8 +58,11 @@ class Causal(Protocol):
     def products(self) -> tuple[Array, Array]:
         """Return ``C'C`` and ``|C|'|C|`` (n, n)."""
 
-    def participation(self, times: int, apart: int) -> float:
-        """Return the largest squared norm of a sum of up to so many columns of ``|C|``, so many steps apart."""
+    def participation(self, times: int, apart: int) -> tuple[float, float]:
+        """Return the largest squared norm of a sum of up to so many columns of ``|C|``, so many steps apart.
+
+        With it comes what rounding may hide of it.
+        """
 
     def noise(self, generator: np.random.Generator, decay: float) -> Array:
         """Draw the noise of the sums (n,)."""
@@ -82,12 +85,12 @@ class Tree:
 
     steps: int
 
-    def costs(self) -> Array:
-        """Return how many blocks each step is in (n,)."""
+    def costs(self) -> tuple[Array, Array]:
+        """Return how many blocks each step is in (n,), and what rounding may hide of it."""
         cells, costs = np.arange(self.steps), np.zeros(self.steps)
         for height in range(self.steps.bit_length()):
             costs += ((cells >> height) + 1) << height <= self.steps
-        return costs
+        return summed(costs)
 
     def variances(self, decay: float) -> tuple[Array, Array]:
         """Return the variance of each sum (n,), and what it may be higher by, relative."""
@@ -121,7 +124,7 @@ class Tree:
             shared += (blocks[:, None] == blocks) & complete
         return shared, shared
 
-    def participation(self, times: int, apart: int) -> float:
+    def participation(self, times: int, apart: int) -> tuple[float, float]:
         """Return the largest squared norm of a sum of columns, so many steps apart: of counts by block."""
         together = sign_patterns(self.steps, times, apart, np.ones((1, times)))
         cells, persons = together.tocoo().coords
@@ -131,7 +134,7 @@ class Tree:
             complete = (blocks + 1) << height <= self.steps
             keys, counts = np.unique(persons[complete] * np.int64(self.steps) + blocks[complete], return_counts=True)
             np.add.at(costs, keys // self.steps, counts.astype(np.float64) ** 2)
-        return float(costs.max())
+        return largest_of(costs, self.steps)
 
     def noise(self, generator: np.random.Generator, decay: float) -> Array:
         """Draw the noise of the sums (n,)."""
@@ -183,23 +186,38 @@ def summing(steps: int) -> float:
     return 4 * (steps + 8) * EPS
 
 
+def summed(squares: Array) -> tuple[Array, Array]:
+    """Return sums of squares (n,), each over n steps or fewer, and what rounding may hide of them."""
+    return squares, summing(len(squares)) * squares
+
+
+def largest_of(squares: Array, steps: int) -> tuple[float, float]:
+    """Return the largest of sums of squares over so many steps, and what rounding may hide of it."""
+    largest = float(np.max(squares))
+    return largest, summing(steps) * largest
+
+
 def persons_cost(strategy: Causal, times: int, apart: int, at_least: bool) -> tuple[float, bool, float] | None:
     """Return what no person exceeds with unit noise, whether one costs as much, and what one costs; None if unknown.
 
     Of parts exactly so far apart, or, with `at_least`, at least; of any signs, and vectors of norm at most 1.
     """
-    most, off = min(times, -(-strategy.steps // apart)), summing(strategy.steps)
+    most = min(times, -(-strategy.steps // apart))
     if at_least and strategy.width <= apart:
-        upper, lower = largest_diagonal(strategy.costs(), most, apart)
-        return upper * (1 + off), True, lower * (1 - off)
+        costs, off = strategy.costs()
+        upper, lower = largest_diagonal(costs, most, apart)
+        share = float((off / np.maximum(costs, np.finfo(float).tiny)).max())
+        return upper * (1 + share), True, lower * (1 - share)
     if at_least and not strategy.decreasing:
         return None
-    upper = strategy.participation(most, apart)
-    lower = upper if strategy.nonnegative else _one_phase(strategy.costs(), most, apart)
-    return upper * (1 + off), strategy.nonnegative, lower * (1 - off)
+    upper, hidden = strategy.participation(most, apart)
+    if strategy.nonnegative:
+        return upper + hidden, True, upper - hidden
+    costs, off = strategy.costs()
+    return upper + hidden, False, one_phase(costs - off, most, apart)
 
 
-def _one_phase(costs: Array, times: int, apart: int) -> float:
+def one_phase(costs: Array, times: int, apart: int) -> float:
     """Return the largest sum of costs (n,) of so many steps, each so far from the last: the mean over all signs."""
     by_phase = np.zeros((-(-len(costs) // apart), apart))
     by_phase.ravel()[: len(costs)] = costs
@@ -212,12 +230,11 @@ def _one_phase(costs: Array, times: int, apart: int) -> float:
 
 def unit_forms(strategy: Causal, decay: float) -> EvaluatedForms | None:
     """Evaluate both sides of unit noise; None where doubles do not hold them, or say nothing of them."""
-    costs = strategy.costs()
+    costs, hidden = strategy.costs()
     variances, off = strategy.variances(decay)
-    if not (np.all(np.isfinite(variances)) and np.all(np.isfinite(off)) and np.all(np.isfinite(costs))):
+    if not all(np.isfinite(numbers).all() for numbers in (variances, off, costs, hidden)):
         return None
-    rounding = summing(strategy.steps)
-    return EvaluatedForms(costs, variances, rounding * costs, (off + rounding) * variances)
+    return EvaluatedForms(costs, variances, hidden, (off + summing(strategy.steps)) * variances)
 
 
 # Banded strategies of running sums: covariances block by block, and what their rounding may hide.
@@ -246,9 +263,9 @@ class Banded:
         """Number of steps n."""
         return int(self.bands.shape[1])
 
-    def costs(self) -> Array:
-        """Return the squared norm of each column (n,)."""
-        return np.einsum("ki,ki->i", self.bands, self.bands)
+    def costs(self) -> tuple[Array, Array]:
+        """Return the squared norm of each column (n,), and what rounding may hide of it."""
+        return summed(np.einsum("ki,ki->i", self.bands, self.bands))
 
     def variances(self, decay: float) -> tuple[Array, Array]:
         """Return the variance of each sum (n,), and what it may be higher by, relative."""
@@ -291,12 +308,12 @@ class Banded:
         """Return ``C'C`` and ``|C|'|C|`` (n, n)."""
         return _products(self.matrix())
 
-    def participation(self, times: int, apart: int) -> float:
+    def participation(self, times: int, apart: int) -> tuple[float, float]:
         """Return the largest squared norm of a sum of columns of ``|C|``, so many steps apart."""
         offsets = -np.arange(len(self.bands))
         sizes = sp.dia_array((np.abs(self.bands), offsets), shape=(self.steps, self.steps))
         sums = sp.csc_array(sizes @ sign_patterns(self.steps, times, apart, np.ones((1, times))))
-        return float((sums**2).sum(axis=0).max())
+        return largest_of((sums**2).sum(axis=0), self.steps)
 
     def noise(self, generator: np.random.Generator, decay: float) -> Array:
         """Draw the noise of the sums (n,)."""
@@ -371,16 +388,16 @@ class Toeplitz:
     coefficients: Array  # (b,) c, those that follow are 0
     steps: int
 
-    def costs(self) -> Array:
-        """Return the squared norm of each column (n,)."""
+    def costs(self) -> tuple[Array, Array]:
+        """Return the squared norm of each column (n,), and what rounding may hide of it."""
         squares = np.zeros(self.steps)
         squares[: len(self.coefficients)] = self.coefficients**2
-        return np.cumsum(squares)[::-1].copy()
+        return summed(np.cumsum(squares)[::-1].copy())
 
     def variances(self, decay: float) -> tuple[Array, Array]:
         """Return the variance of each sum (n,), and what it may be higher by, relative."""
         series = self.answers(decay)
-        missed = np.cumsum(self._residual(series, decay))
+        missed = np.cumsum(self.residual(series, decay))
         with np.errstate(over="ignore", invalid="ignore"):
             off = np.where(missed < MOST_DEPARTURE, 1 / (1 - np.minimum(missed, MOST_DEPARTURE)) ** 2 - 1, np.inf)
             return np.cumsum(series**2), off
@@ -391,9 +408,9 @@ class Toeplitz:
             inverse = np.array([1 / self.coefficients[0]])
             while (known := len(inverse)) < self.steps:
                 size = min(2 * known, self.steps)
-                product, _ = _times(self.coefficients[:size], inverse, size)
+                product, _ = product_of_series(self.coefficients[:size], inverse, size)
                 # Newton's method: twice as many coefficients are right after each step.
-                inverse = np.concatenate([inverse, -_times(product[known:], inverse, size - known)[0]])
+                inverse = np.concatenate([inverse, -product_of_series(product[known:], inverse, size - known)[0]])
             return running_sums(inverse, decay) if np.all(np.isfinite(inverse)) else np.full(self.steps, np.nan)
 
     @property
@@ -415,17 +432,17 @@ class Toeplitz:
         """Return ``C'C`` and ``|C|'|C|`` (n, n)."""
         return _products(self.matrix())
 
-    def participation(self, times: int, apart: int) -> float:
+    def participation(self, times: int, apart: int) -> tuple[float, float]:
         """Return the largest squared norm of a sum of columns of ``|C|``: of those from the first on."""
         total = np.zeros(self.steps)
         for start in range(0, min(times * apart, self.steps), apart):
             length = min(len(self.coefficients), self.steps - start)
             total[start : start + length] += np.abs(self.coefficients[:length])
-        return float(total @ total)
+        return largest_of(total @ total, self.steps)
 
     def noise(self, generator: np.random.Generator, decay: float) -> Array:
         """Draw the noise of the sums (n,)."""
-        return _times(self.answers(decay), generator.standard_normal(self.steps), self.steps)[0]
+        return product_of_series(self.answers(decay), generator.standard_normal(self.steps), self.steps)[0]
 
     def matrix(self) -> Array:
         """Return C (n, n)."""
@@ -433,18 +450,18 @@ class Toeplitz:
         column[: len(self.coefficients)] = self.coefficients
         return np.asarray(scipy.linalg.toeplitz(column, np.zeros(self.steps)))
 
-    def recurrence(self, level: float) -> Recurrence:
+    def recurrence(self, level: float) -> EarlierRows:
         """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows before as c has coefficients after c_0."""
         first, below = self.coefficients[0], self.coefficients[:0:-1]
         weights = np.broadcast_to(-below / first, (self.steps, len(below)))
-        return EarlierRows((weights, np.broadcast_to(np.sqrt(level) / first, self.steps)))
+        return EarlierRows((weights, np.broadcast_to(np.sqrt(level) / first, self.steps), np.ones(self.steps)))
 
-    def _residual(self, series: Array, decay: float) -> Array:
+    def residual(self, series: Array, decay: float) -> Array:
         """Return what ``|e|`` may be, coefficient by coefficient (n,)."""
         shifted = np.concatenate([self.coefficients, [0.0]])
         shifted[1:] -= decay * self.coefficients
         with np.errstate(over="ignore", invalid="ignore"):
-            product, rounding = _times(shifted[: self.steps], series, self.steps)
+            product, rounding = product_of_series(shifted[: self.steps], series, self.steps)
             product[0] -= 1
             # What is subtracted has been rounded itself.
             off = EPS * float(np.linalg.norm(self.coefficients) * np.linalg.norm(series))
@@ -471,7 +488,7 @@ class Buffered(Toeplitz):
         return Buffers(self.scales, self.decays, level, self.steps)
 
 
-def _times(first: Array, second: Array, size: int) -> tuple[Array, Array]:
+def product_of_series(first: Array, second: Array, size: int) -> tuple[Array, Array]:
     """Return the first coefficients of a product of two series, and what rounding may have changed of each."""
     terms = min(len(first), len(second))
     if terms <= SHORT:
@@ -514,14 +531,18 @@ class Recurrence(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierRows:
-    """``C y = √level z`` by substitution: ``y_t = (√level z_t - Σ_s C_ts y_s) / C_tt``, from the last rows y_s."""
+    """``C y = √level z`` by substitution: ``y_t = (√level z_t - Σ_s C_ts y_s) / C_tt``, from the last rows y_s.
 
-    tables: tuple[Array, Array]  # -C_ts / C_tt of the k rows before, the last one last (n, k), and √level / C_tt (n,)
+    Of a C whose columns have divisors, the rows that are kept are those of the noise before it is multiplied by them.
+    """
+
+    tables: tuple[Array, Array, Array]
+    """-C_ts / C_tt of the k rows before, the last one last (n, k), √level / C_tt (n,), the columns' divisors (n,)."""
 
     @classmethod
     def of(cls, diagonal: Array, below: Array, level: float) -> EarlierRows:
         """Return the recurrence of a diagonal (n,), and of what stands left of it in each row (n, k)."""
-        return cls((-below / diagonal[:, None], np.sqrt(level) / diagonal))
+        return cls((-below / diagonal[:, None], np.sqrt(level) / diagonal, np.ones(len(diagonal))))
 
     @classmethod
     def of_matrix(cls, matrix: Array) -> EarlierRows:
@@ -542,11 +563,11 @@ class EarlierRows:
 
     def follow(self, parts: Sequence[Any], row: Any, kept: Any, xp: Any) -> tuple[Any, Any]:
         """Return the noise of a step, and the rows that the next one needs."""
-        weights, scale = parts
+        weights, scale, divisor = parts
         most, held = weights.shape[0], kept.shape[0]
         noise = scale * row + xp.matmul(weights[most - held :], kept)
         after = xp.concat([kept, noise[None, :]])
-        return noise, after[max(held + 1 - most, 0) :]
+        return divisor * noise, after[max(held + 1 - most, 0) :]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -340,7 +340,8 @@ class CausalMechanism(SteppedMechanism):
     @property
     def profile(self) -> Array:
         """Squared privacy cost of a record in each cell (n,), what rounding may hide added."""
-        return freeze(self._strategy.costs() * (1 + summing(self.steps)) / self.level)
+        costs, hidden = self._strategy.costs()
+        return freeze((costs + hidden) / self.level)
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of each sum of a stream (n,) in linear time, or of another workload by the matrix."""

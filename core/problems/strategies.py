@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.causal import Banded, Buffered, Toeplitz, Tree
+from dualmech.geometry.scaled import Exponentials, ScaledToeplitz
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.problems.design import answer_rows, least_squares
@@ -30,6 +31,7 @@ __all__ = [
     "relative_weights",
     "root_coefficients",
     "root_mean_square_error",
+    "scaled_toeplitz",
     "sqrt_toeplitz",
     "toeplitz",
     "total_variance",
@@ -37,6 +39,8 @@ __all__ = [
 ]
 
 MOST_QUERIES = 2**53  # queries whose number a double still holds
+
+LEAST_KNOWN = 1e-9  # what a divisor of a column may be off by, relative
 
 COMPLETE = 1e-12
 """Slack of a squared column norm, relative to the largest, below which a column counts as complete."""
@@ -183,13 +187,7 @@ def toeplitz(coefficients: npt.ArrayLike, steps: int) -> CausalMechanism:
     (array([1.25, 1.25, 1.  ]), array([1.    , 1.25  , 1.8125]))
     """
     count = validate.size(MAX_STEPS, steps=steps)
-    series = validate.finite(1, coefficients=coefficients).copy()
-    validate.moderate(coefficients=series[None, :])
-    if not 0 < len(series) <= count or series[0] <= 0:
-        raise InvalidInputError(
-            f"coefficients must be 1 to {count} numbers, the first of them positive, got {validate.shown(series)}"
-        )
-    return _toeplitz(series, count)
+    return _toeplitz(_series(coefficients, count), count)
 
 
 def sqrt_toeplitz(steps: int, decay: float = 1.0) -> CausalMechanism:
@@ -250,6 +248,43 @@ def buffered(scales: npt.ArrayLike, decays: npt.ArrayLike, steps: int) -> Causal
     )
 
 
+def scaled_toeplitz(
+    coefficients: npt.ArrayLike, rows: npt.ArrayLike, scales: npt.ArrayLike, decays: npt.ArrayLike
+) -> CausalMechanism:
+    """Return ``C_ki = r_k c_{k-i} / y_i``, a Toeplitz strategy with factors r on its rows and divisors y of its columns.
+
+    The noise of step i is y_i times that of the Toeplitz strategy, drawn from numbers over r_k: it keeps as few rows.
+    ``y_i = Σ_m scales_m decays_m^i``, where a decay above 1 begins at the last step, ``decays_m^(i - n + 1)``.
+    Raises `InvalidInputError` or `InputTypeError` for scales and decays of different number, decays, rows or y that are
+    not positive, coefficients that `toeplitz` refuses, more than 4,194,304 steps.
+
+    Parameters
+    ----------
+    coefficients : array_like
+        c (b,), at most n.
+    rows : array_like
+        r (n,), a factor for each step.
+    scales, decays : array_like
+        Of the exponentials (m,).
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> dm.strategies.scaled_toeplitz([1.0, 0.5], [1.0, 2.0, 3.0], scales=[1.0], decays=[0.5]).matrix
+    array([[ 1.,  0.,  0.],
+           [ 1.,  4.,  0.],
+           [ 0.,  3., 12.]])
+    """
+    factors, rates = validate.positive(1, rows=rows).copy(), validate.positive(1, decays=decays).copy()
+    parts = validate.vector(len(rates), "decay", scales=scales).copy()
+    validate.moderate(rows=factors[None, :])
+    series = _series(coefficients, validate.size(MAX_STEPS, rows=len(factors)))
+    divisors = Exponentials(parts, rates, len(factors))
+    if not len(rates) or not (divisors.values.min() > 0 and divisors.rounding.max() < LEAST_KNOWN):
+        raise InvalidInputError("scales and decays must make every divisor of a column positive, and not by rounding")
+    return CausalMechanism(ScaledToeplitz(np.trim_zeros(series, "b"), factors, parts, rates))
+
+
 def banded(bands: npt.ArrayLike) -> CausalMechanism:
     """Return the causal strategy ``C_{i+k, i} = bands[k, i]`` (b, n): its diagonals from the main one downwards.
 
@@ -292,6 +327,16 @@ def tree(steps: int) -> CausalMechanism:
     (array([3., 3., 3., 3.]), array([1.      , 0.666667, 1.666667, 0.571429]))
     """
     return CausalMechanism(Tree(validate.size(MAX_STEPS, steps=steps)))
+
+
+def _series(coefficients: npt.ArrayLike, count: int) -> Array:
+    series = validate.finite(1, coefficients=coefficients).copy()
+    validate.moderate(coefficients=series[None, :])
+    if not 0 < len(series) <= count or series[0] <= 0:
+        raise InvalidInputError(
+            f"coefficients must be 1 to {count} numbers, the first of them positive, got {validate.shown(series)}"
+        )
+    return series
 
 
 def _toeplitz(series: Array, steps: int) -> CausalMechanism:

@@ -288,6 +288,7 @@ CAUSAL: dict[str, Callable[..., CausalMechanism]] = {
     "Toeplitz": strategies.toeplitz,
     "Banded": strategies.banded,
     "Buffered": strategies.buffered,
+    "ScaledToeplitz": strategies.scaled_toeplitz,
     "Tree": strategies.tree,
 }
 """What makes a causal strategy of its parts, by the name of its form."""

@@ -22,6 +22,7 @@ import scipy  # it loads fft when that is used
 import scipy.linalg
 
 from dualmech.geometry.causal import Banded, Buffered, Causal, Toeplitz
+from dualmech.geometry.scaled import Exponentials
 from dualmech.neighbours import Participation
 from dualmech.problems.strategies import root_coefficients
 from dualmech.progress import NEVER, Deadline
@@ -36,6 +37,8 @@ SHARPNESS = (64.0, 1024.0, 16384.0)
 
 MOST_STEPS = 400  # of a descent at each norm or sharpness
 
+FEW_STEPS = 60  # of one that begins at the best of fewer steps, drawn out
+
 Evaluated = tuple[float, Array]
 Index = npt.NDArray[np.intp]
 
@@ -43,8 +46,15 @@ Index = npt.NDArray[np.intp]
 class Family(Protocol):
     """A class of strategies by parameters x."""
 
+    @property
+    def soft(self) -> bool:
+        """Whether what persons cost is a soft maximum."""
+
     def first(self) -> Array:
         """Return parameters to start from."""
+
+    def shorter(self) -> Any:
+        """Return a class of fewer steps whose best parameters its `drawn_out` takes; None for `first` alone."""
 
     def strategy(self, x: Array) -> Causal:
         """Return the strategy."""
@@ -81,6 +91,9 @@ class Bands:
         if self.equal or self.rule is None or self.rule.at_least:
             return np.arange(self.steps)
         return np.arange(self.steps) % self.rule.separation
+
+    def shorter(self) -> None:
+        """Return that the descent begins at the root."""
 
     @property
     def soft(self) -> bool:
@@ -154,9 +167,13 @@ class Coefficients:
     shared: Index  # steps of the first person
     decay: float = 1.0  # of the sums, whose root begins the descent of coefficients
 
+    soft = False
+
     def first(self) -> Array:
-        with np.errstate(under="ignore"):
-            return np.asarray((root_coefficients(self.count) * self.decay ** np.arange(self.count))[1:])
+        return root_with_decay(self.count, self.decay)[1:]
+
+    def shorter(self) -> None:
+        """Return that the descent begins at the root."""
 
     def series(self, x: Array) -> Array:
         """Return the coefficients of C (n,)."""
@@ -171,11 +188,11 @@ class Coefficients:
 
     def of_series(self, series: Array, aim: OfRows | OfSums) -> Evaluated:
         """Return ``log v + log α`` of coefficients (n,), and the gradient in them."""
-        inverse = _inverse_series(series)
+        inverse = inverse_series(series)
         value, by_inverse = aim.of_series(inverse)
         # 1/c changes by -dc/c².
-        square = _times(inverse, inverse)
-        gradient = -_times(by_inverse[::-1], square)[::-1] / value
+        square = product(inverse, inverse)
+        gradient = -correlated(by_inverse, square) / value
         sums = np.zeros(self.steps)
         for step in self.shared:
             sums[step:] += np.abs(series[: self.steps - step])
@@ -237,9 +254,54 @@ class OfSums:
         """Return v of the first column of a Toeplitz ``C⁻¹``, and its gradient."""
         answers = running_sums(inverse, self.decay)
         ratios = np.cumsum(answers**2) * self.factors
-        value, by_ratio = (float(ratios.sum()), 1.0) if self.power is None else _norm(ratios, self.power)
+        value, by_ratio = self._of(ratios)
         slopes = 2 * answers * np.cumsum((by_ratio * self.factors)[::-1])[::-1]
         return value, running_sums(slopes[::-1], self.decay)[::-1]
+
+    def of_scaled(self, inverse: Array, scales: Array, columns: Exponentials, numbers: Array) -> Scaled:
+        """Return v of a `ScaledToeplitz`, by the products of series that its module states, and its gradients.
+
+        They are in the first column of the inverse of the Toeplitz matrix, the scales, and ``1 / r²``.
+        """
+        sums, curves, powers, decays = (list(parts) for parts in zip(*columns.terms(self.decay), strict=True))
+        series = [running_sums(inverse * tilt, decay) for tilt, decay in zip(powers, decays, strict=True)]
+        pairs = [(one, two) for one in range(len(series)) for two in range(one, len(series))]
+        count = len(inverse)
+        length = scipy.fft.next_fast_len(2 * count, real=True)
+        noises, drawn = np.empty((2, len(pairs), count))
+        for place, (one, two) in enumerate(pairs):
+            noises[place], drawn[place] = series[one] * series[two], curves[one] * curves[two] * numbers
+        of_noises, of_drawn = scipy.fft.rfft(noises, length), scipy.fft.rfft(drawn, length)
+        weights = np.array([(1 + (one < two)) * scales[one] * scales[two] for one, two in pairs])
+        after = np.array([sums[one] * sums[two] for one, two in pairs])
+        variances = scipy.fft.irfft(of_noises * of_drawn, length)[:, :count] * after
+        value, by_ratio = self._of(self.factors * (weights @ variances))
+
+        slopes = np.broadcast_to(by_ratio * self.factors, count)
+        shares = (variances @ slopes) * weights
+        of_slopes = scipy.fft.rfft((after * slopes)[:, ::-1], length)
+        by_noise = scipy.fft.irfft(of_slopes * of_drawn, length)[:, count - 1 :: -1] * weights[:, None]
+        by_drawn = scipy.fft.irfft(of_slopes * of_noises, length)[:, count - 1 :: -1] * weights[:, None]
+        by_scale, by_series, by_number = np.zeros(len(series)), np.zeros((len(series), count)), np.zeros(count)
+        for place, (one, two) in enumerate(pairs):
+            by_number += by_drawn[place] * curves[one] * curves[two]
+            for term, other in ((one, two), (two, one)):
+                by_scale[term] += shares[place] / scales[term]
+                by_series[term] += by_noise[place] * series[other]
+        by_inverse = np.zeros(count)
+        for slope, tilt, decay in zip(by_series, powers, decays, strict=True):
+            by_inverse += tilt * running_sums(slope[::-1], decay)[::-1]
+        return value, by_inverse, by_scale, by_number
+
+    def shortened(self, count: int) -> OfSums:
+        """Return what is minimised for fewer sums, each with the mean factor of those that it stands for."""
+        starts = np.arange(count) * len(self.factors) // count
+        means = np.add.reduceat(self.factors, starts) / np.diff(np.r_[starts, len(self.factors)])
+        return OfSums(means, float(self.decay ** (len(self.factors) / count)), self.power)
+
+    def _of(self, ratios: Array) -> tuple[float, Array]:
+        """Return v of the ratios of variances to targets, or of weighted variances, and its gradient."""
+        return (float(ratios.sum()), np.ones(1)) if self.power is None else _norm(ratios, self.power)
 
 
 def _norm(ratios: Array, power: float) -> Evaluated:
@@ -297,25 +359,50 @@ class OfRows:
         value, by_entry = self.of_inverse(scipy.linalg.toeplitz(inverse, np.zeros(len(inverse))))
         return value, np.array([np.trace(by_entry, -lag) for lag in range(len(inverse))])
 
+    def of_scaled(self, inverse: Array, scales: Array, columns: Exponentials, numbers: Array) -> Scaled:
+        """Return v of a `ScaledToeplitz`, and its gradients: see `OfSums.of_scaled`."""
+        unscaled = scipy.linalg.toeplitz(inverse, np.zeros(len(inverse)))
+        curves, roots = columns.curves, np.sqrt(numbers)
+        divisors = scales @ curves
+        value, by_entry = self.of_inverse(divisors[:, None] * unscaled * roots)
+        by_unscaled = divisors[:, None] * by_entry * roots
+        by_inverse = np.array([np.trace(by_unscaled, -lag) for lag in range(len(inverse))])
+        both = by_entry * unscaled * roots
+        return value, by_inverse, curves @ both.sum(axis=1), (both.T @ divisors) / (2 * numbers)
+
+
+Scaled = tuple[float, Array, Array, Array]
+"""A value, and its gradients in a series, the scales of the columns' divisors, and the variance of each number drawn."""
 
 Aims = Callable[[float | None], OfRows | OfSums]
 """What is minimised by the power of its norm, None for the sum; sums without rows for Toeplitz strategies alone."""
 
 
-def _times(first: Array, second: Array) -> Array:
+def product(first: Array, second: Array) -> Array:
     """Return the first coefficients of a product of two series, as many as they have."""
     length = scipy.fft.next_fast_len(2 * len(first), real=True)
     product = scipy.fft.irfft(scipy.fft.rfft(first, length) * scipy.fft.rfft(second, length), length)
     return np.asarray(product[: len(first)])
 
 
-def _inverse_series(series: Array) -> Array:
+def correlated(first: Array, second: Array) -> Array:
+    """Return ``Σ_j first_{i+j} second_j`` for each i, as many as they have: the transpose of `product`."""
+    return product(first[::-1], second)[::-1]
+
+
+def root_with_decay(count: int, decay: float) -> Array:
+    """Return so many coefficients of the root of sums with a decay: those of `root_coefficients`, any decay."""
+    with np.errstate(under="ignore"):
+        return np.asarray(root_coefficients(count) * decay ** np.arange(count))
+
+
+def inverse_series(series: Array) -> Array:
     """Return the coefficients of ``1 / c(z)``."""
     inverse = np.array([1 / series[0]])
     while (known := len(inverse)) < len(series):
         size = min(2 * known, len(series))
         padded = np.r_[inverse, np.zeros(size - known)]
-        inverse = 2 * padded - _times(padded, _times(padded, series[:size]))
+        inverse = 2 * padded - product(padded, product(padded, series[:size]))
     return inverse
 
 
@@ -324,18 +411,34 @@ def descents(aims: Aims, family: Family, total: bool, deadline: Deadline = NEVER
 
     At least one strategy comes, whatever the deadline.
     """
-    x = family.first()
-    powers = (None,) if total else POWERS
-    sharp = SHARPNESS if isinstance(family, Bands) and family.soft else SHARPNESS[:1]
-    for place in range(max(len(powers), len(sharp))):
-        aim = aims(powers[min(place, len(powers) - 1)])
-        x = _descend(partial(family.evaluate, aim=aim, sharpness=sharp[min(place, len(sharp) - 1)]), x, deadline)
-        yield family.strategy(x)
+    return (family.strategy(x) for x in _points(aims, family, total, deadline))
+
+
+def _points(aims: Aims, family: Family, total: bool, deadline: Deadline) -> Iterator[Array]:
+    powers, sharp = (None,) if total else POWERS, SHARPNESS if family.soft else SHARPNESS[:1]
+    count = max(len(powers), len(sharp))
+    stages = [(powers[min(at, len(powers) - 1)], sharp[min(at, len(sharp) - 1)]) for at in range(count)]
+    most, aim = MOST_STEPS, aims(powers[0])
+    if isinstance(aim, OfSums) and (shorter := family.shorter()) is not None:
+        fewer = partial(_shortened, aims, shorter.steps)
+        *_, best = _points(fewer, shorter, total, deadline)
+        x, stages, most = family.drawn_out(shorter, best), stages[-2:], FEW_STEPS
+    else:
+        x = family.first()
+    for power, sharpness in stages:
+        x = _descend(partial(family.evaluate, aim=aims(power), sharpness=sharpness), x, deadline, most)
+        yield x
         if deadline.passed:
             return
 
 
-def _descend(evaluate: Callable[[Array], Evaluated], x: Array, deadline: Deadline) -> Array:
+def _shortened(aims: Aims, count: int, power: float | None) -> OfSums:
+    aim = aims(power)
+    assert isinstance(aim, OfSums)
+    return aim.shortened(count)
+
+
+def _descend(evaluate: Callable[[Array], Evaluated], x: Array, deadline: Deadline, most: int) -> Array:
     from scipy.optimize import minimize
 
     def stop_in_time(intermediate_result: object) -> None:
@@ -344,7 +447,7 @@ def _descend(evaluate: Callable[[Array], Evaluated], x: Array, deadline: Deadlin
 
     if not len(x):
         return x
-    options = {"maxiter": MOST_STEPS, "ftol": 1e-9, "gtol": 1e-7}
+    options = {"maxiter": most, "ftol": 1e-9, "gtol": 1e-7}
     with np.errstate(all="ignore"):
         ended = minimize(evaluate, x, jac=True, method="L-BFGS-B", callback=stop_in_time, options=options)
     return np.asarray(ended.x)

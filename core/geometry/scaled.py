@@ -1,0 +1,194 @@
+"""Toeplitz strategies with factors on their rows and columns: both sides of their noise by products of series.
+
+``C = D_r T(c) D_y⁻¹`` with ``y_i = Σ_m a_m θ_m^i``, a few exponentials: the noise of step i is ``y_i`` times that of the
+Toeplitz strategy c, drawn from independent numbers over ``r_k``. Sum j has from number k the noise
+
+    ``Σ_m a_m q_m(j) p_m(k) g^m_{j-k} / r_k``,
+
+where of θ ≤ 1 ``p(k) = θ^k``, ``q = 1`` and g is the series ``1 / ((1 - β z) c(θ z))``, and of θ > 1, which begins at the
+last step, ``p = 1``, ``q(j) = θ^{j-n+1}`` and g is ``1 / ((1 - (β/θ) z) c(z))``: none of them grows. So variances are
+products of series, in time that grows as n but for a logarithm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualmech.geometry.causal import (
+    MOST_DEPARTURE,
+    EarlierRows,
+    Toeplitz,
+    largest_of,
+    one_phase,
+    product_of_series,
+    summing,
+)
+from dualmech.linalg import EPS
+from dualmech.validate import Array
+from dualmech.workloads.streams import running_sums
+
+POWERS = 16 * EPS
+"""What powers of a θ, with the one or two products that follow, are off by at most, relative."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exponentials:
+    """``y_i = Σ_m a_m θ_m^i`` of n steps; a term of θ > 1 is ``a_m θ_m^{i-n+1}``, so that no power exceeds 1."""
+
+    scales: Array  # (m,) a
+    decays: Array  # (m,) θ
+    steps: int
+
+    @property
+    def curves(self) -> Array:
+        """The powers (m, n)."""
+        lags = np.arange(self.steps)
+        with np.errstate(under="ignore"):
+            return np.array([decay ** (lags - lags[-1] * (decay > 1)) for decay in self.decays])
+
+    @property
+    def values(self) -> Array:
+        """The sums y (n,)."""
+        return np.asarray(self.scales @ self.curves)
+
+    @property
+    def rounding(self) -> Array:
+        """What the sums may be off by, relative (n,)."""
+        curves = self.curves
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (len(curves) + 1) * POWERS * (np.abs(self.scales) @ curves) / np.abs(self.scales @ curves)
+
+    def terms(self, decay: float) -> list[tuple[Array, Array, Array, float]]:
+        """Return ``q_m`` (n,), ``p_m`` (n,), the powers in c's argument (n,) and the decay of the sums of each term."""
+        none = np.ones(self.steps)
+        return [
+            (curve, none, none, decay / rate) if rate > 1 else (none, curve, curve, decay)
+            for curve, rate in zip(self.curves, self.decays, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledToeplitz:
+    """``C_ki = r_k c_{k-i} / y_i``: a Toeplitz strategy with factors on its rows, and divisors of its columns."""
+
+    coefficients: Array  # (b,) c, those that follow are 0
+    rows: Array  # (n,) r > 0
+    scales: Array  # (m,) a
+    decays: Array  # (m,) θ
+
+    @property
+    def steps(self) -> int:
+        """Number of steps n."""
+        return len(self.rows)
+
+    @property
+    def columns(self) -> Exponentials:
+        """The divisors y of the columns."""
+        return Exponentials(self.scales, self.decays, self.steps)
+
+    def costs(self) -> tuple[Array, Array]:
+        """Return the squared norm of each column (n,), and what rounding may hide of it."""
+        return self._shared(0)
+
+    def variances(self, decay: float) -> tuple[Array, Array]:
+        """Return the variance of each sum (n,), and what it may be higher by, relative."""
+        terms = self.columns.terms(decay)
+        series, missed = zip(*(self._series(powers, rate) for _, _, powers, rate in terms), strict=True)
+        variances, off = np.zeros(self.steps), np.zeros(self.steps)
+        for first in range(len(terms)):
+            for second in range(first, len(terms)):
+                (q, p, _, _), (q_other, p_other, _, _) = terms[first], terms[second]
+                pair, numbers = series[first] * series[second], p * p_other / self.rows**2
+                product, rounding = product_of_series(pair, numbers, self.steps)
+                factor = (1 + (first < second)) * self.scales[first] * self.scales[second] * q * q_other
+                variances += factor * product
+                norms = float(np.linalg.norm(pair) * np.linalg.norm(numbers))
+                off += np.abs(factor) * (rounding + (8 + len(terms) ** 2) * POWERS * norms)
+        departed = np.zeros(self.steps)
+        for (q, p, _, _), scale, known, share in zip(terms, self.scales, series, missed, strict=True):
+            largest = np.maximum.accumulate(p / self.rows) * np.sqrt(np.cumsum(known**2))
+            departed += np.abs(scale) * q * largest * share * (1 + summing(self.steps))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            higher = (np.sqrt(variances + off) + departed) ** 2 / variances - 1
+        return variances, np.where(variances > 0, higher, np.inf)
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether C has no negative entry."""
+        return bool(np.all(self.coefficients >= 0))
+
+    @property
+    def width(self) -> int:
+        """The number of coefficients."""
+        return len(self.coefficients)
+
+    @property
+    def decreasing(self) -> bool:
+        """Whether C is a Toeplitz matrix: factors make it none."""
+        return False
+
+    def products(self) -> tuple[Array, Array]:
+        """Return ``C'C`` and ``|C|'|C|`` (n, n), the latter with what the columns' factors are off by."""
+        matrix = self.matrix()
+        more = 1 + 2 * float(self.columns.rounding.max()) / summing(self.steps)
+        return matrix.T @ matrix, np.abs(matrix).T @ np.abs(matrix) * more
+
+    def participation(self, times: int, apart: int) -> tuple[float, float]:
+        """Return the largest squared norm of a sum of columns of ``|C|``, so many steps apart."""
+        total, off = (_every(numbers, times, apart) for numbers in self.costs())
+        for count in range(1, min(times, -(-min(self.width, self.steps) // apart))):
+            shared, hidden = self._shared(count * apart)
+            total[: len(shared)] += 2 * _every(shared, times - count, apart)
+            off[: len(shared)] += 2 * _every(hidden, times - count, apart)
+        largest, hidden = largest_of(total, self.steps)
+        return largest, hidden + float(off.max())
+
+    def noise(self, generator: np.random.Generator, decay: float) -> Array:
+        """Draw the noise of the sums (n,)."""
+        drawn = generator.standard_normal(self.steps) / self.rows
+        inverse = Toeplitz(self.coefficients, self.steps).answers(0.0)
+        return running_sums(self.columns.values * product_of_series(inverse, drawn, self.steps)[0], decay)
+
+    def matrix(self) -> Array:
+        """Return C (n, n)."""
+        unscaled = Toeplitz(self.coefficients, self.steps).matrix()
+        return self.rows[:, None] * unscaled / self.columns.values
+
+    def recurrence(self, level: float) -> EarlierRows:
+        """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows as c has coefficients after c_0."""
+        weights, scale, _ = Toeplitz(self.coefficients, self.steps).recurrence(level).tables
+        return EarlierRows((weights, scale / self.rows, self.columns.values))
+
+    def _shared(self, lag: int) -> tuple[Array, Array]:
+        """Return what ``|C|`` has in common in columns so far apart (n - lag,), and what rounding may hide of it."""
+        sizes, columns, count = np.abs(self.coefficients), self.columns, self.steps - lag
+        common = (sizes[: len(sizes) - lag] * sizes[lag:])[:count]
+        squares = self.rows[lag:] ** 2
+        product, rounding = product_of_series(squares[::-1], common, count)
+        values, unsure = columns.values, columns.rounding
+        divisors = values[:count] * values[lag:]
+        rounding = rounding[::-1] + 2 * POWERS * float(np.linalg.norm(squares) * np.linalg.norm(common))
+        shared = product[::-1] / divisors
+        share = summing(self.steps) + 2 * (unsure[:count] + unsure[lag:])
+        return shared, rounding / divisors * (1 + share) + shared * share
+
+    def _series(self, powers: Array, decay: float) -> tuple[Array, Array]:
+        """Return the series ``1 / ((1 - β z) c(θ z))`` (n,), and the norm that it misses up to each step, relative."""
+        used = min(self.width, self.steps)
+        tilted = Toeplitz(self.coefficients[:used] * powers[:used], self.steps)
+        series = tilted.answers(decay)
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = float(np.linalg.norm(tilted.coefficients) * np.linalg.norm(series))
+            missed = np.cumsum(tilted.residual(series, decay) + 4 * POWERS * norms)
+            return series, np.where(missed < MOST_DEPARTURE, missed / (1 - np.minimum(missed, MOST_DEPARTURE)), np.inf)
+
+
+def _every(numbers: Array, times: int, apart: int) -> Array:
+    """Return the sums of up to so many numbers, so many steps apart, from each on."""
+    total = numbers.copy()
+    for start in range(apart, min(times * apart, len(numbers)), apart):
+        total[: len(numbers) - start] += numbers[start:]
+    return total
