@@ -17,7 +17,6 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast import fitness
 from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, Family
 from dualmech.fast.engine.loop import Limits
-from dualmech.fast.engine.scaled import ScaledCoefficients
 from dualmech.fast.reductions.classes import best_mechanism
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import Stream
@@ -125,7 +124,7 @@ def strategy(
     rule = _rule(problem)
     steps = problem.workload.shape[1]
     family = _class_of(within, steps, rule, float(getattr(problem.workload, "decay", 1.0)))
-    if steps > LARGEST_DENSE and not (isinstance(family, Coefficients | ScaledCoefficients) and isinstance(problem.geometry, Stream)):
+    if steps > LARGEST_DENSE and not (family.by_series and isinstance(problem.geometry, Stream)):
         raise InvalidInputError(
             f"problem must have at most {LARGEST_DENSE} steps, got {steps}: more are for running sums and "
             "within='toeplitz:…' or 'blt:…'"
@@ -136,15 +135,10 @@ def strategy(
     begun = time.perf_counter()
     _, mechanism = best_mechanism(problem, family, rule)
     took = time.perf_counter() - begun
-    if bound is None:
-        total = isinstance(problem, TotalVariance)
-        solver: Any = fitness.solve_variance if total else fitness.solve_fitness
-        bound = solver(problem, limits)
-    assert bound is not None
     solution = judged_solution(
         problem,
         problem.as_primal(mechanism),
-        bound.dual,
+        _weights(problem, limits) if bound is None else bound.dual,
         tol=tol,
         otherwise=Status.GIVEN,
         message=f"the best strategy found within {within}",
@@ -152,6 +146,19 @@ def strategy(
         solver=f"fast:{within}",
     )
     return ClassOptimum(mechanism, solution, within)
+
+
+def _weights(problem: Any, limits: Limits) -> Any:
+    """Return dual weights that bound the optimum over all noise."""
+    from dualmech.fast.reductions.epoch_stream import drawn_out_weights  # few problems are as long
+    from dualmech.geometry.epoch_stream import EpochStream
+
+    if isinstance(problem.geometry, EpochStream):
+        stated = problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
+        return drawn_out_weights(stated, limits)[0]
+    total = isinstance(problem, TotalVariance)
+    solver: Any = fitness.solve_variance if total else fitness.solve_fitness
+    return solver(problem, limits).dual
 
 
 def _rule(problem: Any) -> Participation | None:
@@ -189,6 +196,8 @@ def _class_of(within: str, steps: int, rule: Participation | None, decay: float)
     if name == "banded":
         return Bands(steps, size, rule, form == "equal")
     if form == "scaled":
+        from dualmech.fast.engine.scaled import ScaledCoefficients  # few ask for it
+
         return ScaledCoefficients(steps, size, rule, decay)
     times, apart = (1, steps) if rule is None else (rule.times, rule.separation)
     shared = np.arange(0, min(times * apart, steps), apart)

@@ -23,6 +23,7 @@ from dualmech.geometry.base import EvaluatedForms
 from dualmech.linalg import EPS
 from dualmech.neighbours import sign_patterns
 from dualmech.validate import Array
+from dualmech.verified import UPWARDS
 from dualmech.workloads.streams import running_sums
 
 
@@ -369,9 +370,9 @@ def _spread(rows: Array, noise: Array) -> float:
 
 SHORT = 256  # coefficients up to which a product of series is summed term by term
 
-TRANSFORM = 16 * EPS
-"""Error of a fast transform for each doubling of its length, relative to the norm: five times the proven bound for
-powers of two (N. Higham, Accuracy and Stability of Numerical Algorithms, section 24.1)."""
+TRANSFORM = 16
+"""Units of rounding by which a fast transform is off for each doubling of its length, relative to the norm: five times
+the proven bound for powers of two (N. Higham, Accuracy and Stability of Numerical Algorithms, section 24.1)."""
 
 MOST_DEPARTURE = 0.5  # departure from an inverse up to which anything is said of it
 
@@ -399,7 +400,8 @@ class Toeplitz:
         series = self.answers(decay)
         missed = np.cumsum(self.residual(series, decay))
         with np.errstate(over="ignore", invalid="ignore"):
-            off = np.where(missed < MOST_DEPARTURE, 1 / (1 - np.minimum(missed, MOST_DEPARTURE)) ** 2 - 1, np.inf)
+            departed = missed * (2 - missed) / (1 - missed) ** 2  # 1 / (1 - e)² less 1
+            off = np.where(missed < MOST_DEPARTURE, departed + (self.steps + 8) * EPS, np.inf)
             return np.cumsum(series**2), off
 
     def answers(self, decay: float) -> Array:
@@ -450,7 +452,7 @@ class Toeplitz:
         column[: len(self.coefficients)] = self.coefficients
         return np.asarray(scipy.linalg.toeplitz(column, np.zeros(self.steps)))
 
-    def recurrence(self, level: float) -> EarlierRows:
+    def recurrence(self, level: float) -> Recurrence:
         """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows before as c has coefficients after c_0."""
         first, below = self.coefficients[0], self.coefficients[:0:-1]
         weights = np.broadcast_to(-below / first, (self.steps, len(below)))
@@ -458,14 +460,15 @@ class Toeplitz:
 
     def residual(self, series: Array, decay: float) -> Array:
         """Return what ``|e|`` may be, coefficient by coefficient (n,)."""
-        shifted = np.concatenate([self.coefficients, [0.0]])
-        shifted[1:] -= decay * self.coefficients
+        # In extended precision, where a machine has it: transforms of doubles would hide more than they find.
+        shifted: Any = np.concatenate([self.coefficients, [0.0]]).astype(np.longdouble)
+        shifted[1:] -= np.longdouble(decay) * self.coefficients
         with np.errstate(over="ignore", invalid="ignore"):
-            product, rounding = product_of_series(shifted[: self.steps], series, self.steps)
+            product, rounding = product_of_series(shifted[: self.steps], series.astype(np.longdouble), self.steps)
             product[0] -= 1
             # What is subtracted has been rounded itself.
-            off = EPS * float(np.linalg.norm(self.coefficients) * np.linalg.norm(series))
-            return np.abs(product) + rounding + EPS + off
+            off = np.finfo(np.longdouble).eps * float(np.linalg.norm(self.coefficients) * np.linalg.norm(series))
+            return np.asarray((np.abs(product) + rounding + off) * UPWARDS, dtype=np.float64) + np.finfo(float).tiny
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -489,18 +492,21 @@ class Buffered(Toeplitz):
 
 
 def product_of_series(first: Array, second: Array, size: int) -> tuple[Array, Array]:
-    """Return the first coefficients of a product of two series, and what rounding may have changed of each."""
-    terms = min(len(first), len(second))
+    """Return the first coefficients of a product of two series, and what rounding may have changed of each.
+
+    In the precision of the series, which may be extended.
+    """
+    terms, eps = min(len(first), len(second)), float(np.finfo(first.dtype).eps)
     if terms <= SHORT:
         product = np.convolve(first, second)[:size]
-        rounding = (terms + 2) * EPS * np.convolve(np.abs(first), np.abs(second))[:size]
+        rounding = (terms + 2) * eps * np.convolve(np.abs(first), np.abs(second))[:size]
     else:
         length = scipy.fft.next_fast_len(len(first) + len(second) - 1, real=True)
         product = scipy.fft.irfft(scipy.fft.rfft(first, length) * scipy.fft.rfft(second, length), length)
         # The errors of the first two transforms scale with the norms of their inputs, of the last with the product's
         # norm.
         unit = 2 * float(np.linalg.norm(first) * np.linalg.norm(second)) + float(np.linalg.norm(product))
-        product, rounding = product[:size], np.full(size, (np.log2(length) + 2) * TRANSFORM * unit)
+        product, rounding = product[:size], np.full(size, (np.log2(length) + 2) * TRANSFORM * eps * unit)
     missing = np.zeros(size - len(product))
     return np.concatenate([product, missing]), np.concatenate([rounding[:size], missing])
 

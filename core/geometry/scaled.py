@@ -1,19 +1,19 @@
 """Toeplitz strategies with factors on their rows and columns: both sides of their noise by products of series.
 
-``C = D_r T(c) D_y⁻¹`` with ``y_i = Σ_m a_m θ_m^i``, a few exponentials: the noise of step i is ``y_i`` times that of the
-Toeplitz strategy c, drawn from independent numbers over ``r_k``. Sum j has from number k the noise
+``C = D_r T(c) D_y⁻¹`` with ``y_i = Σ_m a_m θ_m^i``, a few exponentials: the noise of step i is ``y_i`` times that of
+the Toeplitz strategy c, drawn from independent numbers over ``r_k``. Sum j has from number k the noise
 
     ``Σ_m a_m q_m(j) p_m(k) g^m_{j-k} / r_k``,
 
-where of θ ≤ 1 ``p(k) = θ^k``, ``q = 1`` and g is the series ``1 / ((1 - β z) c(θ z))``, and of θ > 1, which begins at the
-last step, ``p = 1``, ``q(j) = θ^{j-n+1}`` and g is ``1 / ((1 - (β/θ) z) c(z))``: none of them grows. So variances are
-products of series, in time that grows as n but for a logarithm.
+where of θ ≤ 1 ``p(k) = θ^k``, ``q = 1`` and g is the series ``1 / ((1 - β z) c(θ z))``, and of θ > 1, which begins at
+the last step, ``p = 1``, ``q(j) = θ^{j-n+1}`` and g is ``1 / ((1 - (β/θ) z) c(z))``: none of them grows. So variances
+are products of series, in time that grows as n but for a logarithm.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from dualmech.geometry.causal import (
     EarlierRows,
     Toeplitz,
     largest_of,
-    one_phase,
     product_of_series,
     summing,
 )
@@ -94,26 +93,32 @@ class ScaledToeplitz:
         return self._shared(0)
 
     def variances(self, decay: float) -> tuple[Array, Array]:
-        """Return the variance of each sum (n,), and what it may be higher by, relative."""
-        terms = self.columns.terms(decay)
-        series, missed = zip(*(self._series(powers, rate) for _, _, powers, rate in terms), strict=True)
+        """Return the variance of each sum (n,), and what it may be higher by, relative.
+
+        With T(h) for the inverse of T(c) and ``e = 1 - c h``, the true noise is that of h times ``D_r T(1 / (1 - e))
+        D_r⁻¹``, which is off the identity by ``Σ |e|`` over 1 less that, times the largest r over the least.
+        """
+        unscaled = Toeplitz(self.coefficients[: self.steps], self.steps)
+        inverse = unscaled.answers(0.0)
+        terms = [(q, p, *_summed(inverse, powers, rate)) for q, p, powers, rate in self.columns.terms(decay)]
         variances, off = np.zeros(self.steps), np.zeros(self.steps)
-        for first in range(len(terms)):
-            for second in range(first, len(terms)):
-                (q, p, _, _), (q_other, p_other, _, _) = terms[first], terms[second]
-                pair, numbers = series[first] * series[second], p * p_other / self.rows**2
-                product, rounding = product_of_series(pair, numbers, self.steps)
-                factor = (1 + (first < second)) * self.scales[first] * self.scales[second] * q * q_other
-                variances += factor * product
-                norms = float(np.linalg.norm(pair) * np.linalg.norm(numbers))
-                off += np.abs(factor) * (rounding + (8 + len(terms) ** 2) * POWERS * norms)
-        departed = np.zeros(self.steps)
-        for (q, p, _, _), scale, known, share in zip(terms, self.scales, series, missed, strict=True):
-            largest = np.maximum.accumulate(p / self.rows) * np.sqrt(np.cumsum(known**2))
-            departed += np.abs(scale) * q * largest * share * (1 + summing(self.steps))
+        for first, second in itertools.combinations_with_replacement(range(len(terms)), 2):
+            (q, p, series, _), (q_other, p_other, other, _) = terms[first], terms[second]
+            pair, numbers = series * other, p * p_other / self.rows**2
+            product, rounding = product_of_series(pair, numbers, self.steps)
+            factor = (1 + (first < second)) * self.scales[first] * self.scales[second] * q * q_other
+            variances += factor * product
+            norms = float(np.linalg.norm(pair) * np.linalg.norm(numbers))
+            off += np.abs(factor) * (rounding + (8 + len(terms) ** 2) * POWERS * norms)
+        moved = np.zeros(self.steps)
+        for (q, p, _, hidden), scale in zip(terms, self.scales, strict=True):
+            moved += np.abs(scale) * q * np.maximum.accumulate(p / self.rows) * np.sqrt(np.cumsum(hidden**2))
+        spread = np.maximum.accumulate(self.rows) / np.minimum.accumulate(self.rows)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            higher = (np.sqrt(variances + off) + departed) ** 2 / variances - 1
-        return variances, np.where(variances > 0, higher, np.inf)
+            missed = np.cumsum(unscaled.residual(inverse, 0.0))
+            departed = 1 + spread * np.where(missed < MOST_DEPARTURE, missed / (1 - missed), np.inf)
+            higher = ((np.sqrt(variances + off) + moved) * departed) ** 2 / variances - 1
+        return variances, np.where(variances > 0, higher + 16 * POWERS, np.inf)
 
     @property
     def nonnegative(self) -> bool:
@@ -140,9 +145,9 @@ class ScaledToeplitz:
         """Return the largest squared norm of a sum of columns of ``|C|``, so many steps apart."""
         total, off = (_every(numbers, times, apart) for numbers in self.costs())
         for count in range(1, min(times, -(-min(self.width, self.steps) // apart))):
-            shared, hidden = self._shared(count * apart)
+            shared, unsure = self._shared(count * apart)
             total[: len(shared)] += 2 * _every(shared, times - count, apart)
-            off[: len(shared)] += 2 * _every(hidden, times - count, apart)
+            off[: len(shared)] += 2 * _every(unsure, times - count, apart)
         largest, hidden = largest_of(total, self.steps)
         return largest, hidden + float(off.max())
 
@@ -170,20 +175,17 @@ class ScaledToeplitz:
         product, rounding = product_of_series(squares[::-1], common, count)
         values, unsure = columns.values, columns.rounding
         divisors = values[:count] * values[lag:]
-        rounding = rounding[::-1] + 2 * POWERS * float(np.linalg.norm(squares) * np.linalg.norm(common))
-        shared = product[::-1] / divisors
+        rounding = rounding[::-1] + POWERS * float(np.linalg.norm(squares) * np.linalg.norm(common))
+        shared = np.abs(product[::-1]) / divisors
         share = summing(self.steps) + 2 * (unsure[:count] + unsure[lag:])
         return shared, rounding / divisors * (1 + share) + shared * share
 
-    def _series(self, powers: Array, decay: float) -> tuple[Array, Array]:
-        """Return the series ``1 / ((1 - β z) c(θ z))`` (n,), and the norm that it misses up to each step, relative."""
-        used = min(self.width, self.steps)
-        tilted = Toeplitz(self.coefficients[:used] * powers[:used], self.steps)
-        series = tilted.answers(decay)
-        with np.errstate(over="ignore", invalid="ignore"):
-            norms = float(np.linalg.norm(tilted.coefficients) * np.linalg.norm(series))
-            missed = np.cumsum(tilted.residual(series, decay) + 4 * POWERS * norms)
-            return series, np.where(missed < MOST_DEPARTURE, missed / (1 - np.minimum(missed, MOST_DEPARTURE)), np.inf)
+
+def _summed(series: Array, powers: Array, decay: float) -> tuple[Array, Array]:
+    """Return sums with a decay of a series times powers (n,), and what rounding may hide of each."""
+    terms = series * powers
+    sums = running_sums(terms, decay)
+    return sums, running_sums(8 * EPS * np.abs(sums) + POWERS * np.abs(terms), decay) * (1 + summing(len(sums)))
 
 
 def _every(numbers: Array, times: int, apart: int) -> Array:

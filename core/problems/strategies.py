@@ -15,7 +15,6 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.causal import Banded, Buffered, Toeplitz, Tree
-from dualmech.geometry.scaled import Exponentials, ScaledToeplitz
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.problems.design import answer_rows, least_squares
@@ -251,7 +250,7 @@ def buffered(scales: npt.ArrayLike, decays: npt.ArrayLike, steps: int) -> Causal
 def scaled_toeplitz(
     coefficients: npt.ArrayLike, rows: npt.ArrayLike, scales: npt.ArrayLike, decays: npt.ArrayLike
 ) -> CausalMechanism:
-    """Return ``C_ki = r_k c_{k-i} / y_i``, a Toeplitz strategy with factors r on its rows and divisors y of its columns.
+    """Return ``C_ki = r_k c_{k-i} / y_i``, a Toeplitz strategy with factors r on rows and divisors y of columns.
 
     The noise of step i is y_i times that of the Toeplitz strategy, drawn from numbers over r_k: it keeps as few rows.
     ``y_i = Σ_m scales_m decays_m^i``, where a decay above 1 begins at the last step, ``decays_m^(i - n + 1)``.
@@ -275,12 +274,14 @@ def scaled_toeplitz(
            [ 1.,  4.,  0.],
            [ 0.,  3., 12.]])
     """
+    from dualmech.geometry.scaled import Exponentials, ScaledToeplitz  # a module that few strategies need
+
     factors, rates = validate.positive(1, rows=rows).copy(), validate.positive(1, decays=decays).copy()
     parts = validate.vector(len(rates), "decay", scales=scales).copy()
     validate.moderate(rows=factors[None, :])
     series = _series(coefficients, validate.size(MAX_STEPS, rows=len(factors)))
     divisors = Exponentials(parts, rates, len(factors))
-    if not len(rates) or not (divisors.values.min() > 0 and divisors.rounding.max() < LEAST_KNOWN):
+    if not (divisors.values.min() > 0 and divisors.rounding.max() < LEAST_KNOWN):
         raise InvalidInputError("scales and decays must make every divisor of a column positive, and not by rounding")
     return CausalMechanism(ScaledToeplitz(np.trim_zeros(series, "b"), factors, parts, rates))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,14 @@ import scipy  # it loads fft when that is used
 import scipy.linalg
 
 from dualmech.geometry.causal import Banded, Buffered, Causal, Toeplitz
-from dualmech.geometry.scaled import Exponentials
 from dualmech.neighbours import Participation
 from dualmech.problems.strategies import root_coefficients
 from dualmech.progress import NEVER, Deadline
 from dualmech.validate import Array
 from dualmech.workloads.streams import running_sums
+
+if TYPE_CHECKING:
+    from dualmech.geometry.scaled import Exponentials
 
 POWERS = (4.0, 16.0, 64.0, 256.0, 1024.0)
 """Norms of the ratios of variances to targets, one after the other, that stand for the largest of them."""
@@ -45,6 +47,10 @@ Index = npt.NDArray[np.intp]
 
 class Family(Protocol):
     """A class of strategies by parameters x."""
+
+    @property
+    def by_series(self) -> bool:
+        """Whether variances of running sums need no matrix."""
 
     @property
     def soft(self) -> bool:
@@ -74,6 +80,8 @@ class Bands:
     count: int  # of bands
     rule: Participation | None
     equal: bool  # columns of one norm
+
+    by_series = False
 
     @cached_property
     def places(self) -> tuple[Index, Index]:
@@ -167,7 +175,7 @@ class Coefficients:
     shared: Index  # steps of the first person
     decay: float = 1.0  # of the sums, whose root begins the descent of coefficients
 
-    soft = False
+    by_series, soft = True, False
 
     def first(self) -> Array:
         return root_with_decay(self.count, self.decay)[1:]
@@ -372,7 +380,7 @@ class OfRows:
 
 
 Scaled = tuple[float, Array, Array, Array]
-"""A value, and its gradients in a series, the scales of the columns' divisors, and the variance of each number drawn."""
+"""A value, and its gradients in a series, the scales of the columns' divisors, and the variances of what is drawn."""
 
 Aims = Callable[[float | None], OfRows | OfSums]
 """What is minimised by the power of its norm, None for the sum; sums without rows for Toeplitz strategies alone."""
@@ -422,7 +430,7 @@ def _points(aims: Aims, family: Family, total: bool, deadline: Deadline) -> Iter
     if isinstance(aim, OfSums) and (shorter := family.shorter()) is not None:
         fewer = partial(_shortened, aims, shorter.steps)
         *_, best = _points(fewer, shorter, total, deadline)
-        x, stages, most = family.drawn_out(shorter, best), stages[-2:], FEW_STEPS
+        x, stages, most = shorter.drawn_out(best, family), stages[-2:], FEW_STEPS
     else:
         x = family.first()
     for power, sharpness in stages:

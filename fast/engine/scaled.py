@@ -27,9 +27,10 @@ from dualmech.neighbours import Participation
 from dualmech.validate import Array
 
 FALLS = 2.0
-"""Logarithm by which an exponential of the columns' factors falls, and one rises, from the first step to the last.
+"""Logarithm by which one exponential of the columns' divisors falls, and one rises, from the first step to the last.
 
-With a constant they reach, at 256 steps, within 0.5 % of total variance what any factors reach, and 3 to 5 % of fitness.
+With a constant they are three. At 256 steps any divisors whatever lower total variance by less than 1 % more, and the
+largest variance by 2 % to 5 % more.
 """
 
 AT_ONCE = 2048  # steps up to which the descent begins at the square root
@@ -43,14 +44,14 @@ NOT_POSITIVE = 1e3  # value of factors that are no factors
 
 @dataclass(frozen=True, eq=False)
 class ScaledCoefficients:
-    """``C_ki = r_k c_{k-i} / y_i`` by ``c_1, …``, with ``c_0 = 1``, the logarithms of r, and mixtures of exponentials."""
+    """``C_ki = r_k c_{k-i} / y_i`` by ``c_1, …``, with ``c_0 = 1``, the logarithms of r and three mixtures."""
 
     steps: int
     count: int
     rule: Participation | None
     decay: float = 1.0
 
-    soft = True
+    by_series, soft = True, True
 
     @cached_property
     def _exponentials(self) -> Exponentials:
@@ -83,14 +84,14 @@ class ScaledCoefficients:
         count = min(max(self.count // FEWER, min(self.count, SHORT)), most)
         return ScaledCoefficients(fewer, count, rule, float(self.decay ** (self.steps / fewer)))
 
-    def drawn_out(self, shorter: ScaledCoefficients, x: Array) -> Array:
-        """Return parameters from those of fewer steps."""
-        series, rows, scales = shorter._parts(x)
-        ratios = series / np.maximum(root_with_decay(shorter.count, shorter.decay), np.finfo(float).tiny)
-        along = np.interp(np.linspace(0, 1, self.count), np.linspace(0, 1, shorter.count), ratios)
-        places = (np.arange(self.steps) + 0.5) / self.steps
-        logs = np.interp(places, (np.arange(shorter.steps) + 0.5) / shorter.steps, np.log(rows))
-        return self._joined(along * root_with_decay(self.count, self.decay), np.exp(logs), scales)
+    def drawn_out(self, x: Array, longer: ScaledCoefficients) -> Array:
+        """Return parameters for more steps."""
+        series, rows, scales = self._parts(x)
+        ratios = series / np.maximum(root_with_decay(self.count, self.decay), np.finfo(float).tiny)
+        along = np.interp(np.linspace(0, 1, longer.count), np.linspace(0, 1, self.count), ratios)
+        before, after = ((np.arange(steps) + 0.5) / steps for steps in (self.steps, longer.steps))
+        factors = np.exp(np.interp(after, before, np.log(rows)))
+        return longer._joined(along * root_with_decay(longer.count, longer.decay), factors, scales)
 
     def strategy(self, x: Array) -> Causal:
         series, rows, scales = self._parts(x)

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualmech.fast.engine.classes import Aims, Coefficients, Family, OfRows, OfSums, descents
-from dualmech.fast.engine.scaled import ScaledCoefficients
+from dualmech.fast.engine.classes import Aims, Family, OfRows, OfSums, descents
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Participation
 from dualmech.problems.fitness import PrivacyFirst
@@ -34,7 +33,7 @@ def _aims(problem: Any, family: Family) -> Aims:
     workload = problem.geometry.workload
     squares = problem.asked_weights if isinstance(problem, TotalVariance) else 1 / problem.targets
     squares = squares / squares.max()
-    if isinstance(workload, StreamWorkload) and isinstance(family, Coefficients | ScaledCoefficients):
+    if isinstance(workload, StreamWorkload) and family.by_series:
         return partial(OfSums, squares, workload.decay)
     rows = workload.dense() * np.sqrt(squares)[:, None]
     return partial(OfRows, rows / np.abs(rows).max())

@@ -1,4 +1,4 @@
-"""Several epochs of more running sums than a matrix holds: the best Toeplitz strategy, and a bound from fewer steps.
+"""Several epochs of more running sums than a matrix holds: a scaled Toeplitz strategy, and a bound from fewer steps.
 
 Dual weights change slowly along a phase, and from one number of steps to another: those of some hundred steps, their
 places drawn out, serve a hundred thousand. What they prove is evaluated on all steps.
@@ -15,7 +15,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
-from dualmech.fast.engine.classes import Coefficients
+from dualmech.fast.engine.scaled import ScaledCoefficients
 from dualmech.fast.reductions.classes import best_mechanism
 from dualmech.fast.reductions.epochs import ascend_epochs
 from dualmech.geometry.epoch_stream import EpochStream
@@ -37,8 +37,8 @@ LEAST = 1e-3
 """Weight of a sum over the mean one, at least: it costs the bound as much, and far smaller ones its digits."""
 
 AN_INTERVAL = (
-    "Of so many steps no optimum is known: noise is the best Toeplitz strategy that was found, the bound that of fewer "
-    "steps, drawn out."
+    "Of so many steps no optimum is known: noise is the best scaled Toeplitz strategy that was found, the bound "
+    "that of fewer steps, drawn out."
 )
 
 
@@ -50,7 +50,7 @@ def ascend_drawn_out(
     start: Solution | None = None,
     orbits: object = None,
 ) -> Solution:
-    """Return the best Toeplitz strategy with as many coefficients as steps between parts, and the drawn-out bound."""
+    """Return the best scaled Toeplitz strategy, a coefficient for each step between parts, and the drawn-out bound."""
     validate.choice(("auto",), method=method)
     if start is not None:
         raise InvalidInputError("start is not for more steps than a matrix holds: their noise and bound begin anew")
@@ -58,21 +58,29 @@ def ascend_drawn_out(
     geometry: EpochStream = problem.geometry
     rule = geometry.neighbours
     sums = geometry.workload
-    family = Coefficients(sums.shape[0], rule.separation, geometry.phases[0], sums.decay)
+    family = ScaledCoefficients(sums.shape[0], min(rule.separation, sums.shape[0]), rule, sums.decay)
     _, mechanism = best_mechanism(problem, family, rule, limits.deadline)
-    short = _shorter(problem)
-    answer = ascend_epochs(short, replace(limits, tol=CLOSE, callback=None))
+    dual, iterations = drawn_out_weights(problem, limits)
     return judged_solution(
         problem,
         problem.as_primal(mechanism),
-        _drawn_out(problem, short, answer.dual),
+        dual,
         tol=limits.tol,
         otherwise=Status.STEPS_EXHAUSTED if limits.deadline.passed else Status.STALLED,
         message=AN_INTERVAL,
-        iterations=answer.iterations,
+        iterations=iterations,
         seconds=time.perf_counter() - began,
         solver=f"fast:{method}",
     )
+
+
+def drawn_out_weights(
+    problem: FitnessForUse | TotalVariance, limits: loop.Limits
+) -> tuple[FitnessDual | VarianceDual, int]:
+    """Return dual weights of all steps, from those of fewer, and the solver's steps for these."""
+    short = _shorter(problem)
+    answer = ascend_epochs(short, replace(limits, tol=CLOSE, callback=None))
+    return _drawn_out(problem, short, answer.dual), answer.iterations
 
 
 def _places(fewer: int, count: int) -> Array:

@@ -17,6 +17,8 @@ import dualmech as dm
 from dualmech import crosscheck, fast
 from dualmech.command.main import app
 from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, OfRows, OfSums, soft_largest
+from dualmech.fast.engine.scaled import ScaledCoefficients
+from dualmech.geometry.scaled import Exponentials
 
 STEPS = 6
 
@@ -29,12 +31,13 @@ def families(rule: Any) -> dict[str, Any]:
         "equal": Bands(STEPS, 3, rule, equal=True),
         "toeplitz": Coefficients(STEPS, 3, first),
         "blt": BufferedSums(STEPS, 2, first),
+        "scaled": ScaledCoefficients(STEPS, 3, rule),
     }
 
 
 class TestGradients:
     @given(
-        st.sampled_from(["banded", "equal", "toeplitz", "blt"]),
+        st.sampled_from(["banded", "equal", "toeplitz", "blt", "scaled"]),
         st.sampled_from([None, 1.5, 6.0]),
         st.booleans(),
         st.integers(0, 10**6),
@@ -48,7 +51,7 @@ class TestGradients:
         numeric = scipy.optimize.approx_fprime(x, lambda x: family.evaluate(x, aim, 20.0)[0], 1e-7)
         assert gradient == pytest.approx(numeric, rel=1e-4, abs=1e-5)
 
-    @given(st.sampled_from(["banded", "equal", "toeplitz", "blt"]), st.integers(0, 10**6))
+    @given(st.sampled_from(["banded", "equal", "toeplitz", "blt", "scaled"]), st.integers(0, 10**6))
     def test_the_value_is_variance_times_cost(self, name: str, seed: int) -> None:
         rng, rule = np.random.default_rng(seed), dm.neighbours.Participation(2, 3)
         family, rows = families(rule)[name], rng.uniform(0.2, 1, (STEPS, STEPS))
@@ -59,7 +62,7 @@ class TestGradients:
         # Columns of one norm, of 1 each, are two in a phase.
         doubled = 2 if name == "equal" else 1
         true = np.sum((rows @ inverse) ** 2) * cost.squared_privacy_cost / doubled
-        assert np.exp(family.evaluate(x, OfRows(rows), 1.0)[0]) == pytest.approx(true, rel=1e-6)
+        assert np.exp(family.evaluate(x, OfRows(rows), 1e8)[0]) == pytest.approx(true, rel=1e-6)
 
     @given(st.sampled_from([None, 4.0, 64.0]), st.sampled_from([1.0, 0.7]), st.integers(1, 9), st.integers(0, 10**6))
     def test_running_sums_need_no_rows(self, power: float | None, decay: float, n: int, seed: int) -> None:
@@ -70,6 +73,19 @@ class TestGradients:
         same, true = OfRows(rows, power).of_series(series)
         assert value == pytest.approx(same, rel=1e-9)
         assert gradient == pytest.approx(true, rel=1e-7, abs=1e-9)
+
+    @given(st.sampled_from([None, 4.0, 64.0]), st.sampled_from([1.0, 0.7]), st.integers(1, 9), st.integers(0, 10**6))
+    def test_nor_do_they_with_factors(self, power: float | None, decay: float, n: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        factors = rng.uniform(0.1, 1, n)
+        rows = dm.workloads.decayed_sums(n, decay).dense() * np.sqrt(factors)[:, None]
+        columns = Exponentials(np.ones(3), np.exp(np.array([0.0, -2.0, 2.0]) / n), n)
+        stated = rng.uniform(-1, 1, n), rng.uniform(-1, 1, 3), columns, rng.uniform(0.5, 2, n)
+        value, *gradients = OfSums(factors, decay, power).of_scaled(*stated)
+        same, *true = OfRows(rows, power).of_scaled(*stated)
+        assert value == pytest.approx(same, rel=1e-9)
+        for gradient, expected in zip(gradients, true, strict=True):
+            assert gradient == pytest.approx(expected, rel=1e-6, abs=1e-8 * value)
 
     @given(st.integers(1, 7), st.integers(1, 3), st.integers(1, 3), st.integers(0, 10**6))
     def test_a_soft_maximum_over_persons(self, n: int, times: int, apart: int, seed: int) -> None:
@@ -108,7 +124,13 @@ class TestDistances:
     @pytest.mark.parametrize("rule", RULES)
     @pytest.mark.parametrize(
         ("within", "most"),
-        [("banded:16", 0.04), ("banded:16:equal", 0.0822), ("toeplitz:16", 0.1371), ("blt:3", 0.2444)],
+        [
+            ("banded:16", 0.04),
+            ("banded:16:equal", 0.0822),
+            ("toeplitz:16", 0.1371),
+            ("blt:3", 0.2444),
+            ("toeplitz:16:scaled", 0.04),
+        ],
     )
     def test_of_four_epochs(self, rule: str, within: str, most: float) -> None:
         """The classes of jax_privacy 2.0 are 8.2, 13.7 and 24.4 % above the optimum here; its bands have one norm."""
