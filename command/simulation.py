@@ -10,13 +10,14 @@ from dualmech import files
 from dualmech.command import answers
 from dualmech.crosscheck.printing import REPORTED_DELTA
 from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning
+from dualmech.files.csv import write_rows
 from dualmech.mechanisms import records
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.publishing.publication import declared, specification_of
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.specification import Specification
-from dualmech.publishing.statement import file_name, write_rows
+from dualmech.publishing.statement import file_name
 from dualmech.storage import store
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.query_tables import TableWorkload

@@ -1,28 +1,24 @@
-"""The page that goes with a release, and its tables as CSV files that no spreadsheet misreads."""
+"""The page that goes with a release, and the names of its files."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
 import importlib.metadata
-import io
-import itertools
 import math
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualmech import files, validate
+from dualmech import validate
 from dualmech.accounting import CONVERSION, level_of
 from dualmech.certificate import Certificate
 from dualmech.display import counted, decimal_above
 from dualmech.errors import BackendError, printable
-from dualmech.files.csv import write_lines
 from dualmech.neighbours import Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
@@ -420,10 +416,6 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-FORMULA = tuple(
-    "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-)  # First characters by which a spreadsheet tells a formula, wide ones too
-
 LONGEST = 60  # most letters of a table's name that the name of its file holds
 
 
@@ -431,15 +423,6 @@ def file_name(number: int, label: str, count: int) -> str:
     """Return a name that any file system takes, whatever the attributes are called."""
     letters = re.sub("[^0-9A-Za-z]+", "_", label).strip("_")[:LONGEST]
     return f"{number:0{len(str(count))}d}_{letters}.csv"
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a CSV file, whole or not at all; no text of it is one of which a spreadsheet makes a formula."""
-    with files.atomic_write(path) as handle:
-        text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
-        write_lines(text, ([_shown(cell) for cell in row] for row in itertools.chain([header], rows)))
-        text.flush()
-        text.detach()
 
 
 def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
@@ -452,9 +435,3 @@ def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
     except ImportError as error:
         raise BackendError("a frame needs pandas: pip install pandas; write() does without") from error
     return pandas.DataFrame(list(rows), columns=list(heading))
-
-
-def _shown(cell: object) -> object:
-    """Return a cell of which a spreadsheet makes no formula: a text that would begin one gets an apostrophe."""
-    begins = cell.lstrip("\ufeff")[:1] if isinstance(cell, str) else ""  # A byte order mark is read over.
-    return f"'{cell}" if begins in FORMULA else cell
