@@ -267,16 +267,14 @@ def _attributes(domain: Domain) -> list[str]:
     """Say which values each attribute has, and where records hold them."""
     lines = ["Attributes:", ""]
     for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
-        known, missing = domain.attribute(axis), domain.attribute(axis).missing
-        labels = [
-            printable(known.label(code)) for code in (*range(min(size, FIRST)), *range(max(size - 1, FIRST), size))
-        ]
-        labels = labels if size <= FIRST + 1 else [*labels[:FIRST], "…", *labels[FIRST:]]
+        known = domain.attribute(axis)
+        labels = [known.label(code) for code in (*range(min(size, FIRST)), *range(max(size - 1, FIRST), size))]
+        shown = ", ".join(labels if size <= FIRST + 1 else [*labels[:FIRST], "…", *labels[FIRST:]])
         column = f"; column {printable(known.source)}" if known.source != name else ""
-        absent = f"; missing where records hold {' or '.join(map(repr, missing))}" if missing else ""
+        absent = f"; missing where records hold {' or '.join(map(repr, known.missing))}" if known.missing else ""
         ends = "; numbers beyond the ends count at the ends" if getattr(known, "clamp", False) else ""
         others = f"; every other value counts as {printable(rest)!r}" if (rest := getattr(known, "rest", "")) else ""
-        lines.append(f"- {printable(name)} ({size} values): {', '.join(labels)}{column}{others}{absent}{ends}")
+        lines.append(f"- {printable(name)} ({size} values): {printable(shown)}{column}{others}{absent}{ends}")
         lines += [f"  - {printable(word)}: {_grouping(known, groups)}" for word, groups in known.groups.items()]
     left = len(domain.names) - MOST_LISTED
     lines += [f"- and {left} more"] if left > 0 else []
@@ -290,9 +288,9 @@ def _grouping(attribute: Attribute, groups: Grouping) -> str:
     """Say which values each group counts."""
     lines = []
     for name, codes in [*groups.items()][:MOST_LISTED]:
-        labels = [printable(attribute.label(code)) for code in codes[:FIRST]]
+        labels = ", ".join(attribute.label(code) for code in codes[:FIRST])
         more = f" and {len(codes) - FIRST} more" if len(codes) > FIRST else ""
-        lines.append(f"{printable(name)} = {', '.join(labels)}{more}")
+        lines.append(printable(f"{name} = {labels}{more}"))
     left = len(groups) - MOST_LISTED
     return "; ".join(lines) + (f"; and {left} more" if left > 0 else "")
 
@@ -368,7 +366,7 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> lis
         rows.append([name, str(released.published[name].entries), most, *words, _definition(released, name)])
     left = len(released.tables) - MOST_LISTED
     rows += [] if left <= 0 else [[f"and {left} more, in the list of tables", *[""] * (len(columns) - 1)]]
-    return [f"| {' | '.join(printable(cell).replace('|', '/') for cell in row)} |" for row in rows]
+    return [printable(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |") for row in rows]
 
 
 def _derived(released: Planned, level: float | None) -> list[str]:
