@@ -19,7 +19,7 @@ import scipy.linalg
 from dualmech import fast, workloads
 from dualmech.crosscheck import printing
 from dualmech.crosscheck.judging import covariance_of_strategy, judge
-from dualmech.crosscheck.printing import TextTable, table, without_warnings
+from dualmech.crosscheck.printing import TextTable, table
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs, strategies
 from dualmech.problems.base import AnyProblem, Problem
@@ -30,6 +30,7 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
 from dualmech.studies.benchmarks.layers import load
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

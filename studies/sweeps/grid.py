@@ -16,11 +16,11 @@ import numpy as np
 
 from dualmech import files, validate
 from dualmech.crosscheck.families import POSED, Layer
-from dualmech.crosscheck.printing import without_warnings
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files.reading import FilePath
 from dualmech.studies.sweeps.running import LOCAL, RANDOM, Run, contents_of, default_delta
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 from dualmech.workloads.names import is_named
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import warnings
 from collections.abc import Callable
 from functools import reduce
 from typing import Any, cast
@@ -24,6 +23,7 @@ from dualmech.geometry import blocks as geometry_blocks
 from dualmech.geometry.blocks import Blocks
 from dualmech.reference import blocks as reference_blocks
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads import unions
 
 quick = settings(max_examples=10)
@@ -85,8 +85,7 @@ def written_out(problem: Problem) -> Any:
 
 
 def solved(problem: Any, **options: Any) -> dm.Solution:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)  # a wide interval is an interval
+    with without_warnings():  # a wide interval is an interval
         return fast.solve(problem, **options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from dualmech.geometry import block_rows, split
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads import base
 
 PREFIXES = workloads.prefix(4)
@@ -56,8 +56,7 @@ def names_of(problem: Any) -> str:
 
 
 def solved(problem: Any, **options: Any) -> dm.Solution:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)  # a wide interval is an interval
+    with without_warnings():  # a wide interval is an interval
         return fast.solve(problem, **options)
 
 

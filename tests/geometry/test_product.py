@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 quick = settings(max_examples=10)
 seeds = st.integers(0, 10_000)
@@ -66,8 +66,7 @@ def written_out(problem: Any) -> Any:
 
 
 def solved(problem: Any, tol: float) -> dm.Solution:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)  # a wide interval is an interval
+    with without_warnings():  # a wide interval is an interval
         return fast.solve(problem, tol=tol)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import nasty
@@ -18,6 +17,7 @@ from dualmech.fast.engine.dual_function import DenseDual, decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.reference.variance import PROGRAMS
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 BACKENDS = ("CLARABEL", "SCS")
 
@@ -207,8 +207,7 @@ class TestBothLayers:
     @pytest.mark.parametrize("case", CASES)
     def test_answers_of_one_method_never_beat_bounds_of_another(self, case: str) -> None:
         problem = stated(CASES[case])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             answers = [
                 fast.solve(problem, tol=tol, method=name)
                 for name, tol in (("auto", 1e-7), ("newton", 1e-2), ("fixed_point", 1e-7))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +25,7 @@ from dualmech.studies.papers import sheets
 from dualmech.studies.papers.fitness import figures, ratios
 from dualmech.studies.papers.fitness.ratios import SolvedRatios
 from dualmech.studies.papers.verdicts import Evidence, Finding, verdict
+from dualmech.watching import without_warnings
 
 quick = settings(max_examples=24)
 
@@ -198,8 +198,7 @@ class TestMechanisms:
         workload, targets = instances.readings(number, {4: 252, 9: 232}.get(number, 64))[0].build()
         goals = np.broadcast_to(targets, workload.shape[:1])
         weights, found = goals**-2.0, []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             for tol in (1e-11, 1e-3, 1e-5, 1e-7):
                 answer = fast.solve(dm.TotalVariance(workload, weights), tol=tol, method="fixed_point")
                 variances = answer.mechanism.variances(workload)
