@@ -10,6 +10,7 @@ import contextlib
 import copy
 import io
 import pickle
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from dualmech.crosscheck.proofs.prove import prove, verify
 from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.release import plan
-from dualmech.reference.formulas.writing import latex_document, unbalanced
+from dualmech.reference.formulas.writing import latex_document
 from dualmech.solution import Solution
 from dualmech.storage.store import load, save
 from dualmech.watching import without_warnings
@@ -224,6 +225,22 @@ def said_in_words(run: Run) -> None:
     stream = io.StringIO()
     explanation.explain_answer(Console(file=stream, width=120), run.answer("fast"))
     assert "program" in stream.getvalue() and "proof" in stream.getvalue()
+
+
+MARKS = re.compile(r"\\(?:begin|end)\{(?P<environment>[^}]*)\}|(?<!\\)[{}$]")
+
+
+def unbalanced(latex: str) -> str:
+    """Return the brace, dollar sign or environment that is not closed, or closed too early; else nothing."""
+    opened: list[str] = []
+    for match in MARKS.finditer(latex):
+        mark = match["environment"] or match[0]
+        closes = match[0].startswith(r"\end") or mark == "}" or (mark == "$" and opened[-1:] == ["$"])
+        if not closes:
+            opened.append(mark)
+        elif not opened or opened.pop() != ("{" if mark == "}" else mark):
+            return mark
+    return "".join(opened[:1])
 
 
 def written_in_formulas(run: Run) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conformance import unbalanced
 from typer.testing import CliRunner, Result
 
 import dualmech as dm
@@ -17,7 +18,7 @@ from dualmech.command import explanation, proof_page
 from dualmech.command.main import app
 from dualmech.crosscheck.families import FAMILIES
 from dualmech.crosscheck.optima.surds import simplest_between
-from dualmech.reference.formulas.writing import plain_formula, unbalanced
+from dualmech.reference.formulas.writing import plain_formula
 
 SECTIONS = ("The program", "Its dual", "The optimal weights", "rices", "The proof")
 
