@@ -173,8 +173,7 @@ def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> It
         ends = float(proof.lower), float(proof.upper)
         listed[name] = Proven(name, type(problem).__name__, kind, *shape(problem), *ends)
         text = json.dumps([asdict(entry) for entry in listed.values()], indent=1)
-        with files.atomic_write(place / INDEX) as handle:
-            handle.write(text.encode("ascii"))
+        files.atomic.write_text(place / INDEX, text)
         yield listed[name]
 
 

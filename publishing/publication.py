@@ -460,8 +460,7 @@ def write_into(released: Publication, folder: Path, level: float | None, simulta
             write_rows(folder / target, heading, map(_with_digits, lines))
             listed.append((target, f"{table}: {kind}", len(lines), ""))
     write_rows(folder / INDEX, ("file", "table", "entries", "largest margin"), listed)
-    with files.atomic_write(folder / STATEMENT) as handle:
-        handle.write(released.statement(level, simultaneous).encode())
+    files.atomic.write_text(folder / STATEMENT, released.statement(level, simultaneous))
     return [*(name for name, *_ in listed), INDEX, STATEMENT]
 
 

@@ -96,8 +96,7 @@ class Proof(Displayed):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
-        with files.atomic.atomic_write(path) as handle:
-            handle.write((json.dumps(self.document, separators=(",", ":")) + "\n").encode("ascii"))
+        files.atomic.write_text(path, json.dumps(self.document, separators=(",", ":")) + "\n")
 
     def lines(self) -> list[str]:
         """Return what it shows, and of a problem of targets how private its noise is.

@@ -256,8 +256,7 @@ class FittedTables:
                 write_rows(place / name, (*table.sides, "count"), self._rows(table, counts))
             sizes = ((name, *size) for name, size in zip(names, self._sizes(), strict=True))
             write_rows(place / INDEX, ("file", "table", "entries"), sizes)
-            with files.atomic_write(place / NOTE) as handle:
-                handle.write(BIASED.encode())
+            files.atomic.write_text(place / NOTE, BIASED)
             if made_up is not None:
                 names.append("records.csv")
                 write_rows(place / names[-1], self.attributes, made_up)
