@@ -293,8 +293,7 @@ def simulate(
         done = simulation.simulate(Records(data, count, tuple(ignore or ())), source, output, rng, allow_empty)
     typer.echo(simulation.WARNING, err=True)
     out = printing.console()
-    for line in done:
-        out.print(line, markup=False, soft_wrap=True)
+    printing.print_lines(out, *done, whole=True)
 
 
 def request_of(context: typer.Context, kind: type[Request] | None = None, **options: object) -> Request:

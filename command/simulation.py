@@ -56,8 +56,7 @@ def simulate(data: records.Records, source: str, output: str, rng: int | None, a
             estimates = mechanism.recombine(noisy, table.asked).ravel().tolist()
             rows = ((*cell, estimate) for cell, estimate in zip(cells, estimates, strict=True))
             write_rows(folder / name, (*table.sides, "estimate"), rows)
-        with files.atomic_write(folder / README) as handle:
-            handle.write(NOTICE.encode())
+        files.atomic.write_text(folder / README, NOTICE)
         labels = [table.name for table in tables]
         write_rows(folder / INDEX, ("file", "table", "variance"), zip(listed, labels, variances, strict=True))
     return [
