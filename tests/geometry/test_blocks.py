@@ -15,6 +15,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from intervals import meet, solved
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference, workloads
@@ -23,7 +24,6 @@ from dualmech.geometry import blocks as geometry_blocks
 from dualmech.geometry.blocks import Blocks
 from dualmech.reference import blocks as reference_blocks
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
 from dualmech.workloads import unions
 
 quick = settings(max_examples=10)
@@ -82,16 +82,6 @@ def numbers_for(workload: dm.workloads.UnionWorkload, seed: int) -> Array:
 def written_out(problem: Problem) -> Any:
     """The same problem on a matrix."""
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
-
-
-def solved(problem: Any, **options: Any) -> dm.Solution:
-    with without_warnings():  # a wide interval is an interval
-        return fast.solve(problem, **options)
-
-
-def meet(one: dm.Solution, two: dm.Solution) -> bool:
-    ours, theirs = one.certificate.interval, two.certificate.interval
-    return ours[0] <= theirs[1] and theirs[0] <= ours[1]
 
 
 def random_point(blocks: Blocks, rng: np.random.Generator) -> dm.duals.BlockPoint:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from intervals import meet, solved
 
 import dualmech as dm
 from dualmech import fast, workloads
@@ -17,7 +18,6 @@ from dualmech.geometry import block_rows, split
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
 from dualmech.workloads import base
 
 PREFIXES = workloads.prefix(4)
@@ -53,16 +53,6 @@ STANDING: dict[str, tuple[dm.Workload, Any, str]] = {
 
 def names_of(problem: Any) -> str:
     return str(problem.geometry.name)
-
-
-def solved(problem: Any, **options: Any) -> dm.Solution:
-    with without_warnings():  # a wide interval is an interval
-        return fast.solve(problem, **options)
-
-
-def meet(one: dm.Solution, two: dm.Solution) -> bool:
-    ours, theirs = one.certificate.interval, two.certificate.interval
-    return ours[0] <= theirs[1] and theirs[0] <= ours[1]
 
 
 class TestAuto:

@@ -8,6 +8,7 @@ import nasty
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from intervals import contains
 from nasty import DEFICIENT, GENTLE, PREFIX, TALL, Nasty, parts
 
 import dualmech as dm
@@ -30,11 +31,6 @@ def changed(array: Array, index: Any, value: float) -> Array:
     copy = np.array(array)
     copy[index] = value
     return copy
-
-
-def contains(certificate: dm.Certificate, value: float, slack: float = 0.0) -> bool:
-    low, high = certificate.interval
-    return low * (1 - slack) <= value <= high * (1 + slack)
 
 
 class TestKnownOptima:
