@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run
+from typer.testing import Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.display import decimal_above
 from dualmech.publishing import publication
 from dualmech.watching import without_warnings
@@ -154,7 +154,7 @@ class TestDryRun:
         return tmp_path
 
     def run(self, *arguments: object) -> Result:
-        return CliRunner().invoke(app, ["release", *(str(each) for each in arguments)])
+        return run("release", *arguments)
 
     def test_it_says_what_would_be_spent(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(publication, "require_sampler", no_sampler)

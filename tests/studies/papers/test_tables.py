@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command import main as command
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.instances import fitness as instances
 from dualmech.crosscheck.instances.fitness import MECHANISMS, RATIO_TABLES, RatioTable
@@ -342,10 +341,6 @@ class TestReport:
             assert words in text
         assert "THE INSTANCE MAY DIFFER" in "\n".join(ratios.lines(solved[9, 232]))
         assert "AGREES: IP, CA" in "\n".join(ratios.lines(solved[7, 64]))
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(command.app, list(arguments))
 
 
 class TestCommand:
