@@ -598,10 +598,11 @@ def _header(
     line, header = next(rows, (1, []))
     if not header:
         raise InvalidInputError("is empty: its first line must name the columns")
-    sought = {*domain.sources, records.count, records.persons and records.persons.person}
+    sources = domain.sources
+    sought = {*sources, records.count, records.persons and records.persons.person}
     with csv.line_named(path, line):
         names = [name if name in sought else name.strip() for name in compared("columns of records", header)]
-        return names, records.unread(names, domain.sources)
+        return names, records.unread(names, sources)
 
 
 def _parse(rows: Sequence[Sequence[str]], codes: list[_Numbers], columns: list[int], width: int) -> Codes:
