@@ -76,7 +76,8 @@ class ReleasePlan(Displayed):
         require_sampler()
         data = self.drawn.read(declared(records, self.specification), self.workload.domain, empty)
         publication = Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
-        vars(publication).update(vars(self))  # what the plan knows: its specification, its tables and their variances
+        # what the plan knows: its specification, its tables and their variances; but what was recorded is one release
+        vars(publication).update(vars(self) | {"ledger": None})
         return publication
 
     @property

@@ -46,6 +46,9 @@ def test_exact_costs_add_up_and_the_limit_holds(path: Path) -> None:
     with pytest.raises(dm.errors.InvalidInputError, match="more than the 0 that are left"):
         exact.record(plan, "w")  # of the file as it is now, not as it was read
     assert Ledger.read(exact.path) == again
+    pytest.importorskip("opendp")
+    assert plan.ledger is not None
+    assert plan.draw({(0,): [1, 0, 2, 0], (1,): [1, 2]}).ledger is None  # each release is recorded for itself
 
 
 class TestNeighbours:
