@@ -29,6 +29,7 @@ from dualmech.crosscheck.printing import (
     names,
     neighbours_lines,
     objective_text,
+    print_lines,
     range_text,
     steps,
 )
@@ -76,8 +77,7 @@ def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
     except DualmechError as error:
         describe(solution.problem, out, solution, terms)
         lines = [f"It cannot be released: {error}"]
-    for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+    print_lines(out, *lines, whole=True)
 
 
 def _has_specification(solution: Solution) -> bool:
@@ -374,8 +374,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(f"  at rho = {limits.cost / 2:.6g}; below, targets that are not hard are times the factor")
     describe_plan(out, solution, terms)
     if isinstance(problem, FitnessForUse | PrivacyFirst | ReuseFitness) and not isinstance(problem.geometry, Product):
-        for sentence in solution.prices_in_words()[: None if planned else DEAREST]:
-            out.print(sentence, markup=False, soft_wrap=True)
+        print_lines(out, *solution.prices_in_words()[: None if planned else DEAREST], whole=True)
     return certificate
 
 

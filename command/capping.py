@@ -137,8 +137,7 @@ def judge_waste(context: typer.Context, workload: str, path: str, output: str | 
         line.say("finding the least cost")
         wasted = waste(mechanism, queries, callback=line)
     out = printing.console()
-    for sentence in _lines(wasted):
-        out.print(sentence, markup=False, soft_wrap=True)
+    printing.print_lines(out, *_lines(wasted), whole=True)
     if output is not None:
         wasted.better.save(output)
     return wasted.certificate
@@ -168,8 +167,7 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
             line.say("writing")
             better.save(output)
     out = printing.console()
-    for sentence in wasted.words:
-        out.print(sentence, markup=False, soft_wrap=True)
+    printing.print_lines(out, *wasted.words, whole=True)
 
 
 def _read(path: str) -> object:

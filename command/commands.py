@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -15,8 +14,8 @@ import dualmech as dm
 from dualmech.command import options
 from dualmech.command.options import UsageError
 from dualmech.crosscheck.families import Layer
-from dualmech.errors import DualmechError, FileFormatError, InvalidInputError, UncertifiedWarning
-from dualmech.watching import passing
+from dualmech.errors import DualmechError, FileFormatError, InvalidInputError
+from dualmech.watching import passing, without_warnings
 
 if TYPE_CHECKING:
     from dualmech.certificate import Certificate
@@ -89,8 +88,7 @@ def solve(
     from dualmech.fast.methods import needs_matrix
     from dualmech.threads import blas_threads
 
-    with warnings.catch_warnings(), passing("stating the problem") as line, blas_threads(threads):
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with without_warnings(), passing("stating the problem") as line, blas_threads(threads):
         posed = _posed(request, refine or needs_matrix(method), prove is not None)
         options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
         options = {name: value for name, value in options.items() if value is not None}
@@ -295,8 +293,7 @@ def simulate(
         done = simulation.simulate(Records(data, count, tuple(ignore or ())), source, output, rng, allow_empty)
     typer.echo(simulation.WARNING, err=True)
     out = printing.console()
-    for line in done:
-        out.print(line, markup=False, soft_wrap=True)
+    printing.print_lines(out, *done, whole=True)
 
 
 def request_of(context: typer.Context, kind: type[Request] | None = None, **options: object) -> Request:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -21,7 +20,7 @@ from dualmech.crosscheck.optima import finding, rationals
 from dualmech.crosscheck.optima.rationals import ExactProof
 from dualmech.crosscheck.printing import Terms
 from dualmech.crosscheck.proofs.prove import prove
-from dualmech.errors import DualmechError, InvalidInputError, UncertifiedWarning
+from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.files.atomic import atomic_write
 from dualmech.mechanisms.privacy import SHOWN_DELTA
 from dualmech.neighbours import Relation
@@ -35,7 +34,7 @@ from dualmech.publishing.specification import Specification
 from dualmech.reference.formulas import formula
 from dualmech.reference.formulas.writing import Formula, Section, latex_document, terminal_lines
 from dualmech.solution import Solution, require_solution
-from dualmech.watching import passing
+from dualmech.watching import passing, without_warnings
 from dualmech.workloads.base import Workload
 
 TOLERANCE = 1e-6
@@ -76,8 +75,7 @@ def explain(out: Console, problem: object) -> Solution:
 
 def solved(problem: AnyProblem, tol: float = TOLERANCE) -> Solution:
     """Return the fast layer's answer."""
-    with warnings.catch_warnings(), passing("solving") as line:
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with without_warnings(), passing("solving") as line:
         return fast.solve(problem, tol=tol, callback=line)
 
 
@@ -92,8 +90,7 @@ def stated_and_solved(
     problem: AnyProblem, answer: Solution | None, formulation: str | None, tol: float | None = None
 ) -> tuple[Solution, Formula]:
     """Return the answer of the reference layer, or one that is known, and the program of a formulation."""
-    with warnings.catch_warnings(), passing("loading CVXPY") as line:
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with without_warnings(), passing("loading CVXPY") as line:
         from dualmech import reference
 
         stated = reference.formula(problem, formulation)
@@ -138,8 +135,7 @@ def sections(answer: Solution, stated: Formula | None = None) -> list[Section]:
     refuse_large_problem(answer.problem)
     exact = None
     if rationals.worth_trying(answer.problem):
-        with warnings.catch_warnings(), passing("looking for a proof in fractions and square roots"):
-            warnings.simplefilter("ignore", UncertifiedWarning)
+        with without_warnings(), passing("looking for a proof in fractions and square roots"):
             answer, exact = _exactly(answer, anywhere=stated is None)
     whole = None if exact is not None else _interval_in_whole_numbers(answer)
     return proof_page.page(answer, formula(answer.problem), exact, whole, stated)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +12,7 @@ import numpy as np
 from dualmech import files, validate, workloads
 from dualmech.crosscheck.families import POSED
 from dualmech.crosscheck.judging import OfCovariance, by_shape, covariance_of_strategy
-from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning, did_you_mean
+from dualmech.errors import FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import csv
 from dualmech.files.csv import Named, read_named
 from dualmech.linalg import is_identity
@@ -27,6 +26,7 @@ from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution
 from dualmech.storage import store
 from dualmech.validate import Array, Matrix
+from dualmech.watching import without_warnings
 from dualmech.workloads import census, names
 from dualmech.workloads.base import Workload
 from dualmech.workloads.streams import RangeWorkload
@@ -129,8 +129,7 @@ def read_design(text: str, workload: Workload) -> Workload | Matrix:
 def read_solution(text: str) -> Solution | None:
     if _schema(text) != store.SCHEMA:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)  # whoever reads it is told its status
+    with without_warnings():  # whoever reads it is told its status
         return store.load_solution(text)
 
 

@@ -287,12 +287,7 @@ OF_THE_FAST_LAYER = "belongs to --layer fast without --refine"
 
 USES = (
     Use(
-        ("backend",),
-        lambda options: options["layer"] == "reference",
-        "belongs to --layer reference; the fast layer has none",
-    ),
-    Use(
-        ("formulation",),
+        ("backend", "formulation"),
         lambda options: options["layer"] == "reference",
         "belongs to --layer reference; the fast layer has none",
     ),

@@ -124,8 +124,7 @@ def release(
     if (words := uncertified(answer)) is not None:
         typer.echo(f"dualmech: the plan is not certified: {words}", err=True)
     out = printing.console()
-    for text in [*_unread(unread), *office, *shown]:
-        out.print(text, markup=False, soft_wrap=True)
+    printing.print_lines(out, *_unread(unread), *office, *shown, whole=True)
     if kept is not None and dry_run:
         kept.check(planned)
 
@@ -160,8 +159,7 @@ def combine(
         line.say("writing")
         shown = _written(both, output, level, simultaneous)
     out = printing.console()
-    for text in shown:
-        out.print(text, markup=False, soft_wrap=True)
+    printing.print_lines(out, *shown, whole=True)
 
 
 def _unread(names: list[str]) -> list[str]:

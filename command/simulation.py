@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from typing import TypeAlias
 
 from dualmech import files
 from dualmech.command import answers
 from dualmech.crosscheck.printing import REPORTED_DELTA
-from dualmech.errors import FileFormatError, InvalidInputError, UncertifiedWarning
+from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.files.csv import write_rows
 from dualmech.mechanisms import records
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.publishing.publication import declared, specification_of
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.specification import Specification
-from dualmech.publishing.statement import file_name, write_rows
+from dualmech.publishing.statement import file_name
 from dualmech.storage import store
+from dualmech.watching import without_warnings
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.unions import UnionWorkload
@@ -55,8 +56,7 @@ def simulate(data: records.Records, source: str, output: str, rng: int | None, a
             estimates = mechanism.recombine(noisy, table.asked).ravel().tolist()
             rows = ((*cell, estimate) for cell, estimate in zip(cells, estimates, strict=True))
             write_rows(folder / name, (*table.sides, "estimate"), rows)
-        with files.atomic_write(folder / README) as handle:
-            handle.write(NOTICE.encode())
+        files.atomic.write_text(folder / README, NOTICE)
         labels = [table.name for table in tables]
         write_rows(folder / INDEX, ("file", "table", "variance"), zip(listed, labels, variances, strict=True))
     return [
@@ -85,8 +85,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, AskedTables, Specification | N
         raise FileFormatError(
             f"{path}: must follow the schema {store.MECHANISM!r} or {store.SCHEMA!r}, got {str(head['schema'])!r}"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)  # the mechanism promises it, optimal or not
+    with without_warnings():  # the mechanism promises it, optimal or not
         solution = store.load_solution(path)
     mechanism, workload = solution.mechanism, solution.problem.workload
     if isinstance(mechanism, BlockMechanism) and mechanism.workload is not None:

@@ -76,6 +76,7 @@ class Solution(Displayed, Generic[Dual, Made]):
     solver: str
     history: History
     terms: PlanTerms | None
+    _mechanism: Any  # None until a user asks for the mechanism
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InputTypeError(
@@ -122,7 +123,9 @@ class Solution(Displayed, Generic[Dual, Made]):
                 f"no mechanism: rounding may hide {self.certificate.resolution:.2e} times what was evaluated "
                 f"(status {self.status.name}); rescale what differs widely"
             )
-        return cast(Made, self.problem.mechanism(self.primal))
+        if self._mechanism is None:
+            object.__setattr__(self, "_mechanism", self.problem.mechanism(self.primal))
+        return cast(Made, self._mechanism)
 
     @property
     def covariance(self) -> Array:
@@ -294,6 +297,7 @@ def judged_solution(
         solver=solver,
         history=History(history),
         terms=terms,
+        _mechanism=None,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence, Sized
@@ -54,10 +55,8 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
         raise InputTypeError(f"{name} must be a number or an array of numbers, got {kind}{value!r}")
     try:
         raw = np.asarray(value)
-        # In an array of objects, numpy would read None as NaN and texts as numbers; an empty list has no type.
-        odd = (item is None or isinstance(item, str | bytes) for item in raw.flat)
         masked = np.ma.is_masked(np.ma.array(value) if isinstance(value, list | tuple) else value)
-        if masked or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and (not raw.size or any(odd))):
+        if masked or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and _holds_no_numbers(raw)):
             raise TypeError
         with np.errstate(over="ignore"):  # a longer number may overflow to infinity as a double
             array = frozen_copy(np.asarray(raw, dtype=np.float64))
@@ -70,6 +69,11 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
     if array.size == 0:
         raise InvalidInputError(f"{name} must not be empty, got shape {array.shape}")
     return array
+
+
+def _holds_no_numbers(raw: npt.NDArray[Any]) -> bool:
+    """Whether numpy would read None as NaN, or texts as numbers; an empty list has no type."""
+    return not raw.size or any(item is None or isinstance(item, str | bytes) for item in raw.flat)
 
 
 def finite(ndim: int | None = None, /, **named: object) -> Array:
@@ -361,12 +365,15 @@ def _number(allowed: str, named: dict[str, object]) -> tuple[str, float]:
     """Return the name and one finite number; refuse anything else, and name the allowed values."""
     name, value = _one(named)
     try:
-        array = numeric(**named)
+        array = np.asarray(value) if isinstance(value, float) else numeric(**named)
     except InputTypeError:
         raise InputTypeError(f"{name} must be {allowed}, got {_describe(value)}") from None
     if array.ndim:
         raise InvalidInputError(f"{name} must be {allowed}, got shape {array.shape}")
-    return name, float(finite(0, **named))
+    number = float(array)
+    if not math.isfinite(number):
+        raise InvalidInputError(f"{name} must be finite, got {number:g}")
+    return name, number
 
 
 def _integer(allowed: str, named: dict[str, object]) -> tuple[str, int]:

@@ -115,6 +115,16 @@ class Enclosure:
     def columns_scaled(self, factors: Array) -> Enclosure:
         return Enclosure(self.high * factors, self.low * factors, self.radius * factors)
 
+    def row_products(self, other: Enclosure) -> tuple[Array, Array]:
+        """Return the inner product of each row with the same row of another, and by how much it may be off."""
+        values, off = np.zeros(len(self.high)), np.zeros(len(self.high))
+        for row in range(len(values)):
+            here = slice(row, row + 1)
+            one, two = (Enclosure(part.high[here], part.low[here], part.radius[here]) for part in (self, other))
+            total = one @ two.T
+            values[row], off[row] = total.high[0, 0], total.radius[0, 0]
+        return values, off
+
 
 def inverse_near_identity(matrix: Enclosure) -> Enclosure | None:
     """Return the inverse of a matrix that is proven close to the identity; None where no proof is found.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,13 +16,14 @@ import numpy.typing as npt
 from dualmech import accounting, fast, reference, validate
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, decimal_above
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike
 from dualmech.plans import HardLimits, PlanTerms
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution, retold
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
 
@@ -243,8 +243,7 @@ class _Search:
         """Solve for caps and the others' targets times a factor."""
         problem = copy.copy(self.stated)
         object.__setattr__(problem, "targets", validate.positive(1, targets=self.numbers(factor)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UncertifiedWarning)  # both ends are judged, whatever a step reached
+        with without_warnings():  # both ends are judged, whatever a step reached
             solution: Solution = self.solve(problem, tol=self.tol / 20)
         return solution
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from dualmech import fast, validate
 from dualmech.certificate import FEASIBLE, Certificate
-from dualmech.errors import DualmechError, InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.stream import Stream
 from dualmech.linalg import to_dense
@@ -27,6 +26,7 @@ from dualmech.progress import Callback, Status
 from dualmech.solution import Solution, judged_solution
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 ROUNDED = 1e-6
@@ -333,8 +333,7 @@ def _dual(problem: AnyProblem, answer: Any, tol: float | None, callback: Callbac
     """Return dual weights that prove a bound; for streams no closer than the answer's own gap requires."""
     streams = tol is None and getattr(getattr(problem, "geometry", None), "name", None) == Stream.name
     tolerance: float = ROUGH if streams else BOUND_TOLERANCE if tol is None else tol
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with without_warnings():
         solved = fast.solve(problem, tol=tolerance, callback=callback)
         if streams:
             gap = problem.certify(problem.feasible(answer), solved.dual).gap

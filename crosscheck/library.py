@@ -19,7 +19,6 @@ from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, sdpa
 from dualmech.crosscheck.collection import MakeProblem
 from dualmech.crosscheck.judging import covariance_of_strategy
-from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.proofs.prove import Proof, prove, verify
 from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives, reading
@@ -27,6 +26,7 @@ from dualmech.geometry.in_numbers import VALUES
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import Solution
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 UNASKED = -1  # entry of a table for an attribute that it does not ask about; 0 for its values, k for queries_k
 
@@ -173,8 +173,7 @@ def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> It
         ends = float(proof.lower), float(proof.upper)
         listed[name] = Proven(name, type(problem).__name__, kind, *shape(problem), *ends)
         text = json.dumps([asdict(entry) for entry in listed.values()], indent=1)
-        with files.atomic_write(place / INDEX) as handle:
-            handle.write(text.encode("ascii"))
+        files.atomic.write_text(place / INDEX, text)
         yield listed[name]
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import textwrap
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from dualmech import files
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.families import family_of
 from dualmech.display import decimal_above
-from dualmech.errors import BackendError, InvalidInputError, UncertifiedWarning, printable
+from dualmech.errors import BackendError, InvalidInputError, printable
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
 from dualmech.problems.base import Problem
@@ -33,14 +31,6 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
 # The setting in which every paper's rows are solved.
-
-
-@contextmanager
-def without_warnings() -> Iterator[None]:
-    """Solve without warnings: the table shows what is not certified."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
-        yield
 
 
 # Pictures of the papers' figures, as SVG and PNG; matplotlib is loaded only here, and only when one is drawn.

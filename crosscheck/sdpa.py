@@ -198,8 +198,7 @@ def variables(problem: Problem) -> float:
 
 def write(program: SparseProgram, path: str | PathLike[str]) -> None:
     """Write a program as an SDPA sparse file; the same program gives the same bytes."""
-    with files.atomic_write(path) as handle:
-        handle.write(validate.instance(SparseProgram, program=program).text().encode("ascii"))
+    files.atomic.write_text(path, validate.instance(SparseProgram, program=program).text())
 
 
 def read(path: str | PathLike[str]) -> SparseProgram:

@@ -12,12 +12,13 @@ from rich.console import Console
 from dualmech import fast, reference
 from dualmech.crosscheck.agreement import TOLERANCES, VERDICTS, Agreement, compare
 from dualmech.crosscheck.instances.fitness import FFU, TABLE_2, PrintedCase
-from dualmech.crosscheck.printing import Interval, interval_text, table, without_warnings, yes_or_no
+from dualmech.crosscheck.printing import Interval, interval_text, table, yes_or_no
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.progress import Status
 from dualmech.solution import Solution
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 BACKENDS = ("CLARABEL", "SCS")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -16,7 +15,7 @@ from dualmech import fast, validate
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.judging import covariance_of_strategy, describe_kind
 from dualmech.display import Displayed, counted, decimal_above
-from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.stream import stream_in
 from dualmech.linalg import to_dense
 from dualmech.mechanisms.block import BlockMechanism
@@ -26,6 +25,7 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.progress import Callback
 from dualmech.solution import Solution
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.asking import MOST
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.unions import UnionWorkload, union_of
@@ -207,8 +207,7 @@ def waste(
 
 
 def _solved(problem: FitnessForUse, tol: float, callback: Callback | None) -> Solution:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with without_warnings():
         return fast.solve(problem, tol=tol, callback=callback)
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.fast import fitness, weighting
 from dualmech.fast.engine import loop
 from dualmech.problems import designs, strategies
@@ -182,8 +182,7 @@ def eigen_weights(
     >>> [round(fast.eigen_weights(program, method=each).objective) for each in ("newton", "separation", "principal")]
     [2289, 2342, 2588]
     """
-    if not isinstance(program, QueryWeighting):
-        raise InputTypeError(f"program must be a QueryWeighting of dualmech, got {type(program).__name__}")
+    validate.instance(QueryWeighting, program=program)
     find = _finder(method, group_size, share)
     return _weigh(program, method, find, loop.Limits.validated(tol, MOST_STEPS))
 

@@ -140,8 +140,7 @@ class Ledger:
         lines = [f"limit = {_toml(str(self.limit))}", f"neighbours = {_toml(self.neighbours)}"]
         for release in self.releases:
             lines += ["", "[[releases]]", *(f"{key} = {_toml(release[key])}" for key in ENTRY)]
-        with files.atomic_write(self.path) as handle:
-            handle.write(("\n".join(lines) + "\n").encode())
+        files.atomic.write_text(self.path, "\n".join(lines) + "\n")
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # so that the new name is on the disk as well

@@ -20,6 +20,7 @@ from dualmech import accounting, files, validate
 from dualmech.accounting import LEVEL, UNBOUNDED, level_of, normal_quantile
 from dualmech.display import Displayed, counted, decimal_above, decimal_below, rounded_up
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
+from dualmech.files.csv import write_rows
 from dualmech.mechanisms import records
 from dualmech.neighbours import canonical
 from dualmech.plans import PlanTerms
@@ -35,7 +36,6 @@ from dualmech.publishing.statement import (
     neighbours_text,
     plan_lines,
     statement,
-    write_rows,
 )
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
@@ -65,6 +65,7 @@ class ReleasePlan(Displayed):
         self.answer = None if answer is None else require_solution(answer)
         self.ledger: Any = None  # where it was recorded, the ledger with it
         self._known: dict[str, Array] = {}  # variances of tables
+        self._still: dict[str, npt.NDArray[np.bool_]] = {}  # entries of tables that no neighbour changes
 
     def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Count records, answer the whole queries and add noise that nobody can predict; see `dualmech.release`.
@@ -75,7 +76,8 @@ class ReleasePlan(Displayed):
         require_sampler()
         data = self.drawn.read(declared(records, self.specification), self.workload.domain, empty)
         publication = Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
-        publication._known = self._known
+        # what the plan knows: its specification, its tables and their variances; but what was recorded is one release
+        vars(publication).update(vars(self) | {"ledger": None})
         return publication
 
     @property
@@ -158,10 +160,12 @@ class ReleasePlan(Displayed):
     def unmoved(self, table: str) -> npt.NDArray[np.bool_]:
         """Return which entries of a table no neighbour changes, an axis a side: they are published as they are."""
         listed = self._table(table)
-        if not hasattr(self.drawn, "unmoved"):
-            return np.zeros(listed.shape, dtype=bool) | listed.empty
-        unmoved = self.drawn.unmoved(listed.asked) if self.drawn.by_table else self._unmoved[listed.rows]
-        return np.asarray(unmoved).reshape(listed.shape) | listed.empty
+        if table not in self._still:
+            unmoved = np.zeros(listed.shape, dtype=bool)
+            if hasattr(self.drawn, "unmoved"):
+                unmoved = self.drawn.unmoved(listed.asked) if self.drawn.by_table else self._unmoved[listed.rows]
+            self._still[table] = np.asarray(unmoved).reshape(listed.shape) | listed.empty
+        return self._still[table].copy()
 
     def variances(self, table: str) -> Array:
         """Return the variance of each estimate of a table, an axis a side; 0 of what no neighbour changes."""
@@ -457,8 +461,7 @@ def write_into(released: Publication, folder: Path, level: float | None, simulta
             write_rows(folder / target, heading, map(_with_digits, lines))
             listed.append((target, f"{table}: {kind}", len(lines), ""))
     write_rows(folder / INDEX, ("file", "table", "entries", "largest margin"), listed)
-    with files.atomic_write(folder / STATEMENT) as handle:
-        handle.write(released.statement(level, simultaneous).encode())
+    files.atomic.write_text(folder / STATEMENT, released.statement(level, simultaneous))
     return [*(name for name, *_ in listed), INDEX, STATEMENT]
 
 

@@ -1,28 +1,24 @@
-"""The page that goes with a release, and its tables as CSV files that no spreadsheet misreads."""
+"""The page that goes with a release, and the names of its files."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
 import importlib.metadata
-import io
-import itertools
 import math
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualmech import files, validate
+from dualmech import validate
 from dualmech.accounting import CONVERSION, level_of
 from dualmech.certificate import Certificate
 from dualmech.display import counted, decimal_above
 from dualmech.errors import BackendError, printable
-from dualmech.files.csv import write_lines
 from dualmech.neighbours import Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
@@ -271,16 +267,14 @@ def _attributes(domain: Domain) -> list[str]:
     """Say which values each attribute has, and where records hold them."""
     lines = ["Attributes:", ""]
     for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
-        known, missing = domain.attribute(axis), domain.attribute(axis).missing
-        labels = [
-            printable(known.label(code)) for code in (*range(min(size, FIRST)), *range(max(size - 1, FIRST), size))
-        ]
-        labels = labels if size <= FIRST + 1 else [*labels[:FIRST], "…", *labels[FIRST:]]
+        known = domain.attribute(axis)
+        labels = [known.label(code) for code in (*range(min(size, FIRST)), *range(max(size - 1, FIRST), size))]
+        shown = ", ".join(labels if size <= FIRST + 1 else [*labels[:FIRST], "…", *labels[FIRST:]])
         column = f"; column {printable(known.source)}" if known.source != name else ""
-        absent = f"; missing where records hold {' or '.join(map(repr, missing))}" if missing else ""
+        absent = f"; missing where records hold {' or '.join(map(repr, known.missing))}" if known.missing else ""
         ends = "; numbers beyond the ends count at the ends" if getattr(known, "clamp", False) else ""
         others = f"; every other value counts as {printable(rest)!r}" if (rest := getattr(known, "rest", "")) else ""
-        lines.append(f"- {printable(name)} ({size} values): {', '.join(labels)}{column}{others}{absent}{ends}")
+        lines.append(f"- {printable(name)} ({size} values): {printable(shown)}{column}{others}{absent}{ends}")
         lines += [f"  - {printable(word)}: {_grouping(known, groups)}" for word, groups in known.groups.items()]
     left = len(domain.names) - MOST_LISTED
     lines += [f"- and {left} more"] if left > 0 else []
@@ -294,9 +288,9 @@ def _grouping(attribute: Attribute, groups: Grouping) -> str:
     """Say which values each group counts."""
     lines = []
     for name, codes in [*groups.items()][:MOST_LISTED]:
-        labels = [printable(attribute.label(code)) for code in codes[:FIRST]]
+        labels = ", ".join(attribute.label(code) for code in codes[:FIRST])
         more = f" and {len(codes) - FIRST} more" if len(codes) > FIRST else ""
-        lines.append(f"{printable(name)} = {', '.join(labels)}{more}")
+        lines.append(printable(f"{name} = {labels}{more}"))
     left = len(groups) - MOST_LISTED
     return "; ".join(lines) + (f"; and {left} more" if left > 0 else "")
 
@@ -372,7 +366,7 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> lis
         rows.append([name, str(released.published[name].entries), most, *words, _definition(released, name)])
     left = len(released.tables) - MOST_LISTED
     rows += [] if left <= 0 else [[f"and {left} more, in the list of tables", *[""] * (len(columns) - 1)]]
-    return [f"| {' | '.join(printable(cell).replace('|', '/') for cell in row)} |" for row in rows]
+    return [printable(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |") for row in rows]
 
 
 def _derived(released: Planned, level: float | None) -> list[str]:
@@ -420,10 +414,6 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-FORMULA = tuple(
-    "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-)  # First characters by which a spreadsheet tells a formula, wide ones too
-
 LONGEST = 60  # most letters of a table's name that the name of its file holds
 
 
@@ -431,15 +421,6 @@ def file_name(number: int, label: str, count: int) -> str:
     """Return a name that any file system takes, whatever the attributes are called."""
     letters = re.sub("[^0-9A-Za-z]+", "_", label).strip("_")[:LONGEST]
     return f"{number:0{len(str(count))}d}_{letters}.csv"
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a CSV file, whole or not at all; no text of it is one of which a spreadsheet makes a formula."""
-    with files.atomic_write(path) as handle:
-        text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
-        write_lines(text, ([_shown(cell) for cell in row] for row in itertools.chain([header], rows)))
-        text.flush()
-        text.detach()
 
 
 def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
@@ -452,9 +433,3 @@ def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
     except ImportError as error:
         raise BackendError("a frame needs pandas: pip install pandas; write() does without") from error
     return pandas.DataFrame(list(rows), columns=list(heading))
-
-
-def _shown(cell: object) -> object:
-    """Return a cell of which a spreadsheet makes no formula: a text that would begin one gets an apostrophe."""
-    begins = cell.lstrip("\ufeff")[:1] if isinstance(cell, str) else ""  # A byte order mark is read over.
-    return f"'{cell}" if begins in FORMULA else cell

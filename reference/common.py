@@ -7,7 +7,6 @@ covariance of mechanism i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i`
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.progress import Status
@@ -30,6 +29,7 @@ from dualmech.reference.refinement import OTHER_STAGE_TOLERANCE, STAGE_TOLERANCE
 from dualmech.reference.scaling import inverse, returned_array
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
@@ -330,9 +330,8 @@ def chain(
     accuracy = min(tolerance, STAGE_TOLERANCES.get(name, OTHER_STAGE_TOLERANCE))
 
     def solve(problem: CommonMechanism) -> Solution:
-        with warnings.catch_warnings():
+        with without_warnings():
             # The chain, not this stage, reports that the requested tolerance was missed.
-            warnings.simplefilter("ignore", UncertifiedWarning)
             return FORMULATIONS.solve(problem, backend=name, tol=accuracy, **options)
 
     return build(mechanisms, solve, tol=tolerance, solver=f"reference:{name}:chain")

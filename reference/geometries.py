@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 import cvxpy as cp
@@ -31,20 +30,15 @@ from dualmech.validate import Array, Matrix
 
 
 def solve_products(
-    problem: AnyProblem,
-    solver: Callable[..., Solution],
-    *,
-    tol: float | None = None,
-    time_limit: float | None = None,
-    **options: Any,
+    problem: AnyProblem, *, tol: float | None = None, time_limit: float | None = None, **options: Any
 ) -> Solution:
-    """Solve the problem; see `dualmech.reference.solve`. `solver` solves the factors, which share the time."""
+    """Solve the problem; see `dualmech.reference.solve`. The factors share the time."""
     deadline = Deadline.of(time_limit)
     share, known, factors = None if tol is None else share_of(problem, tol), {}, problem.factors
     for factor in factors:
         if factor not in known:
             left = None if deadline.left is None else max(deadline.left, SHORTEST)
-            known[factor] = solver(factor, tol=share, time_limit=left, **options)
+            known[factor] = solve(factor, tol=share, time_limit=left, **options)
     answers = [known[factor] for factor in factors]
     within = math.expm1(math.fsum(math.log1p(answer.tol) for answer in answers))
     return combine_factors(problem, answers, type(answers[0].dual), within)
@@ -55,20 +49,19 @@ def solve_products(
 
 def solve_split(
     problem: AnyProblem,
-    solver: Callable[..., Solution],
     *,
     backend: str | Solver = "CLARABEL",
     tol: float | None = None,
     time_limit: float | None = None,
     **options: Any,
 ) -> Solution:
-    """Solve the problem; see `dualmech.reference.solve`. `solver` solves an attribute alone."""
+    """Solve the problem; see `dualmech.reference.solve`."""
     request = attempts.BackendRequest.of(backend, frozenset({"SOC", "PSD"}), tol, time_limit, options)
     steps = 0
 
     def solve_attribute(part: object) -> Solution:
         nonlocal steps
-        answer = solver(part, backend=backend, time_limit=request.time_left, **options)
+        answer = solve(part, backend=backend, time_limit=request.time_left, **options)
         steps += answer.iterations
         return answer
 
@@ -107,15 +100,13 @@ SHARPER = 1e-2
 LEAST = 1e-9  # least weight of the noise, over the mean: multipliers are not positive where nothing binds
 
 
-def solve_streams(
-    problem: AnyProblem, solver: Callable[..., Solution], *, tol: float | None = None, **options: Any
-) -> Solution:
-    """Solve the problem on its matrix by `solver`; see `dualmech.reference.solve`.
+def solve_streams(problem: AnyProblem, *, tol: float | None = None, **options: Any) -> Solution:
+    """Solve the problem on its matrix; see `dualmech.reference.solve`.
 
     Its multipliers are known less well than its optimum, so it is solved to `SHARPER` of the tolerance.
     """
     sharp = None if tol is None else SHARPER * validate.positive_number(tol=tol)
-    answer = solver(problem.on_geometry("dense"), tol=sharp, **options)
+    answer = solve(problem.on_geometry("dense"), tol=sharp, **options)
     fixed = isinstance(problem, TotalVariance)
     sums = problem.geometry.on_sums(problem.weights) if fixed else answer.dual.query_weights
     point = StreamPoint(_raised(answer.dual.neighbour_weights), _raised(sums), 1.0)
@@ -154,7 +145,7 @@ def solve(problem: AnyProblem, **options: Any) -> Solution:
         return stated.solve(problem, **options)
     options.pop("orbits", None)
     solver = {"product": solve_products, "split": solve_split, "stream": solve_streams}[name]
-    return solver(problem, solve, **options)
+    return solver(problem, **options)
 
 
 def formulations(problem: AnyProblem, streams: bool = False) -> Formulations | None:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import scipy.linalg
 from cvxpy.reductions.solvers.solver import Solver
 
-from dualmech import linalg
-from dualmech.errors import BackendError, InputTypeError, InvalidInputError
+from dualmech import linalg, validate
+from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
@@ -443,9 +443,7 @@ def _multipliers(known: dict[str, Array], size: int, unit: float) -> Relaxation:
 
 def _average_case(problem: LocalStrategy, prior: npt.ArrayLike | None) -> LocalStrategy:
     """Return the average case whose bound is requested: for the worst case, under the prior given."""
-    if not isinstance(problem, LocalStrategy):
-        raise InputTypeError(f"problem must be a LocalStrategy, got {type(problem).__name__}")
-    if problem.user_types > MOST_BOUNDED_TYPES:
+    if validate.instance(LocalStrategy, problem=problem).user_types > MOST_BOUNDED_TYPES:
         raise InvalidInputError(f"workload must have at most {MOST_BOUNDED_TYPES} user types, got {problem.user_types}")
     if problem.criterion == "worst":
         return LocalStrategy(problem.workload, problem.epsilon, prior=prior)

@@ -10,8 +10,8 @@ import contextlib
 import copy
 import io
 import pickle
+import re
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -28,12 +28,13 @@ from dualmech.crosscheck.agreement import Agreement, compare
 from dualmech.crosscheck.families import family_of
 from dualmech.crosscheck.judging import judge, judged
 from dualmech.crosscheck.proofs.prove import prove, verify
-from dualmech.errors import DualmechError, InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.release import plan
-from dualmech.reference.formulas.writing import latex_document, unbalanced
+from dualmech.reference.formulas.writing import latex_document
 from dualmech.solution import Solution
 from dualmech.storage.store import load, save
+from dualmech.watching import without_warnings
 
 SLACK = Fraction(1, 10**12)  # what rounding may hide of a mechanism's cost, relative
 
@@ -192,8 +193,7 @@ def answers_from_elsewhere(run: Run) -> None:
 def files_are_judged_anew(run: Run) -> None:
     """A solution is written, read back, and means the same."""
     answer = run.answer("fast")
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with tempfile.TemporaryDirectory() as folder, without_warnings():
         path = Path(folder) / "solution.npz"
         save(answer, path)
         again = load(path)
@@ -225,6 +225,22 @@ def said_in_words(run: Run) -> None:
     stream = io.StringIO()
     explanation.explain_answer(Console(file=stream, width=120), run.answer("fast"))
     assert "program" in stream.getvalue() and "proof" in stream.getvalue()
+
+
+MARKS = re.compile(r"\\(?:begin|end)\{(?P<environment>[^}]*)\}|(?<!\\)[{}$]")
+
+
+def unbalanced(latex: str) -> str:
+    """Return the brace, dollar sign or environment that is not closed, or closed too early; else nothing."""
+    opened: list[str] = []
+    for match in MARKS.finditer(latex):
+        mark = match["environment"] or match[0]
+        closes = match[0].startswith(r"\end") or mark == "}" or (mark == "$" and opened[-1:] == ["$"])
+        if not closes:
+            opened.append(mark)
+        elif not opened or opened.pop() != ("{" if mark == "}" else mark):
+            return mark
+    return "".join(opened[:1])
 
 
 def written_in_formulas(run: Run) -> None:
@@ -301,8 +317,7 @@ def options_are_refused_by_name(run: Run) -> None:
 def limits_leave_a_judged_answer(run: Run) -> None:
     """A program that is out of time ends with a feasible point and a bound, both of them true."""
     answer = run.answer("fast")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with without_warnings():
         found = reference.solve(run.problem, time_limit=1e-9)
     assert found.certificate.feasible and found.lower_bound <= answer.objective * (1 + 1e-9)
     assert answer.lower_bound <= found.objective * (1 + 1e-9)
@@ -395,8 +410,7 @@ def what_a_geometry_can_do(run: Run) -> None:
     answer = run.answer("fast")
     for name, ask in ABILITIES.items():
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UncertifiedWarning)
+            with without_warnings():
                 ask(problem, answer, answer.mechanism)
         except (DualmechError, AttributeError) as error:
             kind = type(answer.mechanism).__name__

@@ -25,6 +25,7 @@ import scipy.sparse as sp
 
 import dualmech as dm
 from dualmech.errors import CertificateError, DualmechError, SamplingWarning, UncertifiedWarning, printable
+from dualmech.watching import without_warnings
 
 
 class Anything:
@@ -193,8 +194,7 @@ class Call:
     @property
     def refused(self) -> bool:
         """Whether the library refuses it whatever it is given, in words of its own."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UncertifiedWarning)
+        with without_warnings():
             try:
                 self({})
             except DualmechError:

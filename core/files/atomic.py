@@ -145,6 +145,12 @@ def check_new_folder(path: FilePath) -> Path:
     return _target(path)
 
 
+def write_text(path: FilePath, text: str) -> None:
+    """Write a text in UTF-8 to a file, whole or not at all; see `atomic_write`."""
+    with atomic_write(path) as handle:
+        handle.write(text.encode())
+
+
 @contextlib.contextmanager
 def atomic_folder(path: FilePath) -> Iterator[Path]:
     """Make a folder to write files into, which appears at `path` only if the block ends without an error.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import TextIO
 import numpy as np
 
 from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.files.atomic import atomic_write
 from dualmech.files.reading import opened_lines
 from dualmech.validate import Array
 
@@ -142,6 +144,26 @@ def check_separator(row: Sequence[str]) -> None:
             raise InvalidInputError(
                 f"fields are separated by {called}: write commas between them, and full stops in numbers"
             )
+
+
+FORMULA = tuple(
+    "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+)  # First characters by which a spreadsheet tells a formula, wide ones too
+
+
+def write_rows(path: str | PathLike[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file, whole or not at all; no text of it is one of which a spreadsheet makes a formula."""
+    with atomic_write(path) as handle:
+        text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
+        write_lines(text, ([_plain(cell) for cell in row] for row in itertools.chain([header], rows)))
+        text.flush()
+        text.detach()
+
+
+def _plain(cell: object) -> object:
+    """Return a cell of which a spreadsheet makes no formula: a text that would begin one gets an apostrophe."""
+    begins = cell.lstrip("\ufeff")[:1] if isinstance(cell, str) else ""  # A byte order mark is read over.
+    return f"'{cell}" if begins in FORMULA else cell
 
 
 def write_lines(text: TextIO, rows: Iterable[Iterable[object]]) -> None:

@@ -236,8 +236,7 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
         return max(self.workload.sizes)
 
     def point(self, primal: object) -> SplitPoint:
-        if not isinstance(primal, SplitPoint):
-            raise InputTypeError(f"primal must be a SplitPoint of dualmech, got {type(primal).__name__}")
+        primal = validate.instance(SplitPoint, primal=primal)
         shapes, sizes = self._as_attribute_arrays("shapes", primal.shapes, 2), self.workload.sizes
         for axis, (matrix, size) in enumerate(zip(shapes, sizes, strict=True)):
             if matrix.shape != (size, size):

@@ -458,10 +458,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         >>> round(mechanism.rho, 9), mechanism.variance(["sex"]), round(mechanism.variance_of({"sex": [1, -1]}), 9)
         (0.125, 4.0, 8.0)
         """
-        if not isinstance(domain, Domain):
-            raise InputTypeError(f"domain must be a Domain of dualmech, got {type(domain).__name__}")
-        if not isinstance(noise, Mapping):
-            raise InputTypeError(f"noise must map sets of attributes to positive levels, got {type(noise).__name__}")
+        validate.instance(Domain, domain=domain)
+        validate.mapping("sets of attributes to positive levels", noise=noise)
         count, sizes, levels = len(domain.names), domain.shape, {}
         for axes, level in noise.items():
             if not are_positions(axes, count):

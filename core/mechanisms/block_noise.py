@@ -14,7 +14,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import Index, Judged
 from dualmech.geometry.block_neighbours import NeighbourMoves
@@ -277,9 +277,7 @@ class BlockNoise:
     known: Mapping[str, tuple[Parts, ...]]  # what the tables of a union ask of each attribute, by name
 
     def __init__(self, blocks: Blocks, point: object) -> None:
-        if not isinstance(blocks, Blocks):
-            raise InputTypeError(f"blocks must be Blocks, got {type(blocks).__name__}")
-        workload, checked = blocks.workload, blocks.point(point)
+        workload, checked = validate.instance(Blocks, blocks=blocks).workload, blocks.point(point)
         assert workload.domain is not None
         symmetries = blocks.symmetries or marginal_symmetries(workload.domain.shape)
         keys, rows = (

@@ -328,13 +328,7 @@ def _spread(noise: Array, queries: Array, independent: bool, rows: Array) -> tup
 
 def _told(left: Enclosure, right: Enclosure, largest: float) -> Array | None:
     """Return the sums of products of the entries of each row, None where they are not told from their rounding."""
-    values, off = np.zeros(len(left.high)), np.zeros(len(left.high))
-    for row in range(len(values)):
-        here = slice(row, row + 1)
-        one = Enclosure(left.high[here], left.low[here], left.radius[here])
-        two = Enclosure(right.high[here], right.low[here], right.radius[here])
-        total = one @ two.T
-        values[row], off[row] = total.high[0, 0], total.radius[0, 0]
+    values, off = left.row_products(right)
     values = np.maximum(values, 0.0)
     nothing = NOTHING * largest * np.einsum("jk,jk->j", right.high, right.high)
     certain = (off <= TOLD * values) | (values + off <= nothing) | ~np.any(right.high, axis=1)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg, validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.frames import Decomposition, frame_of
 from dualmech.mechanisms.gaussian import (
     TOLERANCE,
@@ -223,9 +223,7 @@ def given_rows(basis: npt.ArrayLike, rows: Array) -> Array:
 
 def decision_rows(decisions: Workload, rows: Array) -> Array:
     """Return rows K B with ``K'K = M``: the trace of a covariance on them is ``tr(M Σ)``, the decisions' variance."""
-    if not isinstance(decisions, Workload):
-        raise InputTypeError(f"decisions must be a Workload of dualmech, got {type(decisions).__name__}")
-    if decisions.shape[1] != rows.shape[1]:
+    if validate.instance(Workload, decisions=decisions).shape[1] != rows.shape[1]:
         raise InvalidInputError(
             f"decisions must have {rows.shape[1]} cells, as the mechanisms, got {decisions.shape[1]}"
         )

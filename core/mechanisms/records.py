@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -533,32 +534,16 @@ class Lines:
                 yield Chunk(np.concatenate([part[0] for part in parts], axis=1), weights, persons)
 
 
-class _Codes(dict[str, int]):
-    """What the texts in an attribute's column stand for; each is read once, but for those too many to remember."""
-
-    def __init__(self, attribute: Attribute) -> None:
-        self.attribute = attribute
-
-    def __missing__(self, text: str) -> int:
-        code = self.attribute.code(text)
-        if code is None:
-            raise InvalidInputError(self.attribute.refused(text))
-        if len(self) == CHUNK:
-            self.clear()
-        self[text] = code
-        return code
-
-
 class _Numbers(dict[str, int]):
-    """The counts that texts are, each read once."""
+    """The codes or counts that texts in a column stand for; each is read once, but for those too many to remember."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, read: Callable[[str], int | None], refused: Callable[[str], str]) -> None:
+        self.read, self.refused = read, refused
 
     def __missing__(self, text: str) -> int:
-        number = _count_of(text)
+        number = self.read(text)
         if number is None:
-            raise InvalidInputError(engines.not_whole(self.name, text))
+            raise InvalidInputError(self.refused(text))
         if len(self) == CHUNK:
             self.clear()
         self[text] = number
@@ -571,10 +556,13 @@ Batch = tuple[Codes, list[int], list[str]]
 def _batches(path: Path, domain: Domain, records: Records) -> Iterator[Batch]:
     """Yield the codes of a few records of a file at a time (attributes, records), how many each is, and its person."""
     with files.errors_naming(path):
-        rows, codes = csv.lines(path), [_Codes(attribute) for attribute in _attributes(domain)]
+        rows, attributes = csv.lines(path), _attributes(domain)
+        codes = [_Numbers(attribute.code, attribute.refused) for attribute in attributes]
         header, _ = _header(path, rows, records, domain)
-        columns, width = [header.index(attribute.source) for attribute in _attributes(domain)], len(header)
-        counts = None if records.count is None else (header.index(records.count), _Numbers(records.count))
+        columns, width = [header.index(attribute.source) for attribute in attributes], len(header)
+        counts = None
+        if records.count is not None:
+            counts = header.index(records.count), _Numbers(_count_of, partial(engines.not_whole, records.count))
         person = None if records.persons is None else header.index(records.persons.person)
 
         def parsed(batch: Sequence[Sequence[str]]) -> Batch:
@@ -610,13 +598,14 @@ def _header(
     line, header = next(rows, (1, []))
     if not header:
         raise InvalidInputError("is empty: its first line must name the columns")
-    sought = {*domain.sources, records.count, records.persons and records.persons.person}
+    sources = domain.sources
+    sought = {*sources, records.count, records.persons and records.persons.person}
     with csv.line_named(path, line):
         names = [name if name in sought else name.strip() for name in compared("columns of records", header)]
-        return names, records.unread(names, domain.sources)
+        return names, records.unread(names, sources)
 
 
-def _parse(rows: Sequence[Sequence[str]], codes: list[_Codes], columns: list[int], width: int) -> Codes:
+def _parse(rows: Sequence[Sequence[str]], codes: list[_Numbers], columns: list[int], width: int) -> Codes:
     if wrong := {*map(len, rows)} - {width}:
         raise InvalidInputError(f"has {min(wrong)} fields where the first line has {width}")
     texts = [*zip(*rows, strict=True)]

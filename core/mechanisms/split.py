@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -215,7 +216,4 @@ class SplitMechanism(GaussianPrivacy):
 
 
 def _outer(factors: Sequence[Array]) -> Array:
-    product = np.ones(())
-    for factor in factors:
-        product = np.multiply.outer(product, factor)
-    return np.asarray(product)
+    return np.asarray(functools.reduce(np.multiply.outer, factors, np.ones(())))

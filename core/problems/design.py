@@ -20,7 +20,7 @@ from dualmech.mechanisms.costs import PseudoInverse
 from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.validate import Array, Matrix
 from dualmech.verified import UPWARDS, Enclosure, sum_rounding
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_asks, check_workload
 from dualmech.workloads.streams import RangeWorkload, SineWorkload
 
 # What weights of design queries spend between neighbours: sensitivities as a matrix, or as fast transforms.
@@ -148,9 +148,7 @@ class DesignGeometry:
     ) -> DesignGeometry:
         """Check the three against each other and write the workload over the design."""
         check_workload(workload)
-        validate.moderate(workload=workload.matrix)
-        if not np.any(workload.row_norms()):
-            raise InvalidInputError("workload must have at least one query that is not all zero")
+        check_asks(workload)
         queries = _design(design, workload.shape[1])
         checked = as_neighbour_matrix(neighbours, workload.shape[1], workload.domain)
         inverse = PseudoInverse.of(queries)

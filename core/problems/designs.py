@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array, Matrix
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_asks, check_workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.streams import RangeWorkload, SineWorkload
 from dualmech.workloads.tabulations import DomainLike, as_domain
@@ -50,9 +50,7 @@ def eigen_queries(workload: Workload) -> Array:
     """
     if isinstance(check_workload(workload), RangeWorkload):
         return _with_fixed_signs(SineWorkload(workload.shape[1]).matrix)
-    validate.moderate(workload=workload.matrix)
-    if not np.any(workload.row_norms()):
-        raise InvalidInputError("workload must have at least one query that is not all zero")
+    check_asks(workload)
     queries, cells = workload.shape
     if queries >= cells:
         values, vectors = scipy.linalg.eigh(workload.gram(), check_finite=False)

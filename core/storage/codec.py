@@ -7,8 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from dualmech import files, linalg
+from dualmech import files
 from dualmech.errors import InputTypeError
 from dualmech.files.archives import FilePath
 from dualmech.workloads.arrays import Arrays
@@ -34,7 +35,7 @@ def save_mechanism(mechanism: object, path: FilePath) -> None:
     files.write_npz(path, MECHANISM, MECHANISM_VERSION, **pack("mechanism", mechanism))
 
 
-def pack(key: str, value: object) -> Arrays:
+def pack(key: str, value: Any) -> Arrays:
     """Return a value under a key: an array, a number, a text, a tuple of values, or an object of ours by its parts."""
     if value is None:
         return {}
@@ -42,7 +43,8 @@ def pack(key: str, value: object) -> Arrays:
         return _pack_items(key, value)
     parts = _parts(value)
     if parts is None:
-        return {key: files.as_text_array(key, [value])[0] if isinstance(value, str) else linalg.to_dense(value)}
+        array = value.toarray() if sp.issparse(value) else np.asarray(value)
+        return {key: files.as_text_array(key, [value])[0] if isinstance(value, str) else array}
     arrays: Arrays = {f"{key}.kind": np.array(type(value).__name__)}
     for name, part in parts.items():
         arrays |= pack(f"{key}.{name}", part)

@@ -79,9 +79,7 @@ def unpack_answer(arrays: Given) -> Answer:
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
     """
-    name = str(required_array(arrays, "problem"))
-    if name not in PROBLEMS:
-        raise InvalidInputError(f"problem must be one of {', '.join(PROBLEMS)}, got {name!r}")
+    name = validate.choice([*PROBLEMS], problem=str(required_array(arrays, "problem")))
     problem = _rebuild_problem(PROBLEMS[name], arrays)
     primal, dual = (required_value(unpack(arrays, name), name) for name in ("primal", "dual"))
     return problem, problem.restored(primal), problem.restored_dual(dual)
@@ -118,8 +116,7 @@ def unpack(arrays: Given, key: str) -> Any:
     name = str(arrays.get(f"{key}.kind", ""))
     if not name:
         return None
-    if name not in KINDS:
-        raise InvalidInputError(f"{key}.kind must be one of {', '.join(KINDS)}, got {name!r}")
+    validate.choice([*KINDS], **{f"{key}.kind": name})
     prefix = f"{key}."
     names = {name.removeprefix(prefix).partition(".")[0] for name in arrays if name.startswith(prefix)}
     required = {name for name in names - {"kind"} if not _is_item(name)}
@@ -271,9 +268,7 @@ def _noise(arrays: Mapping[str, Array]) -> dict[Key, tuple[Array, Array]]:
 
 
 def _causal_made(form: Any, level: Any, **parts: Any) -> CausalMechanism:
-    if form not in CAUSAL:
-        raise InvalidInputError(f"form must be one of {', '.join(CAUSAL)}, got {form!r}")
-    return CAUSAL[form](**parts).scaled(level)
+    return CAUSAL[validate.choice([*CAUSAL], form=form)](**parts).scaled(level)
 
 
 def _stream_made(workload: Any, neighbour_weights: Array, query_weights: Array, level: float) -> StreamMechanism:

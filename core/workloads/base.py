@@ -283,6 +283,13 @@ def check_workload(workload: object) -> Workload:
     return validate.instance(Workload, workload=workload)
 
 
+def check_asks(workload: Workload) -> None:
+    """Refuse entries that are too large or too small, and a workload that asks nothing."""
+    validate.moderate(workload=workload.matrix)
+    if not np.any(workload.row_norms()):
+        raise InvalidInputError("workload must have at least one query that is not all zero")
+
+
 def same_content(one: object, other: object) -> bool:
     """Whether two values say the same: whatever knows it itself, matrices, tuples, dataclasses, or plain values."""
     if one is other:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workload
@@ -168,14 +168,12 @@ def query_tables(
     ((8, 8), array([1., 0., 1., 0., 0., 0., 0., 0.]))
     """
     tables = marginals(domain, ways, sets)
-    if not isinstance(queries, Mapping):
-        raise InputTypeError(f"queries must map attribute names to workloads, got {type(queries).__name__}")
+    validate.mapping("attribute names to workloads", queries=queries)
     assert tables.domain is not None
     by_axis: list[Workload | None] = [None] * len(tables.domain.shape)
     for name, query in queries.items():
         (axis,) = tables.domain.axes([name])
-        if not isinstance(query, Workload):
-            raise InputTypeError(f"queries[{name!r}] must be a Workload of dualmech, got {type(query).__name__}")
+        validate.instance(Workload, **{f"queries[{name!r}]": query})
         if query.shape[1] != tables.domain.shape[axis]:
             raise InvalidInputError(
                 f"queries[{name!r}] must be over {tables.domain.shape[axis]} values, got {query.shape[1]}"

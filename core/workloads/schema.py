@@ -92,8 +92,7 @@ class Schema(Domain):
     never: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = field(init=False, repr=False)
 
     def __init__(self, attributes: Mapping[str, object], never: Sequence[Mapping[str, object]] = ()) -> None:
-        if not isinstance(attributes, Mapping):
-            raise InputTypeError(f"attributes must map names to what their values are, got {type(attributes).__name__}")
+        validate.mapping("names to what their values are", attributes=attributes)
         checked = tuple(
             attribute_of(validate.composed(validate.text(name=name)), spec) for name, spec in attributes.items()
         )

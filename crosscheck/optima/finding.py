@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +14,11 @@ from dualmech.crosscheck.optima.rationals import ExactProof
 from dualmech.crosscheck.optima.recognition import recognised
 from dualmech.crosscheck.optima.surds import Number, Rows, radicals_of
 from dualmech.display import Displayed
-from dualmech.errors import InvalidInputError, UncertifiedWarning
+from dualmech.errors import InvalidInputError
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
+from dualmech.watching import without_warnings
 
 CLOSE_ENOUGH = 1e-12
 """Gap at which a solver's answer counts as near enough to an exact one."""
@@ -139,8 +139,7 @@ def exact(problem: AnyProblem) -> ExactOptimum:
     True
     """
     dense_problem = _small(validate.instance(Problem, problem=problem))
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", UncertifiedWarning)
+    with without_warnings(), np.errstate(all="ignore"):
         proof = proven(fast.solve(dense_problem, tol=CLOSE_ENOUGH), LARGEST_DENOMINATOR)
     if proof is None:
         raise InvalidInputError(

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualmech import files, linalg
+from dualmech import files, linalg, validate
 from dualmech.crosscheck.proofs import epochs, local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Given, Refused, above, below
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, float_above, float_below, written
 from dualmech.display import Displayed
-from dualmech.errors import CertificateError, InputTypeError, InvalidInputError
+from dualmech.errors import CertificateError, InvalidInputError
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import require_solution
 from dualmech.threads import blas_threads
@@ -96,8 +96,7 @@ class Proof(Displayed):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
-        with files.atomic.atomic_write(path) as handle:
-            handle.write((json.dumps(self.document, separators=(",", ":")) + "\n").encode("ascii"))
+        files.atomic.write_text(path, json.dumps(self.document, separators=(",", ":")) + "\n")
 
     def lines(self) -> list[str]:
         """Return what it shows, and of a problem of targets how private its noise is.
@@ -120,8 +119,7 @@ class Proof(Displayed):
 
     def is_of(self, problem: Problem) -> bool:
         """Whether it proves the optimum of this very problem, every number of it the same, on whatever geometry."""
-        if not isinstance(problem, Problem):
-            raise InputTypeError(f"problem must be a problem, got {type(problem).__name__}")
+        validate.instance(Problem, problem=problem)
         stated = self.document["problem"]
         if stated.get("family") != _family(problem):
             return False

@@ -11,7 +11,6 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from dualmech import validate
-from dualmech.errors import InputTypeError
 from dualmech.progress import NEVER, Callback, Deadline, Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
 
@@ -47,8 +46,8 @@ class Limits:
         callback: Callback | None = None,
     ) -> Limits:
         """Return the limits of a user's options, the time counted from now; refuse those that are not allowed."""
-        if callback is not None and not callable(callback):
-            raise InputTypeError(f"callback must be callable, got {type(callback).__name__}")
+        if callback is not None:
+            validate.function(callback=callback)
         return cls(
             validate.positive_number(tol=tol),
             MOST_STEPS if max_iterations is None else validate.size(max_iterations=max_iterations),

@@ -326,8 +326,8 @@ def _solver(program: DualFunction, point: Evaluation, products: Array) -> Callab
     coupled = np.sort(order[np.cumsum(ratios[order]) > NEGLIGIBLE])
     formed = _is_formed(program, len(coupled))
     factor = _factor(point, coupled, products[coupled]) if formed else None
-    border = _sum_indicators(point) * point.weights[:, None]
-    missing = 1 - _sum_indicators(point).T @ point.weights
+    sides = _sum_indicators(point)
+    border, missing = sides * point.weights[:, None], 1 - sides.T @ point.weights
 
     def inverse(right_side: Array) -> Array:
         solution = (right_side.T / (products + diagonal)).T

@@ -146,7 +146,7 @@ MOST_MEMBERS = 10_000
 SLAB_ENTRIES = 2**24  # entries of the groups' matrices that are held at a time where it is not
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Part:
     """A program, the group of each of its weights, and each weight's share of the group's weight."""
 
@@ -154,12 +154,12 @@ class Part:
     groups: Index
     shares: Array
 
-    @property
+    @cached_property
     def distinct(self) -> bool:
         """Whether every weight has a group of its own."""
         return len(np.unique(self.groups)) == len(self.groups)
 
-    @property
+    @cached_property
     def operations(self) -> tuple[float, float]:
         """Approximate operations of the Hessian by group: of all weights at once, and of a matrix per group."""
         rank, members, groups = self.program.sizes[2], len(self.groups), len(np.unique(self.groups))
@@ -172,7 +172,7 @@ class Part:
         return self.distinct or (first <= second and len(self.groups) <= MOST_MEMBERS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class OrbitProgram:
     """Parts whose weights are tied in groups: groups of neighbours first, then groups of queries.
 
@@ -186,13 +186,13 @@ class OrbitProgram:
     queries: int
     fixed: bool = False
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, int, int]:
         """Numbers of groups of neighbours and of queries, and rank."""
         rank = sum(part.program.sizes[2] for part in self.parts)
         return self.neighbours, self.queries, rank + (0 if self.diagonal is None else self.diagonal.sizes[2])
 
-    @property
+    @cached_property
     def operations(self) -> tuple[float, float, float]:
         """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
         counts = [part.program.operations for part in self.parts]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,14 +25,8 @@ from dualmech.validate import Array, Matrix
 # Product workloads: each factor by its own solver, to a share of the tolerance.
 
 
-def solve_product(
-    problem: FitnessForUse | TotalVariance,
-    limits: loop.Limits,
-    solver: Callable[..., Solution],
-    *,
-    method: str = "auto",
-) -> Solution:
-    """Solve the problem to a proven gap, each different factor once, by `solver`.
+def solve_product(problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, method: str = "auto") -> Solution:
+    """Solve the problem to a proven gap, each different factor once.
 
     The limit on steps holds for each factor, the time limit for all together.
     """
@@ -42,7 +35,7 @@ def solve_product(
         if factor in known:
             continue
         factor_limits = replace(limits, tol=share_of(problem, limits.tol))
-        known[factor] = solver(factor, factor_limits, method=method)
+        known[factor] = solve_on_geometry(factor, factor_limits, method=method)
     answers = [known[factor] for factor in factors]
     answer = combine_factors(problem, answers, type(answers[0].dual), limits.tol)
     return retold(answer, seconds=time.perf_counter() - began)
@@ -100,10 +93,6 @@ def solve_on_geometry(problem: FitnessForUse | TotalVariance, limits: loop.Limit
     return SOLVERS[geometry.name](problem, limits, **named)
 
 
-def _product(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
-    return solve_product(problem, limits, solve_on_geometry, **options)
-
-
 def _epochs(problem: FitnessForUse | TotalVariance, limits: loop.Limits, **options: Any) -> Solution:
     # Most problems are of one record, and begin sooner without.
     from dualmech.fast.reductions import epoch_stream, epochs
@@ -116,7 +105,7 @@ SOLVERS = {
     "dense": dense.ascend_dense,
     "epochs": _epochs,
     "blocks": blocks.ascend_blocks,
-    "product": _product,
+    "product": solve_product,
     "split": solve_split,
     "stream": stream.ascend_stream,
 }

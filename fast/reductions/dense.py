@@ -139,7 +139,7 @@ def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.Re
     return _tied(reduced, WithoutCopies(whole, program, neighbours, queries, lift))
 
 
-def _tied(reduced: ascent.ReducedProblem, under: WithoutCopies) -> ascent.ReducedProblem:
+def _tied(reduced: ascent.ReducedProblem, under: WithoutCopies | OrbitReduction) -> ascent.ReducedProblem:
     def gather(dual: object) -> Array | None:
         weights = reduced.gather(dual)
         return None if weights is None else under.gather(weights)
@@ -244,13 +244,7 @@ def by_orbit(reduced: ascent.ReducedProblem, orbits: Orbits) -> ascent.ReducedPr
         groups = np.concatenate([groups, first + queries])
     shares = 1 / np.bincount(groups)[groups]
     whole = OrbitProgram((Part(program, groups, shares),), None, first, last, program.fixed)
-    under = OrbitReduction(reduction, whole)
-
-    def gather(dual: object) -> Array | None:
-        weights = reduced.gather(dual)
-        return None if weights is None else under.gather(weights)
-
-    return replace(reduced, reduction=under, dual=lambda weights: reduced.dual(under.spread(weights)), gather=gather)
+    return _tied(reduced, OrbitReduction(reduction, whole))
 
 
 def _renumber(labels: Index) -> tuple[Index, int]:

@@ -15,11 +15,12 @@ import numpy.typing as npt
 from dualmech import files, validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError
+from dualmech.files.csv import write_rows
 from dualmech.immutable import freeze
 from dualmech.publishing.fitting.cliques import LARGEST_CLIQUE, CliqueTables
 from dualmech.publishing.fitting.nearest import NoisyTables
 from dualmech.publishing.published import PublishedTable
-from dualmech.publishing.statement import as_frame, file_name, write_rows
+from dualmech.publishing.statement import as_frame, file_name
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain, count_text
 
@@ -255,8 +256,7 @@ class FittedTables:
                 write_rows(place / name, (*table.sides, "count"), self._rows(table, counts))
             sizes = ((name, *size) for name, size in zip(names, self._sizes(), strict=True))
             write_rows(place / INDEX, ("file", "table", "entries"), sizes)
-            with files.atomic_write(place / NOTE) as handle:
-                handle.write(BIASED.encode())
+            files.atomic.write_text(place / NOTE, BIASED)
             if made_up is not None:
                 names.append("records.csv")
                 write_rows(place / names[-1], self.attributes, made_up)

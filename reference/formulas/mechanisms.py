@@ -306,12 +306,12 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
     if levels:
         paid, added = "what each kind of neighbours pays for each level", "of each kind of queries"
         symbols += [
-            Symbol("R", f"{paid} of noise", (kinds, levels), lambda: _dense(blocks.reach)),
+            Symbol("R", f"{paid} of noise", (kinds, levels), blocks.reach.toarray),
             Symbol(
                 "N",
                 f"what each level adds to the variance {added}",
                 (queries, levels),
-                lambda: _dense(blocks.scalar_blocks),
+                blocks.scalar_blocks.toarray,
             ),
         ]
     if blocks.matrix_blocks:
@@ -395,7 +395,3 @@ def _notes(problem: AnyProblem) -> tuple[str, ...]:
     )
     exact = ("What no neighbour moves is released exactly, at no cost, and has no noise in these sums.",)
     return (*lines, *(exact if still else ()), *((norm,) if blocks.matrix_blocks else ()))
-
-
-def _dense(matrix: object) -> Any:
-    return matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)

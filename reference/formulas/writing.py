@@ -211,7 +211,6 @@ ESCAPED = {
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "…": r"\dots{}"},
     **{"ß": r"\ss{}", "ø": r"\o{}", "æ": r"\ae{}", "Ø": r"\O{}", "Æ": r"\AE{}", "–": "--", "×": r"$\times$"},
 }
-MARKS = re.compile(r"\\(?:begin|end)\{(?P<environment>[^}]*)\}|(?<!\\)[{}$]")
 EXPONENT = re.compile(r"([\d.]+)e([+-])0*(\d+)")
 
 WIDE = 64
@@ -364,23 +363,6 @@ def _latex_number(text: str) -> str:
 def latex_document(sections: Sequence[Section]) -> str:
     body = "\n\n".join(map(latex_section, sections))
     return f"{PREAMBLE}{body}\n\\end{{document}}\n"
-
-
-def unbalanced(latex: str) -> str:
-    r"""Return the brace, dollar sign or environment that is not closed, or closed too early; nothing if there is none.
-
-    >>> unbalanced(r"\begin{align*} \frac{1}{2} \end{align*}"), unbalanced(r"\begin{align*} $x")
-    ('', 'align*')
-    """
-    opened: list[str] = []
-    for match in MARKS.finditer(latex):
-        mark = match["environment"] or match[0]
-        closes = match[0].startswith(r"\end") or mark == "}" or (mark == "$" and opened[-1:] == ["$"])
-        if not closes:
-            opened.append(mark)
-        elif not opened or opened.pop() != ("{" if mark == "}" else mark):
-            return mark
-    return "".join(opened[:1])
 
 
 # From a formula to the sections of a page.

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
@@ -19,7 +19,7 @@ import scipy.linalg
 from dualmech import fast, workloads
 from dualmech.crosscheck import printing
 from dualmech.crosscheck.judging import covariance_of_strategy, judge
-from dualmech.crosscheck.printing import TextTable, table, without_warnings
+from dualmech.crosscheck.printing import TextTable, table
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs, strategies
 from dualmech.problems.base import AnyProblem, Problem
@@ -30,6 +30,7 @@ from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
 from dualmech.studies.benchmarks.layers import load
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,26 +46,6 @@ HEADINGS = (
 )
 
 
-class Answer(Protocol):
-    """What a contender returns: a solution, or the judge's verdict on a peer's answer."""
-
-    @property
-    def objective(self) -> float:
-        """The objective that it achieves."""
-
-    @property
-    def gap(self) -> float:
-        """Its proven distance from the optimum, relative."""
-
-    @property
-    def iterations(self) -> int:
-        """Steps, as the solver counts them."""
-
-    @property
-    def status(self) -> Enum:
-        """How it ended; its `name` is shown."""
-
-
 def by_reference(problem: Problem, **options: Any) -> Solution:
     """Solve by the reference layer, which is loaded only then."""
     from dualmech import reference
@@ -77,7 +58,7 @@ class Contender:
     """A way to solve the problem, how it is drawn, and the largest size that it is given, with the reason."""
 
     name: str
-    solve: Callable[[AnyProblem], Answer]
+    solve: Callable[[AnyProblem], Solution | PeerAnswer]
     colour: str = ""
     line: str = "-"
     largest: int | None = None
@@ -268,8 +249,7 @@ def _near_the_bound(step: Any, steps: int) -> bool:
     return bool(cells * float(step.loss) <= (1 + PROVEN) * _bound(cells).lower_bound)
 
 
-def _missing(module: str) -> str:
-    return "" if find_spec(module) else f"{module} is not installed"
+MISSING = "" if find_spec("jax_privacy") else "jax_privacy is not installed"
 
 
 CONTEST = Contest(
@@ -279,18 +259,18 @@ CONTEST = Contest(
     (
         Contender("fast layer", partial(fast.solve, tol=PROVEN)),
         Contender("fast layer, stream", partial(_on_stream, tol=PROVEN)),
-        Contender("jax_privacy", partial(_jax_privacy, ends=_by_its_own_rule), missing=_missing("jax_privacy")),
+        Contender("jax_privacy", partial(_jax_privacy, ends=_by_its_own_rule), missing=MISSING),
         Contender(
             "jax_privacy to the same gap, compiled",
             partial(_jax_privacy, ends=_near_the_bound, compiled=True),
-            missing=_missing("jax_privacy"),
+            missing=MISSING,
         ),
         Contender(
             f"jax_privacy, {MOST_STEPS} steps",
             partial(_jax_privacy, ends=lambda _, steps: steps >= MOST_STEPS),
             largest=256,
             skipped="d = 1024 takes it minutes",
-            missing=_missing("jax_privacy"),
+            missing=MISSING,
         ),
         Contender(
             "CVXPY, Clarabel", partial(by_reference, backend="CLARABEL"), largest=32, skipped="d = 64 takes it minutes"
@@ -399,9 +379,7 @@ EPOCHS_CONTEST = Contest(
             for within in ("banded:{}", "banded:{}:equal", "toeplitz:{}", "blt:2")
         ),
         *(
-            Contender(
-                f"jax_privacy, {name}", partial(_jax_strategy, optimised=optimised), missing=_missing("jax_privacy")
-            )
+            Contender(f"jax_privacy, {name}", partial(_jax_strategy, optimised=optimised), missing=MISSING)
             for name, optimised in (
                 ("dense", _jax_dense),
                 ("banded", _jax_banded),

@@ -18,7 +18,7 @@ from dualmech import fast, workloads
 from dualmech.crosscheck import printing
 from dualmech.crosscheck.instances.tables import ADULT
 from dualmech.crosscheck.judging import judge
-from dualmech.crosscheck.printing import TextTable, table, without_warnings
+from dualmech.crosscheck.printing import TextTable, table
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.mechanisms import records
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -27,6 +27,7 @@ from dualmech.publishing.fitting.released import layouts_of
 from dualmech.publishing.release import plan_release, release
 from dualmech.storage.store import load as load_solution
 from dualmech.studies.benchmarks.layers import load, peak_mebibytes
+from dualmech.watching import without_warnings
 from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.unions import UnionWorkload
 

@@ -14,13 +14,13 @@ from typing import TypeAlias
 import numpy as np
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.printing import without_warnings
 from dualmech.problems import designs
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 Problem: TypeAlias = Callable[[], AnyProblem]

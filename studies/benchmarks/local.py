@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.printing import TextTable, table, without_warnings
+from dualmech.crosscheck.printing import TextTable, table
 from dualmech.fast.local import gradient
 from dualmech.fast.methods import Exact, Method, ProjectedGradient, PublishedGradient, Restart
 from dualmech.geometry.local import trace_bound
 from dualmech.problems.local.strategy import LocalStrategy
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 EPSILON = 1.0

@@ -20,7 +20,6 @@ from rich.console import Console
 from dualmech import fast, linalg, workloads
 from dualmech.certificate import FEASIBLE
 from dualmech.crosscheck import collection, library, sdpa
-from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.errors import BackendError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -30,6 +29,7 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.refinement import Refinement
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 # A general solver's claim on a problem whose optimum is proven, in the problem's own units and by its raw point.

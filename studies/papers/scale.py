@@ -24,7 +24,7 @@ from dualmech.crosscheck.instances.tables import (
     sixty,
     small,
 )
-from dualmech.crosscheck.printing import COLOURS, Interval, print_lines, with_allowance, without_warnings
+from dualmech.crosscheck.printing import COLOURS, Interval, print_lines, with_allowance
 from dualmech.crosscheck.sheet import Columns, Picture, Row, Sheet, drawn, one_table
 from dualmech.geometry.split import Split
 from dualmech.mechanisms.block import BlockMechanism
@@ -33,6 +33,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 from dualmech.studies.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads import census
 from dualmech.workloads.base import Workload
 from dualmech.workloads.unions import UnionWorkload

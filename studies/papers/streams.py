@@ -11,12 +11,12 @@ from rich.console import Console
 
 from dualmech import fast
 from dualmech.crosscheck.judging import judge
-from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.problems import strategies
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
+from dualmech.watching import without_warnings
 from dualmech.workloads.streams import StreamWorkload
 
 TOLERANCE = 1e-4  # gap to which the bounds are solved

@@ -161,8 +161,7 @@ def _proven(task: Task, folder: Path, name: str) -> Row:
         try:
             prove(answer).save(path)
         except DualmechError as error:
-            with files.atomic_write(path.with_suffix(".txt")) as handle:
-                handle.write(f"{error}\n".encode())
+            files.atomic.write_text(path.with_suffix(".txt"), f"{error}\n")
     return row
 
 

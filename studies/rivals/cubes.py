@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dualmech import validate
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.designs import (
@@ -23,7 +23,7 @@ from dualmech.problems.designs import (
 from dualmech.studies.rivals.plain import input_perturbation
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, Lattice
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginals import MarginalWorkload, check_marginal
 from dualmech.workloads.tabulations import DomainLike, chosen_axes
 
 
@@ -257,9 +257,7 @@ def weighted_marginals(workload: MarginalWorkload, cost: float) -> BlockMechanis
     '4.94 %'
     """
     spent = validate.positive_number(cost=cost)
-    if not isinstance(workload, MarginalWorkload):
-        raise InputTypeError(f"workload must be made by dualmech.workloads.marginals, got {type(workload).__name__}")
-    domain, workload_lattice = workload.domain, workload.lattice
+    domain, workload_lattice = check_marginal(workload).domain, workload.lattice
     assert domain is not None
     measured = list(subsets(len(domain.shape)))
     lattice = Lattice.under(domain, measured)

@@ -114,8 +114,7 @@ class NoiseRival(LocalRival):
 
     def __init__(self, strategy: npt.ArrayLike, epsilon: float, norm: str = "l1", delta: float | None = None) -> None:
         array = validate.finite(2, strategy=strategy)
-        if norm not in NORMS:
-            raise InvalidInputError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+        validate.choice(NORMS, norm=norm)
         if (delta is None) != (norm == "l1"):
             raise InvalidInputError("delta is needed by Gaussian noise, norm='l2', and by no other")
         if array.shape[1] < 2:

@@ -90,11 +90,7 @@ class LocalRival(ABC):
         return data.astype(np.int64)
 
     def _type(self, user: int) -> int:
-        if isinstance(user, bool) or not isinstance(user, int | np.integer):
-            raise InputTypeError(f"user must be a type from 0 to {self.user_types - 1}, got {user!r}")
-        if not 0 <= user < self.user_types:
-            raise InvalidInputError(f"user must be a type from 0 to {self.user_types - 1}, got {user}")
-        return int(user)
+        return validate.index(self.user_types, user=user)
 
 
 class FactorisedRival(LocalRival):
@@ -379,8 +375,7 @@ def hierarchical_response(
     size, factor = validate.size(user_types=user_types), validate.size(branching=branching)
     if size < 2 or factor < 2:
         raise InvalidInputError(f"user_types and branching must be at least 2, got {size} and {factor}")
-    if not callable(oracle):
-        raise InputTypeError(f"oracle must be callable, got {type(oracle).__name__}")
+    validate.function(oracle=oracle)
     budget, lengths = as_epsilon(epsilon), [1]
     while lengths[-1] * factor < size:
         lengths.append(lengths[-1] * factor)

@@ -266,9 +266,7 @@ def hierarchical(
         return interval_tree(cells, chosen).mechanism(spent)
     if branching is not None:
         raise InvalidInputError("hierarchical takes a branching or a tree, got both")
-    if not isinstance(tree, IntervalTree):
-        raise InputTypeError(f"tree must be an IntervalTree, got {type(tree).__name__}")
-    if tree.cells != cells:
+    if validate.instance(IntervalTree, tree=tree).cells != cells:
         raise InvalidInputError(f"tree must have {cells} cells, as the workload, got {tree.cells}")
     return tree.mechanism(spent)
 

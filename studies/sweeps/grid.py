@@ -16,11 +16,11 @@ import numpy as np
 
 from dualmech import files, validate
 from dualmech.crosscheck.families import POSED, Layer
-from dualmech.crosscheck.printing import without_warnings
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files.reading import FilePath
 from dualmech.studies.sweeps.running import LOCAL, RANDOM, Run, contents_of, default_delta
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 from dualmech.workloads.names import is_named
 
@@ -326,8 +326,7 @@ def write_instance(instance: Instance, results: FilePath) -> tuple[Path, str]:
     ends = [f"# {run.layer} proves [{low!r}, {high!r}]" for run, (low, high) in _pairs(instance)]
     lines = ["# Certified intervals that do not meet.", *ends, "# Run this file by `dualmech sweep`."]
     lines += [f"{name} = {_toml(value)}" for name, value in stated.items() if value is not None]
-    with files.atomic_write(grid) as handle:
-        handle.write(("\n".join(lines) + "\n").encode())
+    files.atomic.write_text(grid, "\n".join(lines) + "\n")
     return grid, command
 
 
@@ -369,8 +368,7 @@ def _targets(targets: Array, stem: str) -> float | str:
     if (targets == targets[0]).all():
         return float(targets[0])
     path = Path(f"{stem}-targets.csv")
-    with files.atomic_write(path) as handle:
-        handle.write("".join(f"{target!r}\n" for target in targets.tolist()).encode())
+    files.atomic.write_text(path, "".join(f"{target!r}\n" for target in targets.tolist()))
     return path.name
 
 

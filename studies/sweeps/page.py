@@ -141,8 +141,7 @@ def write_page(results: FilePath, path: FilePath) -> str:
     grids = dict.fromkeys(row["grid"] for row in rows)
     commands = [_command("sweep", grid, "-o", results) for grid in grids if grid]
     text = page(rows, str(results), [*commands, _command("report", results, "--html", path)])
-    with files.atomic_write(path) as handle:
-        handle.write(text.encode("utf-8"))
+    files.atomic.write_text(path, text)
     return "" if drawable() else f", {WITHOUT_FIGURES}"
 
 

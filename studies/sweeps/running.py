@@ -27,7 +27,7 @@ from dualmech import fast, files
 from dualmech.crosscheck import processes
 from dualmech.crosscheck.agreement import VERDICTS, Agreement
 from dualmech.crosscheck.families import Layer
-from dualmech.crosscheck.printing import REPORTED_DELTA, without_warnings
+from dualmech.crosscheck.printing import REPORTED_DELTA
 from dualmech.errors import BackendError, DualmechError, FileFormatError
 from dualmech.files.reading import FilePath
 from dualmech.problems.base import AnyProblem
@@ -35,6 +35,7 @@ from dualmech.progress import Status
 from dualmech.solution import Solution
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 from dualmech.workloads.names import is_named
 

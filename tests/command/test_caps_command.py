@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import commanded
 import numpy as np
 import pytest
 from printed import is_close_above, number_after
-from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import accounting, crosscheck
 from dualmech.command.inputs import read_caps
-from dualmech.command.main import app
 from dualmech.command.request import Request
 
 FILE = """level = 0.9
@@ -35,8 +35,7 @@ variance = 4
 """
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["solve", *(str(each) for each in arguments)], env={"COLUMNS": "160"})
+run = partial(commanded.run, "solve", columns=160)
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ class TestSpecifications:
         assert found.exit_code == 0 and "at rho = 0.125" in found.output
         pure = run(write('rho = "1/8"'), "--problem", "weighting", "--privacy", "pure", "--design", "identity")
         assert pure.exit_code == 0 and "epsilon = 1, pure" in pure.output
-        explained = CliRunner().invoke(app, ["explain", str(write('rho = "1/8"'))])
+        explained = commanded.run("explain", str(write('rho = "1/8"')))
         assert explained.exit_code == 0 and "least factor on the targets" in explained.output
 
     def test_an_option_makes_another_table_hard(self, write: Any) -> None:
@@ -121,7 +120,7 @@ class TestSpecifications:
         path = write('rho = "1/2"', "hard = true")
         np.save(tmp_path / "noise.npy", np.eye(16))
         for line in (["explain", str(path)], ["judge", str(path), "--covariance", str(tmp_path / "noise.npy")]):
-            found = CliRunner().invoke(app, line)
+            found = commanded.run(*line)
             assert found.exit_code != 0 and "belong to solve" in str(found.exception), line
 
 

@@ -6,13 +6,15 @@ import importlib.metadata
 import io
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 import pytest
+from commanded import run
 from printed import is_close_above, number_after
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import dualmech as dm
 from dualmech import fast
@@ -22,19 +24,20 @@ from dualmech.command.options import Family
 from dualmech.command.request import Request, UsageError
 from dualmech.crosscheck.families import POSED
 
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(command.app, list(arguments))
+Main = Callable[..., tuple[int, str]]
 
 
-def status_and_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> tuple[int, str]:
+@pytest.fixture
+def status_and_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Main:
     """Run as a shell would, through `main`, so that our errors become one line and a status."""
-    monkeypatch.setattr(sys, "argv", ["dualmech", *arguments])
-    with pytest.raises(SystemExit) as left:
-        command.main()
-    return int(left.value.code or 0), capsys.readouterr().err
+
+    def main(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["dualmech", *arguments])
+        with pytest.raises(SystemExit) as left:
+            command.main()
+        return int(left.value.code or 0), capsys.readouterr().err
+
+    return main
 
 
 class TestSolve:
@@ -302,7 +305,7 @@ class TestExplain:
 class TestCrosscheck:
     def test_the_first_screen_has_it_all(self) -> None:
         """One table within 80 columns and 40 lines, and a verdict that says what it shows."""
-        result = CliRunner().invoke(command.app, ["crosscheck", "--quick"], env={"COLUMNS": "80"})
+        result = run("crosscheck", "--quick", columns=80)
         assert result.exit_code == 0
         lines = result.output.splitlines()
         assert max(map(len, lines)) <= 80 and len(lines) <= 40
@@ -314,11 +317,11 @@ class TestCrosscheck:
         assert "SM-II run here" not in said
 
     def test_the_longer_study_is_a_second_table(self) -> None:
-        result = CliRunner().invoke(command.app, ["crosscheck", "--quick", "--all"], env={"COLUMNS": "80"})
+        result = run("crosscheck", "--quick", "--all", columns=80)
         assert result.exit_code == 0 and max(map(len, result.output.splitlines())) <= 80
         assert result.output.count("yes") == 24, "SM-II at four sizes in three bases with two Hessians"
         assert "CAPPED:" in result.output and "NO" not in result.output.replace("NOT", "")
-        refused = CliRunner().invoke(command.app, ["crosscheck", "fitness/figure1", "--all"])
+        refused = run("crosscheck", "fitness/figure1", "--all")
         assert "fitness/table2" in str(refused.exception)
 
     def test_info_lists_backends(self) -> None:
@@ -389,11 +392,11 @@ MISUSED = {
 class TestBadInput:
     @pytest.mark.parametrize("case", BAD)
     def test_is_one_line_and_status_1(
-        self, case: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status_and_error: Main
     ) -> None:
         monkeypatch.chdir(tmp_path)
         arguments, words = BAD[case]
-        status, error = status_and_error(capsys, monkeypatch, *arguments)
+        status, error = status_and_error(*arguments)
         assert status == 1
         assert error.count("\n") == 1
         assert words in error
@@ -411,58 +414,42 @@ class TestBadInput:
             ("1,nan\n", "w.csv"),
         ],
     )
-    def test_broken_workload_files(
-        self, text: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
+    def test_broken_workload_files(self, text: str, words: str, tmp_path: Path, status_and_error: Main) -> None:
         (tmp_path / "w.csv").write_text(text)
-        status, error = status_and_error(capsys, monkeypatch, "solve", str(tmp_path / "w.csv"))
+        status, error = status_and_error("solve", str(tmp_path / "w.csv"))
         assert status == 1
         assert words in error
 
-    def test_targets_of_the_wrong_number(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
+    def test_targets_of_the_wrong_number(self, tmp_path: Path, status_and_error: Main) -> None:
         (tmp_path / "t.csv").write_text("1\n2\n3\n")
-        status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--targets", str(tmp_path / "t.csv"))
+        status, error = status_and_error("solve", "prefix:4", "--targets", str(tmp_path / "t.csv"))
         assert (status, "4 numbers" in error) == (1, True)
 
     @pytest.mark.parametrize(
         "covariance", [np.eye(3), np.diag([1.0, 1, 1, -1]), np.full((4, 4), np.nan), np.triu(np.ones((4, 4)))]
     )
-    def test_covariances_that_are_none(
-        self,
-        covariance: np.ndarray,
-        capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch,
-        tmp_path: Path,
-    ) -> None:
+    def test_covariances_that_are_none(self, covariance: np.ndarray, tmp_path: Path, status_and_error: Main) -> None:
         np.save(tmp_path / "mine.npy", covariance)
-        status, error = status_and_error(
-            capsys, monkeypatch, "judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy")
-        )
+        status, error = status_and_error("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
         assert status == 1
         assert "covariance" in error
 
 
 class TestMisuse:
     @pytest.mark.parametrize("case", MISUSED)
-    def test_is_one_line_and_status_2_before_any_work(
-        self, case: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_is_one_line_and_status_2_before_any_work(self, case: str, status_and_error: Main) -> None:
         name, arguments, words = MISUSED[case]
-        status, error = status_and_error(capsys, monkeypatch, name, "nope.csv", *arguments)
+        status, error = status_and_error(name, "nope.csv", *arguments)
         assert (status, error.count("\n")) == (2, 1)
         assert words in error
 
     @pytest.mark.parametrize("arguments", [["--bogus"], ["--problem", "bogus"], ["--privacy", "bogus"]])
-    def test_unknown_options_and_choices_are_status_2(
-        self, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert status_and_error(capsys, monkeypatch, "solve", "prefix:4", *arguments)[0] == 2
+    def test_unknown_options_and_choices_are_status_2(self, arguments: list[str], status_and_error: Main) -> None:
+        assert status_and_error("solve", "prefix:4", *arguments)[0] == 2
 
-    def test_nearly_a_problem(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nearly_a_problem(self, monkeypatch: pytest.MonkeyPatch, status_and_error: Main) -> None:
         monkeypatch.setenv("COLUMNS", "200")
-        status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--problem", "fitnes")
+        status, error = status_and_error("solve", "prefix:4", "--problem", "fitnes")
         assert status == 2 and "(did you mean fitness?)" in error
 
     @pytest.mark.parametrize("family", Family)
@@ -476,20 +463,16 @@ class TestMisuse:
                     request.refuse_foreign(**{name: "1"})
 
     @pytest.mark.parametrize("option", ["--targets", "--moe", "--weights"])
-    def test_numbers_say_which_option_takes_what(
-        self, option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_numbers_say_which_option_takes_what(self, option: str, status_and_error: Main) -> None:
         problem = "variance" if option == "--weights" else "fitness"
         for text in ("1,5", "1;5", "nope", "."):
             arguments = ("solve", "prefix:4", "--problem", problem, option, text)
-            status, error = status_and_error(capsys, monkeypatch, *arguments)
+            status, error = status_and_error(*arguments)
             assert status == 1
             assert f"{option} takes one number, with a full stop, or a file" in error and repr(text) in error
 
-    def test_pictures_without_a_figure(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert status_and_error(capsys, monkeypatch, "crosscheck", "--output", "pictures")[0] == 2
+    def test_pictures_without_a_figure(self, status_and_error: Main) -> None:
+        assert status_and_error("crosscheck", "--output", "pictures")[0] == 2
 
 
 def main_writes_to(stream: TextIO | None, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -508,14 +491,12 @@ def test_a_terminal_without_greek_letters_gets_question_marks(monkeypatch: pytes
     assert b"exactly 4/3" in written.getvalue() and b"?" in written.getvalue()
 
 
-def test_memory_that_is_not_there_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch, status_and_error: Main) -> None:
     def allocate(*_: object, **__: object) -> None:
         np.empty(2**60, dtype=np.uint8)
 
     monkeypatch.setattr(fast, "solve", allocate)
-    status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4")
+    status, error = status_and_error("solve", "prefix:4")
     assert status == 1
     assert error.startswith("dualmech: not enough memory: Unable to allocate") and error.count("\n") == 1
 
@@ -529,17 +510,15 @@ def test_methods_of_the_paper_by_name(method: str, workload: str) -> None:
         assert result.exit_code == 0 and f"fast:{method}: " in result.output and "steps" in result.output
 
 
-def test_a_method_is_of_the_fast_layer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_is_of_the_fast_layer(status_and_error: Main) -> None:
     for others in (("--layer", "reference"), ("--refine",)):
-        status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--method", "newton", *others)
+        status, error = status_and_error("solve", "prefix:4", "--method", "newton", *others)
         assert status == 2 and "--method belongs to --layer fast without --refine" in error
-    status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "--method", "newtn")
+    status, error = status_and_error("solve", "prefix:4", "--method", "newtn")
     assert status == 1 and "(did you mean newton?)" in error
 
 
-def test_a_run_goes_on_where_another_ended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_where_another_ended(tmp_path: Path, status_and_error: Main) -> None:
     path = str(tmp_path / "first.npz")
     assert run("solve", "prefix:64", "--tol", "1e-9", "--time-limit", "1e-6", "-o", path).exit_code == 3
     with pytest.warns(dm.errors.UncertifiedWarning):
@@ -548,14 +527,14 @@ def test_a_run_goes_on_where_another_ended(
     for problem in (("prefix:64",), ("prefix:64", "--targets", "1.01")):
         assert run("solve", *problem, "--start", path).exit_code == 0
     for others in (("--layer", "reference"), ("--refine",)):
-        status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", *others, "--time-limit", "1")
+        status, error = status_and_error("solve", "prefix:4", *others, "--time-limit", "1")
         assert status == 2 and "--time-limit belongs to --layer fast without --refine" in error
     (tmp_path / "x.csv").write_text("1\n")
     for given, words in (
         (("--start", str(tmp_path / "x.csv")), "--start takes the file of a solution"),
         (("--time-limit", "0"), "time_limit must be"),
     ):
-        _, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", *given)
+        _, error = status_and_error("solve", "prefix:4", *given)
         assert words in error
 
 
@@ -570,13 +549,11 @@ class TestHostileNames:
             assert "\\x1b" in shown
             assert all(letter.isprintable() or letter == "\n" for letter in shown)
 
-    def test_paths_and_keys_in_messages(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_paths_and_keys_in_messages(self, tmp_path: Path, status_and_error: Main) -> None:
         np.savez(tmp_path / "w.npz", **{"\x1b[31mred": np.eye(2)})  # type: ignore[arg-type]
         given = (str(tmp_path / "w.npz"), str(tmp_path / "\x1b[2Jnone.csv"), "prefix:\x1b[2J")
         for workload in given:
-            status, error = status_and_error(capsys, monkeypatch, "solve", workload)
+            status, error = status_and_error("solve", workload)
             assert status == 1 and "\\x1b[" in error
             assert error.rstrip("\n").isprintable()
         with pytest.raises(dm.errors.FileFormatError) as refused:
@@ -586,12 +563,12 @@ class TestHostileNames:
 
 class TestOutputThatCannotBeWritten:
     def test_a_path_without_a_name_is_refused_before_any_work(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status_and_error: Main
     ) -> None:
         monkeypatch.setattr(Request, "state", lambda *_: pytest.fail("stated"))
         monkeypatch.chdir(tmp_path)
         for path in (".npz", "answer", "folder/.npz"):
-            status, error = status_and_error(capsys, monkeypatch, "solve", "prefix:4", "-o", path)
+            status, error = status_and_error("solve", "prefix:4", "-o", path)
             assert status == 1 and f"{path}: must end in a name and .npz" in error
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

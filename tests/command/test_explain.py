@@ -10,14 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run
+from conformance import unbalanced
+from typer.testing import Result
 
 import dualmech as dm
 from dualmech.command import explanation, proof_page
-from dualmech.command.main import app
 from dualmech.crosscheck.families import FAMILIES
 from dualmech.crosscheck.optima.surds import simplest_between
-from dualmech.reference.formulas.writing import plain_formula, unbalanced
+from dualmech.reference.formulas.writing import plain_formula
 
 SECTIONS = ("The program", "Its dual", "The optimal weights", "rices", "The proof")
 
@@ -58,7 +59,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def explained(line: str) -> Result:
-    return CliRunner().invoke(app, ["explain", *line.split()])
+    return run("explain", *line.split())
 
 
 def test_every_family_is_here() -> None:

@@ -7,20 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run_wide as run
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.crosscheck import leaderboard, library
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.specification import reachable
 
 PEOPLE = {"age": {"from": 17, "to": 21}, "sex": ["f", "m"], "hours": {"bins": [0, 20, 40, 60], "missing": "?"}}
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "160"})
 
 
 class TestSilentlySomethingElse:

@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run_wide as run
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.command.options import UsageError
 
 TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
 
 
 @pytest.mark.parametrize(

@@ -7,21 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commanded import run_wide as run
 from printed import is_close_above, number_after
-from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
 from dualmech.command.inputs import read_numbers
-from dualmech.command.main import app
 from dualmech.errors import DualmechError
 
 FIVE = "marginals:10x10x10x10x10:1,2"
 SIXTY = f"marginals:{'x'.join(['10'] * 60)}:1,2"
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
 
 
 class TestSolve:

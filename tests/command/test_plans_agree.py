@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run_wide as run
 
 import dualmech as dm
 from dualmech import accounting, crosscheck
 from dualmech.command import options
-from dualmech.command.main import app
 from dualmech.command.options import UsageError
 from dualmech.command.request import Request
 from dualmech.plans import HardLimits, PlanTerms
@@ -43,10 +42,6 @@ ask = {{ sex = "values", hours = ["0..20", "20..40"] }}
 variance = 400
 """
 RECORDS = "age,sex,hours-per-week\n" + "17,f,3\n24,m,?\n20,f,40\n" * 30
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "160"})
 
 
 @pytest.fixture

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from pathlib import Path
 
+import commanded
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.errors import DualmechError
 
 ADULT = Path(__file__).resolve().parents[3] / "shared" / "data" / "adult.csv"
@@ -19,8 +19,7 @@ DOMAIN = dm.Domain({"age": 4, "../sex, or so": 2, "place": 3})
 ASKED = dm.workloads.marginals(DOMAIN, ways=(0, 1, 2))
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["simulate", *(str(each) for each in arguments)])
+run = partial(commanded.run, "simulate")
 
 
 def read(path: Path) -> tuple[list[str], list[list[str]]]:

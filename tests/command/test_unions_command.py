@@ -7,21 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commanded import run_wide as run
 from printed import is_close_above, number_after
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import dualmech as dm
 from dualmech import fast
 from dualmech.command.answers import _tables_by_name
 from dualmech.command.inputs import labels, read_workload
-from dualmech.command.main import app
 from dualmech.errors import DualmechError
 
 SMALL = "sex_by_age:0,0"
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
 
 
 def rows(result: Result) -> dict[str, list[str]]:

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.optimize
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.command.main import app
 from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, OfRows, OfSums, soft_largest
 from dualmech.fast.engine.scaled import ScaledCoefficients
 from dualmech.geometry.scaled import Exponentials
@@ -230,15 +229,15 @@ def test_other_problems_are_refused_by_name() -> None:
 def test_the_command_keeps_the_strategy_and_says_how_far_it_is(tmp_path: Path) -> None:
     path = tmp_path / "strategy.npz"
     posed = ["solve", "prefix:16", "--problem", "variance", "--neighbours", "participation:2:8", "--within"]
-    result = CliRunner().invoke(app, [*posed, "banded:4", "-o", str(path)])
+    result = run(*posed, "banded:4", "-o", path)
     problem = dm.TotalVariance(dm.workloads.prefix(16), neighbours="participation:2:8")
     best = fast.strategy(problem, "banded:4")
     assert result.exit_code == 0 and "the best strategy found within banded:4" in result.output
     kept = dm.load(path)
     np.testing.assert_allclose(kept.variances(problem.workload), best.mechanism.variances(problem.workload), rtol=1e-6)
     assert kept.noise(2).recurrence.rows_kept(16) == 3
-    assert CliRunner().invoke(app, [*posed, "banded:4", "--tol", "1e-9"]).exit_code == 3, "it is above the optimum"
-    judged = CliRunner().invoke(app, ["judge", *posed[1:-1], "--strategy", str(path)])
+    assert run(*posed, "banded:4", "--tol", "1e-9").exit_code == 3, "it is above the optimum"
+    judged = run("judge", *posed[1:-1], "--strategy", path)
     assert judged.exit_code == 0 and "FEASIBLE" in judged.output
 
 
@@ -255,6 +254,6 @@ def test_the_command_keeps_the_strategy_and_says_how_far_it_is(tmp_path: Path) -
 def test_what_the_command_refuses(options: list[str], words: str, tmp_path: Path) -> None:
     path = tmp_path / "strategy.npz"
     posed = ["solve", "prefix:16", "--problem", "variance", "--neighbours", "participation:2:8"]
-    result = CliRunner().invoke(app, [*posed, *options, "-o", str(path)])
+    result = run(*posed, *options, "-o", path)
     assert result.exit_code in (1, 2) and not path.exists()
     assert words in str(result.exception) + result.output

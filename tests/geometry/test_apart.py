@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -20,6 +19,7 @@ from dualmech import crosscheck, fast, reference
 from dualmech.fast.engine.apart import WalkProgram
 from dualmech.geometry.apart import largest_diagonal, largest_sums, persons_apart, roots_of_walks
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 S = dm.strategies
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 4))
@@ -208,8 +208,7 @@ class TestWalks:
         """Not all of the program's bound is kept: walks forget all parts but the last."""
         n, times, apart = sizes
         problem = dm.TotalVariance(dm.workloads.prefix(n), neighbours=f"participation:{times}:{apart}{parts}:at-least")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             answer = reference.solve(problem)
         optimum = by_all_persons(n, times, apart, total=True)
         assert 0.6 * optimum < answer.lower_bound < optimum * (1 + 1e-5)
@@ -297,8 +296,7 @@ class TestProblems:
     @pytest.mark.parametrize(("n", "times", "apart"), [(6, 2, 3), (7, 2, 3), (7, 3, 2), (6, 2, 1)])
     def test_the_optimum_over_all_persons_is_in_the_interval(self, kind: Any, n: int, times: int, apart: int) -> None:
         problem = kind(dm.workloads.prefix(n), neighbours=f"participation:{times}:{apart}:at-least")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             answer = fast.solve(problem, tol=1e-6)
         optimum = by_all_persons(n, times, apart, kind is dm.TotalVariance)
         assert answer.lower_bound <= optimum * (1 + 1e-5) and optimum <= answer.objective * (1 + 1e-5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import warnings
 from collections.abc import Callable
 from functools import reduce
 from typing import Any, cast
@@ -16,6 +15,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from intervals import meet, solved
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference, workloads
@@ -82,17 +82,6 @@ def numbers_for(workload: dm.workloads.UnionWorkload, seed: int) -> Array:
 def written_out(problem: Problem) -> Any:
     """The same problem on a matrix."""
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
-
-
-def solved(problem: Any, **options: Any) -> dm.Solution:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)  # a wide interval is an interval
-        return fast.solve(problem, **options)
-
-
-def meet(one: dm.Solution, two: dm.Solution) -> bool:
-    ours, theirs = one.certificate.interval, two.certificate.interval
-    return ours[0] <= theirs[1] and theirs[0] <= ours[1]
 
 
 def random_point(blocks: Blocks, rng: np.random.Generator) -> dm.duals.BlockPoint:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.command.main import app
 from dualmech.geometry.causal import Banded, Toeplitz, Tree
 from dualmech.studies.papers import streams
 
@@ -245,7 +245,7 @@ class TestJudge:
 
 class TestCommand:
     def judged(self, *arguments: str) -> Result:
-        return CliRunner().invoke(app, ["judge", *arguments])
+        return run("judge", *arguments)
 
     def test_strategies_by_name(self, tmp_path: Path) -> None:
         result = self.judged("prefix:2000", "--strategy", "sqrt")

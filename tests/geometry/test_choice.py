@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from intervals import meet, solved
 
 import dualmech as dm
 from dualmech import fast, workloads
@@ -53,17 +53,6 @@ STANDING: dict[str, tuple[dm.Workload, Any, str]] = {
 
 def names_of(problem: Any) -> str:
     return str(problem.geometry.name)
-
-
-def solved(problem: Any, **options: Any) -> dm.Solution:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)  # a wide interval is an interval
-        return fast.solve(problem, **options)
-
-
-def meet(one: dm.Solution, two: dm.Solution) -> bool:
-    ours, theirs = one.certificate.interval, two.certificate.interval
-    return ours[0] <= theirs[1] and theirs[0] <= ours[1]
 
 
 class TestAuto:

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.command.main import app
 from dualmech.geometry.apart import roots_of
 from dualmech.geometry.epoch_stream import EpochStream
 from dualmech.geometry.epochs import Epochs
@@ -205,7 +204,7 @@ class TestLong:
 
 class TestCommand:
     def run(self, *words: str) -> Any:
-        return CliRunner().invoke(app, [*words, "--neighbours", "participation:2:2500"])
+        return run(*words, "--neighbours", "participation:2:2500")
 
     def test_it_solves_and_judges(self) -> None:
         solved = self.run("solve", "prefix:5000", "--problem", "variance", "--tol", "0.1")

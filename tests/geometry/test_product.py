@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from intervals import meet, solved
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
@@ -65,24 +65,13 @@ def written_out(problem: Any) -> Any:
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 
-def solved(problem: Any, tol: float) -> dm.Solution:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)  # a wide interval is an interval
-        return fast.solve(problem, tol=tol)
-
-
-def meet(one: dm.Solution, two: dm.Solution) -> bool:
-    ours, theirs = one.certificate.interval, two.certificate.interval
-    return ours[0] <= theirs[1] and theirs[0] <= ours[1]
-
-
 class TestAgainstDense:
     @quick
     @given(seeds)
     def test_has_the_same_optimum(self, seed: int) -> None:
         problem = random_product(seed)
         answer = fast.solve(problem, tol=1e-7)
-        dense = solved(written_out(problem), 1e-6)
+        dense = solved(written_out(problem), tol=1e-6)
         assert dense.problem.geometry.name == "dense" and problem.geometry.name == "product"
         assert answer.status is dm.Status.CERTIFIED
         assert meet(answer, dense)
@@ -153,7 +142,7 @@ class TestVariance:
         problem = random_variance(seed)
         answer = fast.solve(problem, tol=1e-8)
         assert answer.status is dm.Status.CERTIFIED
-        assert meet(answer, solved(written_out(problem), 1e-7))
+        assert meet(answer, solved(written_out(problem), tol=1e-7))
         assert answer.prices.sum() == pytest.approx(1)
         mechanism, weights = answer.mechanism, problem.per_query()
         assert mechanism.squared_privacy_cost <= 1 + 1e-9

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.watching import without_warnings
 
 quick = settings(max_examples=8)
 seeds = st.integers(0, 10_000)
@@ -102,8 +102,7 @@ class TestJudge:
         dual = dm.duals.VarianceDual(random_dual(asked, rng).neighbour_weights)
         judged, total = problem.certify(point, dual), dense.variances(asked) @ problem.per_query()
         assert judged.feasible and judged.objective == pytest.approx(total, rel=1e-7)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             best = fast.solve(written_out(problem), tol=1e-5)
             ours = fast.solve(problem, tol=0.1)
         assert judged.lower_bound <= best.objective * (1 + 1e-9)
@@ -114,8 +113,7 @@ class TestJudge:
     @given(seeds)
     def test_any_weights_bound_the_dense_optimum(self, seed: int) -> None:
         problem, rng = random_problem(seed), np.random.default_rng(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             best = fast.solve(written_out(problem), tol=1e-5).objective
             ours = fast.solve(problem, tol=1e-6)
         for _ in range(5):

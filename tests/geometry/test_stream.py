@@ -9,13 +9,12 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.command.main import app
 from dualmech.fast.reductions.stream import COARSE, StreamProgram
 from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonals, poles_of
 
@@ -376,10 +375,6 @@ class TestCommand:
         path = str(tmp_path / "proof.json")
         assert run("solve", "prefix:8", "--geometry", "stream", "--prove", path).exit_code == 0
         assert run("verify", path, "prefix:8").exit_code == 0
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 class TestWorkload:

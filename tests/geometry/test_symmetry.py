@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from intervals import meet
 
 import dualmech as dm
 from dualmech import fast, reference
@@ -31,11 +32,6 @@ def closed_under(rows: np.ndarray, permutations: list[np.ndarray]) -> np.ndarray
                 found.add(image)
                 queue.append(image)
     return np.array(sorted(found))
-
-
-def meet(one: dm.Solution, two: dm.Solution) -> bool:
-    (low, high), (least, most) = one.certificate.interval, two.certificate.interval
-    return low <= most and least <= high
 
 
 @st.composite

@@ -10,9 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from dualmech.command.main import app
+from commanded import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -38,7 +36,7 @@ def test_python_examples_run_as_they_stand(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_print_what_the_page_shows(page: Path) -> None:
     for command, shown in CONSOLE.findall(page.read_text(encoding="utf-8")):
-        printed = CliRunner().invoke(app, shlex.split(command)).output
+        printed = run(*shlex.split(command)).output
         assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in shown.splitlines()]
 
 
@@ -48,7 +46,7 @@ def test_commands_of_the_readme_run_as_printed(tmp_path: Path, monkeypatch: pyte
     commands = COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(commands) >= 5
     for command in commands:
-        done = CliRunner().invoke(app, shlex.split(command))
+        done = run(*shlex.split(command))
         assert done.exit_code in (0, 3), f"{command}: {done.output}"  # 3: judged, and not the best
 
 

@@ -8,13 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast, threads, validate
-from dualmech.command.main import app
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.publishing.ledger import Ledger
 
@@ -113,7 +112,7 @@ def test_specifications(number: str, tmp_path: Path) -> None:
     with pytest.raises(dm.errors.FileFormatError):
         dm.Schema.read(path)
     path.write_text(f'workloads = "prefix:4"\nrho = {number}\n')
-    assert CliRunner().invoke(app, ["sweep", str(path), "-o", str(tmp_path / "rows.jsonl")]).exit_code == 1
+    assert run("sweep", path, "-o", tmp_path / "rows.jsonl").exit_code == 1
 
 
 @endless
@@ -124,7 +123,7 @@ def test_commands(text: str, tmp_path: Path) -> None:
         ("solve", "prefix:4", "--neighbours", f"replace:{text}"),
         ("solve", "prefix:4", "--tol", f"-{text.strip()}"),
     ):
-        done = CliRunner().invoke(app, [*arguments])
+        done = run(*arguments)
         assert done.exit_code in (1, 2) and isinstance(done.exception, SystemExit | dm.errors.DualmechError), (
             arguments,
             done.exception,

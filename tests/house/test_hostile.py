@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from hostile import Call, fault_of
 import dualmech as dm
 from dualmech import validate
 from dualmech.publishing.release import plan
+from dualmech.watching import without_warnings
 
 VALUES = {**hostile.VALUES, **hostile.FOREIGN}
 SAMPLED = 3
@@ -503,8 +503,7 @@ def faults(calls: list[Call], count: int) -> list[str]:
 
 def test_every_public_function_is_called(calls: list[Call]) -> None:
     for call in calls:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             try:
                 call({})
             except dm.errors.DualmechError as error:

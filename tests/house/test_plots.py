@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commanded import run
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 
 pytest.importorskip("matplotlib")
 
@@ -180,13 +179,11 @@ def test_what_is_no_answer_is_refused(answer: Any) -> None:
 def test_the_command_draws_what_a_file_holds(tmp_path: Path) -> None:
     path, folder = str(tmp_path / "answer.npz"), tmp_path / "pictures"
     fast.solve(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=(1, 2)))).save(path)
-    result = CliRunner().invoke(app, ["plot", path, "-o", str(folder)])
+    result = run("plot", path, "-o", folder)
     assert result.exit_code == 0 and result.output.count("drawn: ") == 10
     assert len({each.stem for each in folder.iterdir()}) == 5
     fast.solve(dm.TotalVariance(SUMS)).save(path)
-    result = CliRunner().invoke(app, ["plot", path, "-o", str(folder)])
+    result = run("plot", path, "-o", folder)
     assert result.exit_code == 0 and "not drawn: variances" in result.output
     for given in (["--only", "variances"], ["--only", "cube"]):
-        assert isinstance(
-            CliRunner().invoke(app, ["plot", path, "-o", str(folder), *given]).exception, dm.errors.InvalidInputError
-        )
+        assert isinstance(run("plot", path, "-o", folder, *given).exception, dm.errors.InvalidInputError)

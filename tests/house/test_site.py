@@ -20,9 +20,7 @@ from urllib.parse import unquote
 
 import pytest
 from browser import looked_at, needs_browser, opened
-from typer.testing import CliRunner
-
-from dualmech.command.main import app
+from commanded import run
 
 REASON = "the site needs its extra: pip install '.[site]'"
 pytest.importorskip("sphinx", reason=REASON)
@@ -195,7 +193,7 @@ def test_tables_of_a_report_sort_when_a_heading_is_clicked(tmp_path: Path) -> No
     grid, results, report = (tmp_path / name for name in ("grid.toml", "results.jsonl", "report.html"))
     grid.write_text('workloads = ["prefix:2", "prefix:10", "identity:4"]\n', encoding="utf-8")
     for arguments in (["sweep", grid, "-o", results], ["report", results, "--html", report]):
-        found = CliRunner().invoke(app, [str(each) for each in arguments])
+        found = run(*arguments)
         assert found.exit_code == 0, found.output
     whole, orders = report.read_text(encoding="utf-8"), []
     for heading, clicks in (("queries", 0), ("queries", 1), ("queries", 2), ("workload", 1)):

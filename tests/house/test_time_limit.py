@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import types
-import warnings
 from typing import Any
 
 import cvxpy as cp
@@ -16,6 +15,7 @@ from dualmech import fast, progress, reference
 from dualmech.fast.engine import loop
 from dualmech.fast.local import columns
 from dualmech.geometry import local
+from dualmech.watching import without_warnings
 
 NO_TIME = 1e-9
 
@@ -41,8 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def quietly(run: Any, *arguments: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+    with without_warnings():
         return run(*arguments)
 
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.command.main import app
 
 DOMAIN = {"age": 8, "sex": 2}
 COUNTS = dm.workloads.marginals(DOMAIN, ways=(1, 2))
@@ -194,7 +193,7 @@ class TestPractice:
     def test_in_one_question(self, more: list[str], tmp_path: Path) -> None:
         path, people = (tmp_path / "better.npz", Path(__file__).resolve().parents[2] / "examples" / "people.toml")
         asked = ["waste", str(people), "--practice", "equal", "--rho", "1/10", *more]
-        done = CliRunner().invoke(app, [*asked, "-o", str(path)])
+        done = run(*asked, "-o", path)
         assert done.exit_code == 0 and done.output.count("\n") == 1 and " of it (proven): noise of rho" in done.output
         planned = dm.plan_release(dm.load(path))
         assert planned.rho < 0.06 and "asked" in "".join(planned.lines())
@@ -202,10 +201,10 @@ class TestPractice:
     def test_shares_in_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "shares.csv").write_text("a0,1\na1,3\n")
         asked = ["waste", "marginals:4x2:1", "--rho", "1/10", "--practice"]
-        done = CliRunner().invoke(app, [*asked, str(tmp_path / "shares.csv")])
+        done = run(*asked, tmp_path / "shares.csv")
         assert done.exit_code == 0 and done.output.startswith("This split of rho = 1/10 over 2 tables")
-        assert "--practice takes equal" in str(CliRunner().invoke(app, [*asked, "even"]).exception)
-        assert "give --rho" in str(CliRunner().invoke(app, asked[:2]).exception)
+        assert "--practice takes equal" in str(run(*asked, "even").exception)
+        assert "give --rho" in str(run(*asked[:2]).exception)
 
 
 class TestCommand:
@@ -214,20 +213,20 @@ class TestCommand:
     def test_a_file_is_judged_and_the_better_one_written(self, tmp_path: Path) -> None:
         made, better = tmp_path / "counts.npz", tmp_path / "better.npz"
         dm.LinearGaussianMechanism(np.vstack([np.eye(8), np.ones((1, 8))]), 2 * np.eye(9)).save(made)
-        done = CliRunner().invoke(app, ["judge", "prefix:8", "--mechanism", str(made), "-o", str(better)])
+        done = run("judge", "prefix:8", "--mechanism", made, "-o", better)
         assert done.exit_code == 0 and "Wasted: " in done.output and "The better one: " in done.output
-        again = CliRunner().invoke(app, ["judge", "prefix:8", "--mechanism", str(better), "--tol", "1e-5"])
+        again = run("judge", "prefix:8", "--mechanism", better, "--tol", "1e-5")
         assert again.exit_code == 0 and "Wasted: at most" in again.output
 
     def test_a_solution_and_a_union_are_read(self, tmp_path: Path) -> None:
         path = tmp_path / "union.npz"
         dm.save(fast.solve(dm.FitnessForUse(MIXED)), path)
-        done = CliRunner().invoke(app, ["judge", "prefix:16", "--mechanism", str(path)])
+        done = run("judge", "prefix:16", "--mechanism", path)
         assert done.exit_code == 0 and "Wasted: " in done.output
 
     @pytest.mark.parametrize("more", [["--targets", "2"], ["--rho", "1"], ["--geometry", "dense"]])
     def test_what_the_mechanism_brings_is_not_asked_for(self, more: list[str]) -> None:
-        done = CliRunner().invoke(app, ["judge", "prefix:8", "--mechanism", "x.npz", *more])
+        done = run("judge", "prefix:8", "--mechanism", "x.npz", *more)
         assert more[0] in str(done.exception) and "brings its own" in str(done.exception)
 
 

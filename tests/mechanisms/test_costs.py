@@ -8,48 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from elimination import exact_cost, fractions, solution, transposed
 
 import dualmech as dm
 from dualmech.validate import Array
 
 
-def exact_cost(covariance: Array, move: list[float]) -> Fraction | float:
-    """Return ``b' Σ⁺ b`` of a positive semidefinite matrix, infinite where b leaves its range."""
-    rows = [[Fraction(entry) for entry in row] for row in covariance.tolist()]
-    left = [Fraction(entry) for entry in move]
-    total = Fraction(0)
-    for place, row in enumerate(rows):
-        if row[place] == 0:
-            if left[place]:
-                return math.inf
-            continue
-        total += left[place] ** 2 / row[place]
-        for below in range(place + 1, len(rows)):
-            factor = rows[below][place] / row[place]
-            rows[below] = [a - factor * b for a, b in zip(rows[below], row, strict=True)]
-            left[below] -= factor * left[place]
-    return total
-
-
 def exact_variance(covariance: Array, queries: Array, query: Array) -> Fraction | None:
     """Return ``l Σ l'`` for the l with ``l B = w``, of independent rows B; None where there is none."""
-    columns = [[Fraction(entry) for entry in row] for row in queries.tolist()]
-    left = [[column[cell] for column in columns] + [Fraction(value)] for cell, value in enumerate(query.tolist())]
-    size = len(columns)
-    for place in range(size):
-        pivot = next((each for each in range(place, len(left)) if left[each][place]), None)
-        if pivot is None:
-            return None
-        left[place], left[pivot] = left[pivot], left[place]
-        left[place] = [entry / left[place][place] for entry in left[place]]
-        for other in range(len(left)):
-            if other != place and left[other][place]:
-                factor = left[other][place]
-                left[other] = [a - factor * b for a, b in zip(left[other], left[place], strict=True)]
-    if any(row[-1] for row in left[size:]):
+    found = solution(transposed(fractions(queries)), [Fraction(value) for value in query.tolist()])
+    if found is None:
         return None
-    found = [row[-1] for row in left[:size]]
-    noise = [[Fraction(entry) for entry in row] for row in covariance.tolist()]
+    noise = fractions(covariance)
     return sum((a * noise[i][j] * b for i, a in enumerate(found) for j, b in enumerate(found)), Fraction(0))
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.mechanisms import persons
 from dualmech.mechanisms.records import Bound, Records
 
@@ -222,7 +221,7 @@ class TestSpecification:
         asked = dm.Specification.of(specification(records=records))
         asked.planned(fast.solve(asked.problem(), tol=1e-3)).save(tmp_path / "plan.npz")
         counted(path, [("N1", 1, "ATL")] * 50 + [("N2", 1, "ATL")], None)
-        done = CliRunner().invoke(app, ["release", str(path), str(tmp_path / "plan.npz"), "-o", str(tmp_path / "out")])
+        done = run("release", path, tmp_path / "plan.npz", "-o", tmp_path / "out")
         assert "Records left out: 47 of 51, so that no 'tailnum' has more than 3." in done.output
         page = (tmp_path / "out" / "STATEMENT.md").read_text(encoding="utf-8")
         assert (

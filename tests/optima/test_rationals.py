@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +14,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck.optima import rationals
 from dualmech.crosscheck.optima import surds as exact
+from dualmech.watching import without_warnings
 
 SMALL = st.integers(1, 4).flatmap(
     lambda cells: st.lists(
@@ -34,8 +34,7 @@ def posed(kind: str, rows: list[list[int]], numbers: list[float]) -> Any:
 
 
 def solved(problem: Any) -> dm.Solution:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+    with without_warnings():
         return fast.solve(problem, tol=1e-12)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import dualmech as dm
 from dualmech import fast
 from dualmech.command.entry import _out_of_memory
+from dualmech.watching import without_warnings
 
 W = dm.workloads
 
@@ -21,8 +21,7 @@ W = dm.workloads
 )
 @pytest.mark.parametrize("tol", [1e-9, 1e-4])
 def test_local_strategies_of_the_least_epsilon_end_with_an_answer(prior: Any, tol: float) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+    with without_warnings():
         answer = fast.solve(dm.LocalStrategy(W.prefix(3), 1e-6, prior=np.array(prior) / sum(prior)), tol=tol)
     assert answer.certificate.lower_bound <= answer.certificate.objective
 

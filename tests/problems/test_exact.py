@@ -13,6 +13,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from elimination import exact_cost, solution
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,22 +23,6 @@ from dualmech.fast.engine import ascent
 from dualmech.solution import judged_solution, retold
 from dualmech.validate import Array
 from dualmech.verified import exactly_independent
-
-
-def solved(matrix: list[list[Fraction]], right: list[Fraction]) -> list[Fraction] | None:
-    """Return the solution of a square system, None where it is singular."""
-    size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for place in range(size):
-        pivot = next((each for each in range(place, size) if rows[each][place]), None)
-        if pivot is None:
-            return None
-        rows[place], rows[pivot] = rows[pivot], rows[place]
-        for other in range(size):
-            if other != place and rows[other][place]:
-                factor = rows[other][place] / rows[place][place]
-                rows[other] = [a - factor * b for a, b in zip(rows[other], rows[place], strict=True)]
-    return [rows[place][-1] / rows[place][place] for place in range(size)]
 
 
 def least_distance(problem: dm.NonnegativeEstimate) -> Fraction:
@@ -54,7 +39,7 @@ def least_distance(problem: dm.NonnegativeEstimate) -> Fraction:
                 one = Fraction(1)
                 gram = [[*row, one] for row in gram] + [[one] * size + [Fraction(0)]]
                 right.append(total)
-            data = solved(gram, right)
+            data = solution(gram, right)
             if data is None or min(data[:size]) < 0:
                 continue
             missed = [
@@ -144,25 +129,6 @@ def test_exact_independence() -> None:
     assert exactly_independent(thirds) == [0, 1]
     assert exactly_independent(np.zeros((2, 2))) == []
     assert exactly_independent(np.random.default_rng(0).standard_normal((300, 300))) is None
-
-
-def exact_cost(covariance: Any, move: Any) -> Fraction | float:
-    """Return ``b' Σ⁺ b`` of a positive semidefinite matrix, infinite where b leaves its range."""
-    rows = [[Fraction(entry) for entry in row] for row in np.asarray(covariance, dtype=float).tolist()]
-    left = [Fraction(entry) for entry in move]
-    total = Fraction(0)
-    for place in range(len(rows)):
-        pivot = rows[place][place]
-        if pivot == 0:
-            if left[place]:
-                return math.inf
-            continue
-        total += left[place] ** 2 / pivot
-        for below in range(place + 1, len(rows)):
-            factor = rows[below][place] / pivot
-            rows[below] = [a - factor * b for a, b in zip(rows[below], rows[place], strict=True)]
-            left[below] -= factor * left[place]
-    return total
 
 
 def exact_moves(rows: Any, neighbours: Any) -> list[list[Fraction]]:

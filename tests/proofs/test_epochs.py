@@ -10,13 +10,12 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.apart import weights_of_pairs
 from dualmech.crosscheck.proofs.checker.exact import Matrix, Refused, arcsine_share
@@ -137,11 +136,11 @@ def test_privacy_that_is_fixed_and_what_is_said() -> None:
 def test_the_command_proves_and_verifies(rule: str, tmp_path: Path) -> None:
     posed = ["prefix:5", "--problem", "variance", "--neighbours", rule]
     path = str(tmp_path / "proof.json")
-    solved = CliRunner().invoke(app, ["solve", *posed, "--tol", "0.2", "--prove", path])
+    solved = run("solve", *posed, "--tol", "0.2", "--prove", path)
     assert solved.exit_code == 0, solved.output
-    assert CliRunner().invoke(app, ["verify", path, *posed]).exit_code == 0
+    assert run("verify", path, *posed).exit_code == 0
     other = [*posed[:-1], "participation:3:2"]
-    assert CliRunner().invoke(app, ["verify", path, *other]).exit_code == 3
+    assert run("verify", path, *other).exit_code == 3
 
 
 def test_closed_forms() -> None:

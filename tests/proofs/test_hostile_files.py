@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.crosscheck import leaderboard, library, sdpa
 
 MANY = 10**6
@@ -57,7 +56,7 @@ def test_a_proof_that_is_none_is_refused_in_a_line(label: str, tmp_path: Path) -
     with pytest.raises((dm.errors.CertificateError, dm.errors.FileFormatError), match=r"proof\.json") as raised:
         dm.verify(path)
     assert len(str(raised.value)) < 500
-    result = CliRunner().invoke(app, ["verify", str(path)])
+    result = run("verify", path)
     assert result.exit_code == 3 and result.stderr.count("\n") == 1
 
 
@@ -103,7 +102,7 @@ def test_an_index_that_is_none_is_refused(label: str, tmp_path: Path) -> None:
     (tmp_path / library.INDEX).write_text(INDEXES[label]())
     with pytest.raises(dm.errors.FileFormatError, match=r"index\.json"):
         library.read(tmp_path)
-    result = CliRunner().invoke(app, ["leaderboard", str(tmp_path), str(tmp_path)])
+    result = run("leaderboard", tmp_path, tmp_path)
     assert isinstance(result.exception, dm.errors.FileFormatError)
 
 

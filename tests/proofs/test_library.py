@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commanded import run
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.crosscheck import collection, leaderboard, library
 from dualmech.crosscheck.proofs.texts import written
 
@@ -140,9 +139,9 @@ def test_answers_are_held_against_proven_optima(folder: Path, tmp_path: Path) ->
     assert found["fitness-prefix-4"].objective == pytest.approx(4)
     assert found["fitness-prefix-4"].most == pytest.approx(4 / 1.7586013265 - 1)
     assert -1e-12 <= found["variance-prefix-4"].most < 3e-9
-    result = CliRunner().invoke(app, ["leaderboard", str(folder), str(tmp_path), "--scaled"], env={"COLUMNS": "160"})
+    result = run("leaderboard", folder, tmp_path, "--scaled", columns=160)
     assert result.exit_code == 3 and "127.5 % above" in result.output and "optimal within" in result.output
-    assert CliRunner().invoke(app, ["leaderboard", str(folder), str(tmp_path), "--scaled", "--tol", "2"]).exit_code == 0
+    assert run("leaderboard", folder, tmp_path, "--scaled", "--tol", "2").exit_code == 0
 
 
 def test_solvers_are_ranked_and_no_file_ends_it(folder: Path, tmp_path: Path) -> None:
@@ -164,9 +163,9 @@ def test_solvers_are_ranked_and_no_file_ends_it(folder: Path, tmp_path: Path) ->
     assert "another answer" in faults["fitness-prefix-4.npz"] and "4 columns" in faults["fitness-prefix-4"]
     assert "did you mean fitness-prefix-4?" in faults["fitnes-prefix-4.csv"]
     assert "finite" in faults["variance-prefix-4"]
-    result = CliRunner().invoke(app, ["leaderboard", str(folder), str(bad), str(good)], env={"COLUMNS": "200"})
+    result = run("leaderboard", folder, bad, good, columns=200)
     assert result.exit_code == 3 and "4 of 5 answers are not within 1e-06" in result.output
-    assert CliRunner().invoke(app, ["leaderboard", str(folder), str(good)]).exit_code == 0
+    assert run("leaderboard", folder, good).exit_code == 0
     with pytest.raises(dm.errors.FileFormatError, match="no folder of answers"):
         list(leaderboard.entries(folder, [tmp_path / "none"]))
 
@@ -181,11 +180,11 @@ def test_what_is_infeasible_says_by_how_much(folder: Path, tmp_path: Path) -> No
 
 def test_the_command_builds_and_continues(tmp_path: Path) -> None:
     for _ in range(2):
-        result = CliRunner().invoke(app, ["library", str(tmp_path / "here"), "--only", "fitness-prefix-2"])
+        result = run("library", tmp_path / "here", "--only", "fitness-prefix-2")
         assert result.exit_code == 0 and "1 problems in" in " ".join(result.output.split())
     listed = json.loads((tmp_path / "here" / "index.json").read_text())
     assert [each["name"] for each in listed] == ["fitness-prefix-2"]
-    result = CliRunner().invoke(app, ["library", str(tmp_path / "family"), "--only", "NonnegativeEstimate"])
+    result = run("library", tmp_path / "family", "--only", "NonnegativeEstimate")
     assert result.exit_code == 0 and "10 problems in" in " ".join(result.output.split())
 
 

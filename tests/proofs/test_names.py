@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from commanded import run
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.crosscheck import library
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Refused
@@ -88,7 +87,7 @@ def spoken(document: Document, tmp_path: Path) -> tuple[int, str]:
     """Return the exit status of the command, and what it says."""
     path = tmp_path / "proof.json"
     path.write_text(json.dumps(document))
-    result = CliRunner().invoke(app, ["verify", str(path)])
+    result = run("verify", path)
     return result.exit_code, result.stdout
 
 

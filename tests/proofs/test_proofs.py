@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.command.main import app
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Refused
@@ -298,10 +297,6 @@ class TestFiles:
         (tmp_path / "latin.json").write_bytes(b"\xff\xfe\x00")
         with pytest.raises(dm.errors.CertificateError):
             dm.verify(tmp_path / "latin.json")
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 class TestCommand:

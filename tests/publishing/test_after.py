@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.mechanisms.frames import TableBlocks
 from dualmech.publishing.ledger import Ledger
 
@@ -118,9 +117,6 @@ def test_what_is_no_release_before_it_is_refused() -> None:
 
 
 class TestTheCommand:
-    def run(self, *arguments: object) -> Result:
-        return CliRunner().invoke(app, [str(each) for each in arguments])
-
     def specification(self, path: Path, tables: str) -> Path:
         attributes = "[attributes.age]\nfrom = 0\nto = 5\n[attributes.sex]\nlabels = ['f', 'm']\n"
         path.write_text(f"title = '{path.stem}'\n{attributes}{tables}")
@@ -142,23 +138,23 @@ class TestTheCommand:
             ("release", records, plan, "-o", first, "--ledger", ledger),
             ("solve", two, "--after", first, "-o", plan),
         ):
-            found = self.run(*arguments)
+            found = run(*arguments)
             assert found.exit_code == 0, found.exception
         assert "Released already: rho = " in found.stdout and "1 % more margin of 'age' saves" in found.stdout
-        dry = self.run("release", records, plan, "--after", first, "--dry-run", "--ledger", ledger)
+        dry = run("release", records, plan, "--after", first, "--dry-run", "--ledger", ledger)
         assert "Together with what was released before: rho = " in dry.stdout and "asked 9" in dry.stdout
-        found = self.run("release", records, plan, "--after", first, "-o", both, "--ledger", ledger)
+        found = run("release", records, plan, "--after", first, "-o", both, "--ledger", ledger)
         assert found.exit_code == 0, found.exception
         published, spent = dm.load_publication(both), Ledger.read(ledger).spent
         assert published.rho == spent and len(published.parts) == 2
         for path in (plan, first, both, both / "STATEMENT.md"):
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
-        assert self.run("combine", both, "-o", tmp_path / "x").exit_code == 2  # one alone
+        assert run("combine", both, "-o", tmp_path / "x").exit_code == 2  # one alone
         told = (both / "STATEMENT.md").read_text()
         assert "release 1, one: ρ = " in told and "release 2, two: ρ = " in told
-        refused = self.run("release", records, plan, "-o", tmp_path / "alone")
+        refused = run("release", records, plan, "-o", tmp_path / "alone")
         assert refused.exit_code == 1 and "after must be the earlier release" in str(refused.exception)
-        found = self.run("solve", one, "-o", tmp_path / "open.npz", "--public")
+        found = run("solve", one, "-o", tmp_path / "open.npz", "--public")
         mask = os.umask(0)
         os.umask(mask)
         assert stat.S_IMODE((tmp_path / "open.npz").stat().st_mode) == 0o666 & ~mask
@@ -168,9 +164,9 @@ class TestTheCommand:
         text = one.read_text()
         one.write_text("rho = '1/10'\n" + text.replace("rho = '1/10'\n", ""))
         fast.solve(dm.FitnessForUse(union(ages={"age": None}), 4.0)).save(tmp_path / "first.npz")
-        refused = self.run("solve", one, "--after", tmp_path / "first.npz")
+        refused = run("solve", one, "--after", tmp_path / "first.npz")
         assert refused.exit_code != 0 and "leave out rho" in str(refused.exception)
-        refused = self.run("solve", one, "--after", tmp_path / "first.npz", "--rho", "1/2")
+        refused = run("solve", one, "--after", tmp_path / "first.npz", "--rho", "1/2")
         assert refused.exit_code != 0 and "--rho belongs to" in str(refused.exception)
-        refused = self.run("solve", "prefix:4", "--problem", "reuse")
+        refused = run("solve", "prefix:4", "--problem", "reuse")
         assert refused.exit_code != 0 and "needs --after" in str(refused.exception)

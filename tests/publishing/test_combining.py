@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.publishing.publication import Publication
 from dualmech.publishing.release import plan
 
@@ -318,9 +317,6 @@ class TestRefused:
 
 
 class TestCommand:
-    def run(self, *arguments: object) -> Result:
-        return CliRunner().invoke(app, [str(each) for each in arguments])
-
     def test_from_records_to_combined_tables(self, tmp_path: Path) -> None:
         pytest.importorskip("opendp")
         people = dm.Schema({"age": range(17, 21), "sex": ["f", "m"]})
@@ -330,10 +326,10 @@ class TestCommand:
             ("second", dm.workloads.union(people, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]})),
         ):
             fast.solve(dm.FitnessForUse(asked, 9.0)).save(tmp_path / "plan.npz")
-            found = self.run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / name)
+            found = run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / name)
             assert found.exit_code == 0, found.exception
         first, second = tmp_path / "first", tmp_path / "second"
-        found = self.run("combine", first, second, "-o", tmp_path / "both")
+        found = run("combine", first, second, "-o", tmp_path / "both")
         assert found.exit_code == 0, found.exception
         assert sorted(path.name for path in (tmp_path / "both").iterdir()) == [
             *("1_ages.csv", "2_cells.csv", "STATEMENT.md", "release.npz", "tables.csv")
@@ -343,16 +339,16 @@ class TestCommand:
         told = (tmp_path / "both" / "STATEMENT.md").read_text()
         assert told == both.statement()
         assert all(part.digest in told and f"{part.rho.numerator}/" in told for part in (*one.parts, *two.parts))
-        refused = self.run("combine", first, tmp_path / "both", "-o", tmp_path / "twice")
+        refused = run("combine", first, tmp_path / "both", "-o", tmp_path / "twice")
         assert refused.exit_code != 0 and f"{tmp_path / 'both'} must have noise of its own" in str(refused.exception)
         assert not (tmp_path / "twice").exists()
 
     def test_what_is_no_publication(self, tmp_path: Path) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 9.0))
         answer.save(tmp_path / "plan.npz")
-        refused = self.run("combine", tmp_path / "plan.npz", tmp_path / "none.npz", "-o", tmp_path / "both")
+        refused = run("combine", tmp_path / "plan.npz", tmp_path / "none.npz", "-o", tmp_path / "both")
         assert refused.exit_code != 0 and "dualmech.publication" in str(refused.exception)
-        assert self.run("combine", tmp_path / "plan.npz", "-o", tmp_path / "both").exit_code == 2
+        assert run("combine", tmp_path / "plan.npz", "-o", tmp_path / "both").exit_code == 2
 
     def test_a_stream_has_no_file(self, tmp_path: Path) -> None:
         pytest.importorskip("opendp")
@@ -360,10 +356,10 @@ class TestCommand:
         table = {"name": "up to", "ask": {"day": "prefixes"}, "variance": 9}
         asked = dm.Specification.of({"attributes": {"day": {"from": 1, "to": 600}}, "tables": [table]})
         asked.planned(fast.solve(asked.problem())).save(tmp_path / "plan.npz")
-        found = self.run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out")
+        found = run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out")
         assert found.exit_code == 0, found.exception
         assert not (tmp_path / "out" / "release.npz").exists()
-        refused = self.run("combine", tmp_path / "out", tmp_path / "out", "-o", tmp_path / "both")
+        refused = run("combine", tmp_path / "out", tmp_path / "out", "-o", tmp_path / "both")
         assert "out: holds no release.npz" in str(refused.exception)
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.display import decimal_above, decimal_below
 from dualmech.publishing.ledger import Ledger
 
@@ -46,6 +46,9 @@ def test_exact_costs_add_up_and_the_limit_holds(path: Path) -> None:
     with pytest.raises(dm.errors.InvalidInputError, match="more than the 0 that are left"):
         exact.record(plan, "w")  # of the file as it is now, not as it was read
     assert Ledger.read(exact.path) == again
+    pytest.importorskip("opendp")
+    assert plan.ledger is not None
+    assert plan.draw({(0,): [1, 0, 2, 0], (1,): [1, 2]}).ledger is None  # each release is recorded for itself
 
 
 class TestNeighbours:
@@ -176,7 +179,7 @@ def test_two_writers_lose_nothing_and_a_killed_one_holds_nobody_up(path: Path) -
 
 class TestCommand:
     def run(self, *arguments: object) -> Result:
-        return CliRunner().invoke(app, ["release", *(str(each) for each in arguments)])
+        return run("release", *arguments)
 
     def test_it_is_charged_before_anything_is_published(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("opendp")

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run
+from typer.testing import Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.display import decimal_above
 from dualmech.publishing import publication
+from dualmech.watching import without_warnings
 
 PEOPLE = dm.Schema({"age": range(17, 23), "sex": ["f", "m"]})
 ASKED = dm.workloads.union(PEOPLE, {"ages": {"age": dm.workloads.prefix(6)}, "sex": ["sex"]})
@@ -39,8 +40,7 @@ class TestPlan:
             (dm.FitnessForUse(dm.workloads.prefix(6), 1.0, geometry="stream"), np.arange(6)),
         ]
         for problem, data in cases:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+            with without_warnings():
                 answer = fast.solve(problem, tol=1e-3)
             with monkeypatch.context() as patched:
                 patched.setattr(publication, "require_sampler", no_sampler)
@@ -104,8 +104,7 @@ class TestCounts:
     def test_tables_hold_counts_even_where_their_sums_would(self) -> None:
         pytest.importorskip("opendp")
         for problem in (dm.FitnessForUse(ASKED, 4.0, geometry="blocks"), SPLIT):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+            with without_warnings():
                 answer = fast.solve(problem, tol=1e-1)
             with pytest.raises(dm.errors.InvalidInputError, match=r"records\[\(0,\)\] must hold counts"):
                 dm.release(answer, {(0,): np.array([5, -1, 0, 0, 0, 0]), (1,): np.array([2, 2])})
@@ -155,7 +154,7 @@ class TestDryRun:
         return tmp_path
 
     def run(self, *arguments: object) -> Result:
-        return CliRunner().invoke(app, ["release", *(str(each) for each in arguments)])
+        return run("release", *arguments)
 
     def test_it_says_what_would_be_spent(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(publication, "require_sampler", no_sampler)

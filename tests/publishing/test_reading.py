@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.publishing import drawing
 
 PEOPLE = dm.Schema({"sex": ["f", "m"], "age": range(3)})
@@ -141,7 +140,7 @@ class TestUnread:
         path.write_text("sex,height,age,name\nf,170,1,x\n")
         planned().save(tmp_path / "plan.npz")
         plan = str(tmp_path / "plan.npz")
-        told = CliRunner().invoke(app, ["release", str(path), plan, "-o", str(tmp_path / "out")]).output
+        told = run("release", path, plan, "-o", tmp_path / "out").output
         assert "Columns that are not read: height, name." in told
         assert "height" not in "".join(each.read_text() for each in (tmp_path / "out").glob("*.*[vd]"))
 
@@ -159,7 +158,7 @@ class TestCommand:
         sql = ("--sql", "select * from people", "--database", database)
         for number, records in enumerate([(str(tmp_path / "people.parquet"), plan), (plan, *sql)]):
             out = tmp_path / f"out {number}"
-            done = CliRunner().invoke(app, ["release", *records, "-o", str(out)])
+            done = run("release", *records, "-o", out)
             assert done.exit_code == 0, (done.output, done.exception)
             rows = (out / "1_people.csv").read_text().splitlines()
             assert rows[1].startswith("f,0,") and abs(float(rows[1].split(",")[2]) - 1000) < 9
@@ -169,7 +168,7 @@ class TestCommand:
             ((plan, *sql[2:]), "--database is where the query of --sql looks"),
             ((str(path), plan, *sql), "release takes the file of a solution alone, with --sql"),
         ):
-            done = CliRunner().invoke(app, ["release", *wrong, "-o", str(tmp_path / "none")])
+            done = run("release", *wrong, "-o", tmp_path / "none")
             assert told in str(done.exception) + done.output, done.output
             assert not (tmp_path / "none").exists()
 

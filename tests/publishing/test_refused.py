@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commanded import run
 
 import dualmech as dm
 from dualmech import fast
 from dualmech.adaptive.chain import Chain
-from dualmech.command.main import app
 
 W = dm.workloads
 PEOPLE = dm.Schema({"age": range(3), "sex": ["f", "m"], "region": ["n", "s", "w"]})
@@ -150,7 +149,7 @@ class TestWeights:
         with pytest.raises(dm.errors.FileFormatError, match="records.count"):
             dm.plan_release(answer).check_columns(path)
         answer.save(tmp_path / "plan.npz")
-        found = CliRunner().invoke(app, ["release", str(path), str(tmp_path / "plan.npz"), "--dry-run"])
+        found = run("release", path, tmp_path / "plan.npz", "--dry-run")
         assert isinstance(found.exception, dm.errors.FileFormatError)
 
     def test_of_a_frame(self) -> None:

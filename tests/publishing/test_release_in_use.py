@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run
+from typer.testing import Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.main import app
 from dualmech.publishing.statement import _proven
 
 
@@ -120,7 +120,7 @@ class TestCommand:
         return tmp_path
 
     def run(self, *arguments: object) -> Result:
-        return CliRunner().invoke(app, ["release", *(str(each) for each in arguments)])
+        return run("release", *arguments)
 
     def test_a_folder_of_one_table(self, plan: Path) -> None:
         pytest.importorskip("opendp")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import random_problems
+from conformance import unbalanced
 
 import dualmech as dm
 from dualmech import reference
@@ -68,6 +69,11 @@ def formulas_of(statement: Formula) -> list[str]:
     return [statement.program.objective, statement.dual.objective, *(line.formula for line in lines), *names]
 
 
+def test_what_is_not_closed_is_seen() -> None:
+    assert unbalanced(r"\begin{align*} \frac{1}{2} \end{align*}") == ""
+    assert unbalanced(r"\begin{align*} $x") == "align*"
+
+
 @pytest.mark.parametrize("name", DIRECT)
 def test_labels_are_those_of_the_program(name: str) -> None:
     problem = DIRECT[name]()
@@ -76,7 +82,7 @@ def test_labels_are_those_of_the_program(name: str) -> None:
         labels = {line.label for line in stated.program.constraints} - {""}
         program = reference.formulate(problem, formulation)
         assert labels == {each.label.partition("[")[0] for each in program.constraints if each.label}
-        assert not writing.unbalanced(reference.latex(problem, formulation))
+        assert not unbalanced(reference.latex(problem, formulation))
 
 
 @pytest.mark.parametrize("problem", [dm.FitnessForUse(SMALL), dm.LocalStrategy(SMALL, 1.0, "worst")], ids=str)
@@ -95,7 +101,7 @@ def test_random_problems_are_stated_in_text_and_in_latex(seed: int) -> None:
         return
     for formula in formulas_of(formulas.formula(problem)):
         assert not set("\\{}") & set(writing.plain_formula(formula))
-    assert not writing.unbalanced(writing.latex_document(sections(problem)))
+    assert not unbalanced(writing.latex_document(sections(problem)))
     for section in sections(problem):
         assert all("$" not in line for line in writing.terminal_lines(section))
 
@@ -142,7 +148,7 @@ def test_the_dual_on_blocks_is_what_the_judge_evaluates(name: str, neighbours: s
 def test_names_of_others_are_escaped() -> None:
     hostile = "a_1 & b%, $5 #1 {x} \\ ^~ <|> Münster ß ž 东京 \x1b[2J"
     written = writing.latex_words(writing.literal(hostile))
-    assert not writing.unbalanced(written)
+    assert not unbalanced(written)
     assert written.isascii() and r"M\"{u}nster" in written and "[U+4E1C]" in written and "\x1b" not in written
 
 
@@ -150,7 +156,7 @@ def test_a_formulation_that_there_is_not_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="formulation"):
         reference.latex(dm.FitnessForUse(SMALL), "schurr")
     product = dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(3)))
-    assert not writing.unbalanced(reference.latex(product))
+    assert not unbalanced(reference.latex(product))
     with pytest.raises(InvalidInputError, match="formulation must be left out"):
         reference.latex(product, "schur")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from dualmech import fast, reference
 from dualmech.reference import backends
 from dualmech.studies import rivals
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 FORMULATIONS = ("schur", "matrix_frac", "logdet", "sum")
 BACKENDS = ("CLARABEL", "SCS")
@@ -147,8 +147,7 @@ def test_every_statement_with_every_backend_is_certified(case: Case, formulation
     if case.known is not None:
         least, most = case.known
     else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             least, most = fast.solve(problem).certificate.interval
     assert low <= most * (1 + 1e-9) and least * (1 - 1e-9) <= high
 
@@ -419,8 +418,7 @@ class TestHonesty:
             program.var_dict["Sigma"].save_value(transform(value(program, "Sigma")))
 
         self.lying(monkeypatch, lie)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             answer = reference.solve(prefix(4)())
         assert answer.certificate.interval[1] >= 1.75860
         assert (answer.status is dm.Status.CERTIFIED) == (answer.objective <= 1.75862)

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commanded import run
 
 import dualmech as dm
 from dualmech import fast, workloads
-from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement, meet
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.studies.papers import scale as scale_census
@@ -238,7 +237,7 @@ class TestOptima:
 
 
 def test_the_command_prints_them() -> None:
-    result = CliRunner().invoke(app, ["crosscheck", "scale/census", "--quick"], env={"COLUMNS": "150"})
+    result = run("crosscheck", "scale/census", "--quick", columns=150)
     assert result.exit_code == 0
     for printed in ("P1 to P4", "4.7193", "17.1343", "46 up to 22", "0.87"):
         assert printed in result.output

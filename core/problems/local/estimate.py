@@ -17,7 +17,7 @@ from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
 from dualmech.verified import exactly_independent
-from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.base import Workload, check_asks, check_workload
 
 TINY = 1e-200
 """Entries of ν below this, relative to the largest, are left out."""
@@ -89,9 +89,7 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
 
     def __init__(self, workload: Workload, answers: npt.ArrayLike, total: float | None = None) -> None:
         check_workload(workload)
-        validate.moderate(workload=workload.matrix)
-        if not np.any(workload.row_norms()):
-            raise InvalidInputError("workload must hold a query that is not all zero")
+        check_asks(workload)
         vector = validate.finite(1, answers=answers)
         if vector.shape != (workload.shape[0],):
             raise InvalidInputError(f"answers must have {workload.shape[0]} entries, one per query, got {len(vector)}")

@@ -19,7 +19,7 @@ from dualmech.immutable import freeze, set_parts
 from dualmech.linalg import EPS
 from dualmech.problems.base import Problem
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.base import Workload, check_asks, check_workload
 
 if TYPE_CHECKING:
     from dualmech.mechanisms.local import LocalMechanism
@@ -134,9 +134,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         size = check_workload(workload).shape[1]
         if size < 2:
             raise InvalidInputError("workload must have at least two cells, one per user type, got 1")
-        validate.moderate(workload=workload.matrix)
-        if not np.any(workload.row_norms()):
-            raise InvalidInputError("workload must hold a query that is not all zero")
+        check_asks(workload)
         validate.choice(CRITERIA, criterion=criterion)
         if prior is not None and criterion == "worst":
             raise InvalidInputError("prior belongs to the average case; the worst case has none")

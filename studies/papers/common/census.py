@@ -22,7 +22,7 @@ from dualmech.adaptive.chain import Chain
 from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
 from dualmech.crosscheck.instances import common as instances
 from dualmech.crosscheck.instances.common import CHOICES, SAVED, TABLE_7, Choice
-from dualmech.crosscheck.printing import Interval, is_rounding, rounded_from, with_allowance, without_warnings
+from dualmech.crosscheck.printing import Interval, is_rounding, rounded_from, with_allowance
 from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -30,6 +30,7 @@ from dualmech.problems.common import CommonMechanism
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.solution import Solution
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 # Populations to decide on: blocks of counts, drawn from a seed, or read from a file.

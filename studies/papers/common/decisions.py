@@ -47,9 +47,7 @@ from dualmech.errors import FileFormatError, InvalidInputError
 from dualmech.files import csv
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.studies import rivals
-from dualmech.studies.papers.common import census as common_census
-from dualmech.studies.papers.common import census as common_population
-from dualmech.studies.papers.common.census import NOISE_SEED, POPULATIONS
+from dualmech.studies.papers.common.census import BLOCKS, NOISE_SEED, POPULATIONS, read_counts
 from dualmech.studies.rivals import census
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -266,13 +264,13 @@ def population(name: str, blocks: int) -> Array:
     return POPULATIONS[name].draw(blocks)
 
 
-def synthetic_blocks(choice: str, blocks: int = common_population.BLOCKS) -> CensusBlocks:
+def synthetic_blocks(choice: str, blocks: int = BLOCKS) -> CensusBlocks:
     name = POPULATION[choice]
     return CensusBlocks(f"synthetic {name}", population(name, blocks), real=False)
 
 
 def read_blocks(choice: str, path: str) -> CensusBlocks:
-    return CensusBlocks(path, common_population.read_counts(path, CHOICES[choice].domain.cells), real=True)
+    return CensusBlocks(path, read_counts(path, CHOICES[choice].domain.cells), real=True)
 
 
 def halves(name: str, quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
@@ -290,7 +288,7 @@ def halves(name: str, quick: bool, path: str | None = None, grid: str | None = N
             OwnTable(choice, by_name(read_grid(grid, setting, coarsest(choice)), counted=False))
             for choice, setting in usual.items()
         ]
-    number = QUICK_BLOCKS if quick else common_population.BLOCKS
+    number = QUICK_BLOCKS if quick else BLOCKS
     return [
         partial(
             _half,
@@ -395,18 +393,18 @@ def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
     return choices
 
 
-def synthetic_threshold_blocks(blocks: int = common_census.BLOCKS) -> CensusBlocks:
+def synthetic_threshold_blocks(blocks: int = BLOCKS) -> CensusBlocks:
     return CensusBlocks("synthetic AgeGender", population("AgeGender", blocks), real=False)
 
 
 def read_threshold_blocks(path: str) -> CensusBlocks:
     """Return the blocks in a file of 206 cells, gender slowest."""
-    return CensusBlocks(path, common_census.read_counts(path, CENSUS_TABLE.cells), real=True)
+    return CensusBlocks(path, read_counts(path, CENSUS_TABLE.cells), real=True)
 
 
 def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
     """Return the tasks, a ρ each, on a population drawn from a seed or on a file; or a file's settings."""
-    number = QUICK_BLOCKS if quick else common_census.BLOCKS
+    number = QUICK_BLOCKS if quick else BLOCKS
     settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(TABLE_7)
     if grid is not None:
         coarsest = rivals.raw_gaussian_variance(instances.histogram("Total", by_gender=False), 1.0)
@@ -418,7 +416,7 @@ def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[
 
 
 @cache
-def of_population(name: str, blocks: int = common_census.BLOCKS, setting: Setting | None = None) -> Row:
+def of_population(name: str, blocks: int = BLOCKS, setting: Setting | None = None) -> Row:
     """Compute a row on the synthetic population, once: its picture is of the same rows."""
     return solve_thresholds(name, synthetic_threshold_blocks(blocks), setting)
 

@@ -17,7 +17,7 @@ import scipy.linalg
 
 from dualmech import fast, linalg, workloads
 from dualmech.crosscheck.collection import DESIGNS, Shape
-from dualmech.crosscheck.printing import Interval, without_warnings
+from dualmech.crosscheck.printing import Interval
 from dualmech.crosscheck.sheet import Row
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs, strategies
@@ -38,6 +38,7 @@ from dualmech.studies.papers.eigen.instances import (
     shape_text,
 )
 from dualmech.validate import Array, Matrix
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 EIGEN_QUERIES = "eigen-queries"

@@ -19,12 +19,13 @@ import numpy as np
 
 from dualmech import fast, workloads
 from dualmech.crosscheck.collection import Shape
-from dualmech.crosscheck.printing import Interval, rounded_from, with_allowance, without_warnings
+from dualmech.crosscheck.printing import Interval, rounded_from, with_allowance
 from dualmech.crosscheck.sheet import Row
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.variance import TotalVariance
 from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, InstanceVerdict, verdict
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 # The printed numbers of the Eigen-Design paper, as texts, digits included; nothing is computed.

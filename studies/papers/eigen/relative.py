@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
 from dualmech.files.csv import check_separator, number
@@ -38,6 +37,7 @@ from dualmech.studies.papers.eigen.instances import (
     shape_text,
 )
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 FIELDS = {"age": 75, "workclass": 9, "education-num": 16, "income>50K": 2}

@@ -30,7 +30,6 @@ from dualmech.crosscheck.printing import (
     is_rounding,
     uncertified_mark,
     with_allowance,
-    without_warnings,
 )
 from dualmech.crosscheck.sheet import Row
 from dualmech.crosscheck.table2 import MOST_STEPS, PublishedRun, answers_of, run_published
@@ -39,6 +38,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 COST_TOLERANCE = 1e-6  # gap to which every optimum of fitness for use is solved

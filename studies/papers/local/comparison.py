@@ -16,7 +16,6 @@ from functools import partial
 import numpy as np
 
 from dualmech import fast, workloads
-from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.sheet import Row
 from dualmech.geometry import local
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
@@ -35,6 +34,7 @@ from dualmech.studies.papers.local.instances import (
     LocalInstance,
 )
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # section 6.2: from 0.5 to 4
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)  # section 6.3

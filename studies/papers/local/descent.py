@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from dualmech import fast, files, validate, workloads
-from dualmech.crosscheck.printing import without_warnings
 from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.local import LocalMechanism
@@ -32,6 +31,7 @@ from dualmech.studies.papers.local.instances import (
 )
 from dualmech.studies.rivals import LocalRival
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
 TOLERANCE = 1e-6

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from intervals import meet
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
@@ -57,11 +58,6 @@ def clear_family(seed: int, count: int, size: int) -> list[Array]:
     """Covariances that are well conditioned."""
     rng = np.random.default_rng(seed)
     return [rng.uniform(0.3, 3) * (wishart(size, rng) + 0.1 * np.eye(size)) for _ in range(count)]
-
-
-def meet(first: dm.Solution, second: dm.Solution) -> bool:
-    (low, high), (floor, ceiling) = first.certificate.interval, second.certificate.interval
-    return max(low, floor) <= min(high, ceiling)
 
 
 class TestBothLayers:

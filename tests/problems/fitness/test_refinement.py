@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +15,7 @@ import dualmech as dm
 from dualmech import fast, reference
 from dualmech.problems.refinement import RefinementStage
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 quick = settings(max_examples=12)
 seeds = st.integers(0, 11)
@@ -384,8 +384,7 @@ class TestInput:
 
     def test_extreme_units_end_honestly(self) -> None:
         matrix = (np.eye(6) + np.tril(np.ones((6, 6)))) * 10.0 ** np.arange(-4, 2)[:, None]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             answer = fast.refine(dm.FitnessForUse(dm.Workload(matrix), 1.0))
         assert answer.certified == (answer.gap <= 1e-9 and answer.solution.certificate.resolution <= 1e-9)
 

@@ -232,7 +232,7 @@ class TestInput:
     def test_workloads_that_are_refused(self) -> None:
         with pytest.raises(dm.errors.InputTypeError, match="workload must be a Workload of dualmech"):
             dm.NonnegativeEstimate(np.eye(2), [1.0, 2.0])  # type: ignore[arg-type]
-        with pytest.raises(dm.errors.InvalidInputError, match="a query that is not all zero"):
+        with pytest.raises(dm.errors.InvalidInputError, match="at least one query that is not all zero"):
             dm.NonnegativeEstimate(dm.Workload(np.zeros((2, 2))), [1.0, 2.0])
 
     def test_answers_of_another_shape(self) -> None:

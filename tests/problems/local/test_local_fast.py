@@ -19,6 +19,7 @@ from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.studies import rivals
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 quick = settings(max_examples=12)
 seeds = st.integers(0, 10_000)
@@ -249,8 +250,7 @@ class TestGradient:
         own = local.repair(raw, problem.epsilon)
         begun = problem.certify(dm.duals.LocalPoint(own, problem.prior), problem.dual_at(own)).objective
         method = kind(step_size=step_size)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             answer = fast.solve(problem, method=method, start=own, max_iterations=20)
             again = fast.solve(problem, method=method, start=answer, max_iterations=20)
         assert answer.certificate.feasible and answer.objective <= begun * (1 + 1e-9)
@@ -288,8 +288,7 @@ class TestManyUserTypes:
 
     def test_a_search_finds_the_optimum_where_it_is_known(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(12), 1.0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             answer = fast.solve(problem, method="restart", tol=1e-5)
         assert answer.gap <= 1e-3 and answer.solver == "fast:restart"
         assert answer.lower_bound <= 637.55633 * (1 + 1e-6) and answer.objective >= 637.55632

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from dualmech.fast.local import barrier, bound, points, search
 from dualmech.fast.local.points import Frame
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
+from dualmech.watching import without_warnings
 
 quick = settings(max_examples=12)
 seeds = st.integers(0, 10_000)
@@ -105,8 +105,7 @@ def test_a_workload_that_leaves_most_types_out_is_no_worse_than_by_descent() -> 
     matrix = np.zeros((3, 40))
     matrix[:, :5] = np.random.default_rng(1).standard_normal((3, 5))
     problem = dm.LocalStrategy(dm.Workload(matrix), 1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+    with without_warnings():
         descent = fast.solve(problem, method="gradient")
         found = fast.solve(problem, max_iterations=60)
     assert found.solver == "fast:restart" and found.objective < descent.objective
@@ -132,8 +131,7 @@ def test_a_climb_begins_near_the_closed_form_and_ends_above(epsilon: float) -> N
 def test_a_limit_holds_and_the_answer_is_good(name: str, size: int) -> None:
     problem = dm.LocalStrategy(dm.workloads.prefix(size), 1.0)
     began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+    with without_warnings():
         answer = fast.solve(problem, method=name, time_limit=4.0)
     # Judging, too, is within the limit.
     assert time.perf_counter() - began < 2 * 4.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import nasty
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from intervals import contains
 from nasty import DEFICIENT, GENTLE, PREFIX, TALL, Nasty, parts
 
 import dualmech as dm
@@ -18,6 +18,7 @@ from dualmech.fast.engine.dual_function import DenseDual, decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.reference.variance import PROGRAMS
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 
 BACKENDS = ("CLARABEL", "SCS")
 
@@ -30,11 +31,6 @@ def changed(array: Array, index: Any, value: float) -> Array:
     copy = np.array(array)
     copy[index] = value
     return copy
-
-
-def contains(certificate: dm.Certificate, value: float, slack: float = 0.0) -> bool:
-    low, high = certificate.interval
-    return low * (1 - slack) <= value <= high * (1 + slack)
 
 
 class TestKnownOptima:
@@ -207,8 +203,7 @@ class TestBothLayers:
     @pytest.mark.parametrize("case", CASES)
     def test_answers_of_one_method_never_beat_bounds_of_another(self, case: str) -> None:
         problem = stated(CASES[case])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             answers = [
                 fast.solve(problem, tol=tol, method=name)
                 for name, tol in (("auto", 1e-7), ("newton", 1e-2), ("fixed_point", 1e-7))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from intervals import contains
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
@@ -21,11 +22,6 @@ FORMULATIONS = [(kind, name) for kind, names in CONES_BY_FORMULATION.items() for
 
 def normal(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape)
-
-
-def contains(certificate: dm.Certificate, value: float, slack: float = 0.0) -> bool:
-    low, high = certificate.interval
-    return low * (1 - slack) <= value <= high * (1 + slack)
 
 
 def changed(array: Array, index: Any, value: float) -> Array:

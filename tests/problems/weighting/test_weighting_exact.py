@@ -9,52 +9,14 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
+from elimination import Rows, fractions, inverse, reduced, times, transposed
 
 import dualmech as dm
 from dualmech import fast
 from dualmech.problems.weighting import POWERS
 from dualmech.validate import Array
 
-Rows = list[list[Fraction]]
-
 SHAPES = ("parallel", "graded", "tall", "square", "wide", "dependent", "random")
-
-
-def fractions(matrix: Any) -> Rows:
-    return [[Fraction(entry) for entry in row] for row in np.asarray(matrix, dtype=float).tolist()]
-
-
-def transposed(rows: Rows) -> Rows:
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def times(one: Rows, two: Rows) -> Rows:
-    columns = transposed(two)
-    return [[sum((a * b for a, b in zip(row, column, strict=True)), Fraction(0)) for column in columns] for row in one]
-
-
-def reduced(rows: Rows) -> tuple[Rows, list[int]]:
-    """Return the reduced row echelon form, without rows of zeros, and its pivots."""
-    left, pivots = [row[:] for row in rows], list[int]()
-    for column in range(len(rows[0])):
-        done = len(pivots)
-        place = next((each for each in range(done, len(left)) if left[each][column]), None)
-        if place is None:
-            continue
-        left[done], left[place] = left[place], left[done]
-        left[done] = [entry / left[done][column] for entry in left[done]]
-        for other in range(len(left)):
-            if other != done and left[other][column]:
-                factor = left[other][column]
-                left[other] = [a - factor * b for a, b in zip(left[other], left[done], strict=True)]
-        pivots.append(column)
-    return left[: len(pivots)], pivots
-
-
-def inverse(rows: Rows) -> Rows:
-    size = len(rows)
-    both = [[*row, *(Fraction(place == own) for own in range(size))] for place, row in enumerate(rows)]
-    return [row[size:] for row in reduced(both)[0]]
 
 
 def pseudoinverse(design: Any) -> Rows:

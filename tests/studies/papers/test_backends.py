@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
-from typer.testing import CliRunner
+from commanded import run
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.command.main import app
 from dualmech.crosscheck import library
 from dualmech.reference import backends
 from dualmech.studies.papers import backends as claims
@@ -110,7 +109,7 @@ def test_the_sheet_has_a_row_per_backend_and_accuracy() -> None:
 
 
 def test_the_command_prints_them() -> None:
-    result = CliRunner().invoke(app, ["crosscheck", "backends/claims", "--quick"])
+    result = run("crosscheck", "backends/claims", "--quick")
     assert result.exit_code == 0
     assert "CLARABEL" in result.output and "Widest proven interval" in result.output
 
@@ -125,7 +124,7 @@ def test_files_are_read_back_and_solved_near_the_optimum(name: str) -> None:
 
 
 def test_the_sheet_of_files_is_printed() -> None:
-    result = CliRunner().invoke(app, ["crosscheck", "backends/files", "--quick"])
+    result = run("crosscheck", "backends/files", "--quick")
     assert result.exit_code == 0 and "SCS tight" in result.output
 
 

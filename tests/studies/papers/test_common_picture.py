@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commanded import run
 
-from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.studies.papers.common import examples
 
@@ -23,5 +22,5 @@ def test_both_bounds_are_minimal_and_touch(name: str) -> None:
 
 
 def test_the_command_shows_them() -> None:
-    result = CliRunner().invoke(app, ["crosscheck", "common/ellipses"])
+    result = run("crosscheck", "common/ellipses")
     assert result.exit_code == 0 and result.output.count("yes") == len(examples.FAMILIES)

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
 from dualmech.adaptive.decisions import SignalToNoiseRule
-from dualmech.command import main as command
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.instances import common as instances
 from dualmech.crosscheck.instances.common import (
@@ -503,10 +502,6 @@ class TestGrid:
         )
         assert exact.best == noisy.best
         assert noisy.noisy < exact.noisy <= 100
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(command.app, list(arguments))
 
 
 class TestCommand:

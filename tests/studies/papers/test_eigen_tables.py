@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command import main as command
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.sheet import Row
 from dualmech.problems import strategies
@@ -466,10 +465,6 @@ class TestReport:
         grown = dataclasses.replace(reading.instance, shape=(eigen_instances.CELLS,))
         row = eigen_instances.row_of("1D CDF", (dataclasses.replace(reading, instance=grown),))
         assert "AGREES IN PART: hierarchical and bound; not wavelet" in "\n".join(report.lines(row))
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(command.app, list(arguments))
 
 
 class TestCommand:

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import dualmech as dm
-from dualmech.command import main as command
 from dualmech.command.request import UsageError
 from dualmech.crosscheck import printing
 from dualmech.crosscheck.agreement import Agreement
@@ -214,7 +213,7 @@ class TestPictures:
 
     @drawn
     def test_the_command_draws_where_it_is_told(self, tmp_path: Path) -> None:
-        result = CliRunner().invoke(command.app, ["crosscheck", "fitness/figure2", "--quick", "-o", str(tmp_path)])
+        result = run("crosscheck", "fitness/figure2", "--quick", "-o", tmp_path)
         assert result.exit_code == 0
         assert "fitness-figure2.svg" in result.output
         assert sorted(path.name for path in tmp_path.iterdir()) == ["fitness-figure2.png", "fitness-figure2.svg"]
@@ -231,6 +230,6 @@ class TestPictures:
             printing.check_drawable(str(tmp_path / "file"))
 
     def test_a_table_has_no_picture(self, tmp_path: Path) -> None:
-        result = CliRunner().invoke(command.app, ["crosscheck", "fitness/table4", "-o", str(tmp_path)])
+        result = run("crosscheck", "fitness/table4", "-o", tmp_path)
         assert isinstance(result.exception, UsageError)
         assert "--output" in str(result.exception)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import commanded
 import numpy as np
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 import dualmech as dm
-from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.sheet import Row
 from dualmech.studies.papers.local import comparison, report
@@ -38,9 +38,7 @@ from dualmech.studies.papers.local.instances import (
     LocalInstance,
 )
 
-
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["crosscheck", *arguments])
+run = partial(commanded.run, "crosscheck")
 
 
 def printed(name: str, rows: Sequence[Any]) -> str:

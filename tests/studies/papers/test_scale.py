@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from commanded import run
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.command.main import app
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.instances import tables
 from dualmech.studies.papers import scale
@@ -33,7 +32,7 @@ def test_every_row_of_a_quick_run_is_certified_by_all_its_solvers(name: str) -> 
 
 
 def test_the_command_prints_them_all() -> None:
-    result = CliRunner().invoke(app, ["crosscheck", "scale/adult", "scale/sixty", "--quick"])
+    result = run("crosscheck", "scale/adult", "scale/sixty", "--quick")
     assert result.exit_code == 0
     for printed in ("up to 3-way", "20080567", "1e+60", "1234.81865", "yes (CLARABEL)"):
         assert printed in result.output

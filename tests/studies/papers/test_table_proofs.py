@@ -6,11 +6,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commanded import run
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command import main as command
 from dualmech.crosscheck.sheet import Row, Sheet
 from dualmech.studies.papers import sheets, verdicts
 from dualmech.watching import answers
@@ -19,7 +18,7 @@ from dualmech.watching import answers
 def test_a_tables_optima_are_proven(tmp_path: Path) -> None:
     folder = tmp_path / "proofs"
     for _ in range(2):  # what is there already is kept
-        done = CliRunner().invoke(command.app, ["crosscheck", "fitness/table2", "--quick", "--prove", str(folder)])
+        done = run("crosscheck", "fitness/table2", "--quick", "--prove", folder)
         assert done.exit_code == 0 and f"{folder}: 4 optima proven" in done.output.replace("\n", "")
     found = [dm.verify(path) for path in sorted(folder.iterdir())]
     assert any(proof.lower <= Fraction(4, 3) <= proof.upper for proof in found)

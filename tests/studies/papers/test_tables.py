@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from commanded import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command import main as command
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.instances import fitness as instances
 from dualmech.crosscheck.instances.fitness import MECHANISMS, RATIO_TABLES, RatioTable
@@ -26,6 +24,7 @@ from dualmech.studies.papers import sheets
 from dualmech.studies.papers.fitness import figures, ratios
 from dualmech.studies.papers.fitness.ratios import SolvedRatios
 from dualmech.studies.papers.verdicts import Evidence, Finding, verdict
+from dualmech.watching import without_warnings
 
 quick = settings(max_examples=24)
 
@@ -198,8 +197,7 @@ class TestMechanisms:
         workload, targets = instances.readings(number, {4: 252, 9: 232}.get(number, 64))[0].build()
         goals = np.broadcast_to(targets, workload.shape[:1])
         weights, found = goals**-2.0, []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dm.errors.UncertifiedWarning)
+        with without_warnings():
             for tol in (1e-11, 1e-3, 1e-5, 1e-7):
                 answer = fast.solve(dm.TotalVariance(workload, weights), tol=tol, method="fixed_point")
                 variances = answer.mechanism.variances(workload)
@@ -343,10 +341,6 @@ class TestReport:
             assert words in text
         assert "THE INSTANCE MAY DIFFER" in "\n".join(ratios.lines(solved[9, 232]))
         assert "AGREES: IP, CA" in "\n".join(ratios.lines(solved[7, 64]))
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(command.app, list(arguments))
 
 
 class TestCommand:

@@ -114,7 +114,7 @@ class TestEveryFixedMechanism:
             with pytest.raises(dm.errors.DualmechError, match="x must"):
                 rival.simulate(x)
         for user in (4, -1, True, 0.0):
-            with pytest.raises(dm.errors.DualmechError, match="user must be a type from 0 to 3"):
+            with pytest.raises(dm.errors.DualmechError, match="user must be an integer from 0 to 3"):
                 rival.respond(user)  # type: ignore[arg-type]
         for option in ({"alpha": 0.0}, {"queries": 0}):
             with pytest.raises(dm.errors.DualmechError, match=next(iter(option))):

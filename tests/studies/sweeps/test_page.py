@@ -9,11 +9,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from commanded import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from dualmech.command import main as command
 from dualmech.command.runs import PosedRun
 from dualmech.errors import printable
 from dualmech.studies.sweeps import page as figures
@@ -131,12 +130,12 @@ def test_names_are_shown_and_not_obeyed(rows: list[Row], one: str, two: str, thr
 def test_the_command_writes_it_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text('workloads = "total:2"')
     results, target = tmp_path / "results.jsonl", tmp_path / "page.html"
-    CliRunner().invoke(command.app, ["sweep", str(tmp_path / "grid.toml"), "-o", str(results)])
-    done = CliRunner().invoke(command.app, ["report", str(results), "--html", str(target)])
+    run("sweep", tmp_path / "grid.toml", "-o", results)
+    done = run("report", results, "--html", target)
     assert done.exit_code == 0
     assert "Problems" in (before := target.read_text())
     results.write_text("no rows\n")
-    failed = CliRunner().invoke(command.app, ["report", str(results), "--html", str(target)])
+    failed = run("report", results, "--html", target)
     assert failed.exit_code == 1
     assert target.read_text() == before
     assert not (tmp_path / "page.txt").exists()

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from commanded import run
 
-from dualmech.command import main as command
 from dualmech.command.options import UsageError
 from dualmech.command.runs import PosedRun
 from dualmech.crosscheck import processes
@@ -29,10 +28,6 @@ from dualmech.studies.sweeps.running import Row, read_rows
 
 GRID = 'workloads = "prefix:{size}"\nsizes = [2, 3, 4]\ntargets = [1, 2]'
 TOOK = ("wall_seconds", "cpu_seconds", "peak_mebibytes", "grid")  # what no two runs repeat
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command.app, [str(each) for each in arguments])
 
 
 @pytest.fixture
