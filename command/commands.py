@@ -53,8 +53,8 @@ def solve(
     within: Annotated[
         str | None,
         typer.Option(
-            help="Of steps: the best strategy whose noise is cheap, of banded:BANDS[:equal], toeplitz:COEFFICIENTS or "
-            "blt:BUFFERS, and its distance from the optimum; --output keeps the strategy."
+            help="Of steps: the best strategy whose noise is cheap, of banded:BANDS[:equal], "
+            "toeplitz:COEFFICIENTS[:scaled] or blt:BUFFERS, and its distance from the optimum; --output keeps the strategy."
         ),
     ] = None,
     start: Annotated[

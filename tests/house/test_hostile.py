@@ -337,6 +337,9 @@ class World:
             "neighbours.sign_patterns": {"n": 4, "signs": [[1.0, -1.0]]},
             "strategies.banded": {"bands": [[1.0, 1.0], [0.5, 0.0]]},
             "strategies.buffered": {"scales": [0.5], "decays": [0.5]},
+            "strategies.scaled_toeplitz": {
+                **{"coefficients": [1.0, 0.5], "rows": [1.0, 1.0, 2.0], "scales": [1.0], "decays": [0.9]}
+            },
             "strategies.toeplitz": {"coefficients": [1.0, 0.5]},
             "TableWorkload": {"x": np.ones(8), "axes": [0], "axis": 0, "tables": self.tables},
             "TableWorkload.__init__": {"queries": [self.prefix, None]},
