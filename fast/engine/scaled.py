@@ -37,7 +37,7 @@ AT_ONCE = 2048  # steps up to which the descent begins at the square root
 
 FEWER = 6  # times as few steps are drawn out
 
-SHORT = 16  # coefficients that are kept, however few steps are left
+FEWEST = 16  # coefficients of fewer steps: fewer say nothing of more
 
 NOT_POSITIVE = 1e3  # value of factors that are no factors
 
@@ -72,7 +72,7 @@ class ScaledCoefficients:
 
     def shorter(self) -> ScaledCoefficients | None:
         """Return the class of fewer steps whose best is drawn out; None where the descent begins at the root."""
-        if self.steps <= AT_ONCE:
+        if self.steps <= AT_ONCE or self.count < FEWEST * FEWER:
             return None
         fewer = -(-self.steps // FEWER)
         if (rule := self.rule) is not None:
@@ -80,8 +80,7 @@ class ScaledCoefficients:
             last = self.steps - (rule.times - 1) * rule.separation
             fewer = (rule.times - 1) * apart + max(round(last * apart / rule.separation), 1)
             rule = Participation(rule.times, apart, rule.parts, rule.at_least)
-        most = fewer if rule is None else rule.separation
-        count = min(max(self.count // FEWER, min(self.count, SHORT)), most)
+        count = min(self.count // FEWER, fewer if rule is None else rule.separation)
         return ScaledCoefficients(fewer, count, rule, float(self.decay ** (self.steps / fewer)))
 
     def drawn_out(self, x: Array, longer: ScaledCoefficients) -> Array:
