@@ -54,7 +54,7 @@ def solve(
         str | None,
         typer.Option(
             help="Of steps: the best strategy whose noise is cheap, of banded:BANDS[:equal], "
-            "toeplitz:COEFFICIENTS[:scaled] or blt:BUFFERS, and its distance from the optimum; --output keeps the strategy."
+            "toeplitz:COEFFICIENTS[:scaled] or blt:BUFFERS, and its distance from the optimum; --output keeps it."
         ),
     ] = None,
     start: Annotated[
