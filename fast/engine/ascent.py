@@ -134,6 +134,8 @@ class ReducedProblem:
     dual: Callable[[Array], Any]  # takes weights of the dual function to dual weights of the problem
     # takes an earlier solution's dual weights back; None where they are of another kind or size
     gather: Callable[[Any], Array | None]
+    # returns weights near the optimum, and their slacks, where a smaller problem tells them
+    approach: Callable[[loop.Limits], newton.NewtonState | None] = lambda limits: None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,18 +169,27 @@ def ascend(
     with np.errstate(all="ignore"):
         reduced = reduce(problem)
         program = reduced.reduction.program
-        answer = _run(reduced, limits, method, _first_weights(reduced, start))
+        near = reduced.approach(limits) if start is None and method != "fixed_point" else None
+        answer = _run(reduced, limits, method, near or _begin(method, program.at(_first_weights(reduced, start))))
         rest = remaining_limits(limits, answer)
         if method == "auto" and rest is not None and _second_try(program, answer):
-            answer = _better_solution(answer, _run(reduced, rest, "newton", _uniform(program)))
+            answer = _better_solution(answer, _run(reduced, rest, "newton", newton.start(program.at(_uniform(program)))))
     return retold(answer, solver=f"fast:{method}")
 
 
-def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, weights: Array) -> Solution:
-    problem, program, tol = reduced.problem, reduced.reduction.program, limits.tol
-    first, operations = program.at(weights), (program.operations[0], newton.operations(program))
-    step = partial(_step, program, method, loop.MARGIN * tol, operations)
-    outcome = loop.run(Ascent(_begin(method, first), first.decompositions), step, limits)
+def climb(
+    program: DualFunction, limits: loop.Limits, method: str, first: FixedPointState | newton.NewtonState
+) -> loop.Outcome[Ascent[Any]]:
+    """Ascend from a state until the gap, as the dual function knows it, is small enough."""
+    operations = program.operations[0], newton.operations(program)
+    step = partial(_step, program, method, loop.MARGIN * limits.tol, operations)
+    return loop.run(Ascent(first, first.point.decompositions), step, limits)
+
+
+def _run(
+    reduced: ReducedProblem, limits: loop.Limits, method: str, first: FixedPointState | newton.NewtonState
+) -> Solution:
+    problem, tol, outcome = reduced.problem, limits.tol, climb(reduced.reduction.program, limits, method, first)
     best, dual = outcome.best_primal.point, reduced.dual(outcome.best_dual.point.weights)
 
     def judged(covariance: object) -> Solution:

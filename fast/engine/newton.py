@@ -164,8 +164,9 @@ NEGLIGIBLE = 0.03
 LARGEST_FORMED = 8000  # number of weights above which the matrix is not formed (0.5 GiB)
 CONJUGATE_GRADIENTS = 20  # steps that a solution of Newton's equations takes
 
-ACCURACY, MOST_CONJUGATE_GRADIENTS = 0.05, 200
-"""Error of a step by conjugate gradients, relative, in the norm of the equations, and how many it may take."""
+COARSEST, FINEST, MOST_CONJUGATE_GRADIENTS = 0.05, 0.002, 200
+"""Error of a step by conjugate gradients, relative, in the norm of the equations: the gap, but at most the first and
+at least the second number; and how many it may take."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +260,7 @@ def _predictor_corrector(program: DualFunction, state: NewtonState, mean: float,
     """Return a predictor-corrector direction (Mehrotra's rule for the centring)."""
     products = state.point.weights * state.slacks
     here = state.point.smoothed(mean)
-    solve = _solver(program, here, products)
+    solve = _solver(program, here, products, _accuracy(state))
     uphill = _residual(state, here)
     predictor, _ = solve(uphill)
     predictor_slack = -products * (1 + predictor)
@@ -284,7 +285,7 @@ def _path_following(program: DualFunction, state: NewtonState, mean: float, leas
     target = max(SHORT * mean if central else mean, least)
     here = state.point.smoothed(mean)
     drift = here.weights * here.gradient_slope() * (target - mean)
-    change, shift = _solver(program, here, products)(_residual(state, here) + drift + target)
+    change, shift = _solver(program, here, products, _accuracy(state))(_residual(state, here) + drift + target)
     return Direction(change, (target - products - products * change) / products, shift, target)
 
 
@@ -313,7 +314,13 @@ def _step_limit(relative_change: Array) -> float:
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
-def _solver(program: DualFunction, point: Evaluation, products: Array) -> Callable[[Array], tuple[Array, Array]]:
+def _accuracy(state: NewtonState) -> float:
+    return float(np.clip(state.point.objective / state.point.lower_bound - 1, FINEST, COARSEST))
+
+
+def _solver(
+    program: DualFunction, point: Evaluation, products: Array, accuracy: float
+) -> Callable[[Array], tuple[Array, Array]]:
     """Return a solver of Newton's equations, bordered by the two sums.
 
     The matrix is formed for the weights whose curvature matters compared with the barrier; the others are divided out.
@@ -351,7 +358,7 @@ def _solver(program: DualFunction, point: Evaluation, products: Array) -> Callab
         change = free - bordered @ shift
         if factor is not None:
             return change, np.asarray(shift)
-        enough = ACCURACY**2 * float(right_side @ project(right_side))
+        enough = accuracy**2 * float(right_side @ project(right_side))
         more, residual = conjugate_gradients(
             apply, project, right_side - apply(change), enough, MOST_CONJUGATE_GRADIENTS
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
+import scipy  # it loads special when that is used
 import scipy.linalg.blas
 
 from dualmech.errors import InvalidInputError
-from dualmech.fast.engine import ascent, loop
+from dualmech.fast.engine import ascent, loop, newton
 from dualmech.geometry import stream
 from dualmech.geometry.stream import Bidiagonal, Poles, StreamPoint
 from dualmech.geometry.weights import FitnessDual, VarianceDual
@@ -26,8 +29,8 @@ from dualmech.validate import Array
 
 SHARE = 1e-2  # largest error of the quadrature of an evaluation, as a share of the tolerance
 
-COARSE = 1e-2
-"""Largest error of the quadrature of the Hessian while the gap is larger; then, the gap.
+COARSE, GAPS = 1e-2, 100.0
+"""Largest error of the quadrature of the Hessian, and the same in gaps.
 
 It decides the pace and not the answer, but where weights fall together the Hessian is as small as the gap.
 """
@@ -189,15 +192,16 @@ class StreamSpectrum:
 
     def curvature_product(self, change: Array) -> Array:
         """Return minus the Hessian of 2F in relative weights times a vector."""
+        cells, sums = self.program.split(self.weights)
         if not self.made:
-            cells, sums = self.program.split(self.weights)
             matrix = Bidiagonal.of(cells, sums, self.program.decay)
             gap = len(self.weights) * self.smoothing / self.dual_value  # on the central path
-            poles = stream.poles_of(matrix, cells, sums, self.program.decay, min(COARSE, gap))
+            poles = stream.poles_of(matrix, cells, sums, self.program.decay, min(COARSE, GAPS * gap))
             self.made.append(Curvature.of(matrix, poles))
         count = self.neighbours
         on_sums = np.zeros(count) if self.program.fixed else change[count:]
-        return self.made[0].product(change[:count], on_sums)[: len(change)]
+        within = self.program.within * np.sqrt(cells * sums) / 2 * (change[:count] - on_sums)
+        return (self.made[0].product(change[:count], on_sums) + np.r_[within, -within])[: len(change)]
 
     def covariance(self) -> StreamPoint:
         return StreamPoint(*self.program.split(self.weights), 1.0)
@@ -208,12 +212,16 @@ class StreamSpectrum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamProgram:
-    """Sums with decay, with targets or, where `fixed`, with weights."""
+    """Sums with decay, with targets or, where `fixed`, with weights.
+
+    The dual function has the terms ``within √(λ μ)`` on top, for the steps that a group stands for; see `Groups`.
+    """
 
     numbers: Array
     decay: float | Array
     fixed: bool
     tol: float
+    within: float | Array = 0.0
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -236,10 +244,96 @@ class StreamProgram:
         matrix = Bidiagonal.of(cells, sums, self.decay)
         poles = stream.poles_of(matrix, cells, sums, self.decay, self.tol)
         costs, variances = stream.inverse_root_diagonals(matrix, poles, both=not self.fixed)
+        within = self.within * np.sqrt(cells * sums)
+        costs += within
         gains = costs / cells
         if not self.fixed:
-            gains = np.concatenate([gains, variances / sums / self.numbers])
+            gains = np.concatenate([gains, (variances + within) / sums / self.numbers])
         return StreamSpectrum(self, weights, float(costs.sum()), gains)
+
+
+# From fewer steps: neighbouring steps of nearly equal numbers are taken together, and Newton's method begins at the
+# optimum of these groups, drawn out. A group has the sums of its steps' weights, and lacks the singular values of its
+# own steps. Of many equal steps with decay β these are ``√(λ μ) / |1 - β e^{iθ}|``, with the mean ``(2/π) K(β)``, K
+# being the complete elliptic integral of that modulus; g of them, taken together, have the decay β^g.
+
+
+FINENESS = 128.0
+"""Groups while the distance from the nearer end, a number, or what is left of a variance changes by a factor of e."""
+
+SHIFTED = 0.1
+"""Of what a group has more than the next one, the share that lies on the other's side: in weights of cells on that of
+the next group, in weights of sums on that of the one before; as measured."""
+
+FEWER = 4  # steps a group, on average, from which on groups are of use
+GROUPED = 1e-4  # the gap to which their problem is solved
+NEAR = 0.25  # gap, drawn out, beyond which Newton's method is no nearer to the optimum than the fixed point soon is
+SLOWEST = 1e-12  # least decay, as -log β: without any, both integrals would be infinite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Neighbouring steps that are taken together: few steps a group at both ends, and where numbers change."""
+
+    places: Array  # (n,) where each step is, in groups from the first
+    of_step: npt.NDArray[np.intp]  # (n,) the group that it is in
+
+    @classmethod
+    def of(cls, program: StreamProgram) -> Groups:
+        count = len(program.numbers)
+        steps = np.arange(count)
+        rates = FINENESS / (1 + np.minimum(steps, steps[::-1]))
+        rates[1:] += FINENESS * (np.abs(np.diff(np.log(program.numbers))) - 2 * np.log(program.decay))
+        places = np.minimum(rates, 1.0).cumsum()
+        return cls(places, np.r_[0, np.cumsum(np.diff(np.floor(places)) > 0)])
+
+    @property
+    def sizes(self) -> npt.NDArray[np.intp]:
+        """Number of steps of each group (m,)."""
+        return np.bincount(self.of_step)
+
+    def program(self, program: StreamProgram) -> StreamProgram:
+        """Return the problem of groups."""
+        sizes, total = self.sizes, np.bincount(self.of_step, program.numbers)
+        decays = np.r_[0.0, np.log(np.broadcast_to(program.decay, len(self.places) - 1))]
+        fading = np.bincount(self.of_step, np.minimum(decays, -SLOWEST))
+        of_steps, of_group = (scipy.special.ellipkm1(-np.expm1(2 * decay)) for decay in (fading / sizes, fading))
+        return StreamProgram(
+            total if program.fixed else total / sizes,
+            np.exp(np.bincount(self.of_step, decays)[1:]),
+            program.fixed,
+            SHARE * GROUPED,
+            2 / np.pi * (of_steps - of_group),
+        )
+
+    def drawn_out(self, weights: Array) -> Array:
+        """Return weights of the steps: their logarithms change evenly from group to group."""
+        sizes = self.sizes
+        middles, more = np.bincount(self.of_step, self.places) / sizes, SHIFTED * np.diff(sizes)
+        shares = sizes - np.r_[0.0, more], sizes + np.r_[more, 0.0]
+        parts = [
+            np.interp(self.places, middles, np.log(part / share))
+            for part, share in zip(weights.reshape(-1, len(sizes)), shares, strict=False)
+        ]
+        return ascent.normalise(np.exp(np.concatenate(parts)), len(self.places))
+
+
+def approach(program: StreamProgram, limits: loop.Limits) -> newton.NewtonState | None:
+    """Return a state near the optimum, that of groups drawn out; None where they are hardly fewer than the steps."""
+    groups = Groups.of(program)
+    count, parts = len(groups.sizes), 1 if program.fixed else 2
+    if FEWER * count > len(program.numbers):
+        return None
+    grouped = groups.program(program)
+    first = grouped.at(ascent.normalise(np.tile(groups.sizes, parts).astype(np.float64), count))
+    outcome = ascent.climb(grouped, loop.Limits(GROUPED, deadline=limits.deadline), "auto", ascent.FixedPointState(first))
+    state = newton.start(outcome.best_dual.point)
+    weights = groups.drawn_out(state.point.weights)
+    slacks = state.slacks.reshape(parts, count)[:, groups.of_step].ravel()
+    point = program.at(weights)
+    if point.objective > (1 + NEAR) * point.lower_bound:
+        return None
+    return newton.NewtonState(point, np.maximum(slacks, float(slacks @ weights) / len(weights) / weights), state.multipliers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,6 +372,6 @@ def ascend_stream(
             parts = [cells, *([] if fixed else [sums * numbers])]
             return np.concatenate([part / part.sum() for part in parts])
 
-        return ascent.ReducedProblem(problem, StreamReduction(program), dual, gather)
+        return ascent.ReducedProblem(problem, StreamReduction(program), dual, gather, partial(approach, program))
 
     return ascent.ascend(reduce, problem, limits, method=method, start=start)
