@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -52,8 +53,8 @@ from dualmech.workloads.unions import UnionWorkload
 # ``q_n = 0``.
 
 
-POLES = 16  # poles that are carried along at a time: what bounds the memory
-RESCALED = 4  # steps of a recurrence after which its matrices are brought to a last entry of 1
+POLES = 24  # most poles that are carried along at a time: what bounds the memory
+BACK = slice(None, None, -1)  # from the last step to the first
 SAFE = 1 - 1e-6  # of the least eigenvalue as it is computed, less than it is for certain
 NARROWEST = 4.0  # least ratio of the ends of the interval on which the sum of poles is taken
 
@@ -65,6 +66,12 @@ class Poles:
     places: Array  # w_j
     factors: Array  # c_j
     error: float
+
+    @property
+    def in_parts(self) -> Iterator[tuple[Array, Array]]:
+        """Yield places and factors of some poles after others."""
+        parts = -(-len(self.places) // POLES)
+        return zip(np.array_split(self.places, parts), np.array_split(self.factors, parts), strict=True)
 
     @classmethod
     def of(cls, low: float, high: float, tol: float) -> Poles:
@@ -95,7 +102,7 @@ class Poles:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Bidiagonal:
     """The squares of a (n,) and b (n - 1,): L, up to signs."""
 
@@ -106,6 +113,16 @@ class Bidiagonal:
     def of(cls, neighbour_weights: Array, query_weights: Array, decay: float | Array) -> Bidiagonal:
         return cls(1 / (neighbour_weights * query_weights), decay**2 / (neighbour_weights[1:] * query_weights[:-1]))
 
+    @functools.cached_property
+    def ahead(self) -> tuple[Array, Array]:
+        """The gains and halves of p, in stretches; see `follow`."""
+        return stretched(np.r_[0.0, self.b], 1.0), stretched(np.r_[1.0, self.a[:-1]], 1.0)
+
+    @functools.cached_property
+    def back(self) -> tuple[Array, Array]:
+        """The same of r: a and b, with a 0 after its last."""
+        return stretched(self.a, 1.0), stretched(np.r_[self.b, 0.0], 1.0)
+
     @property
     def largest(self) -> float:
         """Return what no eigenvalue of T exceeds, the largest sum of magnitudes in a row."""
@@ -114,18 +131,9 @@ class Bidiagonal:
         return float(rows.max()) * (1 + 8 * EPS)
 
 
-def poles_of(
-    matrix: Bidiagonal, neighbour_weights: Array, query_weights: Array, decay: float | Array, tol: float
-) -> Poles:
+def poles_of(matrix: Bidiagonal, cells: Array, sums: Array, decay: float | Array, tol: float) -> Poles:
     """Return poles for the eigenvalues of T, which lie between ``1 / ‖M‖_F²`` and the largest sum in a row."""
-    squares = running_sums(neighbour_weights, decay**2)
-    return Poles.of(float(SAFE / (query_weights @ squares)), matrix.largest, tol)
-
-
-def recurrences(matrix: Bidiagonal, places: Array) -> tuple[Array, Array]:
-    """Return p and r (n, p), for each of the shifts w."""
-    after = _sequence(matrix.a[::-1], np.r_[0.0, matrix.b[::-1]], places)[::-1]
-    return forwards(matrix, places), after
+    return Poles.of(float(SAFE / (sums @ running_sums(cells, decay**2))), matrix.largest, tol)
 
 
 def square_root(matrix: Bidiagonal, poles: Poles) -> Array:
@@ -136,15 +144,15 @@ def square_root(matrix: Bidiagonal, poles: Poles) -> Array:
     """
     root = np.zeros((len(matrix.a),) * 2)
     for place, factor in zip(poles.places, poles.factors, strict=True):
-        before, after = (recurrence[:, 0] for recurrence in recurrences(matrix, np.array([place])))
-        shares = np.sqrt(matrix.a[:-1] * matrix.b) / (place + before[:-1] + matrix.a[:-1])
+        before = forwards(matrix, np.array([place]))[:, 0]
+        after = _sequence(matrix.a[::-1], np.r_[0.0, matrix.b[::-1]], np.array([place]))[::-1, 0]
+        shares = np.r_[np.sqrt(matrix.a[:-1] * matrix.b) / (place + before[:-1] + matrix.a[:-1]), 0.0]
         row = np.zeros(0)
         for step in range(len(root) - 1, -1, -1):
             whole = place + before[step] + after[step]
             root[step, step] += factor * (before[step] + after[step]) / whole
-            if step < len(root) - 1:
-                row *= shares[step]
-                root[step, step + 1 :] -= factor * place * row
+            row *= shares[step]
+            root[step, step + 1 :] -= factor * place * row
             row = np.r_[1 / whole, row]
     upper = np.triu(root, 1)
     return upper + upper.T + np.diag(np.diagonal(root))
@@ -162,20 +170,20 @@ def forwards(matrix: Bidiagonal, places: Array) -> Array:
 
 def inverse_root_diagonals(matrix: Bidiagonal, poles: Poles, both: bool = True) -> tuple[Array, Array]:
     """Return the diagonals of ``Σ_j c_j (L L' + w_j)⁻¹`` and, if asked for, of ``Σ_j c_j (L'L + w_j)⁻¹`` (n,)."""
-    a, b, count = matrix.a, matrix.b, len(matrix.a)
-    left, right = np.zeros(count), np.zeros(count if both else 0)
-    for start in range(0, len(poles.places), POLES):
-        places, factors = (array[start : start + POLES] for array in (poles.places, poles.factors))
-        before, after = recurrences(matrix, places)
-        before += places
-        left += (factors / (before + after)).sum(axis=1)
-        if both:
-            np.divide(a[:, None], before, out=before)  # s / w
-            after = after[1:] + places
-            before[:-1] += np.divide(b[:, None], after, out=after)  # and q / w
-            before += 1
-            right += (factors / places / before).sum(axis=1)
-    return left, right
+    count, (a, b) = len(matrix.a), matrix.back
+    left, right = np.zeros((2, *a.shape))
+    for places, factors in poles.in_parts:
+        shifts, shares = places[:, None], factors / places
+        _, *before = follow(*matrix.ahead, places)
+        back = follow(a, b, places, BACK)
+        following = next(back) + shifts
+        for step, after in zip(range(len(a))[BACK], back, strict=True):
+            shifted = before.pop() + shifts
+            left[step] += factors @ (1 / (shifted + after))
+            if both:
+                right[step] += shares @ (1 / (1 + a[step] / shifted + b[step] / following))  # s and q, over w
+                following = after + shifts
+    return in_order(left, count), in_order(right, count if both else 0)
 
 
 def factor_squares(matrix: Bidiagonal, shifts: Array) -> Array:
@@ -183,43 +191,55 @@ def factor_squares(matrix: Bidiagonal, shifts: Array) -> Array:
     return matrix.a[:, None] + shifts + forwards(matrix, shifts)
 
 
-def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
-    """Return ``y_k = g_k (y_{k-1} + w) / (y_{k-1} + w + h_k)`` (n, p), for each of the shifts w; no start matters.
+def stretched(values: Array, rest: float) -> Array:
+    """Return a sequence (n,) cut into stretches that stand side by side (length, s), the last one filled up."""
+    length = max(math.isqrt(len(values)) // 2, 1)
+    whole = np.r_[values, np.full(-len(values) % length, rest)]
+    return np.ascontiguousarray(whole.reshape(-1, length).T)
 
-    Many stretches are followed at a time. A step is ``y ↦ (α y + β) / (γ y + δ)`` with positive numbers, and these
-    compose as matrices do: so each stretch is composed first, and followed once it is known what it begins with.
+
+def in_order(stretches: Array, count: int) -> Array:
+    """Return the first `count` numbers of a sequence in stretches."""
+    return stretches.T.reshape(-1)[:count]
+
+
+def follow(gains: Array, halves: Array, shifts: Array, order: slice = slice(None)) -> Iterator[Array]:
+    """Yield ``y_k = g_k (y_{k-1} + w) / (y_{k-1} + w + h_k)`` (p, s) step by step, for each of the shifts w.
+
+    All stretches of g and h (length, s) are followed at a time, from the last to the first if that is the order; what
+    each begins with comes first, and no start of the whole matters. A step is ``y ↦ (α y + β) / (γ y + 1)`` with
+    positive numbers, and these compose as matrices do: so each stretch is composed before it is followed.
     """
-    count = len(gains)
-    length = max(int(np.sqrt(count) / 2), 1)
-    stretches = -(-count // length)
-    g, h = (np.ones((stretches * length, 1)) for _ in range(2))
-    g[:count, 0], h[:count, 0] = gains, halves
-    g, h = (np.ascontiguousarray(array.reshape(stretches, length, 1).swapaxes(0, 1)) for array in (g, h))
-    alpha, beta, gamma, delta = (np.full((stretches, len(shifts)), value) for value in (1.0, 0.0, 0.0, 1.0))
-    for step in range(length):
-        alpha += shifts * gamma
-        beta += shifts * delta
-        gamma *= h[step]
+    w, shape = shifts[:, None], (len(shifts), gains.shape[1])
+    alpha, beta, gamma, share = (np.full(shape, value) for value in (1.0, 0.0, 0.0, 0.0))
+    for gain, half in zip(gains[order], halves[order], strict=True):
+        alpha += np.multiply(w, gamma, out=share)
+        beta += w
+        gamma *= half
         gamma += alpha
-        delta *= h[step]
-        delta += beta
-        alpha *= g[step]
-        beta *= g[step]
-        if step % RESCALED == 0:
-            for array in (alpha, beta, gamma):
-                array /= delta
-            delta.fill(1.0)
-    y, end = np.empty((stretches, len(shifts))), np.ones(len(shifts))
-    for stretch in range(stretches):
-        y[stretch] = end
-        end = (alpha[stretch] * end + beta[stretch]) / (gamma[stretch] * end + delta[stretch])
-    sequence = np.empty((stretches, length, len(shifts)))
-    for step in range(length):
-        shifted = y + shifts
-        y = shifted / (shifted + h[step])
-        y *= g[step]
-        sequence[:, step] = y
-    return sequence.reshape(stretches * length, len(shifts))[:count]
+        np.add(beta, half, out=share)
+        gamma /= share
+        np.divide(gain, share, out=share)
+        alpha *= share
+        beta *= share
+    ends, y = np.empty(shape[::-1]), np.ones(shape[0])
+    alpha, beta, gamma = (np.ascontiguousarray(array.T) for array in (alpha, beta, gamma))
+    for stretch in range(shape[1])[order]:
+        ends[stretch] = y
+        y = (alpha[stretch] * y + beta[stretch]) / (gamma[stretch] * y + 1)
+    yield (y := np.ascontiguousarray(ends.T))
+    for gain, half in zip(gains[order], halves[order], strict=True):
+        shifted = y + w
+        y = shifted + half
+        np.divide(shifted, y, out=y)
+        y *= gain
+        yield y
+
+
+def _sequence(gains: Array, halves: Array, shifts: Array) -> Array:
+    """Return all y of `follow` (n, p)."""
+    _, *steps = follow(stretched(gains, 1.0), stretched(halves, 1.0), shifts)
+    return np.stack(steps).transpose(2, 0, 1).reshape(-1, len(shifts))[: len(gains)]
 
 
 STEPS, UNEVEN = 16.0, {"targets": 3.0, "weights": 1.5}

@@ -113,14 +113,11 @@ T = TypeVar("T", bound=FixedPointState | newton.NewtonState)
 MOST_OPERATIONS = 1e13  # operations of a step above which Newton's method is left alone (minutes)
 NEWTON_STEPS = 5  # steps that Newton's method is expected to take from wherever the fixed point stands
 TRIAL_STEPS = 3  # steps of the fixed point before its pace is first judged
-
-MOST_FIXED_POINT_STEPS = 40
-"""Steps that the fixed point may be expected to need while Newton's method is possible."""
+MOST_FIXED_POINT_STEPS = 40  # steps that the fixed point may be expected to need while Newton's method is possible
 
 
 TIGHTENINGS = (0.1, 0.6, 10.0, 1e3)
-"""Shares of the tolerance by which privacy costs may rise to tighten a covariance whose noise no constraint limits.
-They are tried in turn, until the judge finds the covariance feasible."""
+"""Shares of the tolerance by which costs may rise to tighten noise that no constraint limits, until it is feasible."""
 
 WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
@@ -132,8 +129,8 @@ class ReducedProblem:
     problem: AnyProblem
     reduction: Any
     dual: Callable[[Array], Any]  # takes weights of the dual function to dual weights of the problem
-    # takes an earlier solution's dual weights back; None where they are of another kind or size
-    gather: Callable[[Any], Array | None]
+    gather: Callable[[Any], Array | None]  # takes an earlier solution's back; None where kind or size differ
+    approach: Callable[[loop.Limits], newton.NewtonState | None] = lambda limits: None  # begins near the optimum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,18 +164,24 @@ def ascend(
     with np.errstate(all="ignore"):
         reduced = reduce(problem)
         program = reduced.reduction.program
-        answer = _run(reduced, limits, method, _first_weights(reduced, start))
+        near = reduced.approach(limits) if start is None and method != "fixed_point" else None
+        answer = _run(reduced, limits, method, near or _begin(program, method, _first_weights(reduced, start)))
         rest = remaining_limits(limits, answer)
         if method == "auto" and rest is not None and _second_try(program, answer):
-            answer = _better_solution(answer, _run(reduced, rest, "newton", _uniform(program)))
+            again = _run(reduced, rest, "newton", newton.start(program.at(_uniform(program))))
+            answer = _better_solution(answer, again)
     return retold(answer, solver=f"fast:{method}")
 
 
-def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, weights: Array) -> Solution:
-    problem, program, tol = reduced.problem, reduced.reduction.program, limits.tol
-    first, operations = program.at(weights), (program.operations[0], newton.operations(program))
-    step = partial(_step, program, method, loop.MARGIN * tol, operations)
-    outcome = loop.run(Ascent(_begin(method, first), first.decompositions), step, limits)
+def climb(program: DualFunction, limits: loop.Limits, method: str, first: Any) -> loop.Outcome[Ascent[Any]]:
+    """Ascend from a stage until the gap, as the dual function knows it, is small enough."""
+    operations = program.operations[0], newton.operations(program)
+    step = partial(_step, program, method, loop.MARGIN * limits.tol, operations)
+    return loop.run(Ascent(first, first.point.decompositions), step, limits)
+
+
+def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, first: Any) -> Solution:
+    problem, tol, outcome = reduced.problem, limits.tol, climb(reduced.reduction.program, limits, method, first)
     best, dual = outcome.best_primal.point, reduced.dual(outcome.best_dual.point.weights)
 
     def judged(covariance: object) -> Solution:
@@ -186,10 +189,9 @@ def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, weights: Arr
 
     answer = judged(best.covariance())
     for share in TIGHTENINGS:
-        if answer.status is Status.CERTIFIED or not np.isfinite(best.objective):
-            break
+        done = answer.status is Status.CERTIFIED or not np.isfinite(best.objective)
         # Noise in a direction that no constraint limits may be so large that rounding loses the rest.
-        if (covariance := best.tightened(share * tol)) is None:
+        if done or (covariance := best.tightened(share * tol)) is None:
             break
         answer = min(answer, judged(covariance), key=_unproven)
         if answer.certificate.feasible:
@@ -257,8 +259,8 @@ def _uniform(program: DualFunction) -> Array:
     return np.concatenate([np.full(count, 1 / max(count, 1)) for count in (neighbours, queries)])
 
 
-def _begin(method: str, point: Evaluation) -> FixedPointState | newton.NewtonState:
-    return newton.start(point) if method == "newton" else FixedPointState(point)
+def _begin(program: DualFunction, method: str, weights: Array) -> FixedPointState | newton.NewtonState:
+    return newton.start(program.at(weights)) if method == "newton" else FixedPointState(program.at(weights))
 
 
 def _step(
@@ -279,7 +281,5 @@ def _newton_is_cheaper(operations: tuple[float, float], gaps: tuple[float, ...],
         return False
     pace = np.log(gaps[-1 - TRIAL_STEPS] / gaps[-1]) / TRIAL_STEPS
     steps = np.log(gaps[-1] / tol) / pace if pace > 0 else np.inf
-    fixed_point_step, newton_step = operations
-    if newton_step > MOST_OPERATIONS:
-        return False
-    return bool(steps > MOST_FIXED_POINT_STEPS or steps * fixed_point_step > NEWTON_STEPS * newton_step)
+    sooner = steps > MOST_FIXED_POINT_STEPS or steps * operations[0] > NEWTON_STEPS * operations[1]
+    return bool(sooner and operations[1] <= MOST_OPERATIONS)

@@ -164,8 +164,9 @@ NEGLIGIBLE = 0.03
 LARGEST_FORMED = 8000  # number of weights above which the matrix is not formed (0.5 GiB)
 CONJUGATE_GRADIENTS = 20  # steps that a solution of Newton's equations takes
 
-ACCURACY, MOST_CONJUGATE_GRADIENTS = 0.05, 200
-"""Error of a step by conjugate gradients, relative, in the norm of the equations, and how many it may take."""
+ACCURACY, FINEST, MOST_CONJUGATE_GRADIENTS = 0.05, 0.001, 200
+"""Error of a step by conjugate gradients, relative, in the norm of the equations, at most and, after a start near the
+optimum, at least; and how many it may take."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,6 +181,13 @@ class NewtonState:
     multipliers: Array
     reach: float = 1.0
     decompositions: int = 1
+    near: bool = False  # whether the run began near the optimum: steps are then as accurate as the gap is small
+
+    @property
+    def accuracy(self) -> float:
+        """Return the largest error of the next step by conjugate gradients."""
+        gap = self.point.objective / self.point.lower_bound - 1
+        return float(np.clip(gap, FINEST, ACCURACY)) if self.near else ACCURACY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,14 +260,14 @@ def step(program: DualFunction, state: NewtonState, tol: float, careful: bool = 
     # one is better conditioned.
     best = smooth if smooth.objective < (1 - SMOOTH_GAIN * tol) * trial.objective else trial
     multipliers = state.multipliers + slack_reach * direction.multipliers
-    return NewtonState(best, slacks, multipliers, reach, spent)
+    return NewtonState(best, slacks, multipliers, reach, spent, state.near)
 
 
 def _predictor_corrector(program: DualFunction, state: NewtonState, mean: float, least: float) -> Direction:
     """Return a predictor-corrector direction (Mehrotra's rule for the centring)."""
     products = state.point.weights * state.slacks
     here = state.point.smoothed(mean)
-    solve = _solver(program, here, products)
+    solve = _solver(program, here, products, state.accuracy)
     uphill = _residual(state, here)
     predictor, _ = solve(uphill)
     predictor_slack = -products * (1 + predictor)
@@ -284,7 +292,7 @@ def _path_following(program: DualFunction, state: NewtonState, mean: float, leas
     target = max(SHORT * mean if central else mean, least)
     here = state.point.smoothed(mean)
     drift = here.weights * here.gradient_slope() * (target - mean)
-    change, shift = _solver(program, here, products)(_residual(state, here) + drift + target)
+    change, shift = _solver(program, here, products, state.accuracy)(_residual(state, here) + drift + target)
     return Direction(change, (target - products - products * change) / products, shift, target)
 
 
@@ -313,7 +321,9 @@ def _step_limit(relative_change: Array) -> float:
     return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
 
 
-def _solver(program: DualFunction, point: Evaluation, products: Array) -> Callable[[Array], tuple[Array, Array]]:
+def _solver(
+    program: DualFunction, point: Evaluation, products: Array, accuracy: float
+) -> Callable[[Array], tuple[Array, Array]]:
     """Return a solver of Newton's equations, bordered by the two sums.
 
     The matrix is formed for the weights whose curvature matters compared with the barrier; the others are divided out.
@@ -351,7 +361,7 @@ def _solver(program: DualFunction, point: Evaluation, products: Array) -> Callab
         change = free - bordered @ shift
         if factor is not None:
             return change, np.asarray(shift)
-        enough = ACCURACY**2 * float(right_side @ project(right_side))
+        enough = accuracy**2 * float(right_side @ project(right_side))
         more, residual = conjugate_gradients(
             apply, project, right_side - apply(change), enough, MOST_CONJUGATE_GRADIENTS
         )

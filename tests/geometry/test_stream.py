@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.fast.reductions.stream import COARSE, StreamProgram
+from dualmech.fast.engine import loop
+from dualmech.fast.reductions import stream as reduced
+from dualmech.fast.reductions.stream import COARSE, Groups, StreamProgram
 from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonals, poles_of
 
 FAMILIES: list[Any] = [dm.FitnessForUse, dm.TotalVariance]
@@ -122,7 +124,7 @@ class TestAgreement:
 class TestCurvature:
     def spectrum(self, decay: float, fixed: bool) -> Any:
         rng = np.random.default_rng(5)
-        program = StreamProgram(rng.uniform(1, 4, 12), decay, fixed, 1e-13)
+        program = StreamProgram(rng.uniform(1, 4, 12), decay, fixed, 1e-13, rng.uniform(0, 1, 12))
         return program.at(np.exp(rng.normal(size=12 if fixed else 24)))
 
     def test_a_product_is_the_change_of_costs_and_variances(self, decay: float, fixed: bool) -> None:
@@ -130,17 +132,72 @@ class TestCurvature:
         change, step = np.random.default_rng(6).normal(size=len(here.weights)), 1e-4
         ahead, behind = (here.program.at(here.weights * np.exp(sign * step * change)) for sign in (1, -1))
         slope = (ahead.weights * ahead.gains - behind.weights * behind.gains) / (2 * step)
-        fine = here.smoothed(1e-13 * here.dual_value)
+        fine = here.smoothed(1e-15 * here.dual_value)
         expected = here.weights * here.gains * change - slope
         np.testing.assert_allclose(fine.curvature_product(change), expected, atol=1e-6 * np.abs(expected).max())
 
     def test_it_is_symmetric_and_nowhere_negative(self, decay: float, fixed: bool) -> None:
         here = self.spectrum(decay, fixed)
-        for smoothing, enough in ((np.inf, COARSE), (1e-12, 1e-9)):
+        for smoothing, enough, digits in ((np.inf, COARSE, 1e-6), (1e-14, 1e-9, 1e-12)):
             rough = here.smoothed(smoothing * here.dual_value)
             matrix = np.stack([rough.curvature_product(each) for each in np.eye(len(here.weights))])
-            np.testing.assert_allclose(matrix, matrix.T, atol=1e-12 * np.abs(matrix).max())
+            np.testing.assert_allclose(matrix, matrix.T, atol=digits * np.abs(matrix).max())
             assert np.linalg.eigvalsh(matrix)[0] >= -8 * enough * np.abs(matrix).max()
+
+
+SMOOTH = {
+    "equal": lambda steps: np.ones(len(steps)),
+    "waves": lambda steps: 2 + np.sin(9 * steps),
+    "rising": lambda steps: 1 + 50 * steps**3,
+    "a jump": lambda steps: np.where(steps < 0.3, 1.0, 30.0),
+}
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+class TestGroups:
+    @pytest.mark.parametrize("numbers", SMOOTH)
+    @pytest.mark.parametrize("decay", [1.0, 0.9999, 0.99])
+    def test_each_step_is_in_one_and_both_ends_are_single(self, fixed: bool, numbers: str, decay: float) -> None:
+        steps = SMOOTH[numbers](np.linspace(0, 1, 5001))
+        groups = Groups.of(StreamProgram(steps, decay, fixed, 1e-6))
+        assert groups.sizes.sum() == 5001 and groups.sizes.min() >= 1
+        assert np.all(groups.sizes[:100] == 1) and np.all(groups.sizes[-100:] == 1)
+        spread = np.array([np.ptp(np.log(part)) for part in np.split(steps, np.cumsum(groups.sizes)[:-1])])
+        assert spread.max() <= 1 / reduced.FINENESS
+        assert (groups.sizes.max() - 1) * -2 * np.log(decay) <= 1 / reduced.FINENESS
+
+    @pytest.mark.parametrize("decay", [1.0, 0.999])
+    def test_they_have_the_trace_norm_of_their_steps(self, fixed: bool, decay: float) -> None:
+        program = StreamProgram(np.ones(4000), decay, fixed, 1e-9)
+        groups = Groups.of(program)
+        numbers = np.tile(groups.sizes, 1 if fixed else 2).astype(np.float64)
+        value = groups.program(program).at(numbers).dual_value
+        assert value == pytest.approx(program.at(np.ones(4000 if fixed else 8000)).dual_value, rel=1e-3)
+
+    @pytest.mark.parametrize("decay", [1.0, 0.9999])
+    @pytest.mark.parametrize("numbers", ["equal", "waves", "rising"])
+    def test_drawn_out_they_are_near_the_optimum(self, fixed: bool, numbers: str, decay: float) -> None:
+        program = StreamProgram(SMOOTH[numbers](np.linspace(0, 1, 20_000)), decay, fixed, 1e-8)
+        state = reduced.approach(program, loop.Limits(1e-6))
+        assert state is not None and np.all(state.slacks > 0)
+        assert 1 < state.point.objective / state.point.lower_bound < 1.25
+
+    def test_few_steps_and_uneven_ones_begin_at_nothing(self, fixed: bool) -> None:
+        uneven = np.random.default_rng(0).uniform(1, 9, 9000)
+        for numbers in (np.ones(1), np.ones(2), np.ones(3), np.ones(500), uneven):
+            assert reduced.approach(StreamProgram(numbers, 1.0, fixed, 1e-8), loop.Limits(1e-6)) is None
+
+    @pytest.mark.parametrize("numbers", SMOOTH)
+    def test_both_ways_prove_intervals_that_meet(
+        self, fixed: bool, numbers: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        steps = SMOOTH[numbers](np.linspace(0, 1, 4801))
+        problem = FAMILIES[fixed](dm.workloads.prefix(4801), steps)
+        near = fast.solve(problem, tol=1e-6)
+        monkeypatch.setattr(reduced, "FEWER", np.inf)
+        plain = fast.solve(problem, tol=1e-6)
+        assert near.certificate.certifies(1e-6) and plain.certificate.certifies(1e-6)
+        assert max(near.lower_bound, plain.lower_bound) <= min(near.objective, plain.objective) * (1 + 1e-9)
 
 
 class TestMany:
