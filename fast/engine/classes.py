@@ -280,13 +280,14 @@ class OfSums:
         for place, (one, two) in enumerate(pairs):
             noises[place], drawn[place] = series[one] * series[two], curves[one] * curves[two] * numbers
         of_noises, of_drawn = scipy.fft.rfft(noises, length), scipy.fft.rfft(drawn, length)
-        weights = np.array([(1 + (one < two)) * scales[one] * scales[two] for one, two in pairs])
+        counted = np.array([1.0 + (one < two) for one, two in pairs])
+        weights = np.array([scales[one] * scales[two] for one, two in pairs]) * counted
         after = np.array([sums[one] * sums[two] for one, two in pairs])
         variances = scipy.fft.irfft(of_noises * of_drawn, length)[:, :count] * after
         value, by_ratio = self._of(self.factors * (weights @ variances))
 
         slopes = np.broadcast_to(by_ratio * self.factors, count)
-        shares = (variances @ slopes) * weights
+        shares = (variances @ slopes) * counted
         of_slopes = scipy.fft.rfft((after * slopes)[:, ::-1], length)
         by_noise = scipy.fft.irfft(of_slopes * of_drawn, length)[:, count - 1 :: -1] * weights[:, None]
         by_drawn = scipy.fft.irfft(of_slopes * of_noises, length)[:, count - 1 :: -1] * weights[:, None]
@@ -294,7 +295,7 @@ class OfSums:
         for place, (one, two) in enumerate(pairs):
             by_number += by_drawn[place] * curves[one] * curves[two]
             for term, other in ((one, two), (two, one)):
-                by_scale[term] += shares[place] / scales[term]
+                by_scale[term] += shares[place] * scales[other]
                 by_series[term] += by_noise[place] * series[other]
         by_inverse = np.zeros(count)
         for slope, tilt, decay in zip(by_series, powers, decays, strict=True):
