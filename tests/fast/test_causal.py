@@ -129,7 +129,7 @@ class TestDistances:
             ("banded:16:equal", 0.0822),
             ("toeplitz:16", 0.1371),
             ("blt:3", 0.2444),
-            ("toeplitz:16:scaled", 0.04),
+            ("toeplitz:16:scaled", 0.05),
         ],
     )
     def test_of_four_epochs(self, rule: str, within: str, most: float) -> None:
