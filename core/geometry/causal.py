@@ -206,19 +206,19 @@ def persons_cost(strategy: Causal, times: int, apart: int, at_least: bool) -> tu
     most = min(times, -(-strategy.steps // apart))
     if at_least and strategy.width <= apart:
         costs, off = strategy.costs()
-        upper, lower = largest_diagonal(costs, most, apart)
-        share = float((off / np.maximum(costs, np.finfo(float).tiny)).max())
-        return upper * (1 + share), True, lower * (1 - share)
+        upper, _ = largest_diagonal(costs + off, most, apart)
+        _, lower = largest_diagonal(np.maximum(costs - off, 0.0), most, apart)
+        return upper, True, lower
     if at_least and not strategy.decreasing:
         return None
     upper, hidden = strategy.participation(most, apart)
     if strategy.nonnegative:
         return upper + hidden, True, upper - hidden
     costs, off = strategy.costs()
-    return upper + hidden, False, one_phase(costs - off, most, apart)
+    return upper + hidden, False, _one_phase(costs - off, most, apart)
 
 
-def one_phase(costs: Array, times: int, apart: int) -> float:
+def _one_phase(costs: Array, times: int, apart: int) -> float:
     """Return the largest sum of costs (n,) of so many steps, each so far from the last: the mean over all signs."""
     by_phase = np.zeros((-(-len(costs) // apart), apart))
     by_phase.ravel()[: len(costs)] = costs
@@ -307,7 +307,7 @@ class Banded:
 
     def products(self) -> tuple[Array, Array]:
         """Return ``C'C`` and ``|C|'|C|`` (n, n)."""
-        return _products(self.matrix())
+        return products_of(self.matrix())
 
     def participation(self, times: int, apart: int) -> tuple[float, float]:
         """Return the largest squared norm of a sum of columns of ``|C|``, so many steps apart."""
@@ -343,7 +343,7 @@ class Banded:
         return both[0], both[1]
 
 
-def _products(matrix: Array) -> tuple[Array, Array]:
+def products_of(matrix: Array) -> tuple[Array, Array]:
     return matrix.T @ matrix, np.abs(matrix).T @ np.abs(matrix)
 
 
@@ -432,7 +432,7 @@ class Toeplitz:
 
     def products(self) -> tuple[Array, Array]:
         """Return ``C'C`` and ``|C|'|C|`` (n, n)."""
-        return _products(self.matrix())
+        return products_of(self.matrix())
 
     def participation(self, times: int, apart: int) -> tuple[float, float]:
         """Return the largest squared norm of a sum of columns of ``|C|``: of those from the first on."""

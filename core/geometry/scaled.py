@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from dualmech.geometry.causal import (
     Toeplitz,
     largest_of,
     product_of_series,
+    products_of,
     summing,
 )
 from dualmech.linalg import EPS
@@ -33,7 +35,7 @@ POWERS = 16 * EPS
 """What powers of a θ, with the one or two products that follow, are off by at most, relative."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Exponentials:
     """``y_i = Σ_m a_m θ_m^i`` of n steps; a term of θ > 1 is ``a_m θ_m^{i-n+1}``, so that no power exceeds 1."""
 
@@ -41,7 +43,7 @@ class Exponentials:
     decays: Array  # (m,) θ
     steps: int
 
-    @property
+    @cached_property
     def curves(self) -> Array:
         """The powers (m, n)."""
         lags = np.arange(self.steps)
@@ -56,9 +58,8 @@ class Exponentials:
     @property
     def rounding(self) -> Array:
         """What the sums may be off by, relative (n,)."""
-        curves = self.curves
         with np.errstate(divide="ignore", invalid="ignore"):
-            return (len(curves) + 1) * POWERS * (np.abs(self.scales) @ curves) / np.abs(self.scales @ curves)
+            return (len(self.scales) + 1) * POWERS * (np.abs(self.scales) @ self.curves) / np.abs(self.values)
 
     def terms(self, decay: float) -> list[tuple[Array, Array, Array, float]]:
         """Return ``q_m`` (n,), ``p_m`` (n,), the powers in c's argument (n,) and the decay of the sums of each term."""
@@ -88,6 +89,11 @@ class ScaledToeplitz:
         """The divisors y of the columns."""
         return Exponentials(self.scales, self.decays, self.steps)
 
+    @property
+    def unscaled(self) -> Toeplitz:
+        """The strategy without factors, T(c)."""
+        return Toeplitz(self.coefficients, self.steps)
+
     def costs(self) -> tuple[Array, Array]:
         """Return the squared norm of each column (n,), and what rounding may hide of it."""
         return self._shared(0)
@@ -98,8 +104,7 @@ class ScaledToeplitz:
         With T(h) for the inverse of T(c) and ``e = 1 - c h``, the true noise is that of h times ``D_r T(1 / (1 - e))
         D_r⁻¹``, which is off the identity by ``Σ |e|`` over 1 less that, times the largest r over the least.
         """
-        unscaled = Toeplitz(self.coefficients[: self.steps], self.steps)
-        inverse = unscaled.answers(0.0)
+        inverse = self.unscaled.answers(0.0)
         terms = [(q, p, *_summed(inverse, powers, rate)) for q, p, powers, rate in self.columns.terms(decay)]
         variances, off = np.zeros(self.steps), np.zeros(self.steps)
         for first, second in itertools.combinations_with_replacement(range(len(terms)), 2):
@@ -115,7 +120,7 @@ class ScaledToeplitz:
             moved += np.abs(scale) * q * np.maximum.accumulate(p / self.rows) * np.sqrt(np.cumsum(hidden**2))
         spread = np.maximum.accumulate(self.rows) / np.minimum.accumulate(self.rows)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            missed = np.cumsum(unscaled.residual(inverse, 0.0))
+            missed = np.cumsum(self.unscaled.residual(inverse, 0.0))
             departed = 1 + spread * np.where(missed < MOST_DEPARTURE, missed / (1 - missed), np.inf)
             higher = ((np.sqrt(variances + off) + moved) * departed) ** 2 / variances - 1
         return variances, np.where(variances > 0, higher + 16 * POWERS, np.inf)
@@ -123,12 +128,12 @@ class ScaledToeplitz:
     @property
     def nonnegative(self) -> bool:
         """Whether C has no negative entry."""
-        return bool(np.all(self.coefficients >= 0))
+        return self.unscaled.nonnegative
 
     @property
     def width(self) -> int:
         """The number of coefficients."""
-        return len(self.coefficients)
+        return self.unscaled.width
 
     @property
     def decreasing(self) -> bool:
@@ -137,14 +142,13 @@ class ScaledToeplitz:
 
     def products(self) -> tuple[Array, Array]:
         """Return ``C'C`` and ``|C|'|C|`` (n, n), the latter with what the columns' factors are off by."""
-        matrix = self.matrix()
-        more = 1 + 2 * float(self.columns.rounding.max()) / summing(self.steps)
-        return matrix.T @ matrix, np.abs(matrix).T @ np.abs(matrix) * more
+        shared, sizes = products_of(self.matrix())
+        return shared, sizes * (1 + 2 * float(self.columns.rounding.max()) / summing(self.steps))
 
     def participation(self, times: int, apart: int) -> tuple[float, float]:
         """Return the largest squared norm of a sum of columns of ``|C|``, so many steps apart."""
         total, off = (_every(numbers, times, apart) for numbers in self.costs())
-        for count in range(1, min(times, -(-min(self.width, self.steps) // apart))):
+        for count in range(1, min(times, -(-self.width // apart))):
             shared, unsure = self._shared(count * apart)
             total[: len(shared)] += 2 * _every(shared, times - count, apart)
             off[: len(shared)] += 2 * _every(unsure, times - count, apart)
@@ -154,17 +158,16 @@ class ScaledToeplitz:
     def noise(self, generator: np.random.Generator, decay: float) -> Array:
         """Draw the noise of the sums (n,)."""
         drawn = generator.standard_normal(self.steps) / self.rows
-        inverse = Toeplitz(self.coefficients, self.steps).answers(0.0)
+        inverse = self.unscaled.answers(0.0)
         return running_sums(self.columns.values * product_of_series(inverse, drawn, self.steps)[0], decay)
 
     def matrix(self) -> Array:
         """Return C (n, n)."""
-        unscaled = Toeplitz(self.coefficients, self.steps).matrix()
-        return self.rows[:, None] * unscaled / self.columns.values
+        return self.rows[:, None] * self.unscaled.matrix() / self.columns.values
 
     def recurrence(self, level: float) -> EarlierRows:
         """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows as c has coefficients after c_0."""
-        weights, scale, _ = Toeplitz(self.coefficients, self.steps).recurrence(level).tables
+        weights, scale, _ = self.unscaled.recurrence(level).tables
         return EarlierRows((weights, scale / self.rows, self.columns.values))
 
     def _shared(self, lag: int) -> tuple[Array, Array]:

@@ -115,9 +115,9 @@ NEWTON_STEPS = 5  # steps that Newton's method is expected to take from wherever
 TRIAL_STEPS = 3  # steps of the fixed point before its pace is first judged
 MOST_FIXED_POINT_STEPS = 40  # steps that the fixed point may be expected to need while Newton's method is possible
 
-
 TIGHTENINGS = (0.1, 0.6, 10.0, 1e3)
-"""Shares of the tolerance by which costs may rise to tighten noise that no constraint limits, until it is feasible."""
+"""Shares of the tolerance by which privacy costs may rise to tighten a covariance whose noise no constraint limits.
+They are tried in turn, until the judge finds the covariance feasible."""
 
 WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
@@ -129,8 +129,8 @@ class ReducedProblem:
     problem: AnyProblem
     reduction: Any
     dual: Callable[[Array], Any]  # takes weights of the dual function to dual weights of the problem
-    gather: Callable[[Any], Array | None]  # takes an earlier solution's back; None where kind or size differ
-    approach: Callable[[loop.Limits], newton.NewtonState | None] = lambda limits: None  # begins near the optimum
+    gather: Callable[[Any], Array | None]  # takes an earlier dual's weights back; None where kind or size differ
+    approach: Callable[[loop.Limits], newton.NewtonState | None] = lambda limits: None  # a start near the optimum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,9 +189,10 @@ def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, first: Any) 
 
     answer = judged(best.covariance())
     for share in TIGHTENINGS:
-        done = answer.status is Status.CERTIFIED or not np.isfinite(best.objective)
+        if answer.status is Status.CERTIFIED or not np.isfinite(best.objective):
+            break
         # Noise in a direction that no constraint limits may be so large that rounding loses the rest.
-        if done or (covariance := best.tightened(share * tol)) is None:
+        if (covariance := best.tightened(share * tol)) is None:
             break
         answer = min(answer, judged(covariance), key=_unproven)
         if answer.certificate.feasible:
@@ -281,5 +282,7 @@ def _newton_is_cheaper(operations: tuple[float, float], gaps: tuple[float, ...],
         return False
     pace = np.log(gaps[-1 - TRIAL_STEPS] / gaps[-1]) / TRIAL_STEPS
     steps = np.log(gaps[-1] / tol) / pace if pace > 0 else np.inf
-    sooner = steps > MOST_FIXED_POINT_STEPS or steps * operations[0] > NEWTON_STEPS * operations[1]
-    return bool(sooner and operations[1] <= MOST_OPERATIONS)
+    fixed_point_step, newton_step = operations
+    if newton_step > MOST_OPERATIONS:
+        return False
+    return bool(steps > MOST_FIXED_POINT_STEPS or steps * fixed_point_step > NEWTON_STEPS * newton_step)

@@ -178,7 +178,7 @@ class Coefficients:
     by_series, soft = True, False
 
     def first(self) -> Array:
-        return root_with_decay(self.count, self.decay)[1:]
+        return root_coefficients(self.count, self.decay)[1:]
 
     def shorter(self) -> None:
         """Return that the descent begins at the root."""
@@ -286,7 +286,7 @@ class OfSums:
         variances = scipy.fft.irfft(of_noises * of_drawn, length)[:, :count] * after
         value, by_ratio = self._of(self.factors * (weights @ variances))
 
-        slopes = np.broadcast_to(by_ratio * self.factors, count)
+        slopes = by_ratio * self.factors
         shares = (variances @ slopes) * counted
         of_slopes = scipy.fft.rfft((after * slopes)[:, ::-1], length)
         by_noise = scipy.fft.irfft(of_slopes * of_drawn, length)[:, count - 1 :: -1] * weights[:, None]
@@ -397,12 +397,6 @@ def product(first: Array, second: Array) -> Array:
 def correlated(first: Array, second: Array) -> Array:
     """Return ``Σ_j first_{i+j} second_j`` for each i, as many as they have: the transpose of `product`."""
     return product(first[::-1], second)[::-1]
-
-
-def root_with_decay(count: int, decay: float) -> Array:
-    """Return so many coefficients of the root of sums with a decay: those of `root_coefficients`, any decay."""
-    with np.errstate(under="ignore"):
-        return np.asarray(root_coefficients(count) * decay ** np.arange(count))
 
 
 def inverse_series(series: Array) -> Array:

@@ -18,12 +18,12 @@ from dualmech.fast.engine.classes import (
     correlated,
     inverse_series,
     product,
-    root_with_decay,
     soft_largest,
 )
 from dualmech.geometry.causal import Causal
 from dualmech.geometry.scaled import Exponentials, ScaledToeplitz
 from dualmech.neighbours import Participation
+from dualmech.problems.strategies import root_coefficients
 from dualmech.validate import Array
 
 FALLS = 2.0
@@ -58,17 +58,14 @@ class ScaledCoefficients:
         return Exponentials(np.ones(3), np.exp(np.array([0.0, -FALLS, FALLS]) / self.steps), self.steps)
 
     @cached_property
-    def _curves(self) -> Array:
-        return self._exponentials.curves
-
-    @cached_property
     def _mixtures(self) -> Array:
         """Scales of the exponentials by mixtures of them that are orthogonal (3, 3)."""
-        values, vectors = np.linalg.eigh(self._curves @ self._curves.T / self.steps)
+        curves = self._exponentials.curves
+        values, vectors = np.linalg.eigh(curves @ curves.T / self.steps)
         return vectors / np.sqrt(np.maximum(values, 1e-12))
 
     def first(self) -> Array:
-        return self._joined(root_with_decay(self.count, self.decay), np.ones(self.steps), np.array([1.0, 0.0, 0.0]))
+        return self._joined(root_coefficients(self.count, self.decay), np.ones(self.steps), np.array([1.0, 0.0, 0.0]))
 
     def shorter(self) -> ScaledCoefficients | None:
         """Return the class of fewer steps whose best is drawn out; None where the descent begins at the root."""
@@ -81,16 +78,17 @@ class ScaledCoefficients:
             fewer = (rule.times - 1) * apart + max(round(last * apart / rule.separation), 1)
             rule = Participation(rule.times, apart, rule.parts, rule.at_least)
         count = min(self.count // FEWER, fewer if rule is None else rule.separation)
-        return ScaledCoefficients(fewer, count, rule, float(self.decay ** (self.steps / fewer)))
+        decay = max(float(self.decay ** (self.steps / fewer)), np.finfo(float).tiny)
+        return ScaledCoefficients(fewer, count, rule, decay)
 
     def drawn_out(self, x: Array, longer: ScaledCoefficients) -> Array:
         """Return parameters for more steps."""
         series, rows, scales = self._parts(x)
-        ratios = series / np.maximum(root_with_decay(self.count, self.decay), np.finfo(float).tiny)
+        ratios = series / np.maximum(root_coefficients(self.count, self.decay), np.finfo(float).tiny)
         along = np.interp(np.linspace(0, 1, longer.count), np.linspace(0, 1, self.count), ratios)
         before, after = ((np.arange(steps) + 0.5) / steps for steps in (self.steps, longer.steps))
         factors = np.exp(np.interp(after, before, np.log(rows)))
-        return longer._joined(along * root_with_decay(longer.count, longer.decay), factors, scales)
+        return longer._joined(along * root_coefficients(longer.count, longer.decay), factors, scales)
 
     def strategy(self, x: Array) -> Causal:
         series, rows, scales = self._parts(x)
@@ -98,7 +96,7 @@ class ScaledCoefficients:
 
     def evaluate(self, x: Array, aim: OfRows | OfSums, sharpness: float) -> Evaluated:
         series, rows, scales = self._parts(x)
-        columns = scales @ self._curves
+        columns = scales @ self._exponentials.curves
         if not columns.min() > 0:
             return NOT_POSITIVE, np.zeros_like(x)
         padded = np.r_[series, np.zeros(self.steps - self.count)]
@@ -111,7 +109,7 @@ class ScaledCoefficients:
         pull = by_cost / columns**2
         by_series = by_series / value + 2 * padded * correlated(squares, pull)
         by_row = 2 * squares * product(pull, padded**2) - 2 * by_number / squares / value
-        mixed = by_scale / value - self._curves @ (2 * by_cost * costs / columns)
+        mixed = by_scale / value - self._exponentials.curves @ (2 * by_cost * costs / columns)
         return float(np.log(value) + cost), np.r_[by_series[1 : self.count], by_row, self._mixtures.T @ mixed]
 
     def _largest(self, costs: Array, sharpness: float) -> Evaluated:

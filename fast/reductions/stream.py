@@ -357,10 +357,11 @@ class Groups:
 
 def approach(program: StreamProgram, limits: loop.Limits) -> newton.NewtonState | None:
     """Return a state near the optimum, that of groups drawn out; None where they are hardly fewer than the steps."""
+    if np.ndim(program.decay) > 0:  # as of all ranges, where the fixed point takes a few steps and less memory
+        return None
     groups = Groups.of(program)
     count, parts = len(groups.sizes), 1 if program.fixed else 2
-    # Where decays differ, as for all ranges, the fixed point takes a few steps and less memory.
-    if np.ndim(program.decay) > 0 or FEWER * count > len(program.numbers):
+    if FEWER * count > len(program.numbers):
         return None
     grouped = groups.program(program)
     first: Any = grouped.at(ascent.normalise(np.tile(groups.sizes, parts).astype(np.float64), count))
