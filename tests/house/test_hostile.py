@@ -97,7 +97,7 @@ class World:
         self.common = dm.fast.solve(dm.CommonMechanism([self.rows, self.cells])).mechanism
         total = dm.LinearGaussianMechanism([[1, 1, 1, 1]], [[1]])
         self.region = dm.sampling.ConfidenceRegion(total, [50.0])
-        self.samples = dm.sampling.hit_and_run(self.region, 600)
+        self.samples = dm.sampling.hit_and_run(self.region, 2000, rng=0)
         self.counted = {(0,): np.ones(4), (1,): np.ones(2), (0, 1): np.ones((4, 2))}
         self.strategy = np.array([[0.6, 0.2], [0.2, 0.6], [0.2, 0.2]])
         self.local = dm.LocalMechanism(self.strategy, 1.2, dm.workloads.prefix(2))
