@@ -23,8 +23,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import scipy.linalg
 
-from dualmech.fast.local import barrier
+from dualmech.fast.local import barrier, moments
 from dualmech.fast.local.barrier import SEED, SPREADS, multiplier_derivatives
+from dualmech.fast.local.points import Frame, PatternPoint
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
@@ -41,6 +42,8 @@ PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to the 
 ROUND, ROUNDS = 250, 20  # steps of the quasi-Newton method before it begins anew, and how often it does
 SMALL, PATIENCE = (1e-4, 3)  # gain of the bound below which a round counts as idle, and idle rounds until the end
 MEMORY = 20  # steps that it remembers
+MIXED = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of known multipliers that are tried
+ENOUGH = 0.9  # share of the objective of the moments that their bound has to reach
 UNDEFINED = 1e10  # the value returned where N is not positive definite
 
 
@@ -116,11 +119,56 @@ def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = 
     return LocalDual(matrix, costs, dual.prior, relaxation)
 
 
+def moments_bound(
+    problem: LocalStrategy, frame: Frame, point: PatternPoint, enough: float, deadline: Deadline = NEVER
+) -> LocalDual | None:
+    """Return dual weights from the moments of weighed patterns; None where the path to a share `enough` ends early.
+
+    As in `Frame`, R's mean over the user types has a row of its own where no prior tells them apart.
+    """
+    root, mean = problem.root, np.zeros(len(problem.root))
+    if np.any(frame.mean):
+        mean = root.mean(axis=1)
+        root = np.vstack([local.centred(root), np.full(problem.user_types, np.linalg.norm(mean))])
+    prior, norm = point.share / point.share.sum(), float(np.linalg.norm(root))
+    share, begin = len(prior) * prior, moments.moments(frame, point)
+    program = BoundProgram.of(root, share, problem.epsilon)
+    path = moments.path(program.root, share, problem.epsilon, begin, frame.mirrored, enough, deadline)
+    best, reached, least = None, -np.inf, np.inf
+    with contextlib.suppress(np.linalg.LinAlgError):
+        known = _start(program, deadline)
+        for values, objective in path:
+            mixed, value = _definite(program, values, known)
+            best, reached = max((best, reached), (mixed, value), key=lambda pair: pair[1])
+            least = objective
+    if best is None or np.exp(reached) < ENOUGH * least:
+        return None
+    matrix, costs, relaxation = _scaled(program, best, norm)
+    across, length = matrix[:, : len(mean)], float(np.linalg.norm(mean))
+    if length:
+        costs = _without_row(matrix, costs, length) + 2 * across @ mean + length**2
+    return LocalDual(across + mean, costs, prior if frame.adversary else None, relaxation)
+
+
+def _definite(program: BoundProgram, values: Array, known: Array) -> tuple[Array, float]:
+    """Return the best mixture of values with known ones that makes N definite, and the logarithm of its bound.
+
+    N is linear in the values: where steps that are not full leave it indefinite, a little of what is definite mends it.
+    """
+    size = len(program.share)
+    scaled = known * (values[:size].sum() / known[:size].sum())
+    for share in MIXED:
+        mixed = (1 - share) * values + share * scaled
+        with contextlib.suppress(np.linalg.LinAlgError):
+            return mixed, program.evaluate(mixed)[0]
+    return known, -np.inf
+
+
 def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
     """Return dual weights with the even prior; the given ones where none are found.
 
     In the worst case R is 0 on the ones, and the climb hardly moves. So a row ``t 1'/√n`` along the ones, of the norm
-    of R, joins R: it raises the bound by t², since patterns sum to 1. The row's share of the costs is then subtracted.
+    of R, joins R: it raises the bound by t², since patterns sum to 1. What it takes of the costs is then subtracted.
     """
     size = problem.user_types
     row = np.full((1, size), np.linalg.norm(problem.root, 2) / np.sqrt(size))
@@ -130,7 +178,15 @@ def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadli
         )
     except np.linalg.LinAlgError:
         return dual
-    return LocalDual(matrix[:, :-1], costs - row[0] ** 2, np.full(size, 1 / size), relaxation)
+    return LocalDual(matrix[:, :-1], _without_row(matrix, costs, row[0, 0]), np.full(size, 1 / size), relaxation)
+
+
+def _without_row(matrix: Array, costs: Array, length: float) -> Array:
+    """Return costs for R without its last row ``t 1'``.
+
+    With z the last column of Z, ``(z'v)² ≥ (2t z - t² 1)'v · 1'v``: that much of the costs is free.
+    """
+    return costs - 2 * length * matrix[:, -1] + length**2
 
 
 def best_multipliers(

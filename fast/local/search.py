@@ -49,9 +49,8 @@ class Thresholds:
     members: int
 
     @classmethod
-    def of(cls, root: Array, epsilon: float) -> Thresholds:
-        """Return those for a root R (k, n), with the size of sets that subset selection has."""
-        members = local.selected_size(root.shape[1], epsilon)
+    def of(cls, root: Array, members: int) -> Thresholds:
+        """Return those for a root R (k, n) and sets of so many members."""
         latent = gaussian_correlations(best_correlations(root), members / root.shape[1])
         values, vectors = np.linalg.eigh(latent)
         return cls(vectors * np.sqrt(np.maximum(values, 0.0)), members)
@@ -183,12 +182,14 @@ WEIGHING, LAST_GAIN = 25, 2e-4
 ROUNDS, IDLE = 30, 6
 """How often sets are replaced before exact weights, at most, and rounds without a smaller gap."""
 
+TRIED, TRIAL_STEPS = 4, 12  # sets for each user type, and steps that weigh them, to find the best size of sets
+
 LIGHT = 0.01  # weight of drawn sets next to patterns of a descent, relative to the mean of these
 SHORT = 0.3  # share of the time allowed until then
 
 FOLLOWING = 3  # time kept for the rest after a search of many user types, in units of the time to draw sets
 
-FEW = 64  # user types up to which weights are found exactly: a step for more takes seconds
+FEW = 256  # user types up to which weights are found exactly: a step for more takes seconds
 HEAVIEST = 6  # drawn sets that are then kept, for each user type
 
 CLIMBERS, LEAST = 1, 100
@@ -220,9 +221,9 @@ def search(
     """
     size = len(frame.share)
     exact = size <= FEW or frame.adversary
-    thresholds, began = Thresholds.of(problem.root, problem.epsilon), time.perf_counter()
-    drawn_sets = np.vstack([np.eye(size, dtype=bool), thresholds.draw(DRAWN * size, rng)])
-    first = points.start(frame, np.unique(drawn_sets, axis=0))
+    thresholds = _best_thresholds(problem, frame, rng, limits.deadline)
+    began = time.perf_counter()
+    first = _drawn_point(frame, thresholds, DRAWN, rng)
     following = 0.0 if exact else FOLLOWING * (time.perf_counter() - began)
     limits = replace(limits, deadline=limits.deadline.before(following))
     if np.linalg.matrix_rank(problem.root) < size - 1:
@@ -239,11 +240,38 @@ def search(
     return loop.run(begin, seeker.step, limits, margin=1.0), drawn
 
 
+def _best_thresholds(problem: LocalStrategy, frame: Frame, rng: np.random.Generator, deadline: Deadline) -> Thresholds:
+    """Return the thresholds whose sets, a few of them weighed for a few steps, are the best.
+
+    Subset selection has the best size for workloads without structure. Where neighbouring user types belong together,
+    larger sets may be far better: they are tried, half as large again at a time, as long as that helps.
+    """
+    size = len(frame.share)
+    members, best, least = local.selected_size(size, problem.epsilon), None, np.inf
+    while True:
+        thresholds = Thresholds.of(problem.root, members)
+        first = _drawn_point(frame, thresholds, TRIED, rng)
+        objective = reweigh(frame, first, LAST_GAIN, TRIAL_STEPS, deadline)[1].objective
+        if best is not None and not objective < least:
+            return best
+        best, least, members = thresholds, objective, -(-3 * members // 2)
+        if members >= size or deadline.passed:
+            return best
+
+
+def _drawn_point(frame: Frame, thresholds: Thresholds, count: int, rng: np.random.Generator) -> PatternPoint:
+    """Return equal weights on single user types and on drawn sets, so many for each user type."""
+    size = len(frame.share)
+    drawn = thresholds.draw(count * size, rng)
+    return points.start(frame, np.unique(np.vstack([np.eye(size, dtype=bool), drawn]), axis=0))
+
+
 def resume(
     problem: LocalStrategy, frame: Frame, state: Columns, limits: loop.Limits, rng: np.random.Generator, bound: float
 ) -> loop.Outcome[Columns]:
     """Search on from where an exact search was cut, towards a proven bound, or, where that is 0, a suggested one."""
-    thresholds = Thresholds.of(problem.root, problem.epsilon)
+    sizes, weights = state.point.sets.sum(axis=1), state.point.weights
+    thresholds = Thresholds.of(problem.root, max(round(float(sizes @ weights / weights.sum())), 1))
     seeker = Seeker(frame, thresholds, bound / frame.unit**2, np.inf, rng, limits.deadline)
     begin = replace(state, lower_bound=seeker.bound or state.lower_bound, steps=0)
     return loop.run(begin, seeker.step, limits, margin=1.0)

@@ -34,11 +34,13 @@ PRICED = 28  # user types up to which all patterns are priced where a search has
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
+BARELY = 0.1  # share of the tolerance at which the bound of moments ends
+
 NEARLY = 0.9  # the share of the tolerance that it aims at where the bound is known beforehand
 
 ENDING = 4.0  # time to judge strategies at the end, in units of the time to make them of patterns
 
-SEARCHING = 0.6  # share of the time for the patterns, where the rest is for a bound on all of them
+SEARCHING = 0.4  # share of the time for the patterns, where the rest is for a bound on all of them
 
 PATH = 0.3  # share of the time for a bound before the search, where few multipliers prove it
 
@@ -160,7 +162,7 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     elif not few and (closed_form or proven):
         duals = [points.closed_form_weights(problem, dual)]
     elif not few:
-        duals = [_improved(problem, candidates[0], dual, limits.deadline.before(ending))]
+        duals = [_improved(problem, frame, outcome, candidates[0], dual, limits, limits.deadline.before(ending))]
         outcome = _resumed(problem, frame, outcome, duals[0], limits, rng)
         candidates += points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
     answer = points.best(
@@ -207,8 +209,22 @@ def _known_bound(problem: LocalStrategy, frame: Frame, deadline: Deadline) -> Lo
     return local_bound.few_multipliers(problem, deadline.after(PATH))
 
 
-def _improved(problem: LocalStrategy, point: LocalPoint, dual: LocalDual, deadline: Deadline) -> LocalDual:
-    """Return the best bound that is found: at the adversary's prior, or at the even one, from which it climbs best."""
+def _improved(
+    problem: LocalStrategy,
+    frame: Frame,
+    outcome: loop.Outcome[Columns],
+    point: LocalPoint,
+    dual: LocalDual,
+    limits: loop.Limits,
+    deadline: Deadline,
+) -> LocalDual:
+    """Return the bound of the moments of the best patterns; where they give none, the best one that is found.
+
+    Then it is at the adversary's prior, or at the even one, from which it climbs best.
+    """
+    best = local_bound.moments_bound(problem, frame, outcome.best_primal.point, BARELY * limits.tol, deadline)
+    if best is not None:
+        return best
     tried = [local_bound.improve_bound(problem, dual, deadline)]
     if dual.prior is None:
         return tried[0]

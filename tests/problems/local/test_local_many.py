@@ -47,7 +47,7 @@ class TestThresholds:
     ) -> None:
         rng = np.random.default_rng(seed)
         root = rng.standard_normal((int(rng.integers(1, 2 * size)), size)) * (rng.random(size) < 0.7)
-        sets = search.Thresholds.of(root, epsilon).draw(17, rng)
+        sets = search.Thresholds.of(root, local.selected_size(size, epsilon)).draw(17, rng)
         assert sets.shape == (17, size) and len(set(sets.sum(axis=1))) == 1
         assert 0 < sets[0].sum() < size
 
