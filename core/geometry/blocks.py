@@ -147,9 +147,8 @@ def evaluate(blocks: Blocks, point: BlockPoint) -> BlockForms | None:
         if judged is None:
             return None
         regularised, profile, allowance = judged
-        rows = block.queries
-        squares = np.einsum("jk,jk->j", rows @ regularised, rows)
-        sizes = np.einsum("jk,jk->j", np.abs(rows) @ np.abs(regularised), np.abs(rows))
+        squares = _variances(block.queries, regularised)
+        sizes = _variances(np.abs(block.queries), np.abs(regularised))
         np.add.at(costs, block.orbits, profile)
         np.add.at(cost_rounding, block.orbits, allowance + len(blocks.matrix_blocks) * EPS * profile)
         np.add.at(variances, block.rows, squares)
@@ -196,6 +195,10 @@ def block_shares(blocks: Blocks, neighbour_weights: Array, query_weights: Array)
         left, singular, _ = linalg.svd(factors[:, None] * (block.queries @ block.steps) * moves)
         np.add.at(shares, block.rows, left**2 @ singular)
     return shares
+
+
+def _variances(rows: Array, covariance: Array) -> Array:
+    return np.einsum("jk,jk->j", rows @ covariance, rows)
 
 
 def _all_noise(blocks: Blocks, point: BlockPoint) -> float:
@@ -423,6 +426,16 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
 
     def forms(self, point: BlockPoint) -> BlockForms | None:
         return evaluate(self, point)
+
+    def largest_ratio(self, point: BlockPoint, targets: Array) -> float:
+        with np.errstate(all="ignore"):
+            variances = np.asarray(self.scalar_blocks @ point.levels)
+            for block, covariance in zip(self.matrix_blocks, point.covariances, strict=True):
+                regularised = linalg.regularised_covariance((covariance + covariance.T) / 2)
+                if regularised is None:
+                    return np.inf
+                np.add.at(variances, block.rows, _variances(block.queries, regularised))
+            return float((variances / targets[self.tables]).max())
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         first, last = given_weights(dual, queries)
