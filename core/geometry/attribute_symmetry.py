@@ -63,9 +63,11 @@ class AttributeSymmetry:
     roundings: int = field(init=False)
 
     def __post_init__(self) -> None:
-        sizes = np.bincount(self.labels)
+        self._hold_sizes(np.bincount(self.labels).astype(np.float64))
+
+    def _hold_sizes(self, sizes: Array) -> None:
         largest = int(sizes.max())
-        object.__setattr__(self, "sizes", sizes.astype(np.float64))
+        object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "roundings", 8 * largest.bit_length() if self.turning else largest + 2)
 
     @classmethod

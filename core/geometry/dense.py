@@ -27,7 +27,7 @@ from dualmech.geometry.moves import (
 )
 from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
 from dualmech.immutable import freeze
-from dualmech.neighbours import Relation
+from dualmech.neighbours import ADD_REMOVE, Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
@@ -196,7 +196,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         queries, cells = workload.shape
         pairs = cells
         if relation is None and workload.domain is not None and workload.domain.impossible:
-            relation = Relation()  # of which not every cell is a difference
+            relation = ADD_REMOVE  # of which not every cell is a difference
         if isinstance(relation, Relation):
             check_relation(relation, workload, request.named)
             pairs = relation.columns(cells, workload.domain)
@@ -240,11 +240,10 @@ class Dense(Geometry[Array, Array, Array, Array]):
     @property
     def free_queries(self) -> npt.NDArray[np.intp]:
         """Indices of the queries that no neighbour changes: all-zero ones, and those released exactly."""
-        matrix = self.workload.matrix
         if self.neighbours is None:
             return np.flatnonzero(self.workload.row_norms() == 0)
-        changed = np.zeros(matrix.shape[0], dtype=bool)
-        for _, changes, allowed in changes_between(matrix, self.neighbours):
+        changed = np.zeros(self.workload.shape[0], dtype=bool)
+        for _, changes, allowed in changes_between(self.workload.matrix, self.neighbours):
             changed |= np.any(changes > allowed, axis=1)
         return np.flatnonzero(~changed)
 
