@@ -195,8 +195,7 @@ class ReleasePlan(Displayed):
         """
         quantile = self.quantile if level is None else normal_quantile(validate.probability(level=level))
         if validate.boolean(simultaneous=simultaneous):
-            noisy = sum(int(np.sum(~self.unmoved(name))) for name in self.tables)
-            quantile = normal_quantile(level_of(quantile), max(noisy, 1))
+            quantile = normal_quantile(level_of(quantile), max(self._noisy, 1))
         return np.asarray(quantile * np.sqrt(self.variances(table)))
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
@@ -222,6 +221,11 @@ class ReleasePlan(Displayed):
     @property
     def _specifications(self) -> tuple[Specification, ...]:
         return () if self.specification is None else (self.specification,)
+
+    @cached_property
+    def _noisy(self) -> int:
+        """Number of entries of all tables that have noise."""
+        return sum(int(np.sum(~self.unmoved(name))) for name in self.tables)
 
     @cached_property
     def _unmoved(self) -> npt.NDArray[np.bool_]:

@@ -55,17 +55,6 @@ class Sides:
         return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
 
 
-def quadratic_forms(geometry: Dense, covariance: Array) -> EvaluatedForms | None:
-    """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
-    judged = judged_covariance(covariance, geometry.moves, geometry.moves_rounding)
-    if judged is None:
-        return None
-    regularised, profile, profile_rounding = judged
-    with np.errstate(over="ignore", invalid="ignore"):
-        variances, variance_rounding = geometry.variances(regularised)
-    return EvaluatedForms(profile, variances, profile_rounding, variance_rounding)
-
-
 def judged_covariance(
     covariance: Array, moves: Array, rounding: Array | None = None
 ) -> tuple[Array, Array, Array] | None:
@@ -296,7 +285,13 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return divided_covariance(point, divisor)
 
     def forms(self, point: Array) -> EvaluatedForms | None:
-        return quadratic_forms(self, point)
+        judged = judged_covariance(point, self.moves, self.moves_rounding)
+        if judged is None:
+            return None
+        regularised, profile, profile_rounding = judged
+        with np.errstate(over="ignore", invalid="ignore"):
+            variances, variance_rounding = self.variances(regularised)
+        return EvaluatedForms(profile, variances, profile_rounding, variance_rounding)
 
     def largest_ratio(self, point: Array, targets: Array) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
