@@ -27,7 +27,7 @@ from dualmech.geometry.moves import (
 )
 from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
 from dualmech.immutable import freeze
-from dualmech.neighbours import Relation
+from dualmech.neighbours import ADD_REMOVE, Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
@@ -53,17 +53,6 @@ class Sides:
 
     def binding(self, slack: float) -> Index:
         return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
-
-
-def quadratic_forms(geometry: Dense, covariance: Array) -> EvaluatedForms | None:
-    """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
-    judged = judged_covariance(covariance, geometry.moves, geometry.moves_rounding)
-    if judged is None:
-        return None
-    regularised, profile, profile_rounding = judged
-    with np.errstate(over="ignore", invalid="ignore"):
-        variances, variance_rounding = geometry.variances(regularised)
-    return EvaluatedForms(profile, variances, profile_rounding, variance_rounding)
 
 
 def judged_covariance(
@@ -196,7 +185,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         queries, cells = workload.shape
         pairs = cells
         if relation is None and workload.domain is not None and workload.domain.impossible:
-            relation = Relation()  # of which not every cell is a difference
+            relation = ADD_REMOVE  # of which not every cell is a difference
         if isinstance(relation, Relation):
             check_relation(relation, workload, request.named)
             pairs = relation.columns(cells, workload.domain)
@@ -240,11 +229,10 @@ class Dense(Geometry[Array, Array, Array, Array]):
     @property
     def free_queries(self) -> npt.NDArray[np.intp]:
         """Indices of the queries that no neighbour changes: all-zero ones, and those released exactly."""
-        matrix = self.workload.matrix
         if self.neighbours is None:
             return np.flatnonzero(self.workload.row_norms() == 0)
-        changed = np.zeros(matrix.shape[0], dtype=bool)
-        for _, changes, allowed in changes_between(matrix, self.neighbours):
+        changed = np.zeros(self.workload.shape[0], dtype=bool)
+        for _, changes, allowed in changes_between(self.workload.matrix, self.neighbours):
             changed |= np.any(changes > allowed, axis=1)
         return np.flatnonzero(~changed)
 
@@ -297,7 +285,13 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return divided_covariance(point, divisor)
 
     def forms(self, point: Array) -> EvaluatedForms | None:
-        return quadratic_forms(self, point)
+        judged = judged_covariance(point, self.moves, self.moves_rounding)
+        if judged is None:
+            return None
+        regularised, profile, profile_rounding = judged
+        with np.errstate(over="ignore", invalid="ignore"):
+            variances, variance_rounding = self.variances(regularised)
+        return EvaluatedForms(profile, variances, profile_rounding, variance_rounding)
 
     def largest_ratio(self, point: Array, targets: Array) -> float:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -86,11 +86,12 @@ class Workload(Displayed):
         queries, cells = int(values.shape[0]), int(values.shape[1])
         if domain is not None and validate.instance(Domain, domain=domain).cells != cells:
             raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {domain.cells}")
-        set_parts(self, matrix=values, shape=(queries, cells))
         named = _labels("names", names, queries, "query") or tuple(f"q{j}" for j in range(queries))
-        set_parts(self, names=named)
         grouped = _labels("groups", groups, queries, "query") or ("queries",) * queries
-        set_parts(self, groups=grouped, domain=domain, cell_names=_labels("cell_names", cell_names, cells, "cell"))
+        called = _labels("cell_names", cell_names, cells, "cell")
+        set_parts(
+            self, matrix=values, shape=(queries, cells), names=named, groups=grouped, domain=domain, cell_names=called
+        )
 
     @property
     def is_without_copies(self) -> bool:
@@ -114,7 +115,8 @@ class Workload(Displayed):
             raise InvalidInputError(
                 f"workload of shape {queries} x {cells} is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
             )
-        return freeze(self.matrix.toarray()) if sp.issparse(self.matrix) else self.matrix
+        matrix = self.matrix
+        return freeze(matrix.toarray()) if sp.issparse(matrix) else matrix
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the answers ``W x`` (m,) on a data vector x (d,)."""

@@ -33,7 +33,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg
-from dualmech.fast.engine.spectrum import DenseRows, Index, Rows, Spectrum, Steps, turned
+from dualmech.fast.engine.spectrum import DenseRows, Index, Rows, Spectrum, SteppedRows, Steps
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 
@@ -69,13 +69,11 @@ class DiagonalHalf:
         return float(np.log(self.scale).sum())
 
     def around(self, matrix: Array) -> Array:
-        """Return ``H' Q H``."""
         scaled = matrix * self.scale
         scaled *= self.scale[:, None]
         return np.asarray(scaled)
 
     def times(self, matrix: Array) -> Array:
-        """Return ``H X``."""
         return np.asarray(self.scale[:, None] * matrix)
 
     def moved(self, matrix: Array) -> Array:
@@ -94,15 +92,12 @@ class TriangularHalf:
         return float(np.log(np.diagonal(self.lower)).sum())
 
     def around(self, matrix: Array) -> Array:
-        """Return ``H' Q H``."""
         return np.asarray(self.lower.T @ matrix @ self.lower)
 
     def times(self, matrix: Array) -> Array:
-        """Return ``H X``."""
         return np.asarray(self.lower @ matrix)
 
     def moved(self, matrix: Array) -> Array:
-        """Return ``(H⁻¹ D diag(√λ))' X``."""
         solved = scipy.linalg.solve_triangular(self.lower, matrix, trans="T", lower=True, check_finite=False)
         return np.asarray(self.moves.T @ solved)
 
@@ -137,17 +132,14 @@ class NearlyDiagonalHalf:
         return self.diagonal.log_volume + float(np.log(self.lengths).sum())
 
     def around(self, matrix: Array) -> Array:
-        """Return ``H' Q H``."""
         scaled = self.diagonal.around(matrix)
         scaled += ((scaled @ self.axes) * (self.lengths - 1)) @ self.axes.T
         return self._stretched(scaled, self.lengths)
 
     def times(self, matrix: Array) -> Array:
-        """Return ``H X``."""
         return self.diagonal.times(self._stretched(matrix, self.lengths))
 
     def moved(self, matrix: Array) -> Array:
-        """Return ``(H⁻¹ D diag(√λ))' X``."""
         turned = self._stretched(matrix, 1 / self.lengths)
         image = np.empty((len(self.identity_columns) + len(self.others), matrix.shape[1]))
         image[self.identity_columns], image[self.others] = turned, self.coupling @ (self.axes.T @ turned)
@@ -158,6 +150,7 @@ class NearlyDiagonalHalf:
 
 
 EVEN = 1e-8  # ratio of diagonal entries of Q above which it may be computed from steps
+MANY = 8  # queries, relative to the rank, from which on rows are not written out
 GRADED = 1e-6  # ratio of singular values below which squaring them in a Gram matrix loses too many digits
 
 
@@ -198,24 +191,19 @@ class DenseDual:
         return first, 3.0 * (neighbours + queries) ** 2 * rank, product
 
     def at(self, weights: Array) -> Spectrum:
-        """Evaluate the dual function at strictly positive weights."""
-        return decompose(self, weights)
+        """Evaluate the dual function at strictly positive weights, with the accuracy that they need.
 
-
-def decompose(program: DenseDual, weights: Array) -> Spectrum:
-    """Evaluate the dual function at strictly positive weights, with the accuracy that they need.
-
-    An eigendecomposition of the Gram matrix is quickest, but squares the singular values; where they spread
-    too far, the decomposition is repeated on orthogonal factors.
-    """
-    if not np.all(np.isfinite(weights)):
-        raise np.linalg.LinAlgError("weights are no longer finite")
-    spectrum = _by_gram(program, weights)
-    if spectrum is None:
-        spectrum = _by_factors(program, weights)
-    elif spectrum.values[0] < GRADED * spectrum.values[-1]:
-        spectrum = replace(_by_factors(program, weights), decompositions=2)
-    return spectrum if program.offsets is None else replace(spectrum, offsets=program.offsets)
+        An eigendecomposition of the Gram matrix is quickest, but squares the singular values; where they spread
+        too far, the decomposition is repeated on orthogonal factors.
+        """
+        if not np.all(np.isfinite(weights)):
+            raise np.linalg.LinAlgError("weights are no longer finite")
+        spectrum = _by_gram(self, weights)
+        if spectrum is None:
+            spectrum = _by_factors(self, weights)
+        elif spectrum.values[0] < GRADED * spectrum.values[-1]:
+            spectrum = replace(_by_factors(self, weights), decompositions=2)
+        return spectrum if self.offsets is None else replace(spectrum, offsets=self.offsets)
 
 
 def _by_gram(program: DenseDual, weights: Array) -> Spectrum | None:
@@ -232,7 +220,7 @@ def _by_gram(program: DenseDual, weights: Array) -> Spectrum | None:
     if not squares[0] > 0:
         return None
     values, root, spread = np.sqrt(squares), half.times(vectors), np.sqrt(weights[neighbours:])
-    last = turned(program.queries, program.steps, spread, root / values)
+    last = _rows(program, spread, root / values)
     return _spectrum(weights, values, half.moved(vectors), last, root, half.log_volume)
 
 
@@ -250,6 +238,15 @@ def _half(program: DenseDual, scale: Array) -> Half | None:
     except np.linalg.LinAlgError:
         return None
     return TriangularHalf(lower, moves)
+
+
+def _rows(program: DenseDual, factors: Array, root: Array) -> Rows:
+    """Return the rows ``f_j v_j R``: written out where there is no other way, or where that is less work."""
+    if program.steps is None:
+        return DenseRows((program.queries[: len(factors)] @ root) * factors[:, None])
+    if len(factors) > MANY * len(root):
+        return SteppedRows(program.steps, factors, root)
+    return DenseRows(program.steps.times(root) * factors[:, None])
 
 
 def _second_moment(program: DenseDual, weights: Array) -> Array:

@@ -27,7 +27,6 @@ from dualmech.validate import Array
 Index = npt.NDArray[np.intp]
 
 LEAST_ENTRIES = 2**15  # entries of V below which a matrix product is quick enough
-MANY = 8  # queries, relative to the rank, from which on rows are not written out
 UNEVEN = 1e3  # ratio of queries' entries, targets in them, from which on sums lose digits of the small ones
 FEW_STEPS = 1 / 16  # pairs of entries of S, relative to the entries of V, up to which S is used
 
@@ -153,15 +152,6 @@ class SteppedRows:
 
     def chosen(self, index: Index) -> Array:
         return np.asarray(self.factors[index, None] * self.queries.times(self.root, index))
-
-
-def turned(queries: Array, steps: Steps | None, factors: Array, root: Array) -> Rows:
-    """Return the rows ``f_j v_j R``: written out where there is no other way, or where that is less work."""
-    if steps is None:
-        return DenseRows((queries[: len(factors)] @ root) * factors[:, None])
-    if len(factors) > MANY * len(root):
-        return SteppedRows(steps, factors, root)
-    return DenseRows(steps.times(root) * factors[:, None])
 
 
 KERNEL_ERROR = 3e-2

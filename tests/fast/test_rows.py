@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.engine import newton, spectrum
+from dualmech.fast.engine import dual_function, newton, spectrum
 from dualmech.fast.engine.dual_function import DiagonalHalf, Half, NearlyDiagonalHalf, TriangularHalf
 from dualmech.fast.engine.spectrum import DenseRows, SteppedRows, Steps
 from dualmech.validate import Array
@@ -27,7 +27,7 @@ def always_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take steps however few entries there are, and rows by them however few queries."""
     monkeypatch.setattr(spectrum, "LEAST_ENTRIES", 0)
     monkeypatch.setattr(spectrum, "FEW_STEPS", np.inf)
-    monkeypatch.setattr(spectrum, "MANY", 0)
+    monkeypatch.setattr(dual_function, "MANY", 0)
 
 
 class TestSteps:
