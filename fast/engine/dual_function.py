@@ -33,7 +33,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg
-from dualmech.fast.engine.spectrum import DenseRows, Index, Rows, Spectrum, Steps, turned
+from dualmech.fast.engine.spectrum import DenseRows, Index, Rows, Spectrum, SteppedQueries, turned
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 
@@ -169,16 +169,16 @@ class DenseDual:
     that come on top, whatever Σ is; None where there are none and the scale of Σ is free.
     """
 
-    queries: Array
+    queries: Array | SteppedQueries  # by their steps where these are few
     moves: Matrix | None
     fixed: bool = False
     offsets: Array | None = None
-    steps: Steps | None = None  # the queries by their steps, where these are few
     identity_columns: Index | None = None  # (k,) indices in D of the identity's columns, where nearly all are
     second: Array | None = field(init=False)  # ``V' V`` where it is fixed
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "second", self.queries.T @ self.queries if self.fixed else None)
+        rows = np.asarray(self.queries) if self.fixed else None
+        object.__setattr__(self, "second", None if rows is None else rows.T @ rows)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -191,10 +191,10 @@ class DenseDual:
     def operations(self) -> tuple[float, float, float]:
         """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
         neighbours, queries, rank = self.sizes
-        written = (0 if self.moves is None else neighbours) + (queries if self.steps is None else 0)
-        stepped = 0 if self.steps is None else 8.0 * rank**3 + 8.0 * queries
-        first = 12.0 * rank**3 + 4.0 * written * rank**2
-        product = 4.0 * (neighbours + (queries if self.steps is None else 0)) * rank**2 + stepped
+        by_steps = isinstance(self.queries, SteppedQueries)
+        written = 0 if by_steps else queries
+        first = 12.0 * rank**3 + 4.0 * (written + (0 if self.moves is None else neighbours)) * rank**2
+        product = 4.0 * (neighbours + written) * rank**2 + (8.0 * rank**3 + 8.0 * queries if by_steps else 0.0)
         return first, 3.0 * (neighbours + queries) ** 2 * rank, product
 
     def at(self, weights: Array) -> Spectrum:
@@ -232,7 +232,7 @@ def _by_gram(program: DenseDual, weights: Array) -> Spectrum | None:
     if not squares[0] > 0:
         return None
     values, root, spread = np.sqrt(squares), half.times(vectors), np.sqrt(weights[neighbours:])
-    last = turned(program.queries, program.steps, spread, root / values)
+    last = turned(program.queries, spread, root / values)
     return _spectrum(weights, values, half.moved(vectors), last, root, half.log_volume)
 
 
@@ -256,20 +256,20 @@ def _second_moment(program: DenseDual, weights: Array) -> Array:
     """Return Q (k, k)."""
     if program.second is not None:
         return program.second
-    if program.steps is not None:
-        gram = program.steps.gram(weights)
+    if isinstance(program.queries, SteppedQueries):
+        gram = program.queries.gram(weights)
         diagonal = np.diagonal(gram)
         # Sums of steps are exact to the rounding of the largest entry.
         if diagonal.min() > EVEN * diagonal.max():
             return gram
-    half = np.sqrt(weights)[:, None] * program.queries
+    half = np.sqrt(weights)[:, None] * np.asarray(program.queries)
     return np.asarray(half.T @ half)
 
 
 def _by_factors(program: DenseDual, weights: Array) -> Spectrum:
     neighbours, _, _ = program.sizes
     scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
-    weighted = program.queries if program.fixed else spread * program.queries
+    weighted = np.asarray(program.queries) if program.fixed else spread * np.asarray(program.queries)
     last_basis, upper = scipy.linalg.qr(weighted, mode="economic", check_finite=False)
     if program.moves is None:
         first_basis, lower = None, np.diag(scale)
