@@ -33,7 +33,8 @@ UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, prove no rank without a second check."""
 CLEARLY = 1e-6  # reciprocal condition above which columns are independent without a further check
 CLEARLY_BY_GRAM = 1e-4  # the same where a Gram matrix, in which conditions are squared, tells it
-TALL = 2  # rows, relative to columns, from which on a Gram matrix of the columns is less work
+TALL = 4  # rows, relative to columns, from which on a Gram matrix of the columns is less work
+NEARLY = 1e-12  # distance of a Gram matrix from the identity from which on rows are improved in twice the precision
 
 FROM_GRAM = 1e-8
 """Share of the largest eigenvalue of ``A A'`` above which the least tells its singular value to half the digits."""
@@ -492,22 +493,27 @@ def trace_norm(matrix: Array, missed: float = 0.0) -> tuple[float, float]:
     return trace, off * UPWARDS
 
 
-def trace_norm_by_gram(gram: Array, roots: Array, rank: int, missed: float = 0.0) -> tuple[float, float] | None:
-    """Return what `trace_norm` does of ``A = X diag(r)``, from ``X'X`` known exactly and the rank of A.
+def trace_norm_by_gram(gram: Enclosure, roots: Array, rank: int, missed: float = 0.0) -> tuple[float, float] | None:
+    """Return what `trace_norm` does of ``A = X diag(r)``, from ``X'X`` and the rank of A.
 
     For any Y and V, ``‖A‖_* ≥ tr(A' X Y V') / (‖X Y‖ ‖V‖)``: the trace is ``Σ r_i (X'X Y V')_ii``, and ``‖X Y‖²`` is at
     most ``1 + ‖Y' X'X Y - I‖``. Both are computed in twice the precision. None where the rank leaves it unclear how to
     choose Y.
     """
-    values, axes = np.linalg.eigh(gram * roots * roots[:, None])
+    values, axes = np.linalg.eigh(gram.high * roots * roots[:, None])
     values, axes = values[-rank:], axes[:, -rank:]
     if not values[0] > FROM_GRAM * values[-1]:
         return None
-    exact, identity = Enclosure.of(gram), np.eye(rank)
+    identity = np.eye(rank)
     scaled = roots[:, None] * axes / np.sqrt(values)
-    scaled = scaled - scaled @ (scaled.T @ (gram @ scaled) - identity) / 2
-    image = exact @ Enclosure.of(scaled)
-    defect = (Enclosure.of(scaled.T) @ image) - Enclosure.of(identity)
+    scaled = scaled - scaled @ (scaled.T @ (gram.high @ scaled) - identity) / 2
+    chosen = Enclosure.of(scaled)
+    image = gram @ chosen
+    defect = (chosen.T @ image) - Enclosure.of(identity)
+    if defect.norm() > NEARLY:
+        chosen = chosen + Enclosure.of(-scaled @ defect.high / 2)
+        image = gram @ chosen
+        defect = (chosen.T @ image) - Enclosure.of(identity)
     crossed, error = gram_defect(axes.T)
     first, last = defect.norm() / 2, (spectral_norm(np.abs(crossed)) + rank * error) / 2
     beyond = first + last + first * last  # what the product of both norms is above 1

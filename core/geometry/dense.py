@@ -29,6 +29,7 @@ from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, 
 from dualmech.immutable import freeze
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
+from dualmech.verified import Enclosure
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.steps import Steps, exact_gram, whole_matrix
@@ -296,7 +297,8 @@ class Dense(Geometry[Array, Array, Array, Array]):
             return None
         off = float(np.linalg.norm(np.sqrt(weights) * self.mismatch) * np.linalg.norm(roots))
         gram = exact_gram(rows, weights)
-        gram = gram if len(moves) == cells else gram[np.ix_(moves, moves)]
+        if len(moves) < cells:
+            gram = Enclosure(*(part[np.ix_(moves, moves)] for part in (gram.high, gram.low, gram.radius)))
         return linalg.trace_norm_by_gram(gram, roots, min(self.rank, len(moves)), off)
 
     def variances(self, covariance: Array) -> tuple[Array, Array]:
@@ -407,7 +409,9 @@ def _factor(
     dense = workload.dense()
     if basis is None:
         spanning = without_rounding(linalg.row_basis(dense))
-        return spanning, None if linalg.is_identity(spanning) else dense @ spanning.T, 0
+        if linalg.is_identity(spanning):
+            return spanning, None, 0
+        return spanning, dense @ spanning.T if steps is None else steps.times(spanning.T), 0
     rows = np.array(validate.finite(2, basis=basis))
     validate.moderate(basis=rows)
     if rows.shape[1] != cells:

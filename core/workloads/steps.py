@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.validate import Array, Matrix
-from dualmech.verified import UNIT, UPWARDS, sum_rounding
+from dualmech.verified import UNIT, UPWARDS, Enclosure, sum_rounding, two_sum
 
 Index = npt.NDArray[np.intp]
 
@@ -123,14 +123,20 @@ def whole_matrix(matrix: Matrix) -> Array | None:
     return np.asarray(matrix.toarray()) if sp.issparse(matrix) else np.asarray(matrix)
 
 
-def exact_gram(rows: Steps | Array, weights: Array) -> Array:
+def exact_gram(rows: Steps | Array, weights: Array) -> Enclosure:
     """Return ``W' diag(w) W`` (n, n) without any rounding, of whole numbers W and weights w rounded down.
 
     Weights that are whole multiples of one power of 2, of which all products are together at most 2^52, are added
-    without error in any order.
+    without error in any order. What that leaves of the weights is added likewise: of 104 digits none is lost.
     """
     reach = rows.reach if isinstance(rows, Steps) else np.abs(rows).max(axis=1) ** 2
-    unit = np.ldexp(1.0, int(np.frexp(float(weights @ reach))[1]) - 52)
-    whole = np.floor(weights / unit)
-    gram = rows.gram(whole) if isinstance(rows, Steps) else (rows.T * whole) @ rows
-    return np.asarray(gram * unit)
+    parts = []
+    for _ in range(2):
+        total = max(float(weights @ reach), LEAST_TOTAL)
+        unit = np.ldexp(1.0, int(np.frexp(total)[1]) - 52)
+        whole = np.floor(weights / unit)
+        gram = rows.gram(whole) if isinstance(rows, Steps) else (rows.T * whole) @ rows
+        parts.append(gram * unit)
+        weights = weights - whole * unit
+    high, low = two_sum(parts[0], parts[1])
+    return Enclosure(high, low, np.zeros_like(high))

@@ -15,7 +15,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.immutable import freeze, set_parts
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, StructuredWorkload, Workload
 from dualmech.workloads.steps import Steps
 from dualmech.workloads.tabulations import DomainLike, as_domain, chosen_axes
 
@@ -378,9 +378,9 @@ class RangeWorkload(RuleWorkload):
         return cells - 1 - row, cells - 1 - (left - row * (row + 1) // 2)
 
     def steps(self) -> Steps | None:
-        if not self.has_matrix:
-            return None
         queries = self.shape[0]
+        if queries > MAX_NAMES:
+            return None
         firsts, lasts = self.ends(np.arange(queries))
         inner = np.flatnonzero(firsts)
         rows = np.concatenate([np.arange(queries), inner])

@@ -15,7 +15,9 @@ import numpy.typing as npt
 import scipy  # it loads special when that is used
 
 from dualmech import linalg
+from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
+from dualmech.workloads.base import MAX_DENSE_ENTRIES
 from dualmech.workloads.steps import Steps
 
 # Weighted queries in other coordinates: the operations of the dual function, with or without their entries.
@@ -111,6 +113,11 @@ class SteppedQueries:
         return self.steps.gram(self.factors**2 * weights)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        queries, cells = self.shape
+        if queries * cells > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"{queries} queries over {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries)"
+            )
         return self.steps.times(np.eye(self.shape[1])) * self.factors[:, None]
 
 

@@ -246,10 +246,15 @@ class Reduction:
         ``V' V`` is all that matters of the queries V (m, k), so their triangular factor (k, k) stands for them.
         """
         apart = cls.of(geometry, 1 / weights)
-        queries = np.asarray(apart.program.queries)
-        # Long rows first: a factorisation by reflections then keeps the short ones accurate.
-        order = np.argsort(-np.linalg.norm(queries, axis=1), kind="stable")
-        triangle = scipy.linalg.qr(queries[order], mode="r", check_finite=False)[0][: queries.shape[1]]
+        queries, triangle = apart.program.queries, None
+        if isinstance(queries, SteppedQueries):
+            gram = queries.gram(np.ones(len(apart.queries)))
+            triangle = linalg.cholesky(gram) if linalg.are_clearly_independent(gram) else None
+        if triangle is None:
+            rows = np.asarray(queries)
+            # Long rows first: a factorisation by reflections then keeps the short ones accurate.
+            order = np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
+            triangle = scipy.linalg.qr(rows[order], mode="r", check_finite=False)[0][: rows.shape[1]]
         return replace(apart, program=DenseDual(triangle, apart.program.moves, fixed=True))
 
     def covariance(self, inner: Array) -> Array:

@@ -52,17 +52,20 @@ def test_forms_are_within_their_bounds(seed: int, count: int, cells: int) -> Non
 
 @given(*sizes)
 def test_gram_matrices_are_exact(seed: int, count: int, cells: int) -> None:
-    """For the weights as rounded down, of which the matrix of the rounded-off parts is what is missing."""
+    """Of weights that are rounded down, twice, so that nothing to speak of is lost."""
     rows, weights = queries(seed, count, cells), 10.0 ** np.random.default_rng(seed).uniform(-20, 0, count)
     steps = Steps.of(rows)
     assert steps is not None
     whole, written = exact_gram(steps, weights), exact_gram(rows, weights)
     for gram, reach in ((whole, steps.reach), (written, np.abs(rows).max(axis=1) ** 2)):
-        unit = Fraction(2) ** (int(np.frexp(float(weights @ reach))[1]) - 52)
-        fewer = [unit * (Fraction(weight) // unit) for weight in weights.tolist()]
-        assert all(kept <= Fraction(weight) for kept, weight in zip(fewer, weights.tolist(), strict=True))
-        expected = (fractions(rows).T * np.array(fewer, dtype=object)) @ fractions(rows)
-        assert np.array_equal(fractions(gram), expected)
+        kept = np.array([Fraction(0)] * count, dtype=object)
+        for _ in range(2):
+            left = np.array([float(each) for each in fractions(weights) - kept])
+            unit = Fraction(2) ** (int(np.frexp(max(float(left @ reach), by_steps.LEAST_TOTAL))[1]) - 52)
+            kept = kept + [unit * (Fraction(each) // unit) for each in left.tolist()]
+        assert np.all(kept <= fractions(weights))
+        expected = (fractions(rows).T * kept) @ fractions(rows)
+        assert np.array_equal(fractions(gram.high) + fractions(gram.low), expected) and not np.any(gram.radius)
 
 
 @given(*sizes)
