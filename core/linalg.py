@@ -115,6 +115,8 @@ def row_space(matrix: Array) -> Array:
     if kept.shape[0] < kept.shape[1]:
         orthonormal, triangle = scipy.linalg.qr(kept.T, mode="economic", check_finite=False)
         kept = triangle.T
+    elif len(kept) >= 2 * kept.shape[1]:
+        kept = scipy.linalg.qr(kept, mode="r", check_finite=False)[0][: kept.shape[1]]  # the left side is not needed
     _, values, basis = svd(kept)
     basis = basis[: _rank_of_singular_values(values, matrix)]
     spanned = np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
@@ -517,6 +519,8 @@ def trace_norm_by_gram(gram: Enclosure, roots: Array, rank: int, missed: float =
     crossed, error = gram_defect(axes.T)
     first, last = defect.norm() / 2, (spectral_norm(np.abs(crossed)) + rank * error) / 2
     beyond = first + last + first * last  # what the product of both norms is above 1
+    if not beyond < CONTRACTED:
+        return None
     sides = roots[:, None] * axes
     products = image.high * sides
     trace = math.fsum(products.sum(axis=1).tolist())
