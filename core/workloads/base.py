@@ -19,6 +19,7 @@ from dualmech.immutable import freeze, set_parts
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain, count_text
+from dualmech.workloads.steps import Steps
 
 MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
 
@@ -117,6 +118,10 @@ class Workload(Displayed):
             )
         matrix = self.matrix
         return freeze(matrix.toarray()) if sp.issparse(matrix) else matrix
+
+    def steps(self) -> Steps | None:
+        """Return the queries by the steps between their entries; None where these are too many to be of use."""
+        return Steps.of(self.dense()) if self.has_matrix else None
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the answers ``W x`` (m,) on a data vector x (d,)."""

@@ -33,7 +33,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg
-from dualmech.fast.engine.spectrum import DenseRows, Index, Rows, Spectrum, SteppedRows, Steps
+from dualmech.fast.engine.spectrum import DenseRows, Index, Rows, Spectrum, SteppedQueries, SteppedRows
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 
@@ -162,16 +162,16 @@ class DenseDual:
     that come on top, whatever Σ is; None where there are none and the scale of Σ is free.
     """
 
-    queries: Array
+    queries: Array | SteppedQueries  # by their steps where these are few
     moves: Matrix | None
     fixed: bool = False
     offsets: Array | None = None
-    steps: Steps | None = None  # the queries by their steps, where these are few
     identity_columns: Index | None = None  # (k,) indices in D of the identity's columns, where nearly all are
     second: Array | None = field(init=False)  # ``V' V`` where it is fixed
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "second", self.queries.T @ self.queries if self.fixed else None)
+        rows = np.asarray(self.queries) if self.fixed else None
+        object.__setattr__(self, "second", None if rows is None else rows.T @ rows)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -184,10 +184,10 @@ class DenseDual:
     def operations(self) -> tuple[float, float, float]:
         """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
         neighbours, queries, rank = self.sizes
-        written = (0 if self.moves is None else neighbours) + (queries if self.steps is None else 0)
-        stepped = 0 if self.steps is None else 8.0 * rank**3 + 8.0 * queries
-        first = 12.0 * rank**3 + 4.0 * written * rank**2
-        product = 4.0 * (neighbours + (queries if self.steps is None else 0)) * rank**2 + stepped
+        by_steps = isinstance(self.queries, SteppedQueries)
+        written = 0 if by_steps else queries
+        first = 12.0 * rank**3 + 4.0 * (written + (0 if self.moves is None else neighbours)) * rank**2
+        product = 4.0 * (neighbours + written) * rank**2 + (8.0 * rank**3 + 8.0 * queries if by_steps else 0.0)
         return first, 3.0 * (neighbours + queries) ** 2 * rank, product
 
     def at(self, weights: Array) -> Spectrum:
@@ -242,31 +242,33 @@ def _half(program: DenseDual, scale: Array) -> Half | None:
 
 def _rows(program: DenseDual, factors: Array, root: Array) -> Rows:
     """Return the rows ``f_j v_j R``: written out where there is no other way, or where that is less work."""
-    if program.steps is None:
-        return DenseRows((program.queries[: len(factors)] @ root) * factors[:, None])
+    queries = program.queries
+    if not isinstance(queries, SteppedQueries):
+        return DenseRows((queries[: len(factors)] @ root) * factors[:, None])
+    scaled = queries.factors * factors
     if len(factors) > MANY * len(root):
-        return SteppedRows(program.steps, factors, root)
-    return DenseRows(program.steps.times(root) * factors[:, None])
+        return SteppedRows(queries.steps, scaled, root.cumsum(axis=0))
+    return DenseRows(queries.steps.times(root) * scaled[:, None])
 
 
 def _second_moment(program: DenseDual, weights: Array) -> Array:
     """Return Q (k, k)."""
     if program.second is not None:
         return program.second
-    if program.steps is not None:
-        gram = program.steps.gram(weights)
+    if isinstance(program.queries, SteppedQueries):
+        gram = program.queries.gram(weights)
         diagonal = np.diagonal(gram)
         # Sums of steps are exact to the rounding of the largest entry.
         if diagonal.min() > EVEN * diagonal.max():
             return gram
-    half = np.sqrt(weights)[:, None] * program.queries
+    half = np.sqrt(weights)[:, None] * np.asarray(program.queries)
     return np.asarray(half.T @ half)
 
 
 def _by_factors(program: DenseDual, weights: Array) -> Spectrum:
     neighbours, _, _ = program.sizes
     scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
-    weighted = program.queries if program.fixed else spread * program.queries
+    weighted = np.asarray(program.queries) if program.fixed else spread * np.asarray(program.queries)
     last_basis, upper = scipy.linalg.qr(weighted, mode="economic", check_finite=False)
     if program.moves is None:
         first_basis, lower = None, np.diag(scale)

@@ -48,7 +48,7 @@ def squares(program: DenseDual, weights: Array) -> tuple[Array, Array]:
     """Return P and Q."""
     neighbours, moves = program.sizes[0], dense_moves(program)
     first = moves * weights[:neighbours] @ moves.T
-    return first, program.queries.T * weights[neighbours:] @ program.queries
+    return first, np.asarray(program.queries).T * weights[neighbours:] @ np.asarray(program.queries)
 
 
 def smoothed_value(program: DenseDual, weights: Array, smoothing: float) -> float:
@@ -137,7 +137,7 @@ def test_primal_point_has_the_gains(program: DenseDual, smoothing: float) -> Non
     moves, spectrum = dense_moves(program), at(program, weights, smoothing)
     covariance = spectrum.covariance()
     costs = np.diag(moves.T @ np.linalg.inv(covariance) @ moves)
-    variances = np.diag(program.queries @ covariance @ program.queries.T)
+    variances = np.diag(program.queries @ covariance @ np.asarray(program.queries).T)
     np.testing.assert_allclose(spectrum.gains, np.append(costs, variances), rtol=1e-9)
     assert spectrum.objective == pytest.approx(costs.max() * variances.max(), rel=1e-9)
     if not smoothing:  # P = Σ Q Σ, the matrix geometric mean of P and the inverse of Q
