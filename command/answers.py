@@ -101,7 +101,7 @@ def _on_geometry(
     if isinstance(problem.geometry, RangeStream):
         _all_ranges(problem, out, solution, terms)
         return
-    if hasattr(problem.geometry, "free_queries"):  # it knows every query
+    if hasattr(type(problem.geometry), "free_queries"):  # it knows every query
         if isinstance(problem, TotalVariance):
             _total_variance(problem, out, solution, terms)
         else:
@@ -323,8 +323,9 @@ def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]],
 
 def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
     """Return the groups of queries in order, each with which queries are in it."""
-    groups = np.array(workload.groups)
-    return [(group, groups == group) for group in dict.fromkeys(workload.groups)]
+    names = workload.groups
+    groups = np.array(names)
+    return [(group, groups == group) for group in dict.fromkeys(names)]
 
 
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:

@@ -33,7 +33,7 @@ from dualmech.problems.reuse import ReuseFitness
 from dualmech.publishing.specification import Specification
 from dualmech.reference.formulas import formula
 from dualmech.reference.formulas.writing import Formula, Section, latex_document, terminal_lines
-from dualmech.solution import Solution, require_solution
+from dualmech.solution import Solution
 from dualmech.watching import passing, without_warnings
 from dualmech.workloads.base import Workload
 
@@ -68,22 +68,10 @@ def refuse_large_problem(problem: object) -> None:
         refuse_large(workload, by_table)
 
 
-def explain(out: Console, problem: object) -> Solution:
-    """Print the question, the proof of the answer and the reason; return the solution that was explained."""
-    return explain_answer(out, solved(problem))
-
-
 def solved(problem: AnyProblem, tol: float = TOLERANCE) -> Solution:
     """Return the fast layer's answer."""
     with without_warnings(), passing("solving") as line:
         return fast.solve(problem, tol=tol, callback=line)
-
-
-def explain_answer(out: Console, answer: object) -> Solution:
-    """Print an answer with its proof, in fractions if there are some that anybody would put on a blackboard."""
-    held = require_solution(answer)
-    show(out, sections(held))
-    return held
 
 
 def stated_and_solved(

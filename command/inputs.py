@@ -17,7 +17,7 @@ from dualmech.files import csv
 from dualmech.files.csv import Named, read_named
 from dualmech.linalg import is_identity
 from dualmech.mechanisms.stream import CausalMechanism
-from dualmech.neighbours import Relation
+from dualmech.neighbours import ADD_REMOVE, Relation
 from dualmech.problems import designs, strategies
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.variance import TotalVariance
@@ -88,7 +88,7 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
     elif schema != store.MECHANISM:
         return None
     if (relation := files.read_archive(path, {f"{before}neighbours"}).get(f"{before}neighbours")) is None:
-        return Relation()
+        return ADD_REMOVE
     if relation.ndim == 0:
         return Relation.of(str(relation))
     moves = validate.finite(2, neighbours=relation)

@@ -15,7 +15,7 @@ from dualmech.command.options import Privacy, UsageError
 from dualmech.crosscheck.families import POSED, Family
 from dualmech.crosscheck.printing import REPORTED_DELTA, Terms, neighbours_name
 from dualmech.errors import InvalidInputError
-from dualmech.neighbours import NeighboursLike, Relation
+from dualmech.neighbours import ADD_REMOVE, NeighboursLike, Relation
 from dualmech.plans import PlanTerms
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -297,7 +297,7 @@ class Request:
         """Return the neighbours that are asked for, one record added or removed where none are."""
         if self.neighbours is None:
             stated = self.workload
-            return stated.neighbours if isinstance(stated, Specification) else Relation()
+            return stated.neighbours if isinstance(stated, Specification) else ADD_REMOVE
         return inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
 
     def _variances(self, workload: Workload) -> Any:

@@ -32,6 +32,9 @@ SPAN_TOLERANCE = 1e-9
 UNCLEAR = 1e-7
 """Singular values below this, relative to the largest, prove no rank without a second check."""
 CLEARLY = 1e-6  # reciprocal condition above which columns are independent without a further check
+CLEARLY_BY_GRAM = 1e-4  # the same where a Gram matrix, in which conditions are squared, tells it
+TALL = 4  # rows, relative to columns, from which on a Gram matrix of the columns is less work
+NEARLY = 1e-12  # distance of a Gram matrix from the identity from which on rows are improved in twice the precision
 
 FROM_GRAM = 1e-8
 """Share of the largest eigenvalue of ``A A'`` above which the least tells its singular value to half the digits."""
@@ -112,6 +115,8 @@ def row_space(matrix: Array) -> Array:
     if kept.shape[0] < kept.shape[1]:
         orthonormal, triangle = scipy.linalg.qr(kept.T, mode="economic", check_finite=False)
         kept = triangle.T
+    elif len(kept) >= 2 * kept.shape[1]:
+        kept = scipy.linalg.qr(kept, mode="r", check_finite=False)[0][: kept.shape[1]]  # the left side is not needed
     _, values, basis = svd(kept)
     basis = basis[: _rank_of_singular_values(values, matrix)]
     spanned = np.ascontiguousarray(basis if orthonormal is None else basis @ orthonormal.T)
@@ -135,10 +140,22 @@ def spans_all(matrix: Array) -> bool:
     kept = matrix[norms > 0] / norms[norms > 0, None]
     if kept.shape[0] < kept.shape[1]:
         return False
+    if len(kept) >= TALL * kept.shape[1] and are_clearly_independent(kept.T @ kept):
+        return True
     triangle = scipy.linalg.qr(kept, mode="r", check_finite=False)[0][: kept.shape[1]]
     triangle = triangle / np.linalg.norm(triangle, axis=0) if np.all(np.any(triangle, axis=0)) else triangle
     reciprocal, _ = scipy.linalg.lapack.dtrcon(triangle, norm="1", uplo="U", diag="N")
     return bool(reciprocal > CLEARLY)
+
+
+def are_clearly_independent(gram: Array) -> bool:
+    """Whether columns are independent by a Gram matrix of theirs, in which rounding may hide what is not clear."""
+    factor = cholesky(gram)
+    if factor is None:
+        return False
+    scaled = factor / np.sqrt(np.diagonal(gram))
+    reciprocal, _ = scipy.linalg.lapack.dtrcon(scaled, norm="1", uplo="U", diag="N")
+    return bool(reciprocal > CLEARLY_BY_GRAM)
 
 
 def row_rank(matrix: Array) -> int:
@@ -475,6 +492,41 @@ def trace_norm(matrix: Array, missed: float = 0.0) -> tuple[float, float]:
     np.abs(products, out=products)
     rounding = sum_rounding(matrix.shape[1] + 1) * math.fsum(products.sum(axis=1).tolist())
     off = rounding + trace * (longest - 1) + math.sqrt(min(matrix.shape)) * longest * missed + 4 * EPS * trace
+    return trace, off * UPWARDS
+
+
+def trace_norm_by_gram(gram: Enclosure, roots: Array, rank: int, missed: float = 0.0) -> tuple[float, float] | None:
+    """Return what `trace_norm` does of ``A = X diag(r)``, from ``X'X`` and the rank of A.
+
+    For any Y and V, ``‖A‖_* ≥ tr(A' X Y V') / (‖X Y‖ ‖V‖)``: the trace is ``Σ r_i (X'X Y V')_ii``, and ``‖X Y‖²`` is at
+    most ``1 + ‖Y' X'X Y - I‖``. Both are computed in twice the precision. None where the rank leaves it unclear how to
+    choose Y.
+    """
+    values, axes = np.linalg.eigh(gram.high * roots * roots[:, None])
+    values, axes = values[-rank:], axes[:, -rank:]
+    if not values[0] > FROM_GRAM * values[-1]:
+        return None
+    identity = np.eye(rank)
+    scaled = roots[:, None] * axes / np.sqrt(values)
+    scaled = scaled - scaled @ (scaled.T @ (gram.high @ scaled) - identity) / 2
+    chosen = Enclosure.of(scaled)
+    image = gram @ chosen
+    defect = (chosen.T @ image) - Enclosure.of(identity)
+    if defect.norm() > NEARLY:
+        chosen = chosen + Enclosure.of(-scaled @ defect.high / 2)
+        image = gram @ chosen
+        defect = (chosen.T @ image) - Enclosure.of(identity)
+    crossed, error = gram_defect(axes.T)
+    first, last = defect.norm() / 2, (spectral_norm(np.abs(crossed)) + rank * error) / 2
+    beyond = first + last + first * last  # what the product of both norms is above 1
+    if not beyond < CONTRACTED:
+        return None
+    sides = roots[:, None] * axes
+    products = image.high * sides
+    trace = math.fsum(products.sum(axis=1).tolist())
+    rounding = sum_rounding(rank + 2) * float(np.abs(products).sum()) * UPWARDS
+    rounding += float((np.abs(sides) * (np.abs(image.low) + image.radius)).sum())
+    off = rounding + trace * beyond + math.sqrt(len(roots)) * (1 + beyond) * missed + 4 * EPS * trace
     return trace, off * UPWARDS
 
 

@@ -93,7 +93,7 @@ class Relation:
             apart = last[-1:] == [AT_LEAST]
             parts = last[: len(last) - apart]
             if times and separation and parts in ([], *([part] for part in PARTS)):
-                return Relation() if times == 1 else Participation(times, separation, (parts or ["vectors"])[0], apart)
+                return ADD_REMOVE if times == 1 else Participation(times, separation, (parts or ["vectors"])[0], apart)
         elif name in NAMES:
             if members := validate.whole(rest) if colon else 1:
                 return (
@@ -231,7 +231,7 @@ class Relation:
         """
         cells = validate.size(d=d)
         possible = None if domain is None else validate.instance(Domain, domain=domain).possible()
-        if possible is None and self == Relation():
+        if possible is None and self == ADD_REMOVE:
             return None
         check_entries(self.columns(cells, domain))
         values = self._values(cells, domain)
@@ -268,6 +268,9 @@ class Relation:
 
     def __str__(self) -> str:
         return f"{'replace' if self.replace else 'add-remove'}:{self.members}"
+
+
+ADD_REMOVE = Relation()  # one record added or removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,7 +504,7 @@ class Participation(Relation):
 
     def contains(self, other: Relation) -> bool:
         validate.instance(Relation, other=other)
-        return other == Relation() or (
+        return other == ADD_REMOVE or (
             isinstance(other, Participation)
             and (self.separation <= other.separation if self.at_least else self.separation == other.separation)
             and (self.at_least or not other.at_least)
@@ -566,7 +569,7 @@ def participation(n: int, times: int, separation: int, of: str = "vectors", at_l
     validate.choice(PARTS, of=of)
     validate.boolean(at_least=at_least)
     if validate.size(times=times) == 1:
-        return Relation()
+        return ADD_REMOVE
     rule = Participation(times, apart, of, at_least)
     rule.phases(steps)
     return rule
@@ -604,7 +607,7 @@ def canonical(neighbours: Relation | Matrix | None, cells: str = "", domain: Dom
     """
     rule = neighbours if isinstance(neighbours, Relation) else None
     if rule is None:
-        rule = Relation() if neighbours is None else Relation.matching(neighbours, domain)
+        rule = ADD_REMOVE if neighbours is None else Relation.matching(neighbours, domain)
     if rule is not None:
         return str(rule)
     columns = sp.csc_array(validate.matrix(neighbours=neighbours), copy=True)

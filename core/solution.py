@@ -153,9 +153,10 @@ class Solution(Displayed, Generic[Dual, Made]):
     @property
     def rho(self) -> float:
         """The ρ of zero-concentrated differential privacy that the mechanism costs; local privacy has none."""
-        if not hasattr(mechanism := self.mechanism, "rho"):
+        rho = getattr(mechanism := self.mechanism, "rho", None)
+        if rho is None:
             raise InvalidInputError(f"a {type(mechanism).__name__} has no rho; its privacy is its epsilon")
-        return float(mechanism.rho)
+        return float(rho)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the answer and its problem to an ``.npz`` file; `dualmech.load` reads it.

@@ -229,6 +229,18 @@ def compared(what: str, names: Sequence[str]) -> list[str]:
     return [composed(name) for name in names]
 
 
+def composed_within(what: str, value: Any) -> Any:
+    """Return a value with all its texts as they are compared, in lists and mappings too; refuse as `compared`."""
+    if isinstance(value, str):
+        return composed(value)
+    if isinstance(value, list | tuple):
+        return type(value)([composed_within(what, item) for item in value])
+    if not isinstance(value, Mapping):
+        return value
+    compared(what, [name for name in value if isinstance(name, str)])
+    return {composed_within(what, name): composed_within(what, item) for name, item in value.items()}
+
+
 def function(**named: object) -> Any:
     name, value = _one(named)
     if not callable(value):

@@ -21,7 +21,7 @@ from dualmech.fast.reductions.classes import best_mechanism
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import Stream
 from dualmech.mechanisms.stream import CausalMechanism
-from dualmech.neighbours import Participation, Relation, relation_of
+from dualmech.neighbours import ADD_REMOVE, Participation, relation_of
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
@@ -172,7 +172,7 @@ def _rule(problem: Any) -> Participation | None:
     rule = relation_of(neighbours)
     if isinstance(rule, Participation):
         return rule
-    if neighbours is not None and rule != Relation():
+    if neighbours is not None and rule != ADD_REMOVE:
         raise InvalidInputError(
             "problem must have one record as neighbours, or persons with parts in several steps on geometry 'epochs'"
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from dualmech.fast.engine import loop, newton
 from dualmech.fast.engine.ascent import Ascent
-from dualmech.fast.engine.dual_function import DenseDual, decompose
+from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.geometry.weights import FitnessDual
@@ -109,5 +109,5 @@ def _uniform_spectrum(program: DenseDual) -> Spectrum:
     """Evaluate uniform weights, μ scaled to where its dual value is largest along the ray."""
     neighbours, queries, _ = program.sizes
     first, last = np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)
-    dual_value = decompose(program, np.concatenate([first, last])).dual_value
-    return decompose(program, np.concatenate([first, last * dual_value**2]))
+    dual_value = program.at(np.concatenate([first, last])).dual_value
+    return program.at(np.concatenate([first, last * dual_value**2]))

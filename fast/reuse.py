@@ -586,7 +586,7 @@ def _on_rows(problem: ReuseFitness) -> ReuseReduction:
     together, count, size = problem.rows.together, len(problem.targets), len(problem.release)
     reduction = Reduction.of(problem.geometry, together.targets)
     released = reduction.queries >= count
-    rows, moves = reduction.program.queries, reduction.program.moves
+    rows, moves = np.asarray(reduction.program.queries), reduction.program.moves
     neighbours, kept = len(reduction.neighbours), reduction.queries[released] - count
     sides = neighbours, int(np.count_nonzero(~released))
     part = ReusePart(rows[~released], rows[released], moves, np.arange(sum(sides)))
@@ -656,7 +656,7 @@ class BlockReuse:
         for part, block_rows in zip(reduced.parts, self.rows, strict=True):
             matrix, cells = self.in_matrices[block_rows], part.groups[: part.program.sizes[0]]
             groups = np.concatenate([cells, place[block_rows[~matrix]]])
-            queries = part.program.queries
+            queries = np.asarray(part.program.queries)
             parts.append(ReusePart(queries[~matrix], queries[matrix], part.program.moves, groups))
         if (diagonal := reduced.diagonal) is not None:
             diagonal = replace(diagonal, squares=sp.csr_array(diagonal.squares[np.flatnonzero(~self.in_matrices)]))

@@ -43,6 +43,8 @@ from dualmech.workloads import products
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.schema import Schema
 
+DELTAS = (1e-6, 1e-9, 1e-12)
+
 
 class ReleasePlan(Displayed):
     """A mechanism on its grid and what it will publish, as `dualmech.plan_release` returns it: no record is in it.
@@ -118,6 +120,12 @@ class ReleasePlan(Displayed):
         """
         return accounting.zcdp_epsilon(rounded_up(self.rho), delta) if self.rho else 0.0
 
+    @cached_property
+    def epsilons(self) -> Mapping[float, str]:
+        """The ε that are told, as decimals not below them, by δ: the one that was asked, or the usual ones."""
+        deltas = DELTAS if self.terms is None or self.terms.delta is None else (self.terms.delta,)
+        return {delta: decimal_above(self.epsilon(delta)) for delta in deltas}
+
     def delta(self, epsilon: float) -> float:
         """Return a δ at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up."""
         return accounting.zcdp_delta(rounded_up(self.rho), epsilon) if self.rho else 0.0
@@ -145,7 +153,7 @@ class ReleasePlan(Displayed):
         """Names of the tables."""
         return tuple(self.published)
 
-    @property
+    @cached_property
     def neighbours(self) -> str:
         """Which data sets count as neighbours, in words."""
         return neighbours_text(self)
@@ -187,8 +195,7 @@ class ReleasePlan(Displayed):
         """
         quantile = self.quantile if level is None else normal_quantile(validate.probability(level=level))
         if validate.boolean(simultaneous=simultaneous):
-            noisy = sum(int(np.sum(~self.unmoved(name))) for name in self.tables)
-            quantile = normal_quantile(level_of(quantile), max(noisy, 1))
+            quantile = normal_quantile(level_of(quantile), max(self._noisy, 1))
         return np.asarray(quantile * np.sqrt(self.variances(table)))
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
@@ -214,6 +221,11 @@ class ReleasePlan(Displayed):
     @property
     def _specifications(self) -> tuple[Specification, ...]:
         return () if self.specification is None else (self.specification,)
+
+    @cached_property
+    def _noisy(self) -> int:
+        """Number of entries of all tables that have noise."""
+        return sum(int(np.sum(~self.unmoved(name))) for name in self.tables)
 
     @cached_property
     def _unmoved(self) -> npt.NDArray[np.bool_]:
@@ -553,15 +565,20 @@ def declared(source: object, specification: Specification | None) -> object:
     """
     if specification is None or not is_records(source):
         return source
-    held, nothing = records.Records.of(source), records.Records(None)
-    stated = replace(held, source=None)
-    if stated not in (nothing, specification.records) and specification.records != nothing:
+    held, stated = records.Records.of(source), specification.records
+    if _columns(stated) == NOTHING:
+        return held
+    if _columns(held) not in (NOTHING, _columns(stated)):
         raise InvalidInputError("records must say of their columns what the specification says, or nothing")
-    return (
-        held
-        if specification.records == nothing
-        else replace(specification.records, source=held.source, report=held.report)
-    )
+    return replace(stated, source=held.source, report=held.report)
+
+
+NOTHING: tuple[object, ...] = (None, (), None)
+
+
+def _columns(stated: records.Records) -> tuple[object, ...]:
+    """Return what records say of the columns that no attribute reads."""
+    return stated.count, stated.ignore, stated.persons
 
 
 def check_columns(source: object, workload: Workload | None) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
+from operator import itemgetter
 from os import PathLike
 from typing import Any
 
@@ -18,17 +19,16 @@ from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.mechanisms.persons import Bound
 from dualmech.mechanisms.records import Records
-from dualmech.neighbours import Contributions, Relation
+from dualmech.neighbours import ADD_REMOVE, Contributions, Relation
 from dualmech.plans import PlanTerms, table_name
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.publishing import derived
 from dualmech.publishing.published import counts_nobody
 from dualmech.solution import Solution, as_plan, require_solution
-from dualmech.workloads import unions
 from dualmech.workloads.asking import asked_of
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.schema import Schema
-from dualmech.workloads.unions import UnionWorkload
+from dualmech.workloads.unions import Table, UnionWorkload
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that the drawn noise meets them
 KEYS = ("title", "date", "attributes", "never", "records", "tables", "neighbours", "level", "rho")
@@ -103,7 +103,7 @@ class Specification:
         Raises `InvalidInputError` or `InputTypeError` for keys that are unknown or missing, and what a schema refuses.
         """
         validate.mapping("attributes, tables and what is asked of them", given=given)
-        given = _composed(given)
+        given = validate.composed_within("a specification", given)
         _known(given, KEYS, "a specification")
         for key in ("attributes", "tables"):
             if key not in given:
@@ -111,7 +111,7 @@ class Specification:
         schema = Schema(given["attributes"], given.get("never", ()))
         level = validate.probability(level=given.get("level", accounting.LEVEL))
         rho = None if given.get("rho") is None else validate.exact_number(rho=given["rho"])
-        tables: dict[str, Any] = {}
+        tables: dict[str, dict[int, Workload | None]] = {}
         targets: dict[str, float] = {}
         caps: dict[str, float] = {}
         exact: list[str] = []
@@ -121,11 +121,13 @@ class Specification:
             if name in tables:
                 raise InvalidInputError(f"tables must have distinct names, got {name!r} twice")
             tables[name] = queries
-            _check_derived(schema, table, queries)
+            _check_derived(table, schema, queries)
             if target == 0:
                 exact.append(name)
                 continue
             (caps if validate.boolean(hard=table.get("hard", False)) else targets)[name] = target
+        if not tables:
+            raise InvalidInputError("tables must be one or more, got none")
         if rho is not None and not targets:
             raise InvalidInputError(
                 "tables must not all be hard where rho is given, which is spent on the others: leave out rho here, and "
@@ -140,7 +142,10 @@ class Specification:
         title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
         known = {**given, "attributes": {attribute.name: attribute.as_spec() for attribute in schema.attributes}}
         kept = json.loads(json.dumps(known, default=_plain))
-        return cls(schema, unions.union(schema, tables), targets, relation, caps, rho, level, reading, title, day, kept)
+        workload = UnionWorkload(
+            schema, [Table(name, tuple(sorted(queries.items(), key=itemgetter(0)))) for name, queries in tables.items()]
+        )
+        return cls(schema, workload, targets, relation, caps, rho, level, reading, title, day, kept)
 
     @classmethod
     def of_json(cls, text: str) -> Specification:
@@ -320,7 +325,7 @@ def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records,
         if check:
             if per is not None:
                 raise InvalidInputError("records.per goes with records.at_most; what is checked the neighbours say")
-            bound = _checked_bound(person, stated or Relation())
+            bound = _checked_bound(person, stated or ADD_REMOVE)
         else:
             bound = Bound(person, at_most, "" if per is None else per)
             implied = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
@@ -333,7 +338,7 @@ def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records,
     reading = Records(None, **options, persons=bound)
     if reading.count in schema.sources:
         raise InvalidInputError(f"records.count must be a column that is no attribute, got {reading.count!r}")
-    return reading, stated or Relation()
+    return reading, stated or ADD_REMOVE
 
 
 def _checked_bound(person: str, relation: Relation) -> Bound:
@@ -343,8 +348,8 @@ def _checked_bound(person: str, relation: Relation) -> Bound:
     return Bound(person, relation.members, per, check=True, groups=groups)
 
 
-def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str, Any, float]:
-    """Return a table's name, what it asks of each attribute, and its target."""
+def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str, dict[int, Workload | None], float]:
+    """Return a table's name, what it asks of each attribute, by position, and its target."""
     table = validate.mapping("name, ask, and variance or margin", table=spec)
     _known(table, TABLE_KEYS, "a table")
     ask = table.get("ask")
@@ -366,7 +371,7 @@ def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str
     queries = {}
     for attribute, query in by_attribute.items():
         (axis,) = schema.axes([attribute])
-        queries[attribute] = asked_of(schema.attribute(axis), query, alone)
+        queries[axis] = asked_of(schema.attribute(axis), query, alone)
     kind = "variance" if "variance" in table else "margin"
     limit = validate.nonnegative_number(**{f"{kind} of {name!r}": table[kind]})
     if limit and kind == "margin":
@@ -374,13 +379,12 @@ def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str
     return name, queries, limit * (1 - ROOM_FOR_GRID)
 
 
-def _check_derived(schema: Schema, table: Mapping[str, Any], queries: Mapping[str, Any]) -> None:
+def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[int, Workload | None]) -> None:
     """Refuse derived columns that do not follow from what a table asks."""
-    by_axis = {schema.names.index(attribute): query for attribute, query in queries.items()}
     for kind in validate.sequence(derive=table.get("derive", ())):
-        if not by_axis:
+        if not queries:
             raise InvalidInputError("derive must be of a table that asks attributes, not of the total")
-        derived.needed(validate.text(derive=kind), schema, by_axis, [*by_axis][-1])
+        derived.needed(validate.text(derive=kind), schema, queries, [*queries][-1])
     if "expected" in table:
         validate.positive_number(expected=table["expected"])
         if not {derived.SHARE, derived.MEAN}.intersection(table.get("derive", ())):
@@ -389,14 +393,15 @@ def _check_derived(schema: Schema, table: Mapping[str, Any], queries: Mapping[st
             )
 
 
-def _check_exact(name: str, schema: Schema, queries: Mapping[str, Workload | None], relation: Relation) -> None:
+def _check_exact(name: str, schema: Schema, queries: Mapping[int, Workload | None], relation: Relation) -> None:
     """Refuse margin 0 for a table of which neighbours change some answer."""
-    sizes = dict(schema.sizes)
-    if np.all(counts_nobody(schema, {schema.names.index(attribute): query for attribute, query in queries.items()})):
+    if np.all(counts_nobody(schema, queries)):
         return
     if relation.fixed is None:
         why = f"of neighbours that add or remove records ({relation}) every answer is changed by some"
-    elif not all(relation.leaves(attribute, query, sizes[attribute]).all() for attribute, query in queries.items()):
+    elif not all(
+        relation.leaves(schema.names[axis], query, schema.shape[axis]).all() for axis, query in queries.items()
+    ):
         why = (
             f"neighbours ({relation}) change answers of this table; those that they do not change, such as the number "
             f"of records, are published exactly whatever is asked of the others"
@@ -416,18 +421,6 @@ def _each(ask: Any) -> dict[str, Any]:
 def _text(key: str, value: object) -> str:
     """Return a text, or a date of TOML as one."""
     return value.isoformat() if isinstance(value, date) else validate.text(**{key: value})
-
-
-def _composed(spec: Any) -> Any:
-    """Return texts as they are compared, in Unicode's form NFC; refuse two names that become the same."""
-    if isinstance(spec, str):
-        return validate.composed(spec)
-    if isinstance(spec, list | tuple):
-        return type(spec)([_composed(item) for item in spec])
-    if not isinstance(spec, Mapping):
-        return spec
-    validate.compared("a specification", [name for name in spec if isinstance(name, str)])
-    return {_composed(name): _composed(item) for name, item in spec.items()}
 
 
 def _plain(value: Any) -> Any:

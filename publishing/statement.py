@@ -19,7 +19,7 @@ from dualmech.accounting import CONVERSION, level_of
 from dualmech.certificate import Certificate
 from dualmech.display import counted, decimal_above
 from dualmech.errors import BackendError, printable
-from dualmech.neighbours import Relation
+from dualmech.neighbours import ADD_REMOVE, Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
 from dualmech.publishing.derived import MEAN, SHARE, farthest
@@ -29,8 +29,6 @@ from dualmech.storage import codec
 from dualmech.workloads.attributes import Attribute, Grouping
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.schema import Schema
-
-DELTAS = (1e-6, 1e-9, 1e-12)
 
 MOST_LISTED = 60  # tables that the page lists
 
@@ -60,12 +58,12 @@ Planned: TypeAlias = Any
 
 def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> list[str]:
     """Return who is protected, the exact privacy, and the largest margin of error of each table, in lines."""
-    names, deltas = planned.tables[:MOST_LISTED], _deltas(planned)
+    names = planned.tables[:MOST_LISTED]
     lines = [
         f"Neighbours: {planned.neighbours}{_asked_neighbours(planned)}.",
         *_persons(planned),
         f"Privacy: rho = {_fraction(planned.rho)}, which is at most {planned.rho_text} (zCDP).",
-        *(f"  epsilon = {decimal_above(planned.epsilon(delta))} at delta = {delta}" for delta in deltas),
+        *(f"  epsilon = {epsilon} at delta = {delta}" for delta, epsilon in planned.epsilons.items()),
         f"  epsilon is {CONVERSION}",
         *goodness(planned.answer),
         f"Largest margins of error {_level_words(planned, level, simultaneous)}:",
@@ -100,12 +98,6 @@ def goodness(answer: Solution) -> list[str]:
 def _proven_words(certificate: Certificate) -> str:
     low = certificate.interval[0]
     return f"and none below {low:.9g} can be (proven)" if certificate.feasible and low > 0 else "which is not proven"
-
-
-def _deltas(planned: Planned) -> tuple[float, ...]:
-    """Return the δ at which ε is told: the one that was asked, or the usual ones."""
-    terms = planned.terms
-    return DELTAS if terms is None or terms.delta is None else (terms.delta,)
 
 
 def _level_words(planned: Planned, level: float | None, simultaneous: bool) -> str:
@@ -146,12 +138,12 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         *(_attributes(domain) if domain is not None else []),
         "## What is protected",
         "",
-        f"Data sets count as neighbours where {neighbours_text(released)}{_asked_neighbours(released)}.",
+        f"Data sets count as neighbours where {released.neighbours}{_asked_neighbours(released)}.",
         "",
         f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {released.rho_text}",
         *(f"- {words}" for words in _persons(released)),
         *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
-        *(f"- ε = {decimal_above(released.epsilon(delta))} at δ = {delta}" for delta in _deltas(released)),
+        *(f"- ε = {epsilon} at δ = {delta}" for delta, epsilon in released.epsilons.items()),
         f"- ε is {CONVERSION.replace('rho', 'ρ')}",
         "",
         *_combined(released),
@@ -185,7 +177,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
 def neighbours_text(released: Planned) -> str:
     """Say in words which data sets privacy keeps apart."""
     known: Any = getattr(released.drawn.mechanism, "neighbours", None)
-    relation: Relation | None = Relation()
+    relation: Relation | None = ADD_REMOVE
     if known is not None:
         relation = known if isinstance(known, Relation) else Relation.matching(known, released.workload.domain)
     if relation is None:
@@ -357,13 +349,13 @@ def _part(item: object) -> str:
 
 def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> list[str]:
     shown = released.tables[:MOST_LISTED]
-    stated = any(_asked_words(released, name) for name in shown)
+    wanted = [_asked_words(released, name) for name in shown]
+    stated = any(wanted)
     columns = ["table", "entries", "largest margin", *(["margin asked"] if stated else []), "what it counts"]
     rows = [columns, ["---", *["---:"] * (len(columns) - 2), "---"]]
-    for name in shown:
-        most = _most_words(released, name, level, simultaneous)
-        words = [_asked_words(released, name)] if stated else []
-        rows.append([name, str(released.published[name].entries), most, *words, _definition(released, name)])
+    for name, words in zip(shown, wanted, strict=True):
+        most, margin = _most_words(released, name, level, simultaneous), [words] if stated else []
+        rows.append([name, str(released.published[name].entries), most, *margin, _definition(released, name)])
     left = len(released.tables) - MOST_LISTED
     rows += [] if left <= 0 else [[f"and {left} more, in the list of tables", *[""] * (len(columns) - 1)]]
     return [printable(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |") for row in rows]

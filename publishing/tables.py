@@ -21,7 +21,7 @@ from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms import block_noise, records
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece
-from dualmech.neighbours import Relation
+from dualmech.neighbours import ADD_REMOVE
 from dualmech.publishing import drawing
 from dualmech.publishing.dense import drawn, rounded_factor, solved
 from dualmech.publishing.drawing import Exact, Integers, Noise, given_counts, whole_counts
@@ -222,7 +222,7 @@ class AnsweredTables:
 
     def unmoved(self, table: str | Iterable[str]) -> npt.NDArray[np.bool_]:
         """Return which queries of a table, an axis per attribute, are released as they are, unchanged by neighbours."""
-        domain, relation = self.mechanism.domain, self.mechanism.neighbours or Relation()
+        domain, relation = self.mechanism.domain, self.mechanism.neighbours or ADD_REMOVE
         left = (
             relation.leaves(domain.names[axis], query, domain.shape[axis])
             for axis, query in self.mechanism._table(table).queries

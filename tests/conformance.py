@@ -223,7 +223,7 @@ def said_in_words(run: Run) -> None:
         assert "<table>" in shown._repr_html_()
     assert repr(answer).startswith(f"Solution({answer.status.name}, ") and "gap" in repr(answer)
     stream = io.StringIO()
-    explanation.explain_answer(Console(file=stream, width=120), run.answer("fast"))
+    explanation.show(Console(file=stream, width=120), explanation.sections(run.answer("fast")))
     assert "program" in stream.getvalue() and "proof" in stream.getvalue()
 
 

@@ -287,7 +287,12 @@ def workload_arrays(workload: Workload) -> Arrays:
     >>> sorted(dm.files.workload_arrays(dm.workloads.total(2)))
     ['workload_groups', 'workload_matrix', 'workload_names', 'workload_shape']
     """
-    matrix = check_workload(workload).matrix
+    return {f"workload_{key}": value for key, value in workload_parts(check_workload(workload)).items()}
+
+
+def workload_parts(workload: Workload) -> Arrays:
+    """Return the arrays that describe a workload, by their names."""
+    matrix = workload.matrix
     arrays: Arrays = {"shape": np.array(workload.shape, dtype=np.int64)}
     if sp.issparse(matrix):
         arrays |= {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
@@ -298,7 +303,7 @@ def workload_arrays(workload: Workload) -> Arrays:
         arrays["cell_names"] = as_text_array("cell_names", workload.cell_names)
     if workload.domain is not None:
         arrays |= domain_arrays(workload.domain)
-    return {f"workload_{key}": value for key, value in arrays.items()}
+    return arrays
 
 
 def workload_from_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Workload:

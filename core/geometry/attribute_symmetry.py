@@ -59,9 +59,16 @@ class AttributeSymmetry:
     dimensions: Array  # (components,) mult, the dimension of each
     turning: bool  # which of the two kinds the group is
     sizes: Array = field(init=False)  # (classes,) number of values of each class
+    # How many roundings, about, the parts of a query may have seen: sums over a class, or a Fourier transform.
+    roundings: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", np.bincount(self.labels).astype(np.float64))
+        self._hold_sizes(np.bincount(self.labels).astype(np.float64))
+
+    def _hold_sizes(self, sizes: Array) -> None:
+        largest = int(sizes.max())
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "roundings", 8 * largest.bit_length() if self.turning else largest + 2)
 
     @classmethod
     def of(cls, queries: Sequence[Workload | None], size: int) -> AttributeSymmetry:
@@ -93,12 +100,6 @@ class AttributeSymmetry:
         frequencies = np.arange(1, size // 2 + 1)
         dimensions = np.where(2 * frequencies == size, 1.0, 2.0)
         return cls(np.zeros(size, dtype=np.intp), np.zeros(len(frequencies), dtype=np.intp), dimensions, True)
-
-    @property
-    def roundings(self) -> int:
-        """How many roundings, about, the parts of a query may have seen: sums over a class, or a Fourier transform."""
-        largest = int(self.sizes.max())
-        return 8 * largest.bit_length() if self.turning else largest + 2
 
     def parts(self, queries: Workload | None) -> Parts:
         """Return the parts of a query set in the components."""

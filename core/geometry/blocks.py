@@ -134,31 +134,6 @@ def as_block_point(blocks: Blocks, primal: object, name: str = "primal") -> Bloc
     return BlockPoint(levels, tuple(covariances))
 
 
-def evaluate(blocks: Blocks, point: BlockPoint) -> BlockForms | None:
-    """Evaluate both sides; None for noise that is no covariance, or that some record leaves."""
-    levels = point.levels
-    if not (np.all(np.isfinite(levels)) and np.all(levels > 0)):
-        return None
-    costs, variances = np.asarray(blocks.reach @ (1 / levels)), np.asarray(blocks.scalar_blocks @ levels)
-    cost_rounding, depth = (len(levels) + 2) * EPS * costs, 2 * blocks.depth
-    variance_rounding = (len(levels) + depth) * EPS * variances
-    for block, covariance in zip(blocks.matrix_blocks, point.covariances, strict=True):
-        judged = judged_covariance(covariance, block.steps)
-        if judged is None:
-            return None
-        regularised, profile, allowance = judged
-        rows = block.queries
-        squares = np.einsum("jk,jk->j", rows @ regularised, rows)
-        sizes = np.einsum("jk,jk->j", np.abs(rows) @ np.abs(regularised), np.abs(rows))
-        np.add.at(costs, block.orbits, profile)
-        np.add.at(cost_rounding, block.orbits, allowance + len(blocks.matrix_blocks) * EPS * profile)
-        np.add.at(variances, block.rows, squares)
-        np.add.at(variance_rounding, block.rows, (2 * len(regularised) + depth) * EPS * sizes)
-    # What rounding hides of a query may be a part that it needs, which then meets the noise of its block.
-    hidden = (blocks.rounding_threshold * blocks.magnitudes) ** 2 * _all_noise(blocks, point)
-    return BlockForms(costs, variances, cost_rounding, variance_rounding + hidden, blocks)
-
-
 def trace_norm(blocks: Blocks, neighbour_weights: Array, query_weights: Array) -> Judged:
     """Return ``Σ_b ‖diag(√μ) V_b diag(√λ)‖_*`` for weights of finite, not negative entries, and its rounding, absolute.
 
@@ -196,6 +171,10 @@ def block_shares(blocks: Blocks, neighbour_weights: Array, query_weights: Array)
         left, singular, _ = linalg.svd(factors[:, None] * (block.queries @ block.steps) * moves)
         np.add.at(shares, block.rows, left**2 @ singular)
     return shares
+
+
+def _variances(rows: Array, covariance: Array) -> Array:
+    return np.einsum("jk,jk->j", rows @ covariance, rows)
 
 
 def _all_noise(blocks: Blocks, point: BlockPoint) -> float:
@@ -422,7 +401,36 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
             return point.scaled(1 / np.float64(divisor))
 
     def forms(self, point: BlockPoint) -> BlockForms | None:
-        return evaluate(self, point)
+        levels = point.levels
+        if not (np.all(np.isfinite(levels)) and np.all(levels > 0)):
+            return None
+        costs, variances = np.asarray(self.reach @ (1 / levels)), np.asarray(self.scalar_blocks @ levels)
+        cost_rounding, depth = (len(levels) + 2) * EPS * costs, 2 * self.depth
+        variance_rounding = (len(levels) + depth) * EPS * variances
+        for block, covariance in zip(self.matrix_blocks, point.covariances, strict=True):
+            judged = judged_covariance(covariance, block.steps)
+            if judged is None:
+                return None
+            regularised, profile, allowance = judged
+            squares = _variances(block.queries, regularised)
+            sizes = _variances(np.abs(block.queries), np.abs(regularised))
+            np.add.at(costs, block.orbits, profile)
+            np.add.at(cost_rounding, block.orbits, allowance + len(self.matrix_blocks) * EPS * profile)
+            np.add.at(variances, block.rows, squares)
+            np.add.at(variance_rounding, block.rows, (2 * len(regularised) + depth) * EPS * sizes)
+        # What rounding hides of a query may be a part that it needs, which then meets the noise of its block.
+        hidden = (self.rounding_threshold * self.magnitudes) ** 2 * _all_noise(self, point)
+        return BlockForms(costs, variances, cost_rounding, variance_rounding + hidden, self)
+
+    def largest_ratio(self, point: BlockPoint, targets: Array) -> float:
+        with np.errstate(all="ignore"):
+            variances = np.asarray(self.scalar_blocks @ point.levels)
+            for block, covariance in zip(self.matrix_blocks, point.covariances, strict=True):
+                regularised = linalg.regularised_covariance((covariance + covariance.T) / 2)
+                if regularised is None:
+                    return np.inf
+                np.add.at(variances, block.rows, _variances(block.queries, regularised))
+            return float((variances / targets[self.tables]).max())
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         first, last = given_weights(dual, queries)

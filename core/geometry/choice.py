@@ -15,7 +15,7 @@ from dualmech.geometry.moves import bound_words, on_matrix
 from dualmech.geometry.product import ByFactor, Product
 from dualmech.geometry.split import Split
 from dualmech.geometry.stream import Stream
-from dualmech.neighbours import Relation, relation_of
+from dualmech.neighbours import ADD_REMOVE, Relation, relation_of
 from dualmech.workloads import numbers
 from dualmech.workloads.base import check_workload
 
@@ -73,7 +73,7 @@ def choose(
         relation.check(checked.domain)
     if basis is not None or (neighbours is not None and relation is None):
         kind = on_matrix(checked, kind, neighbours if relation is None else None)
-    moves = neighbours if relation is None else None if relation == Relation() else relation
+    moves = neighbours if relation is None else None if relation == ADD_REMOVE else relation
     request = Request(checked, values, name, dense, moves, kind != "auto")
     return (_cheapest(request) if kind == "auto" else _named(request, GEOMETRIES[kind])).take()
 

@@ -27,11 +27,14 @@ from dualmech.geometry.moves import (
 )
 from dualmech.geometry.weights import ON_NEIGHBOURS, ON_QUERIES, given_weights, read_weights, shares, valid_weights
 from dualmech.immutable import freeze
-from dualmech.neighbours import Relation
+from dualmech.neighbours import ADD_REMOVE, Relation
 from dualmech.validate import Array, Matrix
+from dualmech.verified import Enclosure
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.steps import Steps, exact_gram, whole_matrix
 
+CLOSE = 1e-12  # allowance of a variance from sums, relative, from which on the queries are written out instead
 ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
 
 
@@ -53,17 +56,6 @@ class Sides:
 
     def binding(self, slack: float) -> Index:
         return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
-
-
-def quadratic_forms(geometry: Dense, covariance: Array) -> EvaluatedForms | None:
-    """Evaluate both forms at any matrix; None for one that is no covariance, or that some neighbour leaves."""
-    judged = judged_covariance(covariance, geometry.moves, geometry.moves_rounding)
-    if judged is None:
-        return None
-    regularised, profile, profile_rounding = judged
-    with np.errstate(over="ignore", invalid="ignore"):
-        variances, variance_rounding = geometry.variances(regularised)
-    return EvaluatedForms(profile, variances, profile_rounding, variance_rounding)
 
 
 def judged_covariance(
@@ -90,20 +82,22 @@ def evaluate(geometry: Dense, targets: Array, primal: npt.ArrayLike) -> Sides:
         return Sides(forms.profile, ratios, forms.cost_rounding + forms.excess(targets)[1])
 
 
-def trace_norm_bound(geometry: Dense, neighbour_weights: Array, factors: Array) -> Judged:
-    """Return ``‖diag(factors) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where λ proves nothing.
+def trace_norm_bound(geometry: Dense, neighbour_weights: Array, weights: Array) -> Judged:
+    """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where λ proves nothing.
 
-    It bounds ``max_i (B u_i)'Σ⁻¹(B u_i) · Σ_j factors_j² v_j Σ v_j'`` from below, whatever the covariance.
+    It bounds ``max_i (B u_i)'Σ⁻¹(B u_i) · Σ_j w_j v_j Σ v_j'`` from below, whatever the covariance.
     """
     if not valid_weights(neighbour_weights):
         return 0.0, 0.0
     # Brought to a largest weight of 1 before anything else, so that no scale of theirs under- or overflows.
     shares = neighbour_weights / neighbour_weights.max()
-    moves, queries = np.flatnonzero(shares), np.flatnonzero(factors)
-    shares = shares[moves] / shares.sum()
-    product, missed = geometry.differences(queries, moves, factors[queries], np.sqrt(shares))
-    norm, rounding = linalg.trace_norm(product, missed)
-    sums = (len(queries) + len(moves)) * linalg.EPS  # of the weights, to which the factors are scaled
+    moves, queries = np.flatnonzero(shares), np.flatnonzero(weights)
+    roots = np.sqrt(shares[moves] / shares.sum())
+    judged = geometry.whole_trace_norm(weights, moves, roots)
+    if judged is None:
+        judged = linalg.trace_norm(*geometry.differences(queries, moves, np.sqrt(weights[queries]), roots))
+    norm, rounding = judged
+    sums = (len(queries) + len(moves) + 4) * linalg.EPS  # of the weights, to which the factors are scaled
     return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
 
 
@@ -143,7 +137,8 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
     workload: Workload  # W, (m, d)
     basis: Array  # (k, d) B, of full row rank k: rank W, or more where a problem allows it
-    representation: Array  # (m, k) L
+    factor: Array | None  # (m, k) L; None where B is the identity, and the queries themselves are L
+    steps: Steps | None  # the queries by their steps, where these are few
     # (d, s) U, differences of neighbouring data sets up to sign; None stands for the identity
     neighbours: Matrix | None
     moves: Array  # (k, s) B U: how far each pair of neighbours moves the noisy vector
@@ -172,23 +167,28 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
         A `redundant` basis may have more rows than the rank of the workload, which then asks nothing of the others.
         """
-        check_workload(workload)
-        validate.moderate(workload=workload.matrix)
-        dense = workload.dense()
-        if not np.any(dense):
+        steps = check_workload(workload).steps()
+        if steps is None or not steps.is_whole:
+            validate.moderate(workload=workload.matrix)
+        if not np.any(workload.row_norms()):
             raise InvalidInputError("workload must have at least one query that is not all zero")
-        chosen, representation, extra = _factor(dense, workload.names, basis, redundant)
+        chosen, factor, extra = _factor(workload, steps, basis, redundant)
         checked = as_neighbour_matrix(neighbours, workload.shape[1], workload.domain)
         if basis is None and checked is not None:
-            chosen = _alike_where_asked_alike(dense, chosen)
+            chosen = _alike_where_asked_alike(workload.dense(), chosen)
         moves, rounding = moves_between(chosen, checked)
         if not np.any(moves):
             raise InvalidInputError(UNMOVED)
         unmoved = np.zeros((0, len(chosen))) if checked is None else unmoved_directions(moves)
-        mismatch = _mismatch(dense, chosen, representation)
+        mismatch = np.zeros(len(workload)) if factor is None else _mismatch(workload.dense(), chosen, factor)
         inverse = chosen.T if basis is None else np.linalg.pinv(chosen)
         leverage = np.abs(inverse).sum(axis=0)
-        return cls(workload, chosen, representation, checked, moves, rounding, unmoved, mismatch, leverage, extra)
+        return cls(workload, chosen, factor, steps, checked, moves, rounding, unmoved, mismatch, leverage, extra)
+
+    @property
+    def representation(self) -> Array:
+        """L (m, k), written out."""
+        return self.workload.dense() if self.factor is None else self.factor
 
     @classmethod
     def offer(cls, request: Request) -> Offer:
@@ -196,7 +196,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         queries, cells = workload.shape
         pairs = cells
         if relation is None and workload.domain is not None and workload.domain.impossible:
-            relation = Relation()  # of which not every cell is a difference
+            relation = ADD_REMOVE  # of which not every cell is a difference
         if isinstance(relation, Relation):
             check_relation(relation, workload, request.named)
             pairs = relation.columns(cells, workload.domain)
@@ -240,11 +240,10 @@ class Dense(Geometry[Array, Array, Array, Array]):
     @property
     def free_queries(self) -> npt.NDArray[np.intp]:
         """Indices of the queries that no neighbour changes: all-zero ones, and those released exactly."""
-        matrix = self.workload.matrix
         if self.neighbours is None:
             return np.flatnonzero(self.workload.row_norms() == 0)
-        changed = np.zeros(matrix.shape[0], dtype=bool)
-        for _, changes, allowed in changes_between(matrix, self.neighbours):
+        changed = np.zeros(len(self.workload), dtype=bool)
+        for _, changes, allowed in changes_between(self.workload.matrix, self.neighbours):
             changed |= np.any(changes > allowed, axis=1)
         return np.flatnonzero(~changed)
 
@@ -274,8 +273,29 @@ class Dense(Geometry[Array, Array, Array, Array]):
         off += np.linalg.norm(factors * self.mismatch[queries]) * np.linalg.norm(roots * self.reach[moves])
         return image, float(off + 2 * linalg.EPS * np.linalg.norm(image))
 
+    def whole_trace_norm(self, weights: Array, moves: Index, roots: Array) -> tuple[float, float] | None:
+        """Return `linalg.trace_norm` of many queries in whole numbers, scaled by √weights, from their Gram matrix.
+
+        The weights are rounded down, which proves no more. None where cells are no neighbours, or the rank is unclear.
+        """
+        count, cells = self.workload.shape
+        if self.neighbours is not None or count < linalg.TALL * cells:
+            return None
+        rows = self.steps if self.steps is not None and self.steps.is_whole else whole_matrix(self.workload.matrix)
+        if rows is None:
+            return None
+        off = float(np.linalg.norm(np.sqrt(weights) * self.mismatch) * np.linalg.norm(roots))
+        gram = exact_gram(rows, weights)
+        if len(moves) < cells:
+            gram = Enclosure(*(part[np.ix_(moves, moves)] for part in (gram.high, gram.low, gram.radius)))
+        return linalg.trace_norm_by_gram(gram, roots, min(self.rank, len(moves)), off)
+
     def variances(self, covariance: Array) -> tuple[Array, Array]:
         """Return ``diag(L Σ L')`` (m,) and an allowance for its rounding."""
+        if self.factor is None and self.steps is not None and self.steps.is_whole:
+            values, off = self.steps.enclosed_forms(covariance)
+            if np.all(off <= CLOSE * values):
+                return values, off
         return row_variances(self.representation, covariance, self.mismatch, self.leverage)
 
     def point(self, primal: object) -> Array:
@@ -297,13 +317,21 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return divided_covariance(point, divisor)
 
     def forms(self, point: Array) -> EvaluatedForms | None:
-        return quadratic_forms(self, point)
+        judged = judged_covariance(point, self.moves, self.moves_rounding)
+        if judged is None:
+            return None
+        regularised, profile, profile_rounding = judged
+        with np.errstate(over="ignore", invalid="ignore"):
+            variances, variance_rounding = self.variances(regularised)
+        return EvaluatedForms(profile, variances, profile_rounding, variance_rounding)
 
     def largest_ratio(self, point: Array, targets: Array) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
             regularised = linalg.regularised_covariance(point)
-            _, variances = _spread(self.representation, point if regularised is None else regularised)
-            return float((variances / targets).max())
+            noise = point if regularised is None else regularised
+            if self.factor is None and self.steps is not None:
+                return float((self.steps.forms(noise) / targets).max())
+            return float((_spread(self.representation, noise)[1] / targets).max())
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         return as_dual_weights(dual, self.moves.shape[1], self.workload.shape[0] if queries else None)
@@ -318,15 +346,14 @@ class Dense(Geometry[Array, Array, Array, Array]):
         if not valid_weights(query_weights):
             return 0.0, 0.0
         spread = query_weights / query_weights.max()
-        factors = np.sqrt(spread / (spread @ targets))
-        return trace_norm_bound(self, neighbour_weights, factors)
+        return trace_norm_bound(self, neighbour_weights, spread / (spread @ targets))
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
         """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative.
 
         It bounds the total at a cost of 1 by the proof of `bound`, with ``Σ_j w_j v_j Σ v_j'`` for the second sum.
         """
-        return trace_norm_bound(self, neighbour_weights, np.sqrt(weights))
+        return trace_norm_bound(self, neighbour_weights, weights)
 
     def prices(self, query_weights: Array, targets: Array) -> Array:
         return shares(query_weights * targets)
@@ -366,12 +393,20 @@ def _alike_where_asked_alike(dense: Array, rows: Array) -> Array:
 
 
 def _factor(
-    dense: Array, names: tuple[str, ...], basis: npt.ArrayLike | None, redundant: bool
-) -> tuple[Array, Array, int]:
-    cells = dense.shape[1]
+    workload: Workload, steps: Steps | None, basis: npt.ArrayLike | None, redundant: bool
+) -> tuple[Array, Array | None, int]:
+    """Return the basis B, the factor L with ``W = L B``, None where it is W itself, and B's rows beyond the rank."""
+    cells = workload.shape[1]
+    if basis is None and steps is not None and workload.shape[0] >= linalg.TALL * cells:
+        norms = workload.row_norms()
+        if linalg.are_clearly_independent(steps.gram(1 / np.where(norms > 0, norms, 1.0) ** 2)):
+            return np.eye(cells), None, 0
+    dense = workload.dense()
     if basis is None:
         spanning = without_rounding(linalg.row_basis(dense))
-        return spanning, dense if linalg.is_identity(spanning) else dense @ spanning.T, 0
+        if linalg.is_identity(spanning):
+            return spanning, None, 0
+        return spanning, dense @ spanning.T if steps is None else steps.times(spanning.T), 0
     rows = np.array(validate.finite(2, basis=basis))
     validate.moderate(basis=rows)
     if rows.shape[1] != cells:
@@ -381,7 +416,7 @@ def _factor(
         raise InvalidInputError(f"basis must have {workload_rank} rows, the rank of the workload, got {len(rows)}")
     if linalg.rank(rows) < len(rows):
         raise InvalidInputError(f"basis must have full row rank, got rank {linalg.rank(rows)} of {len(rows)}")
-    representation = dense if linalg.is_identity(rows) else linalg.represent(dense, rows, names)
+    representation = None if linalg.is_identity(rows) else linalg.represent(dense, rows, workload.names)
     if len(rows) < workload_rank:
         raise InvalidInputError(
             f"basis must have {workload_rank} rows, the rank of the workload, got {len(rows)}, "
@@ -389,7 +424,7 @@ def _factor(
         )
     places = {row.tobytes(): place for place, row in enumerate(rows)}
     known = [(query, places[row.tobytes()]) for query, row in enumerate(dense) if row.tobytes() in places]
-    if known and representation is not dense:
+    if known and representation is not None:
         # A query that is a row of the basis is known exactly, whatever the condition of the others.
         queries, positions = np.transpose(known)
         representation[queries] = np.eye(len(rows))[positions]
@@ -423,9 +458,7 @@ def _spread(rows: Matrix, covariance: Array) -> tuple[Array, Array]:
 
 
 def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
-    """Return the largest entry of each row of ``|W - L B|``, rounding included; nothing where B is the identity."""
-    if linalg.is_identity(basis):
-        return np.zeros(len(dense))
+    """Return the largest entry of each row of ``|W - L B|``, rounding included."""
     largest = np.empty(len(dense))
     for start in range(0, len(dense), CHUNK):
         rows = representation[start : start + CHUNK]

@@ -29,7 +29,7 @@ from dualmech.mechanisms.gaussian import (
 )
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Sampler, Tables, check_tables, draw_noise, gaussian, marginal_of
-from dualmech.neighbours import Relation, relation_of
+from dualmech.neighbours import ADD_REMOVE, Relation, relation_of
 from dualmech.validate import Array
 from dualmech.workloads.arrays import sets_to_arrays
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
@@ -471,7 +471,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         relation = relation_of(neighbours)
         if neighbours is not None and relation is None:
             raise InputTypeError(f"neighbours must be a rule such as 'replace', got {type(neighbours).__name__}")
-        relation = None if relation == Relation() else relation
+        relation = None if relation == ADD_REMOVE else relation
         mechanism._hold(
             domain,
             symmetries,

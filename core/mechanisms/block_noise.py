@@ -46,7 +46,7 @@ class WholeAttribute(AttributeSymmetry):
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", np.array([float(len(self.labels))]))
+        self._hold_sizes(np.array([float(len(self.labels))]))
 
 
 def marginal_symmetries(sizes: Iterable[int]) -> tuple[AttributeSymmetry, ...]:

@@ -17,7 +17,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import as_neighbour_matrix, product
 from dualmech.immutable import freeze
 from dualmech.mechanisms.costs import PseudoInverse
-from dualmech.neighbours import NeighboursLike, Relation
+from dualmech.neighbours import ADD_REMOVE, NeighboursLike, Relation
 from dualmech.validate import Array, Matrix
 from dualmech.verified import UPWARDS, Enclosure, sum_rounding
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_asks, check_workload
@@ -379,7 +379,7 @@ class SineDesign:
     def of(cls, workload: object, design: object, neighbours: NeighboursLike, privacy: str) -> SineDesign | None:
         """Return the geometry of all ranges and the sines over them; None for any other question."""
         relation = Relation.of(neighbours) if isinstance(neighbours, str) else neighbours
-        plain = relation is None or (isinstance(relation, Relation) and relation == Relation())
+        plain = relation is None or (isinstance(relation, Relation) and relation == ADD_REMOVE)
         if not (isinstance(workload, RangeWorkload) and isinstance(design, SineWorkload)):
             return None
         if not plain or privacy != "approximate" or workload.shape[1] != len(design):

@@ -225,8 +225,8 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         if not (valid_weights(neighbour_weights) and valid_weights(query_weights)):
             return 0.0, 0.0
         shares = query_weights / query_weights.max()
-        factors = np.sqrt(shares / shares.sum() / self.targets + self.total_weight)
-        squared, rounding = trace_norm_bound(self.geometry, neighbour_weights, factors)
+        weights = shares / shares.sum() / self.targets + self.total_weight
+        squared, rounding = trace_norm_bound(self.geometry, neighbour_weights, weights)
         norm = float(np.sqrt(squared))
         bound, slack = 2 * norm, norm * rounding
         for weights, sharpness in ((neighbour_weights, self.t1), (query_weights, self.t2)):

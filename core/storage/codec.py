@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from dualmech import files
 from dualmech.errors import InputTypeError
 from dualmech.files.archives import FilePath
+from dualmech.files.formats import workload_parts
 from dualmech.workloads.arrays import Arrays
 from dualmech.workloads.base import Workload
 
@@ -58,7 +59,7 @@ def _parts(value: Any) -> Mapping[str, object] | None:
     """
     attributes = vars(type(value))
     if type(value) is Workload:
-        return {key.removeprefix("workload_"): part for key, part in files.workload_arrays(value).items()}
+        return workload_parts(value)
     if "file_parts" in attributes:
         return value.file_parts()
     if "__dataclass_fields__" in attributes:

@@ -19,6 +19,7 @@ from dualmech.immutable import freeze, set_parts
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain, count_text
+from dualmech.workloads.steps import Steps
 
 MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
 
@@ -86,11 +87,12 @@ class Workload(Displayed):
         queries, cells = int(values.shape[0]), int(values.shape[1])
         if domain is not None and validate.instance(Domain, domain=domain).cells != cells:
             raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {domain.cells}")
-        set_parts(self, matrix=values, shape=(queries, cells))
         named = _labels("names", names, queries, "query") or tuple(f"q{j}" for j in range(queries))
-        set_parts(self, names=named)
         grouped = _labels("groups", groups, queries, "query") or ("queries",) * queries
-        set_parts(self, groups=grouped, domain=domain, cell_names=_labels("cell_names", cell_names, cells, "cell"))
+        called = _labels("cell_names", cell_names, cells, "cell")
+        set_parts(
+            self, matrix=values, shape=(queries, cells), names=named, groups=grouped, domain=domain, cell_names=called
+        )
 
     @property
     def is_without_copies(self) -> bool:
@@ -114,7 +116,12 @@ class Workload(Displayed):
             raise InvalidInputError(
                 f"workload of shape {queries} x {cells} is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
             )
-        return freeze(self.matrix.toarray()) if sp.issparse(self.matrix) else self.matrix
+        matrix = self.matrix
+        return freeze(matrix.toarray()) if sp.issparse(matrix) else matrix
+
+    def steps(self) -> Steps | None:
+        """Return the queries by the steps between their entries; None where these are too many to be of use."""
+        return Steps.of(self.dense()) if self.has_matrix else None
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the answers ``W x`` (m,) on a data vector x (d,)."""

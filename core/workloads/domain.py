@@ -44,6 +44,8 @@ class Domain:
     # names, shape: of the attributes, in order
     names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    # the columns of records that the attributes read, one each; several may read one column
+    sources: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __init__(self, sizes: Mapping[str, int] | Iterable[tuple[str, int]]) -> None:
         items = sizes.items() if isinstance(sizes, Mapping) else sizes
@@ -60,6 +62,7 @@ class Domain:
         object.__setattr__(self, "sizes", checked)
         object.__setattr__(self, "names", tuple(names))
         object.__setattr__(self, "shape", tuple(count for _, count in checked))
+        object.__setattr__(self, "sources", self.names)
 
     @property
     def cells(self) -> int:
@@ -101,11 +104,6 @@ class Domain:
         for together in self.impossible:
             kept &= ~np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0)
         return kept
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The columns of records that the attributes read, one each; several may read one column."""
-        return tuple(self.attribute(axis).source for axis in range(len(self.sizes)))
 
     def attribute(self, axis: int) -> Attribute:
         """Return what the values of an attribute are, by its position: in a domain, the codes themselves."""

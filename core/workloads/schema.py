@@ -90,6 +90,7 @@ class Schema(Domain):
 
     attributes: tuple[Attribute, ...] = field(init=False, repr=False)
     never: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = field(init=False, repr=False)
+    _json: str | None = field(init=False, repr=False, compare=False)  # what `to_json` returned
 
     def __init__(self, attributes: Mapping[str, object], never: Sequence[Mapping[str, object]] = ()) -> None:
         validate.mapping("names to what their values are", attributes=attributes)
@@ -98,6 +99,8 @@ class Schema(Domain):
         )
         Domain.__init__(self, [(attribute.name, attribute.size) for attribute in checked])
         object.__setattr__(self, "attributes", checked)
+        object.__setattr__(self, "sources", tuple(attribute.source for attribute in checked))
+        object.__setattr__(self, "_json", None)
         object.__setattr__(
             self, "never", tuple(self._together(combination) for combination in validate.sequence(never=never))
         )
@@ -186,13 +189,16 @@ class Schema(Domain):
 
     def to_json(self) -> str:
         """Return the schema as a text, the same for equal schemas: what files keep and digests are taken of."""
-        attributes = {attribute.name: attribute.as_spec() for attribute in self.attributes}
-        written = (
-            {"attributes": attributes, "never": [dict(combination) for combination in self.never]}
-            if self.never
-            else attributes
-        )
-        return json.dumps(written, ensure_ascii=False)
+        if self._json is None:
+            attributes = {attribute.name: attribute.as_spec() for attribute in self.attributes}
+            written = (
+                {"attributes": attributes, "never": [dict(combination) for combination in self.never]}
+                if self.never
+                else attributes
+            )
+            object.__setattr__(self, "_json", json.dumps(written, ensure_ascii=False))
+        assert self._json is not None
+        return self._json
 
 
 def attribute_of(name: str, spec: object) -> Attribute:
@@ -238,11 +244,14 @@ def _of_options(name: str, options: Mapping[str, object]) -> Attribute:
     for key in options:
         if key in foreign:
             raise InvalidInputError(f"attribute {name!r} has {kinds[0]}, which the option {key} is not for")
-    missing = options.get("missing", ())
-    texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
-    column = validate.composed(validate.text(**{f"column of {name!r}": options.get("column", "")}))
+    texts: tuple[object, ...] = ()
+    if "missing" in options:
+        missing = options["missing"]
+        texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
     made = MAKERS[kinds[0]](name, options, tuple(as_label(text) for text in texts))
-    made = replace(made, column=column)
+    if "column" in options:
+        column = validate.composed(validate.text(**{f"column of {name!r}": options["column"]}))
+        made = replace(made, column=column)
     return replace(made, groups=_groups(made, options["groups"])) if "groups" in options else made
 
 
@@ -299,9 +308,11 @@ def _labelled(name: str, options: Mapping[str, object], missing: tuple[str, ...]
         raise InvalidInputError(
             f"labels of {name!r} must be one or more, all distinct and none of them a text for missing values{culprit}"
         )
-    rest = as_label(validate.text(**{f"rest of {name!r}": options.get("rest", "")}))
-    if "rest" in options and (not rest or rest in (*labels, *missing, MISSING)):
-        raise InvalidInputError(f"rest of {name!r} must be a label of its own, got {rest!r}")
+    rest = ""
+    if "rest" in options:
+        rest = as_label(validate.text(**{f"rest of {name!r}": options["rest"]}))
+        if not rest or rest in (*labels, *missing, MISSING):
+            raise InvalidInputError(f"rest of {name!r} must be a label of its own, got {rest!r}")
     ordered = validate.boolean(**{f"ordered of {name!r}": options.get("ordered", False)})
     size = len(labels) + bool(rest) + bool(missing)
     return Labelled(name, size, missing=missing, labels=labels, texts=tuple(texts.items()), rest=rest, in_order=ordered)

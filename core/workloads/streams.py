@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # it loads fft when that is used
 import scipy.linalg
+import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.immutable import freeze, set_parts
 from dualmech.validate import Array
-from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workload
+from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, StructuredWorkload, Workload
+from dualmech.workloads.steps import Steps
 from dualmech.workloads.tabulations import DomainLike, as_domain, chosen_axes
 
 Index = npt.NDArray[np.integer]
@@ -374,6 +376,16 @@ class RangeWorkload(RuleWorkload):
         row = ((np.sqrt(8.0 * left + 1) - 1) / 2).astype(np.int64)
         row += ((row + 1) * (row + 2) // 2 <= left).astype(np.int64) - (row * (row + 1) // 2 > left)
         return cells - 1 - row, cells - 1 - (left - row * (row + 1) // 2)
+
+    def steps(self) -> Steps | None:
+        queries = self.shape[0]
+        if queries > MAX_NAMES:
+            return None
+        firsts, lasts = self.ends(np.arange(queries))
+        inner = np.flatnonzero(firsts)
+        rows = np.concatenate([np.arange(queries), inner])
+        places, values = np.concatenate([lasts, firsts[inner] - 1]), np.repeat([1.0, -1.0], [queries, len(inner)])
+        return Steps.few(sp.csr_array((values, (rows, places)), shape=self.shape), np.ones(queries), True)
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the answers ``W x`` (m,), differences of running sums; refused where they are too many."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, cast
 
@@ -32,11 +32,10 @@ class Table:
 
     name: str
     queries: tuple[tuple[int, Queries], ...]
+    axes: tuple[int, ...] = field(init=False)  # the attributes
 
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The attributes."""
-        return tuple(axis for axis, _ in self.queries)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes", tuple(axis for axis, _ in self.queries))
 
     def is_part_of(self, other: Table) -> bool:
         """Whether another table asks the same of all its attributes, and perhaps of more."""

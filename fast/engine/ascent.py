@@ -9,7 +9,7 @@ remaining cost of both, in operations and not in seconds, so that a run can be r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -140,11 +140,10 @@ class Ascent(loop.OfPoint, Generic[S]):
     stage: S
     steps: int
     gaps: tuple[float, ...] = ()
+    point: Evaluation = field(init=False)  # the dual function at the current weights
 
-    @property
-    def point(self) -> Evaluation:
-        """The dual function at the current weights."""
-        return self.stage.point
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "point", self.stage.point)
 
     def after(self, stage: T) -> Ascent[T]:
         """Return the state after a step, its decompositions counted."""

@@ -33,7 +33,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from dualmech import linalg
-from dualmech.fast.engine.spectrum import DenseRows, Index, Rows, Spectrum, Steps, turned
+from dualmech.fast.engine.spectrum import DenseRows, Index, Rows, Spectrum, SteppedQueries, SteppedRows
 from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 
@@ -69,13 +69,11 @@ class DiagonalHalf:
         return float(np.log(self.scale).sum())
 
     def around(self, matrix: Array) -> Array:
-        """Return ``H' Q H``."""
         scaled = matrix * self.scale
         scaled *= self.scale[:, None]
         return np.asarray(scaled)
 
     def times(self, matrix: Array) -> Array:
-        """Return ``H X``."""
         return np.asarray(self.scale[:, None] * matrix)
 
     def moved(self, matrix: Array) -> Array:
@@ -94,15 +92,12 @@ class TriangularHalf:
         return float(np.log(np.diagonal(self.lower)).sum())
 
     def around(self, matrix: Array) -> Array:
-        """Return ``H' Q H``."""
         return np.asarray(self.lower.T @ matrix @ self.lower)
 
     def times(self, matrix: Array) -> Array:
-        """Return ``H X``."""
         return np.asarray(self.lower @ matrix)
 
     def moved(self, matrix: Array) -> Array:
-        """Return ``(H⁻¹ D diag(√λ))' X``."""
         solved = scipy.linalg.solve_triangular(self.lower, matrix, trans="T", lower=True, check_finite=False)
         return np.asarray(self.moves.T @ solved)
 
@@ -137,17 +132,14 @@ class NearlyDiagonalHalf:
         return self.diagonal.log_volume + float(np.log(self.lengths).sum())
 
     def around(self, matrix: Array) -> Array:
-        """Return ``H' Q H``."""
         scaled = self.diagonal.around(matrix)
         scaled += ((scaled @ self.axes) * (self.lengths - 1)) @ self.axes.T
         return self._stretched(scaled, self.lengths)
 
     def times(self, matrix: Array) -> Array:
-        """Return ``H X``."""
         return self.diagonal.times(self._stretched(matrix, self.lengths))
 
     def moved(self, matrix: Array) -> Array:
-        """Return ``(H⁻¹ D diag(√λ))' X``."""
         turned = self._stretched(matrix, 1 / self.lengths)
         image = np.empty((len(self.identity_columns) + len(self.others), matrix.shape[1]))
         image[self.identity_columns], image[self.others] = turned, self.coupling @ (self.axes.T @ turned)
@@ -158,6 +150,7 @@ class NearlyDiagonalHalf:
 
 
 EVEN = 1e-8  # ratio of diagonal entries of Q above which it may be computed from steps
+MANY = 8  # queries, relative to the rank, from which on rows are not written out
 GRADED = 1e-6  # ratio of singular values below which squaring them in a Gram matrix loses too many digits
 
 
@@ -169,16 +162,16 @@ class DenseDual:
     that come on top, whatever Σ is; None where there are none and the scale of Σ is free.
     """
 
-    queries: Array
+    queries: Array | SteppedQueries  # by their steps where these are few
     moves: Matrix | None
     fixed: bool = False
     offsets: Array | None = None
-    steps: Steps | None = None  # the queries by their steps, where these are few
     identity_columns: Index | None = None  # (k,) indices in D of the identity's columns, where nearly all are
     second: Array | None = field(init=False)  # ``V' V`` where it is fixed
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "second", self.queries.T @ self.queries if self.fixed else None)
+        rows = np.asarray(self.queries) if self.fixed else None
+        object.__setattr__(self, "second", None if rows is None else rows.T @ rows)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -191,31 +184,26 @@ class DenseDual:
     def operations(self) -> tuple[float, float, float]:
         """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
         neighbours, queries, rank = self.sizes
-        written = (0 if self.moves is None else neighbours) + (queries if self.steps is None else 0)
-        stepped = 0 if self.steps is None else 8.0 * rank**3 + 8.0 * queries
-        first = 12.0 * rank**3 + 4.0 * written * rank**2
-        product = 4.0 * (neighbours + (queries if self.steps is None else 0)) * rank**2 + stepped
+        by_steps = isinstance(self.queries, SteppedQueries)
+        written = 0 if by_steps else queries
+        first = 12.0 * rank**3 + 4.0 * (written + (0 if self.moves is None else neighbours)) * rank**2
+        product = 4.0 * (neighbours + written) * rank**2 + (8.0 * rank**3 + 8.0 * queries if by_steps else 0.0)
         return first, 3.0 * (neighbours + queries) ** 2 * rank, product
 
     def at(self, weights: Array) -> Spectrum:
-        """Evaluate the dual function at strictly positive weights."""
-        return decompose(self, weights)
+        """Evaluate the dual function at strictly positive weights, with the accuracy that they need.
 
-
-def decompose(program: DenseDual, weights: Array) -> Spectrum:
-    """Evaluate the dual function at strictly positive weights, with the accuracy that they need.
-
-    An eigendecomposition of the Gram matrix is quickest, but squares the singular values; where they spread
-    too far, the decomposition is repeated on orthogonal factors.
-    """
-    if not np.all(np.isfinite(weights)):
-        raise np.linalg.LinAlgError("weights are no longer finite")
-    spectrum = _by_gram(program, weights)
-    if spectrum is None:
-        spectrum = _by_factors(program, weights)
-    elif spectrum.values[0] < GRADED * spectrum.values[-1]:
-        spectrum = replace(_by_factors(program, weights), decompositions=2)
-    return spectrum if program.offsets is None else replace(spectrum, offsets=program.offsets)
+        An eigendecomposition of the Gram matrix is quickest, but squares the singular values; where they spread
+        too far, the decomposition is repeated on orthogonal factors.
+        """
+        if not np.all(np.isfinite(weights)):
+            raise np.linalg.LinAlgError("weights are no longer finite")
+        spectrum = _by_gram(self, weights)
+        if spectrum is None:
+            spectrum = _by_factors(self, weights)
+        elif spectrum.values[0] < GRADED * spectrum.values[-1]:
+            spectrum = replace(_by_factors(self, weights), decompositions=2)
+        return spectrum if self.offsets is None else replace(spectrum, offsets=self.offsets)
 
 
 def _by_gram(program: DenseDual, weights: Array) -> Spectrum | None:
@@ -232,7 +220,7 @@ def _by_gram(program: DenseDual, weights: Array) -> Spectrum | None:
     if not squares[0] > 0:
         return None
     values, root, spread = np.sqrt(squares), half.times(vectors), np.sqrt(weights[neighbours:])
-    last = turned(program.queries, program.steps, spread, root / values)
+    last = _rows(program, spread, root / values)
     return _spectrum(weights, values, half.moved(vectors), last, root, half.log_volume)
 
 
@@ -252,24 +240,35 @@ def _half(program: DenseDual, scale: Array) -> Half | None:
     return TriangularHalf(lower, moves)
 
 
+def _rows(program: DenseDual, factors: Array, root: Array) -> Rows:
+    """Return the rows ``f_j v_j R``: written out where there is no other way, or where that is less work."""
+    queries = program.queries
+    if not isinstance(queries, SteppedQueries):
+        return DenseRows((queries[: len(factors)] @ root) * factors[:, None])
+    scaled = queries.factors * factors
+    if len(factors) > MANY * len(root):
+        return SteppedRows(queries.steps, scaled, root.cumsum(axis=0))
+    return DenseRows(queries.steps.times(root) * scaled[:, None])
+
+
 def _second_moment(program: DenseDual, weights: Array) -> Array:
     """Return Q (k, k)."""
     if program.second is not None:
         return program.second
-    if program.steps is not None:
-        gram = program.steps.gram(weights)
+    if isinstance(program.queries, SteppedQueries):
+        gram = program.queries.gram(weights)
         diagonal = np.diagonal(gram)
         # Sums of steps are exact to the rounding of the largest entry.
         if diagonal.min() > EVEN * diagonal.max():
             return gram
-    half = np.sqrt(weights)[:, None] * program.queries
+    half = np.sqrt(weights)[:, None] * np.asarray(program.queries)
     return np.asarray(half.T @ half)
 
 
 def _by_factors(program: DenseDual, weights: Array) -> Spectrum:
     neighbours, _, _ = program.sizes
     scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
-    weighted = program.queries if program.fixed else spread * program.queries
+    weighted = np.asarray(program.queries) if program.fixed else spread * np.asarray(program.queries)
     last_basis, upper = scipy.linalg.qr(weighted, mode="economic", check_finite=False)
     if program.moves is None:
         first_basis, lower = None, np.diag(scale)

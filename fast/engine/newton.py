@@ -177,6 +177,7 @@ class NewtonState:
     """
 
     point: Evaluation
+    sums: Array  # (weights, sums) 1 for the weights of each sum
     slacks: Array
     multipliers: Array
     reach: float = 1.0
@@ -198,6 +199,7 @@ class Direction:
     slacks: Array
     multipliers: Array
     target: float
+    potential: float  # where the direction begins, at that τ
 
 
 def operations(program: DualFunction) -> float:
@@ -222,12 +224,12 @@ def _forming(program: DualFunction, chosen: int) -> float:
 
 def start(point: Evaluation) -> NewtonState:
     """Begin at the weights of a point, with slacks that are neither too small nor negative."""
-    sides, gradient = _sum_indicators(point), point.gradient()
-    multipliers = sides.T @ (point.weights * gradient) / (sides.T @ point.weights)
-    natural = sides @ multipliers - gradient
+    sums, gradient = sum_indicators(point), point.gradient()
+    multipliers = sums.T @ (point.weights * gradient) / (sums.T @ point.weights)
+    natural = sums @ multipliers - gradient
     centre = float(np.mean(point.weights * np.abs(natural)))
     slacks = np.maximum(natural, np.minimum(0.3 * point.dual_value, centre / point.weights))
-    return NewtonState(point, slacks, multipliers)
+    return NewtonState(point, sums, slacks, multipliers)
 
 
 def step(program: DualFunction, state: NewtonState, tol: float, careful: bool = False) -> NewtonState:
@@ -239,35 +241,36 @@ def step(program: DualFunction, state: NewtonState, tol: float, careful: bool = 
     """
     point, weights = state.point, state.point.weights
     mean = float((weights * state.slacks).mean())
-    least = ENOUGH * tol * point.dual_value / (len(weights) + len(point.values))
-    singular = point.values[0] < NEARLY_SINGULAR * mean
+    values = point.values
+    least = ENOUGH * tol * point.dual_value / (len(weights) + len(values))
+    singular = values[0] < NEARLY_SINGULAR * mean
     if careful or singular:
         direction = _path_following(program, state, mean, least, CAREFULLY if careful else OFF_CENTRE)
     else:
         direction = _predictor_corrector(program, state, mean, least)
     reach, slack_reach = _step_limit(direction.weights), _step_limit(direction.slacks)
     slacks = np.maximum(state.slacks * (1 + slack_reach * direction.slacks), SMALLEST)
-    allowed = _potential(point, direction.target) - SLACKENING * direction.target * len(weights)
+    allowed = direction.potential - SLACKENING * direction.target * len(weights)
     spent = 0
     for _ in range(MOST_RETREATS):
         trial = program.at(np.maximum(weights * (1 + reach * direction.weights), SMALLEST))
         spent += trial.decompositions
-        if _potential(trial, direction.target) >= allowed:
+        smooth = trial.smoothed(direction.target)
+        if _potential(smooth, direction.target) >= allowed:
             break
         reach *= RETREAT
-    smooth = trial.smoothed(direction.target)
     # Both make a primal point of these weights. The smooth one is better near a singular optimum, the plain
     # one is better conditioned.
     best = smooth if smooth.objective < (1 - SMOOTH_GAIN * tol) * trial.objective else trial
     multipliers = state.multipliers + slack_reach * direction.multipliers
-    return NewtonState(best, slacks, multipliers, reach, spent, state.near)
+    return NewtonState(best, state.sums, slacks, multipliers, reach, spent, state.near)
 
 
 def _predictor_corrector(program: DualFunction, state: NewtonState, mean: float, least: float) -> Direction:
     """Return a predictor-corrector direction (Mehrotra's rule for the centring)."""
     products = state.point.weights * state.slacks
     here = state.point.smoothed(mean)
-    solve = _solver(program, here, products, state.accuracy)
+    solve = _solver(program, state, here, products)
     uphill = _residual(state, here)
     predictor, _ = solve(uphill)
     predictor_slack = -products * (1 + predictor)
@@ -276,9 +279,10 @@ def _predictor_corrector(program: DualFunction, state: NewtonState, mean: float,
     lag = float(np.abs(uphill + products).mean())
     target = max(mean * min(1.0, float(predicted.mean()) / mean) ** 3, LAG * lag, least)
     correction = predictor * predictor_slack
-    change, shift = solve(_residual(state, state.point.smoothed(target)) + target - correction)
+    aimed = state.point.smoothed(target)
+    change, shift = solve(_residual(state, aimed) + target - correction)
     slack_change = (target - products - products * change - correction) / products
-    return Direction(change, slack_change, shift, target)
+    return Direction(change, slack_change, shift, target, _potential(aimed, target))
 
 
 def _path_following(program: DualFunction, state: NewtonState, mean: float, least: float, margin: float) -> Direction:
@@ -292,23 +296,23 @@ def _path_following(program: DualFunction, state: NewtonState, mean: float, leas
     target = max(SHORT * mean if central else mean, least)
     here = state.point.smoothed(mean)
     drift = here.weights * here.gradient_slope() * (target - mean)
-    change, shift = _solver(program, here, products, state.accuracy)(_residual(state, here) + drift + target)
-    return Direction(change, (target - products - products * change) / products, shift, target)
+    change, shift = _solver(program, state, here, products)(_residual(state, here) + drift + target)
+    slack_change = (target - products - products * change) / products
+    return Direction(change, slack_change, shift, target, _potential(state.point.smoothed(target), target))
 
 
 def _residual(state: NewtonState, point: Evaluation) -> Array:
     """Return ``w (gradient - a)`` of G at the point's own τ."""
-    return point.weights * (point.gradient() - _sum_indicators(point) @ state.multipliers)
+    return point.weights * (point.gradient() - state.sums @ state.multipliers)
 
 
-def _potential(point: Evaluation, smoothing: float) -> float:
+def _potential(smooth: Evaluation, smoothing: float) -> float:
     """Return the dual function with G, and ``τ Σ log w``, which a Newton step increases; constants are left out."""
-    smooth = point.smoothed(smoothing)
     barrier = smooth.barrier + float(np.log(smooth.weights).sum())
     return float(smooth.linear @ smooth.weights) + 2 * float(smooth.mean.sum()) + smoothing * barrier
 
 
-def _sum_indicators(point: Evaluation) -> Array:
+def sum_indicators(point: Evaluation) -> Array:
     """Return the indicators of the weights that sum to 1: of neighbours, and of queries where their scale is free."""
     first = np.arange(len(point.weights)) < point.neighbours
     sides = [first] if first.all() or point.offsets is not None else [first, ~first]
@@ -322,7 +326,7 @@ def _step_limit(relative_change: Array) -> float:
 
 
 def _solver(
-    program: DualFunction, point: Evaluation, products: Array, accuracy: float
+    program: DualFunction, state: NewtonState, point: Evaluation, products: Array
 ) -> Callable[[Array], tuple[Array, Array]]:
     """Return a solver of Newton's equations, bordered by the two sums.
 
@@ -336,8 +340,7 @@ def _solver(
     coupled = np.sort(order[np.cumsum(ratios[order]) > NEGLIGIBLE])
     formed = _is_formed(program, len(coupled))
     factor = _factor(point, coupled, products[coupled]) if formed else None
-    sides = _sum_indicators(point)
-    border, missing = sides * point.weights[:, None], 1 - sides.T @ point.weights
+    border, missing = state.sums * point.weights[:, None], 1 - state.sums.T @ point.weights
 
     def inverse(right_side: Array) -> Array:
         solution = (right_side.T / (products + diagonal)).T
@@ -361,7 +364,7 @@ def _solver(
         change = free - bordered @ shift
         if factor is not None:
             return change, np.asarray(shift)
-        enough = accuracy**2 * float(right_side @ project(right_side))
+        enough = state.accuracy**2 * float(right_side @ project(right_side))
         more, residual = conjugate_gradients(
             apply, project, right_side - apply(change), enough, MOST_CONJUGATE_GRADIENTS
         )

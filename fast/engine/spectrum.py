@@ -13,23 +13,21 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import scipy  # it loads special when that is used
-import scipy.sparse as sp
 
 from dualmech import linalg
+from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
+from dualmech.workloads.base import MAX_DENSE_ENTRIES
+from dualmech.workloads.steps import Steps
 
 # Weighted queries in other coordinates: the operations of the dual function, with or without their entries.
-# Rows ``u_j = f_j v_j R``, V (m, k) being the queries. Where V is written out, so are the rows. A query whose
-# neighbouring entries are mostly equal, such as a range of ordered cells, is a few numbers: ``V = S C``, where C takes
-# sums from the first cell on and S is sparse. S and sums give the Gram matrices and quadratic forms of such queries.
+# Rows ``u_j = f_j v_j R``, V (m, k) being the queries. Where V is written out, so are the rows; where it is known by
+# its steps, sums of steps give the Gram matrices and quadratic forms.
 
 
 Index = npt.NDArray[np.intp]
 
-LEAST_ENTRIES = 2**15  # entries of V below which a matrix product is quick enough
-MANY = 8  # queries, relative to the rank, from which on rows are not written out
 UNEVEN = 1e3  # ratio of queries' entries, targets in them, from which on sums lose digits of the small ones
-FEW_STEPS = 1 / 16  # pairs of entries of S, relative to the entries of V, up to which S is used
 
 
 class Rows(Protocol):
@@ -85,83 +83,70 @@ class DenseRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
-    """Queries ``V = S C`` by the steps between their entries."""
+class SteppedQueries:
+    """Queries ``f_j w_j`` by the steps of the w_j, never written out, unless as an array."""
 
-    steps: sp.csr_array  # (m, k) S
-    pairs: sp.csr_array  # (m, k²) the products ``s_j' s_j``, a row each
+    steps: Steps
+    factors: Array  # (m,) f
 
     @classmethod
-    def of(cls, queries: Array) -> Steps | None:
-        """Return the steps of queries; None where they are too many to be of use."""
-        lengths = np.abs(queries).max(axis=1, initial=0.0)
-        if queries.size < LEAST_ENTRIES or not lengths.max() < UNEVEN * lengths.min():
+    def of(cls, steps: Steps | None, factors: Array) -> SteppedQueries | None:
+        """Return queries by steps; None where these are None, or where sums would lose digits of the small ones."""
+        if steps is None:
             return None
-        steps = sp.csr_array(queries - np.pad(queries[:, 1:], ((0, 0), (0, 1))))
-        counts = np.diff(steps.indptr)
-        if float(counts.astype(np.float64) @ counts) > FEW_STEPS * queries.size:
-            return None
-        width = queries.shape[1]
-        # Entry q of a query meets each of its entries in turn.
-        first = np.repeat(np.arange(steps.nnz), np.repeat(counts, counts))
-        starts = np.repeat(steps.indptr[:-1], counts**2)
-        within = np.arange(len(first)) - np.repeat(np.cumsum(counts**2) - counts**2, counts**2)
-        second = starts + within % np.repeat(counts, counts**2)
-        places = steps.indices[first].astype(np.intp) * width + steps.indices[second]
-        ends = np.concatenate([[0], np.cumsum(counts**2)])
-        shape = len(queries), width**2
-        return cls(steps, sp.csr_array((steps.data[first] * steps.data[second], places, ends), shape=shape))
+        lengths = steps.largest * factors
+        return cls(steps, factors) if lengths.max() < UNEVEN * lengths.min() else None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of queries m and of cells k."""
+        queries, cells = self.steps.steps.shape
+        return int(queries), int(cells)
+
+    def chosen(self, index: Index) -> SteppedQueries:
+        """Return some of the queries."""
+        return SteppedQueries(self.steps.chosen(index), self.factors[index])
 
     def gram(self, weights: Array) -> Array:
-        """Return ``V' diag(w) V`` (k, k)."""
-        width = self.steps.shape[1]
-        steps = np.asarray(self.pairs.T @ weights).reshape(width, width)
-        return np.ascontiguousarray(steps[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[::-1, ::-1])
+        """Return the weighted Gram matrix (k, k)."""
+        return self.steps.gram(self.factors**2 * weights)
 
-    def times(self, matrix: Array, chosen: object = slice(None)) -> Array:
-        """Return ``V M`` for some queries."""
-        return np.asarray(self.steps[chosen] @ matrix.cumsum(axis=0))
-
-    def forms(self, matrix: Array) -> Array:
-        """Return ``v_j M v_j'`` (m,)."""
-        return np.asarray(self.pairs @ matrix.cumsum(axis=0).cumsum(axis=1).ravel())
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        queries, cells = self.shape
+        if queries * cells > MAX_DENSE_ENTRIES:
+            raise InvalidInputError(
+                f"{queries} queries over {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries)"
+            )
+        return self.steps.times(np.eye(self.shape[1])) * self.factors[:, None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SteppedRows:
-    """Rows by their steps, never written out; see `Rows`."""
+    """Rows ``f_j w_j R`` by the steps of the w_j, never written out; see `Rows`."""
 
-    queries: Steps
+    steps: Steps
     factors: Array  # (m,) f
-    root: Array  # (k, k) R
+    sums: Array  # (k, k) ``C R``, sums of the rows of R
 
     def __len__(self) -> int:
         return len(self.factors)
 
     def scaled(self, columns: Array) -> SteppedRows:
-        return replace(self, root=self.root * columns)
+        return replace(self, sums=self.sums * columns)
 
     def squares(self, columns: Array) -> Array:
-        forms = [self.queries.forms((self.root * column) @ self.root.T) for column in columns.T]
+        pairs = self.steps.pairs
+        forms = [pairs @ ((self.sums * column) @ self.sums.T).ravel() for column in columns.T]
         return np.asarray(self.factors[:, None] ** 2 * np.stack(forms, axis=1))
 
     def forms(self, matrix: Array) -> Array:
-        return np.asarray(self.factors**2 * self.queries.forms(self.root @ matrix @ self.root.T))
+        return np.asarray(self.factors**2 * (self.steps.pairs @ (self.sums @ matrix @ self.sums.T).ravel()))
 
     def gram(self, weights: Array) -> Array:
-        return np.asarray(self.root.T @ self.queries.gram(self.factors**2 * weights) @ self.root)
+        return np.asarray(self.sums.T @ self.steps.step_gram(self.factors**2 * weights) @ self.sums)
 
     def chosen(self, index: Index) -> Array:
-        return np.asarray(self.factors[index, None] * self.queries.times(self.root, index))
-
-
-def turned(queries: Array, steps: Steps | None, factors: Array, root: Array) -> Rows:
-    """Return the rows ``f_j v_j R``: written out where there is no other way, or where that is less work."""
-    if steps is None:
-        return DenseRows((queries[: len(factors)] @ root) * factors[:, None])
-    if len(factors) > MANY * len(root):
-        return SteppedRows(steps, factors, root)
-    return DenseRows(steps.times(root) * factors[:, None])
+        return np.asarray(self.factors[index, None] * (self.steps.steps[index] @ self.sums))
 
 
 KERNEL_ERROR = 3e-2

@@ -85,9 +85,10 @@ def solve_on_geometry(problem: FitnessForUse | TotalVariance, limits: loop.Limit
     """
     geometry = problem.geometry
     named = {name: value for name, value in options.items() if value is not None or name == "method"}
-    check_orbits(geometry, named.get("orbits"))
-    if geometry.name == "stream" and "orbits" in named:
-        return dense.ascend_dense(problem.on_matrix(), limits, **named)
+    if "orbits" in named:
+        check_orbits(geometry, named["orbits"])
+        if geometry.name == "stream":
+            return dense.ascend_dense(problem.on_matrix(), limits, **named)
     if "start" in named and geometry.name in BEGIN_ANEW:
         raise InvalidInputError(f"start is not for geometry {geometry.name!r}, whose solver begins anew")
     return SOLVERS[geometry.name](problem, limits, **named)

@@ -14,8 +14,8 @@ from dualmech import linalg
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, loop
 from dualmech.fast.engine.dual_function import DenseDual
-from dualmech.fast.engine.orbits import OrbitProgram, Part
-from dualmech.fast.engine.spectrum import Steps
+from dualmech.fast.engine.spectrum import SteppedQueries
+from dualmech.fast.reductions.orbits import by_orbit, mirrored, tied
 from dualmech.geometry.attribute_symmetry import with_positive_lead
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.orbits import Orbits
@@ -25,6 +25,7 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 from dualmech.validate import Array, Matrix
+from dualmech.workloads.steps import Steps
 
 # Cells and queries that are multiples of others: one of each kind is enough for the ascent.
 #
@@ -108,12 +109,12 @@ def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.Re
     written = np.asarray(geometry.workload.dense()[whole.queries])
     queries = Kinds.distinct(len(whole.queries))
     if not program.fixed:
-        queries = Kinds.of(written, np.linalg.norm(program.queries, axis=1))
+        queries = Kinds.of(written, np.linalg.norm(np.asarray(program.queries), axis=1))
     if geometry.neighbours is not None:
         if len(queries.longest) == len(whole.queries):
             return reduced
-        program = _program(program.queries[queries.longest], program.moves, program.fixed)
-        return _tied(reduced, WithoutCopies(whole, program, Kinds.distinct(len(whole.neighbours)), queries, None))
+        program = DenseDual(_chosen(program.queries, queries.longest), program.moves, program.fixed)
+        return tied(reduced, WithoutCopies(whole, program, Kinds.distinct(len(whole.neighbours)), queries, None))
     columns = np.ascontiguousarray(written[:, whole.neighbours].T)
     neighbours = Kinds.of(columns, np.linalg.norm(columns, axis=1))
     all_kept = len(queries.longest) + len(neighbours.longest) == len(written) + len(columns)
@@ -124,32 +125,25 @@ def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.Re
         return reduced
     if cells is None:
         moves = None if program.moves is None else program.moves[:, neighbours.longest]
-        rows = program.queries if program.fixed else program.queries[queries.longest]
-        return _tied(reduced, WithoutCopies(whole, _program(rows, moves, program.fixed), neighbours, queries, None))
+        rows = program.queries if program.fixed else _chosen(program.queries, queries.longest)
+        return tied(reduced, WithoutCopies(whole, DenseDual(rows, moves, program.fixed), neighbours, queries, None))
     independent, within = cells
     lift = _onto_basis(geometry.basis[:, whole.neighbours], columns, neighbours, within)
     if program.fixed:
         # The triangle in place of the queries, seen from the cells.
-        rows = program.queries @ _written(program)[:, neighbours.longest[independent]]
+        rows = np.asarray(program.queries) @ _written(program)[:, neighbours.longest[independent]]
     else:
         targets = reduced.problem.targets[whole.queries][queries.longest]
-        rows = columns[neighbours.longest[independent]][:, queries.longest].T / np.sqrt(targets)[:, None]
+        rows = np.ascontiguousarray(columns[neighbours.longest[independent]][:, queries.longest].T)
+        factors = 1 / np.sqrt(targets)
+        rows = SteppedQueries.of(Steps.of(rows), factors) or rows * factors[:, None]
     moves = None if len(independent) == len(neighbours.longest) else within
-    program = _program(np.ascontiguousarray(rows), moves, program.fixed, independent)
-    return _tied(reduced, WithoutCopies(whole, program, neighbours, queries, lift))
+    program = DenseDual(rows, moves, program.fixed, identity_columns=None if moves is None else independent)
+    return tied(reduced, WithoutCopies(whole, program, neighbours, queries, lift))
 
 
-def _tied(reduced: ascent.ReducedProblem, under: WithoutCopies | OrbitReduction) -> ascent.ReducedProblem:
-    def gather(dual: object) -> Array | None:
-        weights = reduced.gather(dual)
-        return None if weights is None else under.gather(weights)
-
-    return replace(reduced, reduction=under, dual=lambda weights: reduced.dual(under.spread(weights)), gather=gather)
-
-
-def _program(rows: Array, moves: Matrix | None, fixed: bool, identity_columns: Index | None = None) -> DenseDual:
-    steps = None if fixed else Steps.of(rows)
-    return DenseDual(rows, moves, fixed, steps=steps, identity_columns=None if moves is None else identity_columns)
+def _chosen(queries: Array | SteppedQueries, index: Index) -> Array | SteppedQueries:
+    return queries.chosen(index) if isinstance(queries, SteppedQueries) else queries[index]
 
 
 def _written(program: DenseDual) -> Array:
@@ -208,51 +202,6 @@ def _directions(rows: Array) -> Array:
     return with_positive_lead(rows / np.abs(rows).max(axis=1, keepdims=True))
 
 
-# A problem whose weights are equal within orbits: one weight for each orbit, and the whole problem to judge.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OrbitReduction:
-    """A reduction with its weights tied: it maps weights of orbits to the problem's weights and back."""
-
-    whole: Any
-    program: OrbitProgram
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of neighbours and queries of the problem."""
-        return self.whole.shape
-
-    def covariance(self, points: tuple[Array, tuple[Array, ...]]) -> Array:
-        return np.asarray(self.whole.covariance(points[1][0]))
-
-    def spread(self, weights: Array) -> Array:
-        (part,) = self.program.parts
-        return weights[part.groups] * part.shares
-
-    def gather(self, weights: Array) -> Array:
-        (part,) = self.program.parts
-        return np.asarray(np.bincount(part.groups, weights, sum(self.program.sizes[:2])), dtype=np.float64)
-
-
-def by_orbit(reduced: ascent.ReducedProblem, orbits: Orbits) -> ascent.ReducedProblem:
-    reduction, program = reduced.reduction, reduced.reduction.program
-    groups, first = _renumber(orbits.neighbours[reduction.neighbours])
-    last = 0
-    if not program.fixed:
-        queries, last = _renumber(orbits.queries[reduction.queries])
-        groups = np.concatenate([groups, first + queries])
-    shares = 1 / np.bincount(groups)[groups]
-    whole = OrbitProgram((Part(program, groups, shares),), None, first, last, program.fixed)
-    return _tied(reduced, OrbitReduction(reduction, whole))
-
-
-def _renumber(labels: Index) -> tuple[Index, int]:
-    """Return labels as numbers from 0 without gaps, and how many there are."""
-    distinct, numbers = np.unique(labels, return_inverse=True)
-    return numbers.ravel().astype(np.intp), len(distinct)
-
-
 ORTHONORMAL = 1e-13  # largest entry of ``B B' - I`` for rows that are used as they are
 UNMOVED = 1e-13  # largest part of a basis row in the moved directions, relative to the row, that is rounding
 
@@ -277,13 +226,18 @@ class Reduction:
                 f"basis has {extra} rows more than the rank of the workload, on which no least cost is reached: leave "
                 f"it out, which has the same optimum"
             )
-        queries, moves, lift = _on_inner_basis(geometry)
-        kept_queries = np.setdiff1d(np.arange(len(queries)), geometry.free_queries)
+        rows, moves, lift = _on_inner_basis(geometry)
+        count = len(geometry.workload)
+        kept_queries = np.setdiff1d(np.arange(count), geometry.free_queries)
         kept_moves = np.flatnonzero(linalg.to_dense(abs(moves).max(axis=0)))
-        scaled = queries[kept_queries] / np.sqrt(targets[kept_queries])[:, None]
-        whole = linalg.is_identity(moves)
-        program = DenseDual(scaled, None if whole else moves[:, kept_moves], steps=Steps.of(scaled))
-        return cls(program, kept_moves, kept_queries, lift, (moves.shape[1], len(queries)))
+        factors = 1 / np.sqrt(targets[kept_queries])
+        queries: Array | SteppedQueries | None = None
+        if rows is None and geometry.steps is not None:
+            queries = SteppedQueries.of(geometry.steps.chosen(kept_queries), factors)
+        if queries is None:
+            queries = (geometry.representation if rows is None else rows)[kept_queries] * factors[:, None]
+        program = DenseDual(queries, None if linalg.is_identity(moves) else moves[:, kept_moves])
+        return cls(program, kept_moves, kept_queries, lift, (moves.shape[1], count))
 
     @classmethod
     def of_sum(cls, geometry: Dense, weights: Array) -> Reduction:
@@ -292,10 +246,15 @@ class Reduction:
         ``V' V`` is all that matters of the queries V (m, k), so their triangular factor (k, k) stands for them.
         """
         apart = cls.of(geometry, 1 / weights)
-        queries = apart.program.queries
-        # Long rows first: a factorisation by reflections then keeps the short ones accurate.
-        order = np.argsort(-np.linalg.norm(queries, axis=1), kind="stable")
-        triangle = scipy.linalg.qr(queries[order], mode="r", check_finite=False)[0][: queries.shape[1]]
+        queries, triangle = apart.program.queries, None
+        if isinstance(queries, SteppedQueries):
+            gram = queries.gram(np.ones(len(apart.queries)))
+            triangle = linalg.cholesky(gram) if linalg.are_clearly_independent(gram) else None
+        if triangle is None:
+            rows = np.asarray(queries)
+            # Long rows first: a factorisation by reflections then keeps the short ones accurate.
+            order = np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
+            triangle = scipy.linalg.qr(rows[order], mode="r", check_finite=False)[0][: rows.shape[1]]
         return replace(apart, program=DenseDual(triangle, apart.program.moves, fixed=True))
 
     def covariance(self, inner: Array) -> Array:
@@ -334,7 +293,7 @@ def ascend_dense(
         whole = reduced_variance(problem) if isinstance(problem, TotalVariance) else reduced_fitness(problem)
         if orbits is not None:
             return by_orbit(whole, Orbits.of(problem, orbits))
-        return without_copies(whole, problem.geometry)
+        return mirrored(without_copies(whole, problem.geometry))
 
     return ascent.ascend(reduce, problem, limits, method=method, start=start)
 
@@ -366,11 +325,11 @@ def reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem:
     )
 
 
-def _on_inner_basis(geometry: Dense) -> tuple[Array, Matrix, Array | None]:
-    """Return the queries and moves on a basis that suits the solver, and the way back."""
+def _on_inner_basis(geometry: Dense) -> tuple[Array | None, Matrix, Array | None]:
+    """Return the queries, None for the workload's, and moves on a basis that suits the solver, and the way back."""
+    if geometry.factor is None and not len(geometry.unmoved):
+        return None, geometry.moves, None
     queries, moves = geometry.representation, geometry.moves
-    if linalg.is_identity(geometry.basis) and not len(geometry.unmoved):
-        return queries, moves, None
     if geometry.workload.is_sparse and not len(geometry.unmoved):
         return _on_own_rows(geometry)
     lift = _orthonormaliser(geometry.basis)

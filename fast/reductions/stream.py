@@ -372,7 +372,8 @@ def approach(program: StreamProgram, limits: loop.Limits) -> newton.NewtonState 
         return None
     slacks = state.slacks.reshape(parts, count)[:, groups.of_step].ravel()
     centre = float((slacks * point.weights).mean())
-    return newton.NewtonState(point, np.maximum(slacks, centre / point.weights), state.multipliers, near=True)
+    slacks = np.maximum(slacks, centre / point.weights)
+    return newton.NewtonState(point, newton.sum_indicators(point), slacks, state.multipliers, near=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,6 @@ import scipy.linalg
 
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
-from dualmech.fast.engine.dual_function import decompose
 from dualmech.fast.methods import AUTO, Method, SoftmaxNewton
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.fast.softmax import published
@@ -113,7 +112,7 @@ def _first_root(problem: SoftmaxFitness, reduction: Reduction, start: Solution |
         )
     last = last + problem.total_weight * problem.targets
     weights = np.concatenate([first[reduction.neighbours], last[reduction.queries]])
-    spectrum = decompose(reduction.program, weights)
+    spectrum = reduction.program.at(weights)
     half = spectrum.root / np.sqrt(spectrum.mean)
     return np.ascontiguousarray(scipy.linalg.qr(half.T, mode="r", check_finite=False)[0].T)
 

@@ -110,8 +110,7 @@ class Reader:
 
     def argument(self) -> str:
         """Return the text of the next group, or of the next token alone."""
-        token = next(self.tokens)
-        return self.text("}") if token == "{" else self.one(token)
+        return self.one(next(self.tokens))
 
     def one(self, token: str) -> str:
         if token == "{":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -23,7 +22,7 @@ from dualmech.problems.designs import (
 from dualmech.studies.rivals.plain import input_perturbation
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, Lattice
-from dualmech.workloads.marginals import MarginalWorkload, check_marginal
+from dualmech.workloads.marginals import MarginalWorkload, cells_of, check_marginal
 from dualmech.workloads.tabulations import DomainLike, chosen_axes
 
 
@@ -139,7 +138,7 @@ def datacube(
     chosen = _choose(table, wanted, wanted, exact)
     blocks, variances = [], []
     for axes in subsets(len(table.shape)):
-        shares = [1 / _cells(table, measured) for measured in chosen if set(axes) <= set(measured)]
+        shares = [1 / cells_of(table, measured) for measured in chosen if set(axes) <= set(measured)]
         if shares:
             blocks.append(character_block(table, axes))
             variances += [len(chosen) / (table.cells * sum(shares))] * len(blocks[-1])
@@ -178,7 +177,7 @@ def _choose(domain: Domain, wanted: Sequence[Axes], offered: Sequence[Axes], exa
 def _magnifications(domain: Domain, measured: Axes, wanted: Sequence[Axes]) -> dict[int, int]:
     inside = set(measured)
     return {
-        position: _cells(domain, measured) // _cells(domain, axes)
+        position: cells_of(domain, measured) // cells_of(domain, axes)
         for position, axes in enumerate(wanted)
         if inside.issuperset(axes)
     }
@@ -223,10 +222,6 @@ def _tables_of(workload: Workload, domain: Domain) -> list[Axes]:
     return list(dict.fromkeys(largest))
 
 
-def _cells(domain: Domain, axes: Axes) -> int:
-    return math.prod(domain.shape[axis] for axis in axes)
-
-
 # Marginal tables by weight: all of them measured, each with the accuracy that makes the total variance least.
 #
 # With noise of variance ``1 / w_S`` on the table S of every set of attributes a record costs ``Σ_S w_S``, and the
@@ -261,7 +256,7 @@ def weighted_marginals(workload: MarginalWorkload, cost: float) -> BlockMechanis
     assert domain is not None
     measured = list(subsets(len(domain.shape)))
     lattice = Lattice.under(domain, measured)
-    shares = lattice.incidence.multiply([1 / _cells(domain, axes) for axes in measured]).tocsr()
+    shares = lattice.incidence.multiply([1 / cells_of(domain, axes) for axes in measured]).tocsr()
     wanted = shares[[lattice.axes.index(axes) for axes in workload_lattice.axes]]
     variances = workload_lattice.dimensions * workload.gram_levels()
     weights = np.full(len(measured), 1 / len(measured))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech.fast.engine import spectrum as engine
-from dualmech.fast.engine.dual_function import DenseDual, decompose
+from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.linalg import to_dense
@@ -48,7 +48,7 @@ def squares(program: DenseDual, weights: Array) -> tuple[Array, Array]:
     """Return P and Q."""
     neighbours, moves = program.sizes[0], dense_moves(program)
     first = moves * weights[:neighbours] @ moves.T
-    return first, program.queries.T * weights[neighbours:] @ program.queries
+    return first, np.asarray(program.queries).T * weights[neighbours:] @ np.asarray(program.queries)
 
 
 def smoothed_value(program: DenseDual, weights: Array, smoothing: float) -> float:
@@ -62,7 +62,7 @@ def smoothed_value(program: DenseDual, weights: Array, smoothing: float) -> floa
 
 
 def at(program: DenseDual, weights: Array, smoothing: float) -> Spectrum:
-    spectrum = decompose(program, weights)
+    spectrum = program.at(weights)
     return spectrum.smoothed(smoothing) if smoothing else spectrum
 
 
@@ -71,8 +71,8 @@ def test_the_dual_function_is_the_trace_norm(program: DenseDual) -> None:
     weights = weights_for(program)
     neighbours, moves = program.sizes[0], dense_moves(program)
     matrix = np.sqrt(weights[neighbours:, None]) * (program.queries @ moves) * np.sqrt(weights[:neighbours])
-    assert decompose(program, weights).dual_value == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
-    assert smoothed_value(program, weights, 0) == pytest.approx(2 * decompose(program, weights).dual_value, rel=1e-10)
+    assert program.at(weights).dual_value == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
+    assert smoothed_value(program, weights, 0) == pytest.approx(2 * program.at(weights).dual_value, rel=1e-10)
 
 
 @programs
@@ -137,7 +137,7 @@ def test_primal_point_has_the_gains(program: DenseDual, smoothing: float) -> Non
     moves, spectrum = dense_moves(program), at(program, weights, smoothing)
     covariance = spectrum.covariance()
     costs = np.diag(moves.T @ np.linalg.inv(covariance) @ moves)
-    variances = np.diag(program.queries @ covariance @ program.queries.T)
+    variances = np.diag(program.queries @ covariance @ np.asarray(program.queries).T)
     np.testing.assert_allclose(spectrum.gains, np.append(costs, variances), rtol=1e-9)
     assert spectrum.objective == pytest.approx(costs.max() * variances.max(), rel=1e-9)
     if not smoothing:  # P = Σ Q Σ, the matrix geometric mean of P and the inverse of Q
@@ -155,7 +155,7 @@ def test_solver_and_judge_agree_on_both_sides_of_any_weights(seed: int) -> None:
     problem = dm.FitnessForUse(dm.Workload(matrix), rng.uniform(1, 3, len(matrix)), neighbours=moves)
     reduction = Reduction.of(problem.geometry, problem.targets)
     neighbours, queries, _ = reduction.program.sizes
-    spectrum = decompose(reduction.program, rng.uniform(0, 1, neighbours + queries))
+    spectrum = reduction.program.at(rng.uniform(0, 1, neighbours + queries))
     dual = reduction.spread(spectrum.weights, problem.targets)
     judged = problem.certify(problem.feasible(reduction.covariance(spectrum.covariance())), dual)
     assert judged.lower_bound == pytest.approx(spectrum.lower_bound, rel=1e-9)
@@ -175,7 +175,7 @@ def test_weights_that_differ_widely_lose_little_accuracy(spread: float) -> None:
     matrix = (
         np.sqrt(weights[neighbours:, None]) * (program.queries @ dense_moves(program)) * np.sqrt(weights[:neighbours])
     )
-    spectrum = decompose(program, weights)
+    spectrum = program.at(weights)
     expected = np.sort(np.linalg.svd(matrix, compute_uv=False)[:4])
     np.testing.assert_allclose(spectrum.values, expected, rtol=3e-6, atol=1e-14)
     assert spectrum.dual_value == pytest.approx(expected.sum(), rel=1e-11)

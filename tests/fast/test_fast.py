@@ -12,7 +12,6 @@ from nasty import GENTLE, HARSH, parts
 import dualmech as dm
 from dualmech import fast
 from dualmech.fast.engine import ascent
-from dualmech.fast.engine.dual_function import decompose
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.validate import Array
 
@@ -126,7 +125,7 @@ class TestFixedPoint:
         program = Reduction.of((stated := problem(*GENTLE[case])).geometry, stated.targets).program
         neighbours, queries, _ = program.sizes
         weights = np.append(np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries))
-        state = ascent.FixedPointState(decompose(program, weights))
+        state = ascent.FixedPointState(program.at(weights))
         for _ in range(40):
             following = ascent.fixed_point_step(program, state)
             assert following.point.lower_bound >= state.point.lower_bound * (1 - 1e-12)

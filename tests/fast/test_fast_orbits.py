@@ -8,15 +8,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.engine import orbits
+from dualmech.fast.engine import dual_function, orbits
 from dualmech.fast.engine import spectrum as engine
 from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, OrbitSpectrum, Part
+from dualmech.fast.reductions.dense import reduced_fitness, without_copies
+from dualmech.fast.reductions.orbits import OrbitReduction, mirrored
 from dualmech.linalg import to_dense
 from dualmech.validate import Array
+from dualmech.workloads import steps as by_steps
 
 Groups = npt.NDArray[np.intp]
 
@@ -195,3 +200,71 @@ def test_an_ascent_starts_where_another_ended() -> None:
         assert again.status is dm.Status.CERTIFIED and again.iterations < answer.iterations
         for method in ("fixed_point", "newton"):
             assert fast.solve(problem, method=method, tol=1e-4).status is dm.Status.CERTIFIED
+
+
+class TestMirrored:
+    """Queries whose mirror images are asked as well: two programs of half the size, and the same answer."""
+
+    @pytest.fixture(autouse=True)
+    def always_stepped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)
+        monkeypatch.setattr(by_steps, "FEW_STEPS", np.inf)
+        monkeypatch.setattr(dual_function, "MANY", 0)
+
+    @staticmethod
+    def symmetric(seed: int, cells: int, count: int) -> dm.FitnessForUse:
+        """Return some ranges or other whole numbers, their mirror images, and targets, in any order."""
+        rng = draws(seed)
+        rows = rng.integers(-1, 2, (count, cells)).astype(np.float64)
+        rows[:, 0] = np.where(np.any(rows, axis=1), rows[:, 0], 1.0)
+        targets = rng.uniform(1, 4, count)
+        order = rng.permutation(2 * count)
+        whole = np.vstack([rows, rows[:, ::-1]])[order]
+        return dm.FitnessForUse(dm.Workload(whole), np.tile(targets, 2)[order], geometry="dense")
+
+    @staticmethod
+    def reduced(problem: dm.FitnessForUse) -> Any:
+        return mirrored(without_copies(reduced_fitness(problem), problem.geometry))
+
+    @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 6))
+    def test_the_dual_function_is_the_same(self, seed: int, cells: int, count: int) -> None:
+        problem = self.symmetric(seed, cells, count)
+        whole = without_copies(reduced_fitness(problem), problem.geometry)
+        half = mirrored(whole)
+        if half is whole:
+            return  # the cells do not stand for the basis
+        neighbours, queries, _ = half.reduction.program.sizes
+        weights = draws(seed).uniform(0.2, 1, neighbours + queries)
+        two, one = half.reduction.program.at(weights), whole.reduction.program.at(half.reduction.spread(weights))
+        assert two.dual_value == pytest.approx(one.dual_value, rel=1e-9)
+        np.testing.assert_allclose(half.reduction.gather(half.reduction.spread(weights)), weights)
+        covariance = half.reduction.covariance(two.covariance())
+        expected = whole.reduction.covariance(one.covariance())
+        np.testing.assert_allclose(covariance, expected, atol=1e-7 * np.abs(expected).max())
+
+    @pytest.mark.parametrize("cells", [1, 2, 5, 8])
+    @pytest.mark.parametrize("kind", [dm.FitnessForUse, dm.PrivacyFirst])
+    def test_all_ranges(self, cells: int, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        budget = {} if kind is dm.FitnessForUse else {"cost": 2.0}
+        problem = kind(dm.workloads.all_range(cells), 2.0, geometry="dense", **budget)
+        answer = fast.solve(problem, tol=1e-8)
+        weights = answer.dual.neighbour_weights
+        np.testing.assert_allclose(weights, weights[::-1])
+        again = fast.solve(problem, tol=1e-6, start=answer)
+        monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 10**9)
+        written = fast.solve(kind(dm.workloads.all_range(cells), 2.0, geometry="dense", **budget), tol=1e-8)
+        for other in (again, written):
+            assert answer.status is other.status is dm.Status.CERTIFIED
+            assert answer.lower_bound <= other.objective * (1 + 1e-9)
+            assert other.lower_bound <= answer.objective * (1 + 1e-9)
+
+    def test_targets_or_queries_without_their_images_stay_whole(self) -> None:
+        ranges = dm.workloads.all_range(6)
+        for problem in (
+            dm.FitnessForUse(ranges, np.arange(1.0, 22), geometry="dense"),
+            dm.FitnessForUse(dm.workloads.prefix(6), geometry="dense"),
+            dm.FitnessForUse(dm.Workload(0.5 * ranges.dense()), geometry="dense"),
+            dm.FitnessForUse(ranges, neighbours="replace", geometry="dense"),
+        ):
+            assert not isinstance(self.reduced(problem).reduction, OrbitReduction)
+        assert isinstance(self.reduced(dm.FitnessForUse(ranges, geometry="dense")).reduction, OrbitReduction)

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.fast.engine import newton, spectrum
+from dualmech.fast.engine import dual_function, newton, spectrum
 from dualmech.fast.engine.dual_function import DiagonalHalf, Half, NearlyDiagonalHalf, TriangularHalf
-from dualmech.fast.engine.spectrum import DenseRows, SteppedRows, Steps
+from dualmech.fast.engine.spectrum import DenseRows, SteppedQueries, SteppedRows
 from dualmech.validate import Array
+from dualmech.workloads import steps as by_steps
+from dualmech.workloads.steps import Steps
 
 
 def draws(seed: int) -> np.random.Generator:
@@ -25,9 +27,9 @@ def draws(seed: int) -> np.random.Generator:
 @pytest.fixture
 def always_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take steps however few entries there are, and rows by them however few queries."""
-    monkeypatch.setattr(spectrum, "LEAST_ENTRIES", 0)
-    monkeypatch.setattr(spectrum, "FEW_STEPS", np.inf)
-    monkeypatch.setattr(spectrum, "MANY", 0)
+    monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)
+    monkeypatch.setattr(by_steps, "FEW_STEPS", np.inf)
+    monkeypatch.setattr(dual_function, "MANY", 0)
 
 
 class TestSteps:
@@ -50,7 +52,7 @@ class TestSteps:
             np.testing.assert_allclose(
                 steps.forms(matrix), np.einsum("jk,jk->j", queries @ matrix, queries), atol=1e-12
             )
-            one = SteppedRows(steps, factors, root).scaled(np.arange(1, rank + 1))
+            one = SteppedRows(steps, factors, root.cumsum(axis=0)).scaled(np.arange(1, rank + 1))
             two = DenseRows(factors[:, None] * (queries @ root)).scaled(np.arange(1, rank + 1))
             assert len(one) == len(two) == count
             columns, index = rng.standard_normal((rank, 3)), np.array([0, 3, 4])
@@ -71,14 +73,16 @@ class TestSteps:
     @pytest.mark.parametrize("neighbours", [None, "replace"])
     def test_the_answer_is_the_same(self, neighbours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         problem = dm.FitnessForUse(dm.workloads.all_range(12), 1.0, neighbours=neighbours, geometry="dense")
-        by_steps = fast.solve(problem, tol=1e-8)
-        monkeypatch.setattr(spectrum, "LEAST_ENTRIES", 10**9)
-        assert meet(by_steps, fast.solve(problem, tol=1e-8))
+        with_steps = fast.solve(problem, tol=1e-8)
+        monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 10**9)
+        without = dm.FitnessForUse(dm.workloads.all_range(12), 1.0, neighbours=neighbours, geometry="dense")
+        assert meet(with_steps, fast.solve(without, tol=1e-8))
 
     def test_targets_far_apart_do_without_sums(self) -> None:
         targets, workload = np.geomspace(1e-9, 1e9, 300), dm.workloads.random_range(128, 300, rng=0)
-        assert Steps.of(workload.dense()) is not None
-        assert Steps.of(workload.dense() / np.sqrt(targets)[:, None]) is None
+        steps = Steps.of(workload.dense())
+        assert steps is not None and SteppedQueries.of(steps, np.ones(300)) is not None
+        assert SteppedQueries.of(steps, 1 / np.sqrt(targets)) is None
         answer = fast.solve(dm.FitnessForUse(workload, targets), tol=1e-3)
         assert answer.status is dm.Status.CERTIFIED
 

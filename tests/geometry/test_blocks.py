@@ -20,7 +20,6 @@ from intervals import meet, solved
 import dualmech as dm
 from dualmech import crosscheck, fast, reference, workloads
 from dualmech.crosscheck.agreement import Agreement
-from dualmech.geometry import blocks as geometry_blocks
 from dualmech.geometry.blocks import Blocks
 from dualmech.reference import blocks as reference_blocks
 from dualmech.validate import Array
@@ -151,7 +150,7 @@ class TestReduction:
         workload = random_workload(seed)
         blocks, rng = dm.FitnessForUse(workload).geometry, np.random.default_rng(seed)
         point = random_point(blocks, rng)
-        forms = geometry_blocks.evaluate(blocks, point)
+        forms = blocks.forms(point)
         rows, noise = measured(blocks, point)
         assert forms is not None
         costs = np.einsum("ki,ki->i", rows, np.linalg.solve(noise, rows))

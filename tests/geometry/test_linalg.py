@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmech import linalg
+from dualmech.verified import Enclosure
 
 quick = settings(max_examples=60)
 
@@ -64,7 +65,9 @@ def test_columns_that_are_clearly_independent_need_no_singular_values(scale: flo
     empty = full.copy()
     empty[:, 2] = 0
     for matrix in (deficient, nearly, empty, full[:4]):
-        assert not linalg.spans_all(matrix)
+        assert not linalg.spans_all(matrix) and not linalg.spans_all(np.vstack([matrix] * 5))
+        assert not linalg.are_clearly_independent(matrix.T @ matrix)
+    assert linalg.spans_all(np.vstack([full] * 5)) and linalg.are_clearly_independent(full.T @ full)
 
 
 class TestWithinWhatIsProven:
@@ -87,6 +90,35 @@ class TestWithinWhatIsProven:
             exact = sum(mp.svd_r(mp.matrix(matrix.tolist()), compute_uv=False))
             assert mp.mpf(norm) - mp.mpf(allowance) <= exact <= mp.mpf(norm) * (1 + mp.mpf("1e-12"))
         assert allowance <= 1e-13 * norm
+
+    @quick
+    @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 5), st.booleans())
+    def test_a_trace_norm_by_a_gram_matrix_is_not_below(self, seed: int, rows: int, columns: int, alike: bool) -> None:
+        """Of whole numbers, scaled by rows of powers of 2 and columns of any size, also where columns repeat."""
+        rng = np.random.default_rng(seed)
+        whole = rng.integers(-3, 4, (rows, columns)).astype(np.float64)
+        if alike:
+            whole[:, -1] = whole[:, 0]
+        factors, roots = 2.0 ** rng.integers(-9, 9, rows), 10.0 ** rng.uniform(-3, 0, columns)
+        half = factors[:, None] * whole
+        rank = max(int(np.linalg.matrix_rank(whole)), 1)
+        judged = linalg.trace_norm_by_gram(Enclosure.of(half.T @ half), roots, rank)
+        if judged is None:
+            return
+        norm, allowance = judged
+        with mp.workdps(50):
+            scaled = mp.matrix(half.tolist()) * mp.diag(roots.tolist())
+            tall = scaled if rows >= columns else scaled.T
+            exact = sum(mp.svd_r(tall, compute_uv=False))
+            assert mp.mpf(norm) - mp.mpf(allowance) <= exact <= mp.mpf(norm) * (1 + mp.mpf("1e-9"))
+        assert allowance <= 1e-12 * norm
+
+    @pytest.mark.parametrize("rank", [1, 2])
+    def test_a_wrong_rank_proves_less_or_nothing(self, rank: int) -> None:
+        """Of rank 2, taken for 1, the norm is less; of rank 1, taken for 2, there is no answer."""
+        half = np.array([[3.0, 0.0], [0.0, 1.0]]) if rank == 1 else np.array([[3.0, 3.0], [1.0, 1.0]])
+        judged = linalg.trace_norm_by_gram(Enclosure.of(half.T @ half), np.ones(2), rank)
+        assert judged is None if rank == 2 else judged is not None and judged[0] - judged[1] <= 3 <= 4
 
     @quick
     @given(st.integers(0, 2**32), st.integers(1, 5))

@@ -14,7 +14,7 @@ from nasty import DEFICIENT, GENTLE, PREFIX, TALL, Nasty, parts
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.fast.engine import spectrum as engine
-from dualmech.fast.engine.dual_function import DenseDual, decompose
+from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.reference.variance import PROGRAMS
 from dualmech.validate import Array
@@ -254,18 +254,16 @@ class TestFast:
         weights, h = np.random.default_rng(2).uniform(0.2, 1, 6), 1e-5
 
         def gradient(at: Array) -> Array:
-            return decompose(program, at).gradient()
+            return program.at(at).gradient()
 
         matrix = program.queries @ moves * np.sqrt(weights)
-        assert decompose(program, weights).dual_value == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
+        assert program.at(weights).dual_value == pytest.approx(np.linalg.norm(matrix, "nuc"), rel=1e-12)
         steps = h * np.eye(6)
-        values = [
-            decompose(program, weights + s).dual_value - decompose(program, weights - s).dual_value for s in steps
-        ]
+        values = [program.at(weights + s).dual_value - program.at(weights - s).dual_value for s in steps]
         np.testing.assert_allclose(gradient(weights), np.array(values) / h, rtol=1e-6)
         slopes = np.array([(gradient(weights + s) - gradient(weights - s)) / (2 * h) for s in steps])
         expected = np.tril(-weights * slopes * weights[:, None])
-        hessian = np.tril(decompose(program, weights).curvature(np.arange(6)))
+        hessian = np.tril(program.at(weights).curvature(np.arange(6)))
         np.testing.assert_allclose(hessian, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
     def test_solver_and_judge_agree_on_both_sides_of_any_weights(self) -> None:
@@ -273,7 +271,7 @@ class TestFast:
             problem = stated(case)
             reduction = Reduction.of_sum(problem.geometry, problem.weights[problem.asked])
             weights = np.random.default_rng(0).uniform(0.1, 1, len(reduction.neighbours))
-            spectrum = decompose(reduction.program, weights)
+            spectrum = reduction.program.at(weights)
             primal = problem.feasible(reduction.covariance(spectrum.covariance()))
             judged = problem.certify(primal, reduction.spread_neighbours(weights))
             assert judged.lower_bound == pytest.approx(spectrum.lower_bound, rel=1e-9)
