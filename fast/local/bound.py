@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import scipy.linalg
 
-from dualmech.fast.local import barrier, moments
+from dualmech.fast.local import barrier
 from dualmech.fast.local.barrier import SEED, SPREADS, multiplier_derivatives
 from dualmech.fast.local.points import Frame, PatternPoint
 from dualmech.geometry import local
@@ -126,6 +126,9 @@ def moments_bound(
 
     As in `Frame`, R's mean over the user types has a row of its own where no prior tells them apart.
     """
+    # Imported here so that solvers load without it.
+    from dualmech.fast.local import moments
+
     root, mean = problem.root, np.zeros(len(problem.root))
     if np.any(frame.mean):
         mean = root.mean(axis=1)

@@ -133,9 +133,9 @@ class Entries:
             block = np.zeros((rows.stop - start, rows.stop))
             for ahead, behind in zip(self.left[:, : rows.stop], self.right[:, : rows.stop], strict=True):
                 # The exchange of X and Y gives the other half of the products.
-                for mine, its in ((left, right), (right, left))[: 1 if first is second else 2]:
-                    block += one[np.ix_(mine[rows], ahead)] * other[np.ix_(its[rows], behind)]
-                    block += one[np.ix_(mine[rows], behind)] * other[np.ix_(its[rows], ahead)]
+                for start_row, end_row in ((left, right), (right, left))[: 1 if first is second else 2]:
+                    block += one[np.ix_(start_row[rows], ahead)] * other[np.ix_(end_row[rows], behind)]
+                    block += one[np.ix_(start_row[rows], behind)] * other[np.ix_(end_row[rows], ahead)]
             block *= (
                 (2 if first is second else 1) * len(self.left) * self.factors[rows, None] * self.factors[: rows.stop]
             )
