@@ -137,7 +137,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
     workload: Workload  # W, (m, d)
     basis: Array  # (k, d) B, of full row rank k: rank W, or more where a problem allows it
-    factor: Array | None  # (m, k) L; None where B is the identity, and the queries themselves are L
+    factor: Array | None  # (m, k) L; None where it is W and its steps say it
     steps: Steps | None  # the queries by their steps, where these are few
     # (d, s) U, differences of neighbouring data sets up to sign; None stands for the identity
     neighbours: Matrix | None
@@ -180,9 +180,10 @@ class Dense(Geometry[Array, Array, Array, Array]):
         if not np.any(moves):
             raise InvalidInputError(UNMOVED)
         unmoved = np.zeros((0, len(chosen))) if checked is None else unmoved_directions(moves)
-        mismatch = np.zeros(len(workload)) if factor is None else _mismatch(workload.dense(), chosen, factor)
+        mismatch = np.zeros(workload.shape[0]) if factor is None else _mismatch(workload.dense(), chosen, factor)
         inverse = chosen.T if basis is None else np.linalg.pinv(chosen)
         leverage = np.abs(inverse).sum(axis=0)
+        factor = workload.dense() if factor is None and steps is None else factor
         return cls(workload, chosen, factor, steps, checked, moves, rounding, unmoved, mismatch, leverage, extra)
 
     @property
@@ -242,7 +243,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         """Indices of the queries that no neighbour changes: all-zero ones, and those released exactly."""
         if self.neighbours is None:
             return np.flatnonzero(self.workload.row_norms() == 0)
-        changed = np.zeros(len(self.workload), dtype=bool)
+        changed = np.zeros(self.workload.shape[0], dtype=bool)
         for _, changes, allowed in changes_between(self.workload.matrix, self.neighbours):
             changed |= np.any(changes > allowed, axis=1)
         return np.flatnonzero(~changed)
