@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import scipy.linalg
 
-from dualmech.fast.local import barrier
+from dualmech.fast.local import barrier, points
 from dualmech.fast.local.barrier import SEED, SPREADS, multiplier_derivatives
 from dualmech.fast.local.points import Frame, PatternPoint
 from dualmech.geometry import local
@@ -43,7 +43,6 @@ ROUND, ROUNDS = 250, 20  # steps of the quasi-Newton method before it begins ane
 SMALL, PATIENCE = (1e-4, 3)  # gain of the bound below which a round counts as idle, and idle rounds until the end
 MEMORY = 20  # steps that it remembers
 MIXED = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of known multipliers that are tried
-ENOUGH = 0.9  # share of the objective of the moments that their bound has to reach
 UNDEFINED = 1e10  # the value returned where N is not positive definite
 
 
@@ -121,8 +120,8 @@ def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = 
 
 def moments_bound(
     problem: LocalStrategy, frame: Frame, point: PatternPoint, enough: float, deadline: Deadline = NEVER
-) -> LocalDual | None:
-    """Return dual weights from the moments of weighed patterns; None where the path to a share `enough` ends early.
+) -> tuple[LocalDual | None, bool]:
+    """Return dual weights from the moments of weighed patterns, and whether they are the best to a share `enough`.
 
     As in `Frame`, R's mean over the user types has a row of its own where no prior tells them apart.
     """
@@ -134,7 +133,7 @@ def moments_bound(
         mean = root.mean(axis=1)
         root = np.vstack([local.centred(root), np.full(problem.user_types, np.linalg.norm(mean))])
     prior, norm = point.share / point.share.sum(), float(np.linalg.norm(root))
-    share, begin = len(prior) * prior, moments.moments(frame, point)
+    share, begin = len(prior) * prior, points.moments(frame, point)
     program = BoundProgram.of(root, share, problem.epsilon)
     path = moments.path(program.root, share, problem.epsilon, begin, frame.mirrored, enough, deadline)
     best, reached, least = None, -np.inf, np.inf
@@ -144,13 +143,14 @@ def moments_bound(
             mixed, value = _definite(program, values, known)
             best, reached = max((best, reached), (mixed, value), key=lambda pair: pair[1])
             least = objective
-    if best is None or np.exp(reached) < ENOUGH * least:
-        return None
+    if best is None:
+        return None, False
     matrix, costs, relaxation = _scaled(program, best, norm)
     across, length = matrix[:, : len(mean)], float(np.linalg.norm(mean))
     if length:
         costs = _without_row(matrix, costs, length) + 2 * across @ mean + length**2
-    return LocalDual(across + mean, costs, prior if frame.adversary else None, relaxation)
+    near = bool(np.exp(reached) >= (1 - 2 * enough) * least)
+    return LocalDual(across + mean, costs, prior if frame.adversary else None, relaxation), near
 
 
 def _definite(program: BoundProgram, values: Array, known: Array) -> tuple[Array, float]:

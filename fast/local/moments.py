@@ -25,7 +25,6 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech.fast.local.barrier import RIDGE
-from dualmech.fast.local.points import Frame, PatternPoint
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.progress import NEVER, Deadline
@@ -36,7 +35,7 @@ Pairs = npt.NDArray[np.bool_]
 
 MOST = 6000  # unknown entries up to which a step takes some seconds and less than a gigabyte
 FIRST, AGAIN = 0.1, 10.0  # products to begin with, relative to the objective, and again, to the end, at least
-STEPS, ROUNDS = 40, 12  # steps of one round, at most, and how often pairs enter
+STEPS, ALL_STEPS, IDLE = 40, 80, 12  # steps until pairs enter, and in all, at most; short ones after each other
 INSIDE = 0.9  # share of the way to the boundary that a step goes at most
 LEAST_FALL, SHORT = 1e-3, 0.2  # factor of the products in a step, at least, and the step after which they stay
 FLOORS = (3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-6)  # entries of pairs to begin with, relative to those of their types
@@ -45,15 +44,6 @@ CLOSE = 0.1  # what is left of a size's constraint to begin with, relative to th
 FULL = 2  # full steps at the end, after which the equations hold
 LARGER = 2.0  # sizes that are constrained, relative to the largest mean size of the sets that hold a user type
 ROWS = 512  # rows of the Newton matrix that are formed at a time
-
-
-def moments(frame: Frame, point: PatternPoint) -> Array:
-    """Return M (n + 1, n + 1) of weighed patterns: ``Σ_S w_S [1; s][1; s]' / (1'v_S · b'v_S)``."""
-    sets, places, shares = frame.members(point.sets)
-    excess = local.gain(frame.epsilon)
-    masses = (len(frame.share) + excess * sets.sum(axis=1)) * (point.share.sum() + excess * sets @ point.share)
-    lifted = np.hstack([np.ones((len(sets), 1)), sets])
-    return np.asarray(lifted.T @ (lifted * (shares * point.weights[places] / masses)[:, None]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,8 +210,8 @@ def _begin(program: MomentProgram, matrix: Array, share: float) -> State:
 
 def _half(program: MomentProgram, matrix: Array) -> Array:
     """Return ``Z = G⁻¹ R'``."""
-    gram = program.lift @ matrix @ program.lift.T
-    return np.asarray(scipy.linalg.solve(gram, program.root.T, assume_a="pos", check_finite=False))
+    factor = scipy.linalg.cho_factor(program.lift @ matrix @ program.lift.T, lower=True, check_finite=False)
+    return np.asarray(scipy.linalg.cho_solve(factor, program.root.T, check_finite=False))
 
 
 def _inverse(matrix: Array) -> Array:
@@ -371,21 +361,23 @@ def path(
 ) -> Iterator[tuple[Array, float]]:
     """Yield costs and all multipliers of a `Relaxation`, flat, with the objective, after each step from an M.
 
-    The products end at a share `enough` of the objective, or when time is up. Pairs that M does not have but needs
-    enter then, and the path begins again from where it came to. Raises LinAlgError where rounding ends it.
+    The products end at a share `enough` of the objective, when time is up, or where steps stay short. Pairs that M
+    does not have but needs enter then, and the path begins again from where it came to. Raises LinAlgError where
+    rounding ends it.
     """
     users = begin[1:, 1:]
     pairs, largest = users > 0, int(np.ceil(LARGER * (users.sum(axis=0) / np.diagonal(users)).max()))
-    matrix, relative = begin, FIRST
-    for _ in range(ROUNDS):
+    matrix, relative, count, idle = begin, FIRST, 0, 0
+    while count < ALL_STEPS:
         program = MomentProgram.of(root, share, epsilon, pairs, largest, mirrored)
         if program.sums.shape[1] > MOST:
             return
         state, length, full = _begin(program, _inside(matrix, pairs), max(relative, AGAIN * enough)), 1.0, 0
         for _ in range(STEPS):
-            if deadline.passed:
+            if deadline.passed or idle == IDLE:
                 return
             state, relative, length = _step(program, state, length >= SHORT, enough)
+            count, idle = count + 1, idle + 1 if length < SHORT else 0
             costs, relaxation, both, objective = dual_weights(program, state)
             parts = (np.ravel(getattr(relaxation, field.name)) for field in fields(relaxation))
             yield np.concatenate([costs, *parts]), objective

@@ -163,6 +163,15 @@ class PatternPoint:
     level: float  # t
 
 
+def moments(frame: Frame, point: PatternPoint) -> Array:
+    """Return M (n + 1, n + 1) of weighed patterns: ``Σ_S w_S [1; s][1; s]' / (1'v_S · b'v_S)``."""
+    sets, places, shares = frame.members(point.sets)
+    excess = local.gain(frame.epsilon)
+    masses = (len(frame.share) + excess * sets.sum(axis=1)) * (point.share.sum() + excess * sets @ point.share)
+    lifted = np.hstack([np.ones((len(sets), 1)), sets])
+    return np.asarray(lifted.T @ (lifted * (shares * point.weights[places] / masses)[:, None]))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """The values at a point: its objective and the quantities of the Newton equations.

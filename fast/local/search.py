@@ -189,7 +189,14 @@ SHORT = 0.3  # share of the time allowed until then
 
 FOLLOWING = 3  # time kept for the rest after a search of many user types, in units of the time to draw sets
 
-FEW = 256  # user types up to which weights are found exactly: a step for more takes seconds
+FEW, MANY = 64, 256
+"""User types up to which weights are found exactly, and up to which they are where few pairs of types meet in a set. A
+step for more takes seconds."""
+
+MET_SHARE, MET_PAIRS = 0.05, 1 / 3
+"""How often a pair is in a set together, relative to a user type, that counts as a meeting, and the share of all pairs
+that counts as few."""
+
 HEAVIEST = 6  # drawn sets that are then kept, for each user type
 
 CLIMBERS, LEAST = 1, 100
@@ -229,15 +236,23 @@ def search(
     if np.linalg.matrix_rank(problem.root) < size - 1:
         first = _with_descent(problem, frame, first, replace(limits, callback=None), rng)
     seeker = Seeker(frame, thresholds, bound / frame.unit**2, enough, rng, limits.deadline)
-    if not exact:
-        outcome = loop.run(seeker.weigh(first), seeker.exchange, limits, margin=1.0)
+    weighed = seeker.weigh(first)
+    if not exact and not (size <= MANY and _few_meet(frame, weighed.point)):
+        outcome = loop.run(weighed, seeker.exchange, limits, margin=1.0)
         return outcome, outcome.best_primal
     soon = limits.deadline.after(SHORT)
     early = replace(limits, callback=None, max_iterations=ROUNDS * WEIGHING, deadline=soon)
     hasty = replace(seeker, deadline=soon)
-    drawn = loop.run(hasty.weigh(first), hasty.exchange, early, margin=1.0, patience=IDLE).best_primal
+    drawn = loop.run(weighed, hasty.exchange, early, margin=1.0, patience=IDLE).best_primal
     begin = seeker.generated(heaviest(frame, drawn.point), COARSE, np.inf, 0)
     return loop.run(begin, seeker.step, limits, margin=1.0), drawn
+
+
+def _few_meet(frame: Frame, point: PatternPoint) -> bool:
+    """Whether few pairs of user types are in a set together by more than a little: then few patterns suffice."""
+    users = points.moments(frame, point)[1:, 1:]
+    together = np.triu(users > MET_SHARE * np.diagonal(users).mean(), 1)
+    return bool(together.sum() <= MET_PAIRS * len(users) * (len(users) - 1) / 2)
 
 
 def _best_thresholds(problem: LocalStrategy, frame: Frame, rng: np.random.Generator, deadline: Deadline) -> Thresholds:

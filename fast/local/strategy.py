@@ -34,7 +34,7 @@ PRICED = 28  # user types up to which all patterns are priced where a search has
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
 
-BARELY = 0.1  # share of the tolerance at which the bound of moments ends
+BARELY, LEAST_MOMENTS = 0.1, 1e-5  # share of the tolerance at which the bound of moments ends, and where it does so
 
 NEARLY = 0.9  # the share of the tolerance that it aims at where the bound is known beforehand
 
@@ -218,17 +218,17 @@ def _improved(
     limits: loop.Limits,
     deadline: Deadline,
 ) -> LocalDual:
-    """Return the bound of the moments of the best patterns; where they give none, the best one that is found.
+    """Return the bound of the moments of the best patterns; where they end early, the best one that is found.
 
-    Then it is at the adversary's prior, or at the even one, from which it climbs best.
+    It may be at the adversary's prior, or at the even one, from which it climbs best.
     """
-    best = local_bound.moments_bound(problem, frame, outcome.best_primal.point, BARELY * limits.tol, deadline)
-    if best is not None:
+    enough = max(BARELY * limits.tol, LEAST_MOMENTS)
+    best, near = local_bound.moments_bound(problem, frame, outcome.best_primal.point, enough, deadline)
+    if best is not None and near:
         return best
-    tried = [local_bound.improve_bound(problem, dual, deadline)]
-    if dual.prior is None:
-        return tried[0]
-    tried.append(local_bound.improve_even_bound(problem, dual, deadline))
+    tried = [*([] if best is None else [best]), local_bound.improve_bound(problem, dual, deadline)]
+    if dual.prior is not None:
+        tried.append(local_bound.improve_even_bound(problem, dual, deadline))
     return max(tried, key=lambda weights: problem.certify(points.primal(problem, point), weights).lower_bound)
 
 

@@ -93,7 +93,7 @@ class TestBegin:
         prior = rng.dirichlet(5 * np.ones(size))
         frame = Frame.of(rng.standard_normal((size, size)), epsilon, prior, adversary=False)
         point, view, _ = search.reweigh(frame, points.start(frame, local.all_sets(size)), 0.0, 20)
-        matrix = moments.moments(frame, point)
+        matrix = points.moments(frame, point)
         lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
         rows = local.rows(point.sets, epsilon)
         gram = rows.T @ (rows * (point.weights / (rows @ point.share))[:, None])
@@ -109,8 +109,8 @@ class TestBound:
     def test_proves_nearly_the_optimum(self, size: int, epsilon: float, criterion: str) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon, criterion=criterion)
         frame, point, _ = begun(problem)
-        dual = bound.moments_bound(problem, frame, point, 1e-5)
-        assert dual is not None
+        dual, near = bound.moments_bound(problem, frame, point, 1e-5)
+        assert dual is not None and near
         answer = fast.solve(problem, tol=1e-5)
         judged = problem.certify(answer.primal, dual)
         assert 0.99 * answer.lower_bound <= judged.lower_bound <= answer.objective
@@ -125,7 +125,7 @@ class TestBound:
         prior = rng.dirichlet(5 * np.ones(size)) if uneven else None
         problem = dm.LocalStrategy(dm.Workload(matrix), epsilon, prior=prior)
         frame, point, objective = begun(problem, 40)
-        dual = bound.moments_bound(problem, frame, point, 1e-4)
+        dual, _ = bound.moments_bound(problem, frame, point, 1e-4)
         if dual is not None:  # the optimum may be singular, and then rounding ends the path early
             primal = points.strategies(problem, frame, point, points.View.of(frame, point))[0]
             judged = problem.certify(points.primal(problem, primal), dual)
@@ -135,17 +135,17 @@ class TestBound:
         monkeypatch.setattr(moments, "MOST", 10)
         problem = dm.LocalStrategy(dm.workloads.prefix(8), 1.0)
         frame, point, _ = begun(problem, 20)
-        assert bound.moments_bound(problem, frame, point, 1e-3) is None
+        assert bound.moments_bound(problem, frame, point, 1e-3) == (None, False)
 
     def test_pairs_that_are_missing_enter(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(12), 3.0)
         frame, point, _ = begun(problem)
-        best = bound.moments_bound(problem, frame, point, 1e-5)
+        best, _ = bound.moments_bound(problem, frame, point, 1e-5)
         near = np.abs(np.subtract.outer(np.arange(12), np.arange(12))) <= 1
         kept = np.array([near[np.ix_(members, members)].all() for members in point.sets])
         narrow = points.start(frame, point.sets[kept])
         narrow, _, _ = search.reweigh(frame, narrow, 1e-3, 25)
-        again = bound.moments_bound(problem, frame, narrow, 1e-5)
+        again, _ = bound.moments_bound(problem, frame, narrow, 1e-5)
         assert best is not None and again is not None
         assert again.costs.sum() == pytest.approx(best.costs.sum(), rel=1e-3)
 
