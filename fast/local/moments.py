@@ -33,9 +33,9 @@ from dualmech.validate import Array
 Places = npt.NDArray[np.intp]
 Pairs = npt.NDArray[np.bool_]
 
-MOST = 6000  # unknown entries up to which a step takes some seconds and less than a gigabyte
+MOST = 8000  # unknown entries up to which a step takes some seconds and less than a gigabyte
 FIRST, AGAIN = 0.1, 10.0  # products to begin with, relative to the objective, and again, to the end, at least
-STEPS, ALL_STEPS, IDLE = 40, 80, 12  # steps until pairs enter, and in all, at most; short ones after each other
+STEPS, ALL_STEPS, IDLE = 40, 80, 16  # steps until pairs enter, and in all, at most; short ones after each other
 INSIDE = 0.9  # share of the way to the boundary that a step goes at most
 LEAST_FALL, SHORT = 1e-3, 0.2  # factor of the products in a step, at least, and the step after which they stay
 FLOORS = (3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-6)  # entries of pairs to begin with, relative to those of their types
@@ -265,7 +265,8 @@ class Equations:
         pairs = np.arange(entries.rows, len(curvature))
         curvature[pairs, pairs] += entries.counts * state.pairs / state.values[pairs]
         spread = program.spreads * np.sqrt(state.sizes / state.spare)[:, None]
-        curvature += spread.T @ spread
+        for start in range(0, len(curvature), ROWS):
+            curvature[start : start + ROWS] += spread[:, start : start + ROWS].T @ spread
         self.scale = 1 / np.sqrt(np.diagonal(curvature))
         curvature *= self.scale
         curvature *= self.scale[:, None]
