@@ -42,7 +42,7 @@ PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to the 
 ROUND, ROUNDS = 250, 20  # steps of the quasi-Newton method before it begins anew, and how often it does
 SMALL, PATIENCE = (1e-4, 3)  # gain of the bound below which a round counts as idle, and idle rounds until the end
 MEMORY = 20  # steps that it remembers
-MIXED = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of known multipliers that are tried
+MIXED = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of known multipliers that are tried
 UNDEFINED = 1e10  # the value returned where N is not positive definite
 
 
@@ -136,12 +136,15 @@ def moments_bound(
     share, begin = len(prior) * prior, points.moments(frame, point)
     program = BoundProgram.of(root, share, problem.epsilon)
     path = moments.path(program.root, share, problem.epsilon, begin, frame.mirrored, enough, deadline)
-    best, reached, least = None, -np.inf, np.inf
+    known, best, reached, least = None, None, -np.inf, np.inf
     with contextlib.suppress(np.linalg.LinAlgError):
-        known = _start(program, deadline)
         for values, objective in path:
-            mixed, value = _definite(program, values, known)
-            best, reached = max((best, reached), (mixed, value), key=lambda pair: pair[1])
+            try:
+                value = program.evaluate(values)[0]
+            except np.linalg.LinAlgError:
+                known = _start(program, deadline) if known is None else known
+                values, value = _definite(program, values, known)
+            best, reached = max((best, reached), (values, value), key=lambda pair: pair[1])
             least = objective
     if best is None:
         return None, False

@@ -83,6 +83,14 @@ class Entries:
             np.append(0.5 / len(places), np.where(alone, 0.5, 1.0)),
         )
 
+    def __len__(self) -> int:
+        return len(self.factors)
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether user types in reverse order are images."""
+        return len(self.left) > 1
+
     @property
     def rows(self) -> int:
         """The number of unknown entries that are no pairs."""
@@ -145,32 +153,25 @@ class MomentProgram:
     sums: Array  # (i, v) takes entries to ``T M T'b``, of the first half of the user types where the others are images
 
     @classmethod
-    def of(cls, root: Array, share: Array, epsilon: float, pairs: Pairs, largest: int, mirrored: bool) -> MomentProgram:
+    def of(cls, root: Array, share: Array, epsilon: float, entries: Entries, largest: int) -> MomentProgram:
         """State the program, with constraints of sizes up to the one above the largest of a set."""
         size = len(share)
         lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
-        entries, sizes = Entries.of(pairs, mirrored), np.arange(1, min(largest + 1, size - 2) + 1)
-        members = np.append(0.0, np.ones(size))
-        spreads = np.zeros((len(sizes), entries.left.shape[1]))
-        for row, j in zip(spreads, sizes, strict=True):
-            one, other = members.copy(), members.copy()
-            one[0], other[0] = -j, -j - 1.0
-            row[:] = entries.means((np.outer(one, other) + np.outer(other, one)) / 2)
+        j = np.arange(1, min(largest + 1, size - 2) + 1)
+        one, members = np.eye(size + 1)[0], np.append(0.0, np.ones(size))
+        both = np.outer(one, members)
+        squares, counts = entries.means(np.outer(members, members)), entries.means((both + both.T) / 2)
+        spreads = squares - np.outer(2 * j + 1, counts) + np.outer(j * (j + 1), entries.means(np.outer(one, one)))
         lifted = lift @ entries.vectors.T
         weights = entries.vectors @ (lift.T @ share)
-        sums = np.zeros((size - size // 2 if mirrored else size, entries.left.shape[1]))
+        sums = np.zeros((size - size // 2 if entries.mirrored else size, len(entries)))
         for left, right in zip(entries.left, entries.right, strict=True):
             sums += lifted[: len(sums), left] * weights[right] + lifted[: len(sums), right] * weights[left]
-        return cls(root, share, lift, entries, sizes, spreads, sums * entries.factors)
-
-    @property
-    def mirrored(self) -> bool:
-        """Whether user types in reverse order are images."""
-        return len(self.entries.left) > 1
+        return cls(root, share, lift, entries, j, spreads, sums * entries.factors)
 
     def users(self, values: Array) -> Array:
         """Return the costs (n,) of multipliers of the sums."""
-        if not self.mirrored:
+        if not self.entries.mirrored:
             return values
         both = np.zeros(len(self.share))
         both[: len(values)] += values / 2
@@ -370,9 +371,10 @@ def path(
     pairs, largest = users > 0, int(np.ceil(LARGER * (users.sum(axis=0) / np.diagonal(users)).max()))
     matrix, relative, count, idle = begin, FIRST, 0, 0
     while count < ALL_STEPS:
-        program = MomentProgram.of(root, share, epsilon, pairs, largest, mirrored)
-        if program.sums.shape[1] > MOST:
+        entries = Entries.of(pairs, mirrored)
+        if len(entries) > MOST:
             return
+        program = MomentProgram.of(root, share, epsilon, entries, largest)
         state, length, full = _begin(program, _inside(matrix, pairs), max(relative, AGAIN * enough)), 1.0, 0
         for _ in range(STEPS):
             if deadline.passed or idle == IDLE:
@@ -388,7 +390,7 @@ def path(
                 break
         if not absent.any():
             break
-        matrix, pairs = program.entries.matrix(state.values), pairs | absent | absent.T
+        matrix, pairs = entries.matrix(state.values), pairs | absent | absent.T
 
 
 def _inside(matrix: Array, pairs: Pairs) -> Array:

@@ -72,6 +72,19 @@ class TestEntries:
             expected = np.trace(ahead @ form @ behind @ second)
             assert one @ whole @ other == pytest.approx(expected, abs=1e-9 * np.abs(total).sum())
 
+    @quick
+    @given(seeds, st.integers(3, 7), st.booleans())
+    def test_sizes_and_sums_are_those_by_their_definition(self, seed: int, size: int, mirrored: bool) -> None:
+        matrix, _ = drawn(np.random.default_rng(seed), size, mirrored)
+        entries = moments.Entries.of(matrix[1:, 1:] > 0, mirrored)
+        program = moments.MomentProgram.of(np.eye(size), np.ones(size), 1.0, entries, size)
+        values, corner, counted = entries.values(matrix), matrix[0, 0], matrix[0, 1:].sum()
+        for j, spread in zip(program.sizes, program.spreads, strict=True):
+            expected = matrix[1:, 1:].sum() - (2 * j + 1) * counted + j * (j + 1) * corner
+            assert spread @ values == pytest.approx(expected)
+        sums = program.lift @ matrix @ program.lift.T @ np.ones(size)
+        np.testing.assert_allclose(program.sums @ values, sums[: len(program.sums)])
+
     @pytest.mark.parametrize("rows", [1, 3])
     def test_forms_in_slabs_are_the_same(self, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
         matrix, form = drawn(np.random.default_rng(1), 6, True)
