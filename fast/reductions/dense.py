@@ -327,7 +327,7 @@ def reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem:
 
 def _on_inner_basis(geometry: Dense) -> tuple[Array | None, Matrix, Array | None]:
     """Return the queries, None for the workload's, and moves on a basis that suits the solver, and the way back."""
-    if geometry.factor is None and not len(geometry.unmoved):
+    if linalg.is_identity(geometry.basis) and not len(geometry.unmoved):
         return None, geometry.moves, None
     queries, moves = geometry.representation, geometry.moves
     if geometry.workload.is_sparse and not len(geometry.unmoved):

@@ -15,6 +15,7 @@ from dualmech import fast
 from dualmech.fast.engine import dual_function, newton, spectrum
 from dualmech.fast.engine.dual_function import DiagonalHalf, Half, NearlyDiagonalHalf, TriangularHalf
 from dualmech.fast.engine.spectrum import DenseRows, SteppedQueries, SteppedRows
+from dualmech.fast.reductions import dense as reductions
 from dualmech.validate import Array
 from dualmech.workloads import steps as by_steps
 from dualmech.workloads.steps import Steps
@@ -182,3 +183,13 @@ class TestCopies:
         assert first[0] == pytest.approx(first[1]) and first[5] == first[7] == first[9] == 0
         again = fast.solve(kind(workload), tol=1e-6, start=answer)
         assert again.status is dm.Status.CERTIFIED and again.iterations <= answer.iterations
+
+
+def test_a_sparse_workload_on_the_cells_stays_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        reductions, "_on_own_rows", lambda geometry: pytest.fail("its cells are the best basis there is")
+    )
+    rows = sp.csr_array(np.vstack([np.eye(60), draws(1).random((240, 60)) < 0.03]))
+    problem = dm.FitnessForUse(dm.Workload(rows))
+    assert problem.geometry.factor is not None and problem.geometry.steps is None
+    assert fast.solve(problem, tol=1e-6).status is dm.Status.CERTIFIED
