@@ -139,11 +139,13 @@ const slide = (row, value) => {
 const key = (point, code) => {
   point.rendNode.dispatchEvent(new KeyboardEvent("keydown", { keyCode: code, bubbles: true }));
 };
+let finger = 0; // a new one for each pull: a plane leaves out moves of the same one within 25 ms
 const pull = (board, point, x, y) => {
+  finger += 1;
   const box = board.containerObj.getBoundingClientRect(), node = point.rendNode;
   const fire = (name, target, [across, down]) => target.dispatchEvent(new PointerEvent(name, {
     clientX: box.left + across, clientY: box.top + down, bubbles: true, cancelable: true, isPrimary: true,
-    pointerId: 1, pointerType: "mouse", button: 0, buttons: 1,
+    pointerId: finger, pointerType: "mouse", button: 0, buttons: 1,
   }));
   const to = new JXG.Coords(JXG.COORDS_BY_USER, [x, y], board).scrCoords.slice(1);
   fire("pointerdown", node, point.coords.scrCoords.slice(1));
