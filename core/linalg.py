@@ -37,7 +37,8 @@ TALL = 4  # rows, relative to columns, from which on a Gram matrix of the column
 NEARLY = 1e-12  # distance of a Gram matrix from the identity from which on rows are improved in twice the precision
 
 FROM_GRAM = 1e-8
-"""Share of the largest eigenvalue of ``A A'`` above which the least tells its singular value to half the digits."""
+"""Share of the largest eigenvalue of ``A A'`` above which an eigenvalue tells its singular value to half the digits."""
+LOST = 0.25  # share of the singular values that ``A A'`` may lose, up to which these are computed apart
 
 
 def to_dense(matrix: Matrix) -> Array:
@@ -544,18 +545,35 @@ def nearly_orthonormal(matrix: Array) -> tuple[Array, float]:
 def _polar_factor(matrix: Array) -> Array:
     """Return G with nearly orthonormal rows and ``A = H G``, H symmetric, for a matrix with no more rows than columns.
 
-    The eigenvectors of ``A A'`` are faster. Where they lose the small singular values, a singular value decomposition
-    is computed.
+    The eigenvectors of ``A A'`` are faster. Where they lose few small singular values, these are computed apart; where
+    they lose many, a singular value decomposition is.
     """
     largest = np.abs(matrix).max()
     scaled = matrix / (largest if largest > 0 else 1.0)
     values, vectors = np.linalg.eigh(scaled @ scaled.T)
-    if values[0] > FROM_GRAM * values[-1]:
-        factor = ((vectors / np.sqrt(values)) @ vectors.T) @ scaled
-        # A step of the Newton–Schulz iteration squares the rounding error G G' - I.
-        return np.asarray((1.5 * np.eye(len(factor)) - 0.5 * (factor @ factor.T)) @ factor)
-    left, _, right = svd(matrix)
-    return np.asarray(left @ right)
+    small = int(np.sum(~(values > FROM_GRAM * values[-1])))
+    if small > LOST * len(values):
+        left, _, right = svd(matrix)
+        return np.asarray(left @ right)
+    rows = vectors.T @ scaled
+    rows[small:] /= np.sqrt(values[small:, None])
+    rows[:small] = _polar_beside(rows[:small], rows[small:])
+    factor = vectors @ rows
+    # A step of the Newton–Schulz iteration squares the rounding error G G' - I.
+    return np.asarray((1.5 * np.eye(len(factor)) - 0.5 * (factor @ factor.T)) @ factor)
+
+
+def _polar_beside(rows: Array, basis: Array) -> Array:
+    """Return the polar factor of a few rows of entries up to 1, across a nearly orthonormal basis.
+
+    Random entries below rounding take the place of what is 0.
+    """
+    if len(rows):
+        rows = rows + EPS * np.random.default_rng(0).standard_normal(rows.shape)
+    for _ in range(2 if len(rows) else 0):
+        left, _, right = svd(rows - (rows @ basis.T) @ basis)
+        rows = left @ right
+    return rows
 
 
 def extreme_eigenvalues(matrix: Array, rounding: float = 0.0) -> tuple[float, float]:

@@ -92,6 +92,23 @@ class TestWithinWhatIsProven:
         assert allowance <= 1e-13 * norm
 
     @quick
+    @given(st.integers(0, 2**32), st.integers(4, 12), st.integers(4, 12), st.lists(st.floats(-20, -3), max_size=3))
+    def test_a_trace_norm_with_few_small_singular_values(self, seed: int, rows: int, columns: int, few: list) -> None:
+        """Their square roots are lost in a Gram matrix, and counted nevertheless."""
+        rng = np.random.default_rng(seed)
+        values = np.ones(min(rows, columns))
+        few = few[: len(values) // 4]
+        values[: len(few)] = 10.0 ** np.array(few)
+        left, right = (np.linalg.qr(rng.standard_normal((size, len(values))))[0] for size in (rows, columns))
+        matrix = (left * values) @ right.T
+        norm, allowance = linalg.trace_norm(matrix)
+        with mp.workdps(50):
+            tall = mp.matrix((matrix if rows >= columns else matrix.T).tolist())
+            exact = sum(mp.svd_r(tall, compute_uv=False))
+            assert mp.mpf(norm) - mp.mpf(allowance) <= exact <= mp.mpf(norm) + mp.mpf(allowance)
+        assert allowance <= 1e-13 * norm
+
+    @quick
     @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 5), st.booleans())
     def test_a_trace_norm_by_a_gram_matrix_is_not_below(self, seed: int, rows: int, columns: int, alike: bool) -> None:
         """Of whole numbers, scaled by rows of powers of 2 and columns of any size, also where columns repeat."""
