@@ -476,6 +476,7 @@ class Participation(Relation):
                 f"neighbours ({self}) must fit n = {steps} steps: {self.separation} apart are at most {fitting} of them"
             )
         if self.at_least:
+            check_entries(steps)
             return np.arange(steps)[None]
         if steps > most:
             raise InvalidInputError(
