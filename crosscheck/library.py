@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from dualmech import fast, files, validate
-from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, sdpa
 from dualmech.crosscheck.collection import MakeProblem
 from dualmech.crosscheck.judging import covariance_of_strategy
@@ -211,18 +210,6 @@ def interval(name: str, tol: float = TOLERANCE) -> tuple[float, float]:
     """
     proof = _proven(problems()[name](), tol)
     return float(proof.lower), float(proof.upper)
-
-
-def certified(problem: AnyProblem, answer: Array, kind: str = "answer", *, scaled: bool = False) -> Certificate:
-    """Return the certificate of an answer that is one matrix, with some bound on the optimum.
-
-    `as_point` says what the matrix is; with `scaled` it is first scaled, or mended, to be feasible.
-    Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is not a single matrix.
-    """
-    point = as_point(problem, answer, kind)
-    with np.errstate(all="ignore"):
-        certificate: Certificate = problem.certify(problem.feasible(point) if scaled else point, _roughly(problem).dual)
-    return certificate
 
 
 def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
