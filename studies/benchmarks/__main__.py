@@ -3,9 +3,10 @@
 Names compare solvers instead: ``peers`` total variance with other libraries that are installed, ``epochs`` that of
 several epochs (its cases alone: ``epochs:``); ``softmax`` SM-II with others; ``program1`` the weighting of
 eigen-queries, and ``common`` common mechanisms, with general backends; ``local`` the solvers of local privacy with each
-other, and the time of a step of gradient descent (ten minutes). ``growth`` says how time and memory grow on each
-geometry; ``fitted`` fits tables of one data set to noisy ones; ``records`` counts 100 million
-of them on engines (extra ``engines``, 4 GB of disk). ``--plots FOLDER`` draws ``softmax`` and ``growth``.
+other, and the time of a step of gradient descent (ten minutes); ``start`` a small solve from the command line.
+``growth`` says how time and memory grow on each geometry; ``fitted`` fits tables of one data set to noisy ones;
+``records`` counts 100 million of them on engines (extra ``engines``, 4 GB of disk). ``--plots FOLDER`` draws
+``softmax`` and ``growth``.
 """
 
 from __future__ import annotations
@@ -23,11 +24,18 @@ from dualmech.crosscheck import printing
 from dualmech.crosscheck.printing import table
 from dualmech.studies.benchmarks import contest, counting, growth, local
 from dualmech.studies.benchmarks.contest import Contest, Timing
-from dualmech.studies.benchmarks.layers import BENCHMARKS, Benchmark, measure, measure_against_reference
+from dualmech.studies.benchmarks.layers import (
+    BENCHMARKS,
+    Benchmark,
+    measure,
+    measure_against_reference,
+    measure_start,
+)
 
 THREADS = ("DUALMECH_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 AGAINST_REFERENCE, LOCAL, GROWTH, FITTED, WAY, RECORDS = "reference", "local", "growth", "fitted", "way", "records"
+START = "start"
 
 CONTESTS = {
     "peers": contest.CONTEST,
@@ -52,7 +60,7 @@ def run(
         list[str] | None,
         typer.Argument(
             help="Only cases whose name begins so; or of: peers, epochs, softmax, program1, common, local, growth, "
-            "fitted, records."
+            "fitted, records, start."
         ),
     ] = None,
     reference: Annotated[bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")] = True,
@@ -77,7 +85,9 @@ def run(
         with counting.written() as place:
             measured = [_in_own_process(f"{RECORDS}:{method}:{place}", 2) for method in counting.METHODS]
         printing.console().print(counting.lay_out(measured))
-    if contests or {LOCAL, GROWTH, FITTED, RECORDS} & {*(names or [])}:
+    if START in (names or []):
+        printing.console().print(_start_comparison(measure_start()))
+    if contests or {LOCAL, GROWTH, FITTED, RECORDS, START} & {*(names or [])}:
         return
     title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
     rows = (
@@ -87,6 +97,8 @@ def run(
     )
     out = printing.console()
     out.print(table(title, HEADINGS, rows, ()))
+    if not names:
+        out.print(_start_comparison(measure_start()))
     if reference and not names:
         out.print(_comparison(_in_own_process(AGAINST_REFERENCE, 1)))
 
@@ -153,6 +165,14 @@ def _comparison(measured: dict[str, float]) -> str:
         f"prefix 64, one process and thread: fast {measured['fast seconds']:.3g} s (gap {measured['fast gap']:.1e}), "
         f"reference with Clarabel {measured['reference seconds']:.3g} s (gap {measured['reference gap']:.1e}): "
         f"{measured['ratio']:.0f} times faster"
+    )
+
+
+def _start_comparison(measured: dict[str, float]) -> str:
+    """Compare with the libraries alone, as the limit ratio does with decompositions."""
+    return (
+        f"dualmech solve prefix:16 {measured['solve']:.2f} s by the clock, loading NumPy and SciPy alone "
+        f"{measured['libraries']:.2f} s: {measured['solve'] / measured['libraries']:.1f} times as long"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -204,6 +205,24 @@ def measure(benchmark: Benchmark) -> dict[str, float]:
         "load": busy,
         "mebibytes": peak_mebibytes(),
     }
+
+
+STARTS = 5  # of each process whose start is measured
+STARTED = {
+    "solve": ("-m", "dualmech", "solve", "prefix:16"),
+    "libraries": ("-c", "import numpy, scipy.linalg, scipy.sparse"),
+}
+
+
+def measure_start() -> dict[str, float]:
+    """Return the seconds of a small solve from the command line, and of loading NumPy and SciPy alone; medians."""
+    seconds: dict[str, list[float]] = {name: [] for name in STARTED}
+    for _ in range(STARTS):
+        for name, words in STARTED.items():
+            begun = time.perf_counter()
+            subprocess.run([sys.executable, *words], check=True, capture_output=True)
+            seconds[name].append(time.perf_counter() - begun)
+    return {name: float(np.median(taken)) for name, taken in seconds.items()}
 
 
 def measure_against_reference() -> dict[str, float]:
