@@ -16,6 +16,7 @@ from dualmech.errors import FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import csv
 from dualmech.files.csv import Named, read_named
 from dualmech.linalg import is_identity
+from dualmech.mechanisms.epochs import EpochsMechanism
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import ADD_REMOVE, Relation
 from dualmech.problems import designs, strategies
@@ -170,9 +171,9 @@ def names_causal(text: str | None) -> bool:
     """Whether a text names a causal strategy, or a file that holds one, whose noise is for any neighbours."""
     if text is None or text in CAUSAL or text.startswith(COEFFICIENTS):
         return text is not None
-    kind = "mechanism.kind"
-    return (
-        _schema(text) == store.MECHANISM and str(files.read_archive(text, {kind}).get(kind)) == CausalMechanism.__name__
+    kinds = {"mechanism.kind", "mechanism.steps.kind"}  # of one for persons with several parts, that of its steps
+    return _schema(text) == store.MECHANISM and CausalMechanism.__name__ in map(
+        str, files.read_archive(text, kinds).values()
     )
 
 
@@ -182,7 +183,9 @@ def read_causal(problem: AnyProblem, text: str) -> CausalMechanism:
     if text in CAUSAL:
         strategy = CAUSAL[text](steps)
     elif not text.startswith(COEFFICIENTS):
-        return validate.instance(CausalMechanism, strategy=store.load(text))
+        mechanism = store.load(text)
+        by_steps = mechanism.steps if isinstance(mechanism, EpochsMechanism) else mechanism
+        return validate.instance(CausalMechanism, strategy=by_steps)
     else:
         strategy = strategies.toeplitz(files.read_vector(text.removeprefix(COEFFICIENTS), "coefficients"), steps)
     return strategy.scaled(strategy.squared_privacy_cost) if isinstance(problem, TotalVariance) else strategy

@@ -20,6 +20,7 @@ from dualmech.fast.engine.loop import Limits
 from dualmech.fast.reductions.classes import best_mechanism
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import Stream
+from dualmech.mechanisms.epochs import EpochsMechanism
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import ADD_REMOVE, Participation, relation_of
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -43,16 +44,15 @@ class ClassOptimum(Displayed):
 
     Attributes
     ----------
-    mechanism : CausalMechanism
-        The strategy: its ``noise`` keeps few rows. Its own `profile` is for one record; persons with several parts cost
-        what its `participation_cost` says.
+    mechanism : CausalMechanism or EpochsMechanism
+        The strategy, stated for the problem's neighbours: its ``noise`` keeps few rows.
     solution : Solution
         The same noise as the problem judges it: its `gap` is the distance from the bound on the unrestricted optimum.
     within : str
         The class.
     """
 
-    mechanism: CausalMechanism
+    mechanism: CausalMechanism | EpochsMechanism
     solution: Solution
     within: str
 
@@ -114,8 +114,8 @@ def strategy(
     >>> from dualmech import fast
     >>> problem = dm.TotalVariance(dm.workloads.prefix(64), neighbours="participation:4:16")
     >>> found = fast.strategy(problem, within="banded:16")
-    >>> round(found.gap, 3), found.mechanism.noise(10).recurrence.rows_kept(64)
-    (0.031, 15)
+    >>> round(found.gap, 3), found.mechanism.noise(10).recurrence.rows_kept(64), round(found.mechanism.rho, 3)
+    (0.031, 15, 0.5)
     """
     if not isinstance(problem, FitnessForUse | PrivacyFirst | TotalVariance):
         raise InputTypeError(
@@ -133,7 +133,8 @@ def strategy(
     if bound is not None and not validate.instance(Solution, bound=bound).problem.same_as(problem):
         raise InvalidInputError(f"bound must be a solution of the same problem, got one of {bound.problem!r}")
     begun = time.perf_counter()
-    _, mechanism = best_mechanism(problem, family, rule)
+    _, noise = best_mechanism(problem, family, rule)
+    mechanism = noise if rule is None else EpochsMechanism(noise, rule)
     took = time.perf_counter() - begun
     solution = judged_solution(
         problem,

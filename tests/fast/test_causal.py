@@ -120,6 +120,26 @@ def test_bands_where_some_steps_belong_to_persons_of_fewer_parts(kind: Any) -> N
 RULES = ("participation:4:16", "participation:4:16:at-least")
 
 
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("within", ["banded:4", "toeplitz:4:scaled", "blt:2"])
+def test_the_mechanism_is_stated_for_the_problems_persons(rule: str, within: str, tmp_path: Path) -> None:
+    """Also in files and after scaling: no person's parts, with any signs, cost more than it states."""
+    found = fast.strategy(dm.TotalVariance(dm.workloads.prefix(64), neighbours=rule), within)
+    dm.save(found.mechanism, tmp_path / "strategy.npz")
+    cost = dm.accounting.privacy_cost(epsilon=2.0, delta=1e-5)
+    kept = dm.load(tmp_path / "strategy.npz")
+    scaled = kept.scaled(kept.squared_privacy_cost / cost**2)
+    assert kept.rho == found.mechanism.rho == pytest.approx(0.5) and scaled.epsilon(1e-5) == pytest.approx(2.0)
+    columns = np.linalg.inv(np.stack([*scaled.noise(64, rng=lambda step: np.eye(64)[step])]))
+    rng = np.random.default_rng(0)
+    for first in range(16):
+        vectors = rng.standard_normal((4, 9))
+        parts = columns[:, first::16] @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+        assert np.linalg.norm(parts) ** 2 <= scaled.squared_privacy_cost * (1 + 1e-9)
+    alike = [np.linalg.norm(columns[:, first::16].sum(axis=1)) for first in range(16)]
+    assert max(alike) ** 2 >= 0.9 * scaled.squared_privacy_cost
+
+
 class TestDistances:
     @pytest.mark.parametrize("rule", RULES)
     @pytest.mark.parametrize(
