@@ -25,6 +25,8 @@ from dualmech.verified import UPWARDS, sum_rounding
 
 Index = npt.NDArray[np.intp]
 
+ALIKE = 1e-12  # largest distance of unit rows, entry by entry, that are made equal
+
 
 def largest_diagonal(diagonal: Array, times: int, apart: int) -> tuple[float, float]:
     """Return the largest sum of up to `times` of numbers ≥ 0 (n,) at least `apart` apart: rounded up, and down."""
@@ -267,7 +269,8 @@ def unit_rows(matrix: Array) -> Array:
     largest = np.abs(matrix).max(axis=(-2, -1), keepdims=True)
     scaled = matrix / np.where(largest > 0, largest, 1.0)
     values, vectors = np.linalg.eigh((scaled + np.swapaxes(scaled, -1, -2)) / 2)
-    rows = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    values = np.where(values > matrix.shape[-1] * EPS * values[..., -1:], values, 0.0)  # roots of rounding are large
+    rows = vectors * np.sqrt(values)[..., None, :]
     lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
     return np.asarray(rows / np.where(lengths > 0, lengths, 1.0))
 
@@ -279,15 +282,39 @@ def mean_products(units: Array, of: str) -> tuple[Array, Array]:
     means of ``z z'`` over the signs z of normal numbers with such covariances (Grothendieck). The diagonal is 1.
     """
     count = units.shape[-2]
+    units, kinds = (units, np.arange(count)) if of == "vectors" else _alike(units)
     means = np.clip(units @ np.swapaxes(units, -1, -2), -1.0, 1.0)
     off = np.full_like(means, 4 * sum_rounding(units.shape[-1] + 4))
     if of == "signs":
         known = np.abs(means)
-        off = np.arcsin(np.minimum(known + off, 1.0)) - np.arcsin(known) + 8 * EPS
+        angles, below = np.arcsin(known), np.arcsin(np.maximum(known - off, 0.0))
+        off = np.maximum(np.arcsin(np.minimum(known + off, 1.0)) - angles, angles - below) + 8 * EPS
         means = 2 / np.pi * np.arcsin(means)
+    same = kinds[..., :, None] == kinds[..., None, :]
+    means, off = np.where(same, np.rint(means), means), np.where(same, 0.0, off)
     diagonal = np.arange(count)
-    means[..., diagonal, diagonal], off[..., diagonal, diagonal] = 1.0, 0.0
+    means[..., diagonal, diagonal] = 1.0
     return means, off
+
+
+def _alike(units: Array) -> tuple[Array, Index]:
+    """Return rows (…, k, r), those that nearly are one of before, or its opposite, made so, and the number of that one.
+
+    Near 1 the arcsine is so steep that rounding would cost a bound half its digits: equal rows have no rounding.
+    """
+    units, count = units.copy(), units.shape[-2]
+    kinds = np.broadcast_to(np.arange(count), units.shape[:-1]).copy()
+    for place in range(1, count):
+        before, row = units[..., :place, :], units[..., place, None, :]
+        signed = before * np.where((before * row).sum(axis=-1, keepdims=True) < 0, -1.0, 1.0)
+        close = (np.abs(signed - row).max(axis=-1) <= ALIKE) & np.any(row != 0, axis=-1)
+        first = close.argmax(axis=-1)[..., None]
+        chosen = np.take_along_axis(signed, first[..., None], axis=-2)[..., 0, :]
+        some = close.any(axis=-1)
+        units[..., place, :] = np.where(some[..., None], chosen, units[..., place, :])
+        numbers = np.take_along_axis(kinds, first, axis=-1)[..., 0]
+        kinds[..., place] = np.where(some, numbers, kinds[..., place])
+    return units, kinds
 
 
 def mixed_root(means: Array, rounding: Array) -> Array:

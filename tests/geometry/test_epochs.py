@@ -186,6 +186,18 @@ class TestBounds:
             block = vector @ vector.T
             assert np.sum(block * mean) <= np.einsum("zi,ij,zj->z", signs, block, signs).max() * (1 + 1e-12)
 
+    def test_nearly_equal_signs_prove_no_more_than_some_noise_costs(self) -> None:
+        """Near 1 the arcsine loses half the digits: an angle of 2e-8 had been none to one row, and one to another."""
+        turned = np.array([0.0, 1.5e-8, 2.0])
+        for angle in np.linspace(0, 6, 25):
+            units = np.stack([np.cos(angle + turned), np.sin(angle + turned)], axis=1)
+            root, weight = roots_of((units @ units.T)[None], np.array([[0, 1, 2]]), "signs")
+            means = root[0] @ root[0].T / weight
+            for signs in itertools.product((1, -1), repeat=3):
+                costs = 3.25 * np.eye(3) - np.outer(signs, signs)
+                dearest = max(np.array(z) @ costs @ z for z in itertools.product((1, -1), repeat=3))
+                assert np.vdot(costs, means) <= dearest * (1 + 1e-14)
+
     def test_weights_of_other_shapes_are_refused(self) -> None:
         problem = dm.TotalVariance(dm.workloads.prefix(4), neighbours="participation:2:2")
         for weights in (np.ones(4), np.ones((2, 2)), np.ones((3, 2, 2))):
