@@ -15,7 +15,7 @@ import scipy  # it loads special when that is used
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import EvaluatedForms, Geometry, Index, Judged, Offer, Request
-from dualmech.geometry.causal import Causal, strategy_parts
+from dualmech.geometry.causal import Causal, strategy_parts, unit_forms
 from dualmech.geometry.dense import Dense, as_dual_weights, divided_covariance
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.weights import shares, valid_weights
@@ -304,10 +304,9 @@ class StreamPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CausalPoint:
-    """Noise of variance `level` on the answers of a causal strategy: unit noise as it was evaluated, once."""
+    """Noise of variance `level` on the answers of a causal strategy."""
 
     strategy: Causal
-    unit: EvaluatedForms
     level: float
 
     def divided(self, divisor: float) -> CausalPoint:
@@ -318,10 +317,10 @@ class CausalPoint:
         return replace(self, level=validate.positive_number(level=self.level))
 
     def forms(self, geometry: Stream) -> EvaluatedForms | None:
-        """Evaluate both sides; None for a level that is not positive."""
-        if not 0 < self.level < np.inf:
+        """Evaluate both sides; None for a level that is not positive, and where doubles do not hold them."""
+        unit = unit_forms(self.strategy, geometry.decay) if 0 < self.level < np.inf else None
+        if unit is None:
             return None
-        unit = self.unit
         with np.errstate(all="ignore"):
             costs, variances = unit.profile / self.level, unit.variances * self.level
             rounding = unit.profile_rounding / self.level, unit.variance_rounding * self.level
@@ -334,7 +333,7 @@ class CausalPoint:
         return np.asarray(self.level * inverse @ inverse.T)
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name: what it was evaluated to is evaluated again."""
+        """Return what a file holds of it, by name."""
         return {"level": self.level, **strategy_parts(self.strategy)}
 
 

@@ -362,7 +362,8 @@ class CausalMechanism(SteppedMechanism):
             raise InvalidInputError(
                 f"a CausalMechanism of {self.steps} steps answers as many running sums, on geometry 'stream' or 'dense'"
             )
-        return CausalPoint(self._strategy, self._forms(geometry.workload.decay), self.level)
+        self._forms(geometry.workload.decay)  # refused where they are not known
+        return CausalPoint(self._strategy, self.level)
 
     def scaled(self, factor: float) -> CausalMechanism:
         """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""

@@ -120,6 +120,15 @@ def test_bands_where_some_steps_belong_to_persons_of_fewer_parts(kind: Any) -> N
 RULES = ("participation:4:16", "participation:4:16:at-least")
 
 
+def test_a_point_of_other_sums_is_judged_on_these() -> None:
+    """The judge had believed what a point had been evaluated to, on sums that forget."""
+    sums, forgetting = (dm.FitnessForUse(dm.workloads.decayed_sums(64, decay), geometry="stream") for decay in (1, 0.5))
+    mechanism = dm.strategies.sqrt_toeplitz(64, 0.5)
+    dual = fast.solve(sums, tol=1e-3).dual
+    elsewhere, here = (sums.certify(mechanism.point_on(problem.geometry), dual) for problem in (forgetting, sums))
+    assert elsewhere.violation == here.violation > 1 and elsewhere.objective == here.objective
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("within", ["banded:4", "toeplitz:4:scaled", "blt:2"])
 def test_the_mechanism_is_stated_for_the_problems_persons(rule: str, within: str, tmp_path: Path) -> None:
