@@ -8,7 +8,7 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -80,14 +80,22 @@ class Attribute:
 
     @property
     def demand(self) -> str:
-        """What a value must be, for messages."""
+        """What a value of a record must be, for messages."""
+        return self.named_demand
+
+    @property
+    def named_demand(self) -> str:
+        """What a value of a query must be."""
         return f"a whole number from 0 to {min(self.size - 1, LARGEST_CODE)}"
 
     def code(self, text: str) -> int | None:
         """Return the code of a value in records, None of one that is not allowed."""
+        return self._known_code(text, getattr(self, "clamp", False))
+
+    def _known_code(self, text: str, clamp: bool) -> int | None:
         if self.missing and not {as_label(text), _whole(text)}.isdisjoint(self.missing):
             return self.size - 1
-        return self._code(text)
+        return self._code(text, clamp)
 
     @property
     def has_rest(self) -> bool:
@@ -121,8 +129,8 @@ class Attribute:
         return (x >= 0) & (x <= min(self.values - 1, LARGEST_CODE)), x
 
     def named_code(self, text: str) -> int | None:
-        """Return the code of a value as tables call it, None of one that is not allowed."""
-        return self.size - 1 if self.missing and text.strip() == MISSING else self.code(text)
+        """Return the code of a value as tables call it; None of one that has no name there, which records may clamp."""
+        return self.size - 1 if self.missing and text.strip() == MISSING else self._known_code(text, False)
 
     def label(self, code: int) -> str:
         """Return what a value is called in tables."""
@@ -170,7 +178,7 @@ class Attribute:
             elif between and self.ordered:
                 codes += range(*self.span(first, last))
             else:
-                raise InvalidInputError(self.refused(part))
+                raise InvalidInputError(self._refused(part, self.named_demand))
         return sorted({*codes})
 
     def row_names(self, rows: Sequence[Sequence[int]], ranges: bool = False) -> list[str]:
@@ -203,7 +211,7 @@ class Attribute:
     @property
     def end(self) -> str:
         """What a range may begin or end with."""
-        return self.demand
+        return self.named_demand
 
     def span(self, first: str, last: str) -> tuple[int, int]:
         """Return the codes of a range of values, the first and the one after the last.
@@ -227,21 +235,24 @@ class Attribute:
         return self._spec() | {key: value for key, value in common.items() if value}
 
     def refused(self, value: object) -> str:
-        """Say that a value is not allowed; of one that is missing, how the schema allows it."""
+        """Say that a record's value is not allowed; of one that is missing, how the schema allows it."""
+        return self._refused(value, self.demand)
+
+    def _refused(self, value: object, demand: str) -> str:
         shown, hint = reprlib.repr(value).removesuffix(".0"), ""
         text = value.strip() if isinstance(value, str) else None
         if self.named and (is_missing(value) or (text is not None and text.casefold() in ABSENT)):
             hint = f'; the option missing = "{text or ""}" counts what is missing in a cell of its own'
         elif self._beyond(str(value)):
             hint = "; the option clamp = true counts what is beyond the ends at the ends"
-        return f"{self.source!r} must be {self.demand}, got {shown}{hint}"
+        return f"{self.source!r} must be {demand}, got {shown}{hint}"
 
     def _beyond(self, text: str) -> bool:
         """Whether a value would count at an end, with the option clamp."""
-        ends: Any = self if hasattr(self, "clamp") else None
-        return ends is not None and not ends.clamp and replace(ends, clamp=True)._code(text) is not None
+        return not getattr(self, "clamp", True) and self._code(text, clamp=True) is not None
 
-    def _code(self, text: str) -> int | None:
+    def _code(self, text: str, clamp: bool = False) -> int | None:
+        """Return the code of a value that is there; of one beyond the ends that of an end, with `clamp`."""
         number = _number(text)
         if number is None or not (number.is_integer() and 0 <= number <= min(self.values - 1, LARGEST_CODE)):
             return None
@@ -305,8 +316,10 @@ class Labelled(Attribute):
 
     @property
     def demand(self) -> str:
-        if self.rest:
-            return "a value"
+        return "a value" if self.rest else self.named_demand
+
+    @property
+    def named_demand(self) -> str:
         shown = ", ".join(map(repr, [*self._codes][:SHOWN_VALUES]))
         return f"one of {shown}{', …' if len(self._codes) > SHOWN_VALUES else ''}"
 
@@ -326,7 +339,7 @@ class Labelled(Attribute):
     def place_numbers(self, x: Any, pick: Pick) -> None:
         return None
 
-    def _code(self, text: str) -> int | None:
+    def _code(self, text: str, clamp: bool = False) -> int | None:
         plain = as_label(text)
         code = self._codes.get(plain)
         if code is None:
@@ -375,13 +388,17 @@ class WholeNumbers(Attribute):
 
     @property
     def demand(self) -> str:
-        return "a whole number" if self.clamp else f"a whole number from {self.first} to {self.last}"
+        return "a whole number" if self.clamp else self.named_demand
 
-    def _code(self, text: str) -> int | None:
+    @property
+    def named_demand(self) -> str:
+        return f"a whole number from {self.first} to {self.last}"
+
+    def _code(self, text: str, clamp: bool = False) -> int | None:
         number = _number(text)
         if number is None or not number.is_integer():
             return None
-        if not self.first <= number <= self.last and not self.clamp:
+        if not self.first <= number <= self.last and not clamp:
             return None
         return int(min(max(number, self.first), self.last)) - self.first
 
@@ -413,11 +430,15 @@ class Binned(Attribute):
 
     @property
     def demand(self) -> str:
-        return "a number" if self.clamp else f"a number from {self.edges[0]:g} to {self.edges[-1]:g}"
+        return "a number" if self.clamp else self.named_demand
 
-    def _code(self, text: str) -> int | None:
+    @property
+    def named_demand(self) -> str:
+        return f"a number from {self.edges[0]:g} to {self.edges[-1]:g}"
+
+    def _code(self, text: str, clamp: bool = False) -> int | None:
         number = _number(text)
-        if number is None or not (self.clamp or self.edges[0] <= number <= self.edges[-1]):
+        if number is None or not (clamp or self.edges[0] <= number <= self.edges[-1]):
             return None
         return min(max(bisect.bisect_right(self.edges, number) - 1, 0), self.values - 1)
 
@@ -509,12 +530,15 @@ class Dated(Attribute):
 
     @property
     def demand(self) -> str:
-        of = "a date" if self.clamp else f"a date from {self.first} to {self.last}"
-        return f"{of}, as in {self.first}"
+        return f"a date, as in {self.first}" if self.clamp else self.named_demand
 
-    def _code(self, text: str) -> int | None:
+    @property
+    def named_demand(self) -> str:
+        return f"a date from {self.first} to {self.last}, as in {self.first}"
+
+    def _code(self, text: str, clamp: bool = False) -> int | None:
         day = self._day(text)
-        if day is None or not (self.clamp or self.first <= day <= self.last):
+        if day is None or not (clamp or self.first <= day <= self.last):
             return None
         return self.place(min(max(day, self.first), self.last))
 

@@ -433,3 +433,23 @@ def test_counts_without_columns_are_told_how_to_come(plan: dm.Solution) -> None:
             dm.release(plan, records)
     with pytest.raises(dm.errors.InvalidInputError, match=r"solve again with that rho \(--rho …\)"):
         dm.plan_release(plan, rho="1/1000000")
+
+
+@pytest.mark.parametrize(
+    ("spec", "item", "words"),
+    [
+        ({"from": 0, "to": 99}, "100..200", "a whole number from 0 to 99, got 100..200"),
+        ({"from": 0, "to": 99}, "18..640", "a whole number from 0 to 99, got 18..640"),
+        ({"from": 0, "to": 99}, 120, "a whole number from 0 to 99, got 120"),
+        ({"bins": [0, 10, 20]}, 35, "a number from 0 to 20, got 35"),
+        ({"from": "2020-01-01", "to": "2020-12-31"}, "2021-03-01..2021-12-31", "a date from 2020-01-01 to 2020-12-31"),
+    ],
+)
+def test_a_query_beyond_the_ends_is_refused_also_where_records_count_at_an_end(
+    spec: dict[str, Any], item: object, words: str
+) -> None:
+    """It had been moved to the cell at the end, which counts other records than its name says."""
+    attribute = attribute_of("a", {**spec, "clamp": True})
+    with pytest.raises(dm.errors.InvalidInputError, match=words):
+        attribute.chosen(item)
+    assert attribute.code("2021-07-01" if "2020-01-01" in spec.values() else "1000") == attribute.size - 1
