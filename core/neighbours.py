@@ -104,7 +104,8 @@ class Relation:
             )
         raise InvalidInputError(
             "neighbours must be add-remove, replace, add-remove:RECORDS, replace:RECORDS, replace within ATTRIBUTE, "
-            f"contributions:ATTRIBUTE:RECORDS:GROUPS or a matrix, got {text!r}{did_you_mean(name, NAMES)}"
+            "contributions:ATTRIBUTE:RECORDS:GROUPS, participation:TIMES:SEPARATION (perhaps :signs, :at-least) "
+            f"or a matrix, got {text!r}{'' if name in NAMES else did_you_mean(name, NAMES)}"
         )
 
     @classmethod

@@ -11,7 +11,9 @@ from dualmech.accounting import squared_cost_from_rho
 from dualmech.adaptive.chain import known_tables
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.block import BlockMechanism
+from dualmech.mechanisms.epochs import EpochsMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.local import LocalMechanism
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
@@ -263,9 +265,15 @@ def _restates(tables: UnionWorkload, workload: Workload) -> bool:
 @singledispatch
 def as_drawn(mechanism: object) -> Drawn:
     """Return a mechanism as it is drawn in whole numbers."""
-    raise InputTypeError(
-        f"mechanism must be a Solution or a Gaussian mechanism, got {type(mechanism).__name__}; a LocalMechanism is "
-        f"run by each person: dualmech.LocalRandomiser"
+    hint = "; it is run by each person: dualmech.LocalRandomiser" if isinstance(mechanism, LocalMechanism) else ""
+    raise InputTypeError(f"mechanism must be a Solution or a Gaussian mechanism, got {type(mechanism).__name__}{hint}")
+
+
+@as_drawn.register
+def _(mechanism: EpochsMechanism) -> Drawn:
+    raise InvalidInputError(
+        f"there is no release of an EpochsMechanism, for persons with parts in several steps ({mechanism.neighbours}): "
+        "its noise(dimension) draws row by row"
     )
 
 

@@ -418,8 +418,14 @@ class TestOptima:
 
     def test_releases_are_refused_by_name(self) -> None:
         answer = fast.solve(dm.TotalVariance(dm.workloads.prefix(4), neighbours="participation:2:2"))
-        with pytest.raises(dm.errors.DualmechError, match="EpochsMechanism"):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"no release of an EpochsMechanism.*participation:2:2"):
             dm.plan_release(answer)
+
+    @pytest.mark.parametrize("text", ["participation:4", "participation:0:64", "particpation:4:16"])
+    def test_a_misspelt_rule_is_told_the_form(self, text: str) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match="participation:TIMES:SEPARATION") as refusal:
+            dm.TotalVariance(dm.workloads.prefix(64), neighbours=text)
+        assert ("did you mean" in str(refusal.value)) == text.startswith("partic" + "p")
 
     def test_a_mechanism_is_judged_and_read_back(self, tmp_path: Any) -> None:
         problem = dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4")
