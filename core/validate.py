@@ -412,6 +412,6 @@ def _describe(value: object) -> str:
 def shown(value: object) -> str:
     """Return a value in a few words, even a number with so many digits that Python refuses to write it out."""
     with contextlib.suppress(ValueError):
-        text = " ".join(repr(value).split())
+        text = " ".join((str if isinstance(value, Fraction) else repr)(value).split())
         return text if len(text) <= 60 else text[:57] + "..."
     return "too long to show"
