@@ -317,8 +317,10 @@ class CausalPoint:
         return replace(self, level=validate.positive_number(level=self.level))
 
     def forms(self, geometry: Stream) -> EvaluatedForms | None:
-        """Evaluate both sides; None for a level that is not positive, and where doubles do not hold them."""
-        unit = unit_forms(self.strategy, geometry.decay) if 0 < self.level < np.inf else None
+        """Evaluate both sides; None for a level that is not positive, other sums, and where doubles do not hold them."""
+        decay, unit = geometry.decay, None
+        if isinstance(decay, float) and 0 < self.level < np.inf:
+            unit = unit_forms(self.strategy, decay)
         if unit is None:
             return None
         with np.errstate(all="ignore"):

@@ -127,6 +127,8 @@ def test_a_point_of_other_sums_is_judged_on_these() -> None:
     dual = fast.solve(sums, tol=1e-3).dual
     elsewhere, here = (sums.certify(mechanism.point_on(problem.geometry), dual) for problem in (forgetting, sums))
     assert elsewhere.violation == here.violation > 1 and elsewhere.objective == here.objective
+    ranges = dm.TotalVariance(dm.workloads.all_range(64), geometry="stream")
+    assert ranges.geometry.forms(mechanism.point_on(sums.geometry)) is None
 
 
 @pytest.mark.parametrize("rule", RULES)
