@@ -317,7 +317,7 @@ class CausalPoint:
         return replace(self, level=validate.positive_number(level=self.level))
 
     def forms(self, geometry: Stream) -> EvaluatedForms | None:
-        """Evaluate both sides; None for a level that is not positive, other sums, and where doubles do not hold them."""
+        """Evaluate both sides; None for a level that is not positive, other sums, or numbers beyond doubles."""
         decay, unit = geometry.decay, None
         if isinstance(decay, float) and 0 < self.level < np.inf:
             unit = unit_forms(self.strategy, decay)
