@@ -191,8 +191,9 @@ class TestBounds:
         turned = np.array([0.0, 1.5e-8, 2.0])
         for angle in np.linspace(0, 6, 25):
             units = np.stack([np.cos(angle + turned), np.sin(angle + turned)], axis=1)
-            root, weight = roots_of((units @ units.T)[None], np.array([[0, 1, 2]]), "signs")
-            means = root[0] @ root[0].T / weight
+            proven = roots_of((units @ units.T)[None], np.array([[0, 1, 2]]), "signs")
+            assert proven is not None
+            means = proven[0][0] @ proven[0][0].T / proven[1]
             for signs in itertools.product((1, -1), repeat=3):
                 costs = 3.25 * np.eye(3) - np.outer(signs, signs)
                 dearest = max(np.array(z) @ costs @ z for z in itertools.product((1, -1), repeat=3))
