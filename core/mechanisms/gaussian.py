@@ -277,7 +277,14 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
 
     def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
         most, apart = validate.size(times=times), validate.size(separation=separation)
-        if validate.boolean(at_least=at_least):
+        free = validate.boolean(at_least=at_least)
+        if self.releases_exactly:
+            raise InvalidInputError(
+                "participation_cost is not finite: the covariance is singular, some queries are released exactly"
+            )
+        if not len(self.query_matrix):
+            return ParticipationCost(0.0, True, 0.0)
+        if free:
             return self._cost_apart(most, apart)
         cells = self.query_matrix.shape[1]
         most = min(most, -(-cells // apart))
